@@ -1,0 +1,95 @@
+"""The shapes every part of Birl shares. Axes: T time, B environments, always [T, B, ...]."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+Array = jax.Array | np.ndarray
+PyTree = Any
+Metrics = dict[str, Array | float]
+
+
+class Rollout(NamedTuple):
+    """T steps of B environments, in Gymnasium's NEXT_STEP order.
+
+    The step after an episode's end is the environment's own reset: its row has valid = 0, its action was ignored,
+    and it leads from the last observation of one episode to the first of the next.
+    """
+
+    observations: PyTree  # [T+1, B, ...]; observations[t+1] is always the true successor of observations[t]
+    actions: PyTree  # [T, B, ...]
+    rewards: Array  # [T, B]
+    terminated: Array  # [T, B] the episode ended: nothing follows, the bootstrap is zero
+    truncated: Array  # [T, B] the episode was cut: bootstrap from observations[t+1]
+    valid: Array  # [T, B] 0 on the step in which the environment reset itself: not a transition
+    log_probs: Array  # [T, B] of the behaviour policy
+    memory: PyTree  # [B, ...] before step 0; () if feed-forward
+    action_masks: Array | None = None  # [T, B, A] true where an action is allowed; None if everything is
+
+
+class Step(NamedTuple):
+    """What B environments answer to one step."""
+
+    observations: PyTree  # [B, ...] the true successors, also at an episode's end
+    rewards: np.ndarray  # [B] float32
+    terminated: np.ndarray  # [B] bool
+    truncated: np.ndarray  # [B] bool; false where terminated: if both are set, terminated wins
+    valid: np.ndarray  # [B] bool; false where the environment used this step to reset itself
+    action_masks: np.ndarray | None = None  # [B, A] bool, for the next action
+
+
+@dataclass(frozen=True)
+class World:
+    """What lies outside an algorithm's State and changes: environments, current observations, episode counters."""
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)  # plain JSON: numbers, strings, lists, dicts
+    exact: bool = True  # False: the environments cannot be restored and will start afresh
+    reason: str = ""  # why not exact
+
+
+class Envs(Protocol):
+    """B environments in step, in the one episode convention (see Rollout)."""
+
+    num_envs: int
+    observation_space: Any  # of one environment
+    action_space: Any  # of one environment
+
+    def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
+        """First observations [B, ...] and action masks [B, A] or None."""
+
+    def step(self, actions: PyTree) -> Step: ...
+
+    def snapshot(self) -> World: ...
+
+    def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
+        """Put the environments where the snapshot was taken; their current observations and action masks."""
+
+    def close(self) -> None: ...
+
+
+class Update(NamedTuple):
+    """What `train` yields after each update. Everything is consistent here: this is where checkpoints happen."""
+
+    state: Any  # the algorithm's State: networks, optimiser, counters, random key
+    metrics: Metrics
+    world: Callable[[], World]  # call before asking for the next update: the environments' side of a checkpoint
+
+
+class Algorithm(Protocol):
+    """What a module in birl/algos offers. Nothing inherits from this; modules satisfy it."""
+
+    Config: type
+    State: type
+
+    @staticmethod
+    def init(config: Any, observation_space: Any, action_space: Any) -> Any: ...
+
+    @staticmethod
+    def act(network: Any, observations: PyTree, memory: PyTree, key: Array, masks: Array | None) -> Any: ...
+
+    @staticmethod
+    def train(config: Any, envs: Envs | None = None, state: Any = None, world: World | None = None) -> Iterator[Update]: ...
