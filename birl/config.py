@@ -1,0 +1,105 @@
+"""Settings shared by every algorithm, their JSON form, and the error a bad setting raises."""
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+
+class ConfigError(ValueError):
+    """A setting cannot work; the message names the field, the value and what to use instead."""
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Which environment, and how many of it."""
+
+    id: str = "CartPole-v1"  # any Gymnasium id, or module:Id-v0 to import a module first
+    num_envs: int = 8  # environments stepped together
+    backend: Literal["gymnasium", "envpool"] = "gymnasium"
+    hide_velocities: bool = False  # remove velocities from the observation: then memory is needed
+    max_episode_steps: int | None = None  # None: the environment's own limit
+    kwargs: dict[str, bool | int | float | str] = field(default_factory=dict, hash=False)  # for gymnasium.make
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How long to train, what to write, when to evaluate."""
+
+    total_steps: int = 100_000  # environment steps; every schedule runs from 0 to here
+    seed: int = 1
+    run_dir: str | None = None  # None: runs/ALGORITHM-ENV-SEED, numbered if it is taken
+    eval_every: int = 0  # environment steps between evaluations; 0: only at the end
+    eval_episodes: int = 20
+    eval_deterministic: bool = True  # the mode of the policy, not a sample
+    stop_at_return: float | None = None  # end the run once an evaluation reaches this mean return
+    checkpoint_every: int = 50_000  # environment steps between checkpoints; 0: only at the end
+    keep_checkpoints: int = 3  # the newest; the best is kept besides
+    log_every: int = 1  # updates between log lines
+    tensorboard: bool = False
+    wandb: str | None = None  # a Weights & Biases project name
+    metric_names: Literal["birl", "sb3", "cleanrl"] = "birl"
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ConfigError with this message unless the condition holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
+def to_json(config: Any) -> Any:
+    """A dataclass as plain JSON values; nested dataclasses become objects, tuples become lists."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {f.name: to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if isinstance(config, dict):
+        return {key: to_json(value) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_json(value) for value in config]
+    return str(config) if isinstance(config, Path) else config
+
+
+def from_json(kind: Any, value: Any, where: str = "config") -> Any:
+    """The inverse of `to_json` for a type; unknown or ill-typed fields raise ConfigError with their path."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _first_match(kind, value, where)
+    if origin is Literal:
+        require(value in typing.get_args(kind), f"{where} {value!r} is not one of {', '.join(map(str, typing.get_args(kind)))}")
+        return value
+    if origin is tuple:
+        require(isinstance(value, list | tuple), f"{where} must be a list, not {value!r}")
+        return tuple(from_json(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is dict:
+        require(isinstance(value, dict), f"{where} must be an object, not {value!r}")
+        return {key: from_json(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_from_json(kind, value, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    require(type(value) is kind, f"{where} must be {getattr(kind, '__name__', kind)}, not {value!r}")
+    return value
+
+
+def _dataclass_from_json(kind: Any, value: Any, where: str) -> Any:
+    require(isinstance(value, dict), f"{where} must be an object, not {value!r}")
+    hints = typing.get_type_hints(kind)
+    names = {f.name for f in dataclasses.fields(kind)}
+    unknown = sorted(set(value) - names)
+    require(not unknown, f"{where} has no field {', '.join(unknown)}; it has {', '.join(sorted(names))}")
+    return kind(**{name: from_json(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+
+
+def _first_match(kind: Any, value: Any, where: str) -> Any:
+    if value is None and type(None) in typing.get_args(kind):
+        return None
+    options = [option for option in typing.get_args(kind) if option is not type(None)]
+    exact = [option for option in options if type(value) is option]
+    problems = []
+    for option in exact or options:
+        try:
+            return from_json(option, value, where)
+        except ConfigError as problem:
+            problems.append(str(problem))
+    raise ConfigError("; ".join(problems))
