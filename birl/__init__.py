@@ -1,1 +1,57 @@
-"""Birl."""
+"""Birl: deep reinforcement learning you can read, resume to the bit, and trust. Everything is imported when it is first used."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from birl.algos import ppo
+    from birl.config import ConfigError, EnvConfig, RunConfig
+    from birl.maths.schedules import constant, exponential, linear, piecewise
+    from birl.run.evaluate import evaluate
+    from birl.run.policy import load
+    from birl.run.train import resume, train
+
+__version__ = "0.1.0"
+
+ALGORITHMS: dict[str, str] = {
+    "ppo": "birl.algos.ppo",
+}
+
+_HOMES = {
+    "ConfigError": "birl.config",
+    "EnvConfig": "birl.config",
+    "RunConfig": "birl.config",
+    "constant": "birl.maths.schedules",
+    "exponential": "birl.maths.schedules",
+    "linear": "birl.maths.schedules",
+    "piecewise": "birl.maths.schedules",
+    "evaluate": "birl.run.evaluate",
+    "load": "birl.run.policy",
+    "resume": "birl.run.train",
+    "train": "birl.run.train",
+}
+
+__all__ = [
+    "ALGORITHMS",
+    "ConfigError",
+    "EnvConfig",
+    "RunConfig",
+    "constant",
+    "evaluate",
+    "exponential",
+    "linear",
+    "load",
+    "piecewise",
+    "ppo",
+    "resume",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = name.replace("_", "-")
+    if module in ALGORITHMS:
+        return importlib.import_module(ALGORITHMS[module])
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'birl' has no attribute {name!r}")

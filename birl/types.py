@@ -57,6 +57,8 @@ class Envs(Protocol):
     num_envs: int
     observation_space: Any  # of one environment
     action_space: Any  # of one environment
+    fresh: np.ndarray  # [B] where the last restore had to begin a new episode
+    restore_problem: str  # why it had to; "" if it did not
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
         """First observations [B, ...] and action masks [B, A] or None."""

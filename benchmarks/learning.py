@@ -1,0 +1,177 @@
+"""How well an algorithm learns: several seeds of the shipped preset, their evaluations, and one row of RESULTS.md.
+
+    python benchmarks/learning.py ppo CartPole-v1 --seeds 5
+    python benchmarks/learning.py ppo CartPole-v1 --core lstm --hide-velocities       other flags go to `birl train`
+
+The score is the interquartile mean over seeds of the final evaluation's mean return, with a 95 % stratified bootstrap interval.
+"""
+
+import argparse
+import json
+import os
+import queue
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from results import RESULTS, machine, read_section, table, today, write_section
+
+from birl.maths.statistics import bootstrap_interval, iqm
+
+ROOT = Path(__file__).resolve().parent.parent
+BIRL = Path(sys.executable).with_name("birl")
+HEADER = ["algorithm", "environment", "variant", "IQM", "95 % interval", "each seed", "env steps", "wall s a seed", "versions", "date"]
+KEY = 3  # the first columns of a row say which result it is
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed: its summary, or why there is none."""
+
+    seed: int
+    directory: Path
+    summary: dict[str, Any] | None
+    problem: str = ""
+
+    @property
+    def score(self) -> float | None:
+        return None if self.summary is None else float(self.summary["evaluation"]["return_mean"])
+
+
+def train_seed(seed: int, command: list[str], directory: Path, cores: "queue.Queue[int]") -> Run:
+    """Train one seed on a core of its own; its console output goes to a file beside its run."""
+    core = cores.get()
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        log = directory.parent / f"{directory.name}.log"
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [*command, "--seed", str(seed), "--run-dir", str(directory)],
+                env=os.environ | {"XLA_FLAGS": flags},
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            if sys.platform == "linux":
+                os.sched_setaffinity(process.pid, {core})  # at once, before it has other threads; they inherit it
+            code = process.wait()
+        run = read_run(seed, directory, code, log)
+        print(f"seed {seed}: {run.problem or f'{run.score:.1f}'}", file=sys.stderr, flush=True)
+        return run
+    finally:
+        cores.put(core)
+
+
+def read_run(seed: int, directory: Path, code: int, log: Path) -> Run:
+    """The run's summary; a run that failed, or left no usable one, is kept as a problem and never dropped."""
+    if code != 0:
+        return Run(seed, directory, None, f"`birl train` ended with code {code}; see {log.relative_to(ROOT)}\n{log.read_text()[-2000:]}")
+    try:
+        summary = json.loads((directory / "summary.json").read_text())
+        run = Run(seed, directory, summary)
+        if not np.isfinite(run.score):
+            return Run(seed, directory, None, f"the evaluation's mean return is {run.score}")
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        return Run(seed, directory, None, f"no usable summary.json: {problem!r}; see {log.relative_to(ROOT)}")
+    return run
+
+
+def train_seeds(seeds: list[int], command: list[str], parent: Path, jobs: int) -> list[Run]:
+    """All seeds, `jobs` at a time, each pinned to one core: two runs that share two cores' threads slow each other down."""
+    available = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(os.cpu_count() or 1))
+    cores: queue.Queue[int] = queue.Queue()
+    for job in range(jobs):
+        cores.put(available[job % len(available)])
+    train = partial(train_seed, command=command, cores=cores)
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(lambda seed: train(seed, directory=parent / f"seed-{seed}"), seeds))
+
+
+def result_row(algorithm: str, env: str, variant: str, runs: list[Run]) -> list[str]:
+    """The cells of the table; with a failed seed there is no IQM, since one over the rest would flatter."""
+    scores = [run.score for run in runs]
+    each = ", ".join("failed" if score is None else f"{score:.1f}" for score in scores)
+    summaries = [run.summary for run in runs if run.summary is not None]
+    middle = interval = "–"
+    if None not in scores:
+        low, high = bootstrap_interval(np.array(scores)[:, None])
+        middle, interval = f"{iqm(np.array(scores)):.1f}", f"{low:.1f} to {high:.1f}"
+    steps = "–" if not summaries else f"{max(summary['env_steps'] for summary in summaries):,}"
+    wall = "–" if not summaries else f"{statistics.median(summary['wall_seconds'] for summary in summaries):,.0f}"
+    versions = "–" if not summaries else ", ".join(f"{name} {value}" for name, value in sorted(summaries[0]["versions"].items()))
+    return [algorithm, env, variant, middle, interval, each, steps, wall, versions, today()]
+
+
+def write_row(path: Path, row: list[str], where: str) -> None:
+    """Put the row into the learning table, in place of the one with the same algorithm, environment and variant."""
+    lines = [line for line in read_section(path, "learning").splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines[2:]]  # after header and rule
+    rows = sorted([*(old for old in rows if old[:KEY] != row[:KEY]), row], key=lambda cells: cells[:KEY])
+    about = (
+        "Mean return of the final, deterministic evaluation: interquartile mean over seeds with its 95 % stratified bootstrap interval, by "
+        f"`python benchmarks/learning.py ALGORITHM ENVIRONMENT VARIANT`. Last row measured on: {where}."
+    )
+    write_section(path, "learning", f"## Learning\n\n{about}\n\n{table(HEADER, rows)}")
+
+
+def plot(runs: list[Run], out: Path) -> int:
+    """Learning curves of the seeds as a PNG; the exit code of `birl plot`."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return subprocess.run([BIRL, "plot", *(str(run.directory) for run in runs if run.summary), "--out", str(out)]).returncode
+
+
+def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(description="Train seeds of a preset and record how well it learned; other flags go to `birl train`")
+    parser.add_argument("algorithm")
+    parser.add_argument("env")
+    parser.add_argument("--seeds", type=int, default=5, help="how many seeds")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
+    parser.add_argument("--plot", type=Path, help="PNG to draw the learning curves into")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file whose learning table is updated")
+    arguments, flags = parser.parse_known_args()
+    if arguments.seeds < 1 or arguments.jobs < 1:
+        parser.error(f"--seeds {arguments.seeds} and --jobs {arguments.jobs} must be at least 1")
+    taken = [flag for flag in flags if flag.split("=")[0] in ("--seed", "--run-dir")]
+    if taken:
+        parser.error(f"{', '.join(taken)} is set for each run by this script; use --first-seed and --seeds")
+    return arguments, flags
+
+
+def main() -> int:
+    """Train, score, write; 1 if a seed failed or the plot could not be drawn."""
+    arguments, flags = parse_arguments()
+    where, variant = machine(), " ".join(flags).replace("|", "/")
+    name = "-".join([arguments.algorithm, arguments.env, *(flag.strip("-") for flag in flags)]).replace("/", "-").replace("=", "-")
+    parent = ROOT / "runs" / "learning" / name / time.strftime("%Y%m%d-%H%M%S")
+    command = [str(BIRL), "train", arguments.algorithm, arguments.env, *flags]
+    seeds = list(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
+    print(
+        f"{shlex.join(['birl', *command[1:]])}: seeds {seeds[0]} to {seeds[-1]} into {parent.relative_to(ROOT)}",
+        file=sys.stderr,
+        flush=True,
+    )
+    runs = train_seeds(seeds, command, parent, arguments.jobs)
+
+    row = result_row(arguments.algorithm, arguments.env, variant, runs)
+    write_row(arguments.results, row, where)
+    print(table(HEADER, [row]))
+    failed = [run for run in runs if run.score is None]
+    for run in failed:
+        print(f"seed {run.seed} failed: {run.problem}", file=sys.stderr)
+    drawn = plot(runs, arguments.plot) if arguments.plot and len(failed) < len(runs) else 0
+    return 1 if failed or drawn != 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

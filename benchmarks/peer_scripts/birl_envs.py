@@ -1,0 +1,26 @@
+"""The vector environment Birl trains in, stepped with random actions and nothing else: the ceiling. See measure.py."""
+
+import json
+
+import numpy as np
+from birl.envs.make import make_envs
+from measure import Stopwatch, read_settings
+
+import birl
+
+settings = read_settings()
+stopwatch = Stopwatch(settings["spawned_at"], None)
+envs = make_envs(birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"]), settings["seed"])
+length = settings["rollout_length"]
+envs.action_space.seed(settings["seed"])
+actions = np.stack([envs.action_space.sample() for _ in range(length * settings["num_envs"])])
+actions = actions.reshape(length, settings["num_envs"], *envs.action_space.shape)  # sampled before the clock runs
+envs.reset(settings["seed"])
+env_steps = 0
+stopwatch.mark(env_steps)
+while env_steps < settings["total_steps"]:
+    for step_actions in actions:
+        env_steps += int(np.count_nonzero(envs.step(step_actions).valid))  # an environment's own reset is not a step
+    stopwatch.mark(env_steps)
+envs.close()
+print(json.dumps(stopwatch.report(("birl", "gymnasium", "numpy"))))

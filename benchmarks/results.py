@@ -1,0 +1,57 @@
+"""RESULTS.md: sections between markers, each written by the run that measured it, the rest left alone."""
+
+import os
+import platform
+import re
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+TITLE = "# Results\n\nWritten by `speed.py` and `learning.py`, never by hand; README.md says what the rows mean.\n"
+
+
+def read_section(path: Path, name: str) -> str:
+    """What stands between the markers of a section; empty if there is no such section."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    found = _pattern(name).search(text)
+    return found.group(1).strip() if found else ""
+
+
+def write_section(path: Path, name: str, body: str) -> None:
+    """Put the body between the markers of a section, at the end of the file if the section is new."""
+    text = path.read_text(encoding="utf-8") if path.exists() else TITLE
+    section = f"<!-- {name}:begin -->\n\n{body.strip()}\n\n<!-- {name}:end -->"
+    text, found = _pattern(name).subn(lambda _: section, text)  # a function: the body may contain backslashes
+    if not found:
+        text = f"{text.rstrip()}\n\n{section}\n"
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; every column but the first is aligned to the right."""
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+
+
+def machine() -> str:
+    """The machine in a few words: figures of one machine say little about another."""
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return f"{_cpu_model()}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, load before {load}"
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return platform.processor() or platform.machine()
+    models = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+    return models[0] if models else platform.machine()
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"<!-- {re.escape(name)}:begin -->(.*?)<!-- {re.escape(name)}:end -->", re.DOTALL)

@@ -1,0 +1,218 @@
+"""Speed of Birl and its peers, side by side: same environment, same settings, alternating, in one run.
+
+    python benchmarks/speed.py                        everything; about half an hour
+    python benchmarks/speed.py --rows cartpole --rounds 5
+    python benchmarks/speed.py --quick                does everything run? prints, and leaves RESULTS.md alone
+
+Every contender is a process of its own (peer_scripts/), started again in every round, and times itself. This file uses the standard
+library alone: a child's peak memory begins at its parent's, so the parent must be small.
+"""
+
+import argparse
+import json
+import math
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import peers
+from results import RESULTS, machine, read_section, table, today, write_section
+from speed_rows import ROWS, Contender, Row, Settings, Wanted
+
+SCRIPTS = Path(__file__).resolve().parent / "peer_scripts"
+TIMEOUT_SECONDS = 3600
+
+Report = dict[str, Any]
+Rounds = list[dict[str, Report]]  # of each round, the report of each contender
+
+
+class ContenderError(RuntimeError):
+    """A contender ended without a report."""
+
+
+def run_row(row: Row, rounds: int, peers_python: Path, scratch: Path) -> Rounds:
+    """The reports of all rounds. Contenders alternate, and each round begins with another one: the machine's mood is shared fairly."""
+    warm_up(row, peers_python, scratch)
+    reports: Rounds = []
+    for index in range(rounds):
+        first = index % len(row.contenders)
+        seed = row.settings["seed"] + (index if row.seeds_differ else 0)
+        reports.append({})
+        for contender in row.contenders[first:] + row.contenders[:first]:
+            report = run(contender, row.settings | {"seed": seed}, peers_python, scratch)
+            reports[-1][contender.name] = report
+            print(f"  round {index + 1} of {rounds}, {contender.name}: {summarise(report)}", file=sys.stderr, flush=True)
+    return reports
+
+
+def warm_up(row: Row, peers_python: Path, scratch: Path) -> None:
+    """One short, unmeasured run of each Birl contender that uses the cache, with a seed of its own: a warm start is another seed's."""
+    for contender in row.contenders:
+        if contender.script == "birl_ppo.py" and not contender.empty_cache:
+            # Any return will do, so it ends within a few updates; total_steps stays, since compiled schedules depend on it.
+            run(contender, row.settings | {"seed": row.settings["seed"] - 1, "wanted_return": -math.inf}, peers_python, scratch)
+
+
+def run(contender: Contender, settings: Settings, peers_python: Path, scratch: Path) -> Report:
+    """One process of a contender, from start to end."""
+    cache = tempfile.mkdtemp(dir=scratch) if contender.empty_cache else scratch / "warm"
+    python = peers_python if contender.in_peers_venv else Path(sys.executable)
+    environment = os.environ | {"BIRL_CACHE_DIR": str(cache)}
+    request = json.dumps(settings | contender.settings | {"spawned_at": time.time()})
+    command = [str(python), str(SCRIPTS / contender.script), request]
+    ended = subprocess.run(command, env=environment, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    if ended.returncode != 0 or not ended.stdout.strip():
+        raise ContenderError(f"{contender.name} ended with code {ended.returncode}:\n{ended.stderr[-3000:]}")
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def summarise(report: Report) -> str:
+    reached = f", return reached at {report['seconds_to_return']:.1f} s" if report["seconds_to_return"] is not None else ""
+    return f"{number(quantity(report, 'steps_per_second'))} steps per second, {report['seconds_total']:.1f} s in all{reached}"
+
+
+def quantity(report: Report, name: str) -> float:
+    """A figure of a report; what was never reached took for ever, and a rate that could not be taken is not a number."""
+    value = report[name]
+    if value is None:
+        return math.inf if name.endswith("_to_return") else math.nan
+    return float(value)
+
+
+def median(rounds: Rounds, contender: str, name: str) -> float:
+    return statistics.median(quantity(reports[contender], name) for reports in rounds)
+
+
+def ratio(rounds: Rounds, contender: str, against: str, name: str) -> tuple[float, float, float]:
+    """Ratio of the medians, then the smallest and largest ratio within a round."""
+    each = [divide(quantity(reports[contender], name), quantity(reports[against], name)) for reports in rounds]
+    return divide(median(rounds, contender, name), median(rounds, against, name)), min(each), max(each)
+
+
+def divide(numerator: float, denominator: float) -> float:
+    return math.nan if math.isinf(numerator) and math.isinf(denominator) else numerator / denominator
+
+
+def number(value: float) -> str:
+    if not math.isfinite(value):
+        return "not reached" if math.isinf(value) else "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def ratio_text(rounds: Rounds, contender: str, against: str, name: str) -> str:
+    middle, low, high = ratio(rounds, contender, against, name)
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})" if math.isfinite(middle) else "–"
+
+
+def rate_table(row: Row, rounds: Rounds) -> str:
+    """Environment steps per second once compiled, against each peer and against the environments alone."""
+    rivals = [contender.name for contender in row.contenders if contender.in_peers_venv]
+    header = [
+        "contender",
+        "steps per second",
+        *[f"times {rival}" for rival in rivals],
+        "share of environments alone",
+        "process, s",
+        "peak MB",
+    ]
+    lines = []
+    for contender in row.contenders:
+        share = ratio_text(rounds, contender.name, contender.ceiling, "steps_per_second") if contender.ceiling else ""
+        times = [ratio_text(rounds, contender.name, rival, "steps_per_second") for rival in rivals]
+        figures = [number(median(rounds, contender.name, name)) for name in ("steps_per_second", "seconds_total", "peak_rss_mb")]
+        lines.append([contender.name, figures[0], *times, share, *figures[1:]])
+    return table(header, lines)
+
+
+def start_table(row: Row, rounds: Rounds) -> str:
+    """Wall time and steps from process start to the wanted return, with each seed's time."""
+    rivals = [contender.name for contender in row.contenders if contender.in_peers_venv]
+    header = ["contender", "seconds", *[f"of {rival}'s time" for rival in rivals], "each seed, s", "steps", "peak MB"]
+    lines = []
+    for contender in row.contenders:
+        of_time = [ratio_text(rounds, contender.name, rival, "seconds_to_return") for rival in rivals]
+        each = ", ".join(number(quantity(reports[contender.name], "seconds_to_return")) for reports in rounds)
+        figures = [number(median(rounds, contender.name, name)) for name in ("seconds_to_return", "steps_to_return", "peak_rss_mb")]
+        lines.append([contender.name, figures[0], *of_time, each, *figures[1:]])
+    return table(header, lines)
+
+
+def verdict(wanted: Wanted, rounds: Rounds) -> str:
+    """One line: what was asked, what was measured."""
+    unit = wanted.quantity.replace("_", " ").replace("peak rss mb", "MB at the peak")
+    if wanted.against is None:
+        measured, ask = median(rounds, wanted.contender, wanted.quantity), f"at most {wanted.limit:g} {unit}"
+    else:
+        measured = ratio(rounds, wanted.contender, wanted.against, wanted.quantity)[0]
+        ask = f"at {'least' if wanted.quantity == 'steps_per_second' else 'most'} {wanted.limit:g} times {wanted.against}'s {unit}"
+    met = measured >= wanted.limit if wanted.quantity == "steps_per_second" else measured <= wanted.limit
+    return f"- wanted of {wanted.contender}: {ask}; measured {measured:.4g}: {'reached' if met else '**not reached**'}"
+
+
+def describe(name: str, row: Row, rounds: Rounds, where: str) -> str:
+    """The row's part of RESULTS.md."""
+    body = start_table(row, rounds) if name == "start" else rate_table(row, rounds)
+    verdicts = "\n".join(verdict(wanted, rounds) for wanted in row.wanted)
+    about = f"{today()}; {where}; medians of {len(rounds)} alternating rounds, in brackets the smallest and largest ratio within a round"
+    packages = ", ".join(sorted({f"{key} {value}" for report in rounds[0].values() for key, value in report["versions"].items()}))
+    command = f"`python benchmarks/speed.py --rows {name} --rounds {len(rounds)}`"
+    return f"### {row.title}\n\n{body}\n\n{verdicts}\n\n{about}. {packages}. {command}"
+
+
+def write_row(path: Path, name: str, text: str) -> None:
+    """Replace one row of the speed section; the rows not run now stay as they are."""
+    if not read_section(path, "speed"):
+        places = "\n\n".join(f"<!-- speed/{row}:begin -->\n\n<!-- speed/{row}:end -->" for row in ROWS)
+        write_section(path, "speed", f"## Speed\n\n{places}")
+    write_section(path, f"speed/{name}", text)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Birl and its peers, timed side by side")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--rounds", type=int, default=3, help="rounds over all contenders; in the row 'start' each is another seed")
+    parser.add_argument("--threads", type=int, default=1, help="PyTorch threads of the peers; one is their best for small networks")
+    parser.add_argument("--quick", action="store_true", help="one round of a few updates, printed and not written: does it run?")
+    parser.add_argument("--results", type=Path, help="file to write instead of benchmarks/RESULTS.md")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error(f"--rounds {arguments.rounds} measures nothing; use 1 or more, 3 for a result worth quoting")
+    return arguments
+
+
+def main() -> int:
+    """Run the rows asked for; 1 if one could not be finished, which leaves its old result in place."""
+    arguments = parse_arguments()
+    path = arguments.results or (None if arguments.quick else RESULTS)
+    peers_python, where, failed = peers.ensure(), machine(), []
+    print(f"{shlex.join(sys.argv)} on {where}", file=sys.stderr, flush=True)
+    for name in arguments.rows:
+        row = ROWS[name]
+        steps = row.quick_steps if arguments.quick else row.settings["total_steps"]
+        row = replace(row, settings=row.settings | {"threads": arguments.threads, "total_steps": steps})
+        print(name, file=sys.stderr, flush=True)
+        try:
+            with tempfile.TemporaryDirectory(prefix="birl-speed-") as scratch:
+                rounds = run_row(row, 1 if arguments.quick else arguments.rounds, peers_python, Path(scratch))
+        except (ContenderError, subprocess.TimeoutExpired) as problem:
+            print(f"{name} was not finished: {problem}", file=sys.stderr, flush=True)
+            failed.append(name)
+            continue
+        text = describe(name, row, rounds, where)
+        print(f"{text}\n", flush=True)
+        if path is not None:
+            write_row(path, name, text)
+    if failed:
+        print(f"not finished: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The rows of the speed benchmark: which work, who does it, with which settings, and what is wanted of Birl."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Settings = dict[str, Any]  # in Birl's vocabulary; peer_scripts translate it
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One line of a table."""
+
+    name: str
+    script: str
+    in_peers_venv: bool = False
+    settings: Settings = field(default_factory=dict)  # over the row's
+    empty_cache: bool = False  # Birl without the compilations of earlier runs
+    ceiling: str | None = None  # the contender that steps the same environments and does nothing else
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What issue 2 asks of a row."""
+
+    contender: str
+    quantity: str
+    limit: float
+    against: str | None = None  # the limit is on the ratio to this contender
+
+
+@dataclass(frozen=True)
+class Row:
+    """Contenders on the same work."""
+
+    title: str
+    settings: Settings
+    contenders: tuple[Contender, ...]
+    wanted: tuple[Wanted, ...]
+    quick_steps: int
+    seeds_differ: bool = False  # a new seed each round
+
+
+COMMON: Settings = {
+    "threads": 1,  # of PyTorch: its best for networks this small
+    "backend": "gymnasium",
+    "core": "feedforward",
+    "core_size": 64,
+    "hidden_sizes": [64, 64],
+    "wanted_return": None,
+    "seed": 1,
+}
+CARTPOLE = COMMON | {  # SB3 zoo
+    "env": "CartPole-v1",
+    "num_envs": 8,
+    "rollout_length": 32,
+    "minibatches": 1,
+    "epochs": 20,
+    "discount": 0.98,
+    "gae_lambda": 0.8,
+    "learning_rate": [0.001, 0.0],
+    "clip_range": [0.2, 0.0],
+    "entropy_weight": 0.0,
+    "total_steps": 100_000,
+}
+LUNARLANDER = COMMON | {  # SB3 zoo; its run is a million steps, of which these are the first
+    "env": "LunarLander-v3",
+    "num_envs": 16,
+    "rollout_length": 1024,
+    "minibatches": 256,  # of 64
+    "epochs": 4,
+    "discount": 0.999,
+    "gae_lambda": 0.98,
+    "learning_rate": 0.0003,
+    "clip_range": 0.2,
+    "entropy_weight": 0.01,
+    "total_steps": 5 * 16 * 1024,
+}
+RECURRENT = LUNARLANDER | {
+    "num_envs": 8,
+    "rollout_length": 128,
+    "minibatches": 8,  # of 128, the zoo's: in Birl one environment's sequence each
+    "hidden_sizes": [64],
+    "core": "lstm",
+    "total_steps": 20 * 8 * 128,
+}
+ENVPOOL = {"backend": "envpool"}
+
+SB3 = Contender("SB3", "sb3_ppo.py", in_peers_venv=True)
+SBX = Contender("SBX", "sbx_ppo.py", in_peers_venv=True)
+CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", in_peers_venv=True)
+CEILING = Contender("environments alone", "birl_envs.py")
+CEILING_ENVPOOL = Contender("EnvPool's environments alone", "birl_envs.py", settings=ENVPOOL)
+BIRL = Contender("Birl", "birl_ppo.py", ceiling=CEILING.name)
+BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_ppo.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
+BIRL_COLD = Contender("Birl, cold", "birl_ppo.py", empty_cache=True)
+BIRL_WARM = Contender("Birl, warm", "birl_ppo.py")
+
+ROWS = {
+    "cartpole": Row(
+        "PPO CartPole-v1, SB3-zoo settings: 8 environments, T 32, 20 epochs of one batch of 256",
+        CARTPOLE,
+        (SB3, SBX, BIRL, CEILING),
+        (Wanted("Birl", "steps_per_second", 6.0, "SB3"), Wanted("Birl", "steps_per_second", 4.0, "SBX")),
+        quick_steps=3 * 256,
+    ),
+    "lunarlander": Row(
+        "PPO LunarLander-v3, SB3-zoo settings: 16 environments, T 1024, 4 epochs of batches of 64",
+        LUNARLANDER,
+        (SB3, SBX, BIRL, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        (
+            Wanted("Birl", "steps_per_second", 6.0, "SB3"),
+            Wanted("Birl, EnvPool", "steps_per_second", 8.0, "SB3"),
+            Wanted("Birl", "peak_rss_mb", 700.0),
+            Wanted("Birl, EnvPool", "peak_rss_mb", 700.0),
+        ),
+        quick_steps=3 * 16 * 1024,
+    ),
+    "recurrent": Row(
+        "Recurrent PPO LunarLander-v3: LSTM 64, 8 environments, T 128, 4 epochs of 8 minibatches",
+        RECURRENT,
+        (CONTRIB, BIRL, CEILING),
+        (Wanted("Birl", "steps_per_second", 8.0, "sb3-contrib"),),
+        quick_steps=3 * 8 * 128,
+    ),
+    "start": Row(
+        "From process start to a mean return of 475 over 20 episodes: PPO CartPole-v1, SB3-zoo settings",
+        CARTPOLE | {"wanted_return": 475.0},
+        (SB3, SBX, BIRL_COLD, BIRL_WARM),
+        (Wanted("Birl, cold", "seconds_to_return", 0.7, "SB3"), Wanted("Birl, warm", "seconds_to_return", 0.4, "SB3")),
+        quick_steps=3 * 256,
+        seeds_differ=True,
+    ),
+}

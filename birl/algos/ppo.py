@@ -1,0 +1,308 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347).
+
+Collect T steps of B environments with the policy as it is; estimate advantages by GAE; then take several epochs of minibatch
+steps on a surrogate that stops paying (clip) or starts costing (KL penalty) when the policy moves far from the one that acted.
+
+Differs from the paper: values may be clipped and advantages are normalised per minibatch, as in OpenAI Baselines; the epochs may
+stop early at a KL (`target_kl`); the KL penalty's weight is adapted from the exact KL after the last epoch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from birl.config import EnvConfig, RunConfig, require
+from birl.data.collect import Action, Collector, finite_metrics
+from birl.data.minibatch import shuffled_sequences, shuffled_steps
+from birl.device import prepare_jax
+from birl.envs.make import open_envs
+from birl.maths import losses
+from birl.maths.returns import gae
+from birl.maths.schedules import Schedule, value_at
+from birl.maths.statistics import explained_variance
+from birl.nets.cores import CoreName
+from birl.nets.encoders import EncoderName
+from birl.nets.layers import Activation
+from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, make_actor_critic
+from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_observations, normalize_rewards
+from birl.nets.optimizers import OptimizerName, gradient_step, make_optimizer
+from birl.types import Envs, Metrics, PyTree, Rollout, Update, World
+
+
+@dataclass(frozen=True)
+class Config:
+    """PPO's settings."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    rollout_length: int = 128  # T: steps of each environment between updates
+    epochs: int = 4
+    minibatches: int = 4  # per epoch
+    discount: float = 0.99  # γ
+    gae_lambda: float = 0.95  # λ
+    objective: Literal["clip", "kl"] = "clip"  # eq. 7, or eq. 8 with an adaptive weight
+    clip_range: float | Schedule = 0.2  # ε of eq. 7
+    penalty_target_kl: float = 0.01  # d_targ: what the KL of an update is steered to, with objective "kl"
+    penalty_weight: float = 1.0  # β to begin with, with objective "kl"
+    target_kl: float | None = None  # stop an update's epochs once its KL exceeds 1.5 times this
+    value_clip: float | None = None  # how far a value may move in an update; None: as far as it likes
+    normalize_advantages: bool = True
+    entropy_weight: float | Schedule = 0.0
+    value_weight: float = 0.5
+    learning_rate: float | Schedule = 3e-4
+    max_grad_norm: float | None = 0.5
+    optimizer: OptimizerName = "adam"
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    encoder: EncoderName = "mlp"
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: Activation = "tanh"
+    core: CoreName = "feedforward"
+    core_size: int = 64
+    share_trunk: bool = False  # one encoder and core for policy and value
+    log_std: float = 0.0  # of a continuous policy, to begin with
+
+
+class State(NamedTuple):
+    """Everything that changes while PPO learns."""
+
+    network: ActorCriticLike
+    optimizer: PyTree
+    normalizer: Normalizer
+    penalty_weight: Array  # β
+    key: Array
+    env_steps: Array
+    updates: Array
+
+
+class Batch(NamedTuple):
+    """A rollout with what the loss needs; leaves [T, B, ...]."""
+
+    observations: PyTree
+    actions: PyTree
+    log_probs: Array
+    advantages: Array
+    value_targets: Array
+    values: Array
+    valid: Array
+    resets: Array
+    action_masks: Array | None
+    old: Distribution | None  # the policy that acted; only for the KL penalty
+
+
+class Weights(NamedTuple):
+    """Where the schedules stand in this update."""
+
+    learning_rate: Array
+    clip_range: Array
+    entropy: Array
+    penalty: Array
+
+
+class Learner(NamedTuple):
+    """What the gradient steps of one update change."""
+
+    network: ActorCriticLike
+    optimizer: PyTree
+    steps: Array
+    stopped: Array  # the KL has passed its limit: no more steps in this update
+
+
+def validate(config: Config) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    steps = config.rollout_length * config.env.num_envs
+    require(config.rollout_length > 0, f"rollout_length {config.rollout_length} must be at least 1")
+    require(config.epochs > 0, f"epochs {config.epochs} must be at least 1")
+    require(0 <= config.discount <= 1, f"discount {config.discount} must lie in [0, 1]")
+    require(0 <= config.gae_lambda <= 1, f"gae_lambda {config.gae_lambda} must lie in [0, 1]")
+    require(config.target_kl is None or config.target_kl > 0, f"target_kl {config.target_kl} must be positive, or None for no early stop")
+    require(config.value_clip is None or config.value_clip > 0, f"value_clip {config.value_clip} must be positive, or None for no clipping")
+    name, whole = ("num_envs", config.env.num_envs) if config.core != "feedforward" else ("rollout_length x num_envs", steps)
+    fits = [n for n in range(1, min(whole, 65) + 1) if whole % n == 0]
+    require(
+        config.minibatches in fits or (config.minibatches > 65 and whole % config.minibatches == 0),
+        f"{name} {whole} does not divide into {config.minibatches} minibatches; use one of {', '.join(map(str, fits))}",
+    )
+
+
+def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
+    """A fresh State for these spaces, the same for the same seed."""
+    rng = np.random.default_rng(config.run.seed)
+    if make_network is not None:
+        network = make_network(rng, observation_space, action_space)
+    else:
+        network = make_actor_critic(
+            rng,
+            observation_space,
+            action_space,
+            config.encoder,
+            config.hidden_sizes,
+            config.activation,
+            config.core,
+            config.core_size,
+            config.share_trunk,
+            config.log_std,
+        )
+    return State(
+        network=network,
+        optimizer=jax.jit(make_optimizer(config.optimizer).init)(network),
+        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        penalty_weight=np.float32(config.penalty_weight),
+        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        env_steps=np.int32(0),
+        updates=np.int32(0),
+    )
+
+
+def policy(state: State) -> PyTree:
+    """The part of the state that acts: what is evaluated, exported and played."""
+    return state.network, state.normalizer.observations
+
+
+@jax.jit
+def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+    """Actions for B observations: sampled, or the most likely ones if there is no key."""
+    network, moments = policy
+    one_step = partial(jax.tree.map, lambda x: x[None])
+    observations = normalize_observations(moments, observations)
+    distribution, _, memory = network(one_step(observations), memory, resets[None], one_step(action_masks))
+    distribution = jax.tree.map(lambda x: x[0], distribution)
+    actions = distribution.mode() if key is None else distribution.sample(key)
+    return Action(actions, distribution.log_prob(actions), memory)
+
+
+def make_batch(state: State, rollout: Rollout, config: Config) -> tuple[Batch, Normalizer]:
+    """Values, advantages and targets of a rollout, by one pass of the network over all of it."""
+    # After a step in which the environment reset itself, memory starts empty. [T+1, B]
+    resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
+    observations = normalize_observations(state.normalizer.observations, rollout.observations)
+    masks = rollout.action_masks
+    old, values, _ = state.network(observations, rollout.memory, resets, None if masks is None else jnp.concatenate([masks, masks[-1:]]))
+    rewards, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
+    ends = rollout.terminated, rollout.truncated, rollout.valid
+    advantages = gae(rewards, values[:-1], values[1:], *ends, config.discount, config.gae_lambda)
+    batch = Batch(
+        observations=jax.tree.map(lambda x: x[:-1], observations),
+        actions=rollout.actions,
+        log_probs=rollout.log_probs,
+        advantages=advantages,
+        value_targets=advantages + values[:-1],
+        values=values[:-1],
+        valid=rollout.valid,
+        resets=resets[:-1],
+        action_masks=masks,
+        old=jax.tree.map(lambda x: x[:-1], old) if config.objective == "kl" else None,
+    )
+    seen = learn_observations(normalizer.observations, jax.tree.map(lambda x: x[:-1], rollout.observations))
+    return batch, normalizer._replace(observations=seen)
+
+
+def loss(network: ActorCriticLike, batch: Batch, memory: PyTree, weights: Weights, config: Config) -> tuple[Array, Metrics]:
+    """The surrogate, minus the entropy bonus, plus the value error, over the valid steps of a minibatch."""
+    distribution, values, _ = network(batch.observations, memory, batch.resets, batch.action_masks)
+    log_ratios = distribution.log_prob(batch.actions) - batch.log_probs
+    advantages = losses.normalize(batch.advantages, batch.valid) if config.normalize_advantages else batch.advantages
+    if config.objective == "clip":
+        policy_loss = losses.clipped_surrogate(log_ratios, advantages, batch.valid, weights.clip_range)
+    else:
+        policy_loss = losses.kl_penalised_surrogate(log_ratios, advantages, batch.old.kl(distribution), batch.valid, weights.penalty)
+    if config.value_clip is None:
+        value_loss = losses.value_loss(values, batch.value_targets, batch.valid)
+    else:
+        value_loss = losses.clipped_value_loss(values, batch.values, batch.value_targets, batch.valid, config.value_clip)
+    entropy = losses.masked_mean(distribution.entropy(), batch.valid)
+    total = policy_loss + config.value_weight * value_loss - weights.entropy * entropy
+    return total, {
+        "loss/policy": policy_loss,
+        "loss/value": value_loss,
+        "policy/entropy": entropy,
+        "policy/approx_kl": losses.approx_kl(log_ratios, batch.valid),
+        "policy/clip_fraction": losses.clip_fraction(log_ratios, batch.valid, weights.clip_range),
+    }
+
+
+def learn_minibatch(learner: Learner, part: tuple[Batch, PyTree], weights: Weights, config: Config) -> tuple[Learner, Metrics]:
+    """One gradient step; none once the KL has passed its limit."""
+    (_, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(learner.network, *part, weights, config)
+    network, optimizer, norm = gradient_step(
+        make_optimizer(config.optimizer), learner.network, learner.optimizer, gradients, weights.learning_rate, config.max_grad_norm
+    )
+    moved = Learner(network, optimizer, learner.steps + 1, learner.stopped)
+    if config.target_kl is not None:
+        stopped = learner.stopped | (metrics["policy/approx_kl"] > 1.5 * config.target_kl)
+        moved = jax.tree.map(partial(jnp.where, stopped), learner._replace(stopped=stopped), moved)
+    return moved, metrics | {"optimizer/grad_norm": norm, "ran": ~learner.stopped}
+
+
+def learn_epoch(learner: Learner, key: Array, batch: Batch, memory: PyTree, weights: Weights, config: Config) -> tuple[Learner, Metrics]:
+    """One pass over the batch in shuffled minibatches: whole sequences where there is memory, else single steps."""
+    if jax.tree.leaves(memory):
+        parts = shuffled_sequences(key, batch, memory, config.minibatches)
+    else:
+        parts = shuffled_steps(key, batch, config.minibatches), memory
+    return jax.lax.scan(partial(learn_minibatch, weights=weights, config=config), learner, parts)
+
+
+@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
+    """The state after learning from a rollout, and what happened."""
+    progress = state.env_steps / config.run.total_steps
+    schedules = config.learning_rate, config.clip_range, config.entropy_weight
+    weights = Weights(*(value_at(schedule, progress) for schedule in schedules), state.penalty_weight)
+    batch, normalizer = make_batch(state, rollout, config)
+    key, *epoch_keys = jax.random.split(state.key, config.epochs + 1)
+    learner = Learner(state.network, state.optimizer, jnp.int32(0), jnp.bool_(False))
+    epoch = partial(learn_epoch, batch=batch, memory=rollout.memory, weights=weights, config=config)
+    learner, metrics = jax.lax.scan(epoch, learner, jnp.stack(epoch_keys))
+
+    ran = metrics.pop("ran")
+    metrics = {name: losses.masked_mean(values, ran) for name, values in metrics.items()}
+    penalty_weight = state.penalty_weight
+    if config.objective == "kl":
+        distribution, _, _ = learner.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
+        kl = losses.masked_mean(batch.old.kl(distribution), batch.valid)
+        penalty_weight = losses.adapt_kl_weight(penalty_weight, kl, config.penalty_target_kl)
+        metrics |= {"policy/kl": kl, "policy/penalty_weight": penalty_weight}
+    state = State(
+        network=learner.network,
+        optimizer=learner.optimizer,
+        normalizer=normalizer,
+        penalty_weight=penalty_weight,
+        key=key,
+        env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
+        updates=state.updates + 1,
+    )
+    return state, metrics | {
+        "value/explained_variance": explained_variance(batch.values, batch.value_targets, batch.valid),
+        "optimizer/learning_rate": weights.learning_rate,
+        "optimizer/steps": learner.steps,
+    }
+
+
+def train(
+    config: Config,
+    envs: Envs | gym.vector.VectorEnv | None = None,
+    state: State | None = None,
+    world: World | None = None,
+    make_network: MakeNetwork | None = None,
+) -> Iterator[Update]:
+    """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
+    prepare_jax()
+    validate(config)
+    with open_envs(config.env, config.run.seed, envs) as envs:
+        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect.start(config.run.seed, world)
+        while state.env_steps < config.run.total_steps:
+            rollout = collect(policy(state), state.key)
+            with collect.timed("learning"):
+                state, metrics = update(state, rollout, config)
+                metrics = finite_metrics(metrics)
+            yield Update(state, metrics | collect.metrics(), collect.world)

@@ -1,0 +1,155 @@
+"""EnvConfig to environments: seeded, wrapped, stepped together. The only file that imports envpool."""
+
+import difflib
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from birl.config import ConfigError, EnvConfig, require
+from birl.envs.probes import register_probes
+from birl.envs.serial import SerialEnvs
+from birl.envs.spaces import derived_seeds
+from birl.envs.vector import VectorAdapter
+from birl.envs.wrappers import HideVelocities, positions
+from birl.types import Envs
+
+CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"  # the native vector environment that can be snapshot
+EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
+
+
+def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter:
+    """The environments, not yet reset. Use as a context manager, which closes them."""
+    validate_fields(config)
+    require(seed >= 0, f"run.seed {seed} is negative; use 0 or more")
+    if config.backend == "envpool":
+        return _make_envpool(config, seed)
+    register_probes()
+    keep = positions(config.id) if config.hide_velocities else None
+    with _explained(config):
+        if _has_native_vector(config):
+            kwargs = _make_kwargs(config)
+            return VectorAdapter(gym.make_vec(config.id, config.num_envs, "vector_entry_point", **kwargs), keep=keep)
+        return SerialEnvs([partial(make_env, config)] * config.num_envs)
+
+
+def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
+    """One environment, wrapped as the vector of them is: to evaluate, play or record."""
+    validate_fields(config)
+    register_probes()
+    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    with _explained(config):
+        env = gym.make(config.id, disable_env_checker=True, **_make_kwargs(config), **rendering)
+    return HideVelocities(env, positions(config.id)) if config.hide_velocities else env
+
+
+def adapt(vector_env: gym.vector.VectorEnv) -> VectorAdapter:
+    """A vector environment of the user's own, in Birl's episode convention."""
+    if not isinstance(vector_env, gym.vector.VectorEnv):
+        raise ConfigError(f"envs {vector_env!r} is not a gymnasium.vector.VectorEnv; wrap single environments by SyncVectorEnv")
+    return VectorAdapter(vector_env)
+
+
+def validate_env(config: EnvConfig) -> None:
+    """Raise ConfigError unless the environment can be made; makes one and closes it."""
+    make_envs(EnvConfig(config.id, 1, config.backend, config.hide_velocities, config.max_episode_steps, config.kwargs), 0).close()
+    validate_fields(config)
+
+
+def validate_fields(config: EnvConfig) -> None:
+    require(config.num_envs >= 1, f"env.num_envs {config.num_envs} is less than 1; use 8, or 1 for a single environment")
+    limit = config.max_episode_steps
+    require(limit is None or limit >= 1, f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit")
+    require(config.backend in ("gymnasium", "envpool"), f"env.backend {config.backend!r} is unknown; use gymnasium or envpool")
+
+
+def _make_kwargs(config: EnvConfig) -> dict[str, Any]:
+    limit = {} if config.max_episode_steps is None else {"max_episode_steps": config.max_episode_steps}
+    return limit | dict(config.kwargs)
+
+
+def _has_native_vector(config: EnvConfig) -> bool:
+    spec = _find_spec(config.id)
+    return spec.vector_entry_point == CARTPOLE and not spec.additional_wrappers and set(config.kwargs) <= {"sutton_barto_reward"}
+
+
+def _find_spec(env_id: str) -> EnvSpec:
+    """The registered spec; imports the module of a module:Id, and ale_py for its namespace."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if name.startswith("ALE/"):
+        gym.register_envs(importlib.import_module("ale_py"))
+    return gym.spec(name)
+
+
+@contextmanager
+def _explained(config: EnvConfig) -> Iterator[None]:
+    """Turn what can go wrong while an environment is made into a ConfigError that says what to do."""
+    try:
+        yield
+    except gym.error.UnregisteredEnv as error:
+        hint = f"For an environment of your own, name the module that registers it: my_module:{config.id.rpartition(':')[2]}"
+        raise ConfigError(f"env.id {config.id!r} is not registered: {error} {hint}") from error
+    except ModuleNotFoundError as error:
+        raise ConfigError(_missing_module(config, error.name or "")) from error
+    except gym.error.DependencyNotInstalled as error:
+        missing = next((name for name in EXTRAS if importlib.util.find_spec(name) is None), "")
+        raise ConfigError(f"{_missing_module(config, missing)} ({error})") from error
+    except gym.error.Error as error:
+        raise ConfigError(f"env.id {config.id!r} cannot be made: {error}") from error
+    except TypeError as error:
+        raise ConfigError(f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}: {error}") from error
+
+
+def _missing_module(config: EnvConfig, module: str) -> str:
+    remedy = f"pip install '{EXTRAS[module]}'" if module in EXTRAS else f"install {module}, or correct the module before the colon"
+    return f"env.id {config.id!r} needs the module {module}, which is not installed: {remedy}"
+
+
+def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
+    if importlib.util.find_spec("envpool") is None:
+        raise ConfigError("env.backend 'envpool' is not installed: pip install 'birl[envpool]', or use backend gymnasium")
+    import envpool
+
+    known = envpool.list_all_envs()
+    if config.id not in known:
+        close = ", ".join(difflib.get_close_matches(config.id, known)) or "see envpool.list_all_envs()"
+        raise ConfigError(f"env.id {config.id!r} is not in EnvPool; did you mean {close}? Or use backend gymnasium")
+
+    def build(seed: int) -> gym.vector.VectorEnv:
+        # Seeds one by one: from a single one EnvPool gives seed + i, so runs with seeds 1 and 2 would share environments.
+        threads = min(config.num_envs, os.cpu_count() or 1)
+        seeds = derived_seeds(seed, config.num_envs)
+        kwargs = _make_kwargs(config)
+        return envpool.make(config.id, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs)  # type: ignore[return-value]
+
+    with _explained(config):
+        pool = build(seed)
+    keep = positions(config.id) if config.hide_velocities else None
+    return VectorAdapter(pool, _true_bounds(pool.single_observation_space), keep, build)
+
+
+def _true_bounds(space: gym.Space) -> gym.Space:
+    """EnvPool 1.2.5 says FLT_MIN to FLT_MAX for LunarLander and BipedalWalker where it means any number."""
+    if isinstance(space, gym.spaces.Box) and space.dtype == np.float32 and np.any(space.low == np.finfo(np.float32).tiny):
+        return gym.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
+    return space
+
+
+@contextmanager
+def open_envs(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv | None = None) -> Iterator[Envs]:
+    """The environments of the config, closed at the end; or those that were handed in, left open for whoever made them."""
+    if envs is None:
+        with make_envs(config, seed) as made:
+            yield made
+        return
+    given = adapt(envs) if isinstance(envs, gym.vector.VectorEnv) else envs
+    require(given.num_envs == config.num_envs, f"env.num_envs {config.num_envs} but envs has {given.num_envs}; set num_envs to that")
+    yield given

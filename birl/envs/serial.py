@@ -1,0 +1,188 @@
+"""Environments stepped one after another in this process: leaner than Gymnasium's SyncVectorEnv, and able to resume exactly."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+
+from birl.envs import snapshot as snapshots
+from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_action, flat_mask, layout_of, mask_width, zero_based
+from birl.types import PyTree, Step, World
+
+
+class SerialEnvs:
+    """B environments in Gymnasium's NEXT_STEP order: the step after an episode's end resets, and its action is ignored."""
+
+    def __init__(self, env_functions: Sequence[Callable[[], gym.Env]], action_limit: int = snapshots.ACTION_LIMIT) -> None:
+        self.envs = [make() for make in env_functions]
+        self.num_envs = len(self.envs)
+        self.layout = layout_of(self.envs[0].observation_space, self.envs[0].action_space)
+        self.observation_space = self.layout.space
+        self.action_space = zero_based(self.envs[0].action_space)
+        self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
+        self.restore_problem = ""  # why it had to
+        self._first_action = first_action(self.envs[0].action_space)
+        self._mask_width = mask_width(self.action_space)
+        self._log = snapshots.ActionLog(self.num_envs, action_limit)
+        self._seed = 0
+        self._ended = [False] * self.num_envs
+        self._arrays: Arrays = {}
+        self._masks: np.ndarray | None = None
+
+    def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
+        """First observations and action masks. Each environment gets a seed of its own, derived from this one."""
+        self._seed = seed
+        self._ended = [False] * self.num_envs
+        self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
+        self.fresh, self.restore_problem = np.zeros(self.num_envs, bool), ""
+        arrays = self.layout.empty(self.num_envs)
+        starts = [self._begin(index, arrays, env_seed) for index, env_seed in enumerate(derived_seeds(seed, self.num_envs))]
+        self._arrays = arrays
+        self._masks = self._first_masks(starts)
+        return self.layout.tree(arrays), self._masks
+
+    def step(self, actions: PyTree) -> Step:
+        if not self._arrays:
+            raise RuntimeError("the environments have not been reset; call reset(seed) before step")
+        batch = batched_actions(actions, self.action_space, self.num_envs)
+        self._log.append(batch)
+        arrays = self.layout.empty(self.num_envs)
+        plain = arrays.get("")
+        rewards = np.zeros(self.num_envs, np.float32)
+        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        valid = ~np.array(self._ended)
+        masks = None if self._masks is None else np.ones_like(self._masks)
+        for index, (env, action) in enumerate(zip(self.envs, self._own_actions(batch), strict=True)):
+            if self._ended[index]:
+                self._ended[index] = False
+                self._write_mask(masks, index, *self._begin(index, arrays))
+                continue
+            try:
+                observation, rewards[index], is_terminated, is_truncated, info = env.step(action)
+            except Exception as error:
+                raise RuntimeError(f"environment {index} raised in step: {type(error).__name__}: {error}") from error
+            if plain is not None:
+                plain[index] = observation
+            else:
+                self.layout.write(arrays, index, observation)
+            if is_terminated or is_truncated:
+                # No mask: the next action is ignored, and a finished game may allow none.
+                self._ended[index] = True
+                terminated[index] = is_terminated
+                truncated[index] = not is_terminated
+            elif masks is not None or MASK in info:
+                self._write_mask(masks, index, observation, info)
+        self._arrays, self._masks = arrays, masks
+        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks)
+
+    def snapshot(self) -> World:
+        """The running episodes' generators and actions, to be lived again by `restore`."""
+        if not self._arrays:
+            return World(exact=False, reason="the environments have not been reset yet")
+        blank = np.zeros((self.num_envs, *(self.action_space.shape or ())), self.action_space.dtype)
+        arrays, values = self._log.save(blank)
+        arrays |= {f"observations/{name}": array.copy() for name, array in self._arrays.items()}
+        arrays["ended"] = np.array(self._ended)
+        if self._masks is not None:
+            arrays["masks"] = self._masks.copy()
+        generators = [snapshots.plain(snapshots.generator_state(env.unwrapped.np_random)) for env in self.envs]
+        values |= {"tier": "replay", "seed": self._seed, "generators": generators}
+        too_long = self._log.too_long()
+        reason = f"environments {too_long} are in an episode of more than {self._log.limit} steps" if too_long else ""
+        return World(arrays, values, not too_long, reason)
+
+    def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
+        """Observations and masks as at the snapshot; `fresh` marks environments that could not get there and began anew."""
+        if world.values.get("tier") != "replay":
+            return self._start_anew(world)
+        if len(world.arrays["ended"]) != self.num_envs:
+            raise ValueError(f"the snapshot has {len(world.arrays['ended'])} environments, not {self.num_envs}; use its num_envs")
+        self._seed = world.values["seed"]
+        self._log = snapshots.ActionLog.load(world, self._log.limit)
+        self._ended = world.arrays["ended"].tolist()
+        self._arrays = self.layout.empty(self.num_envs)
+        self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
+        problems = [self._replay(index, world) for index in range(self.num_envs)]
+        for index in np.flatnonzero(problems).tolist():
+            start = self._begin(index, self._arrays, derived_seeds([self._seed, self._log.clock], self.num_envs)[index])
+            self._write_mask(self._masks, index, *start)
+            self._ended[index] = False
+        self._note(problems)
+        return self.layout.tree(self._arrays), self._masks
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self, index: int, arrays: Arrays, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in one environment, and note what it takes to start it again."""
+        env = self.envs[index]
+        if seed is None:
+            self._log.begin(index, {"generator": snapshots.generator_state(env.unwrapped.np_random)})
+        else:
+            self._log.begin(index, {"seed": seed})
+        try:
+            observation, info = env.reset(seed=seed)
+        except Exception as error:
+            raise RuntimeError(f"environment {index} raised in reset: {type(error).__name__}: {error}") from error
+        self.layout.check_shapes(observation, index)
+        self.layout.write(arrays, index, observation)
+        return observation, info
+
+    def _own_actions(self, actions: np.ndarray) -> list[Any]:
+        """One action for each environment as its own space has it. Copies: environments clip them in place."""
+        shifted = actions if self._first_action is None else actions + self._first_action
+        return shifted.tolist() if isinstance(self.action_space, gym.spaces.Discrete) else list(shifted.copy())
+
+    def _first_masks(self, starts: list[tuple[Any, dict[str, Any]]]) -> np.ndarray | None:
+        if self._mask_width is None or (self.layout.mask_path is None and not any(MASK in info for _, info in starts)):
+            return None
+        masks = np.ones((self.num_envs, self._mask_width), bool)
+        for index, (observation, info) in enumerate(starts):
+            self._write_mask(masks, index, observation, info)
+        return masks
+
+    def _write_mask(self, masks: np.ndarray | None, index: int, observation: Any, info: dict[str, Any]) -> None:
+        mask = info.get(MASK) if self.layout.mask_path is None else observation[MASK]
+        if mask is None or self._mask_width is None:
+            return
+        if masks is None:
+            raise RuntimeError(f"environment {index} gave an action_mask in step but none did in reset; give it in both")
+        masks[index] = flat_mask(mask)
+
+    def _replay(self, index: int, world: World) -> str:
+        """Bring one environment to where it was; what went wrong, if anything."""
+        if index in self._log.too_long():
+            return f"its episode is longer than {self._log.limit} steps"
+        env = self.envs[index]
+        try:
+            actions = self._own_actions(self._log.episode(index))
+            observation, ended = snapshots.replay(env, self._log.origins[index], actions)
+        except Exception as error:
+            return f"it raised {type(error).__name__}: {error}"
+        self.layout.write(self._arrays, index, observation)
+        saved = {name: world.arrays[f"observations/{name}"] for name in self._arrays}
+        generator = snapshots.plain(snapshots.generator_state(env.unwrapped.np_random))
+        same = snapshots.same_bits(self._arrays, saved, index) and ended == self._ended[index]
+        if not same or generator != world.values["generators"][index]:
+            return "the same actions led elsewhere: it keeps randomness or state outside np_random"
+        return ""
+
+    def _start_anew(self, world: World) -> tuple[PyTree, np.ndarray | None]:
+        reason = world.reason or "the snapshot is of another kind of environments"
+        start = self.reset(derived_seeds([world.values.get("seed", 0), world.values.get("clock", 0)], 1)[0])
+        self._note([reason] * self.num_envs)
+        return start
+
+    def _note(self, problems: list[str]) -> None:
+        self.fresh, self.restore_problem = snapshots.describe(problems)
+        if self.restore_problem:
+            warnings.warn(self.restore_problem, stacklevel=3)

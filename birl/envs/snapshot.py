@@ -1,0 +1,131 @@
+"""Environment state to a World and back, for exact resume. Nothing is pickled: MuJoCo, ALE and LunarLander do not survive it.
+
+Three tiers: native (copy the state: Gymnasium's vector CartPole), replay (put the generator where it was before reset, step
+the logged actions again, compare), fresh (begin new episodes and say so).
+"""
+
+from collections import deque
+from itertools import islice
+from typing import Any, TypeGuard
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+
+from birl.types import World
+
+ACTION_LIMIT = 100_000  # actions kept for replay; an episode longer than this is not resumed exactly
+
+
+class ActionLog:
+    """What it takes to live the running episodes again: where each generator stood before reset, and the actions since."""
+
+    def __init__(self, num_envs: int, limit: int = ACTION_LIMIT) -> None:
+        self.limit = limit
+        self.clock = 0  # steps taken so far
+        self.starts = [0] * num_envs  # the clock at each episode's first action
+        self.origins: list[dict[str, Any]] = [{}] * num_envs
+        self.actions: deque[np.ndarray] = deque(maxlen=limit)  # of the last steps, back to the start of the longest episode
+
+    def append(self, actions: np.ndarray) -> None:
+        self.actions.append(actions)
+        self.clock += 1
+
+    def begin(self, index: int, origin: dict[str, Any]) -> None:
+        """Environment `index` starts an episode here. Origin: {"seed": n} or {"generator": its state before the reset}."""
+        self.origins[index] = origin
+        self.starts[index] = self.clock
+        oldest = min(self.starts)
+        while self.actions and self.clock - len(self.actions) < oldest:
+            self.actions.popleft()
+
+    def too_long(self) -> list[int]:
+        """The environments whose episode no longer fits in the log."""
+        first = self.clock - len(self.actions)
+        return [index for index, start in enumerate(self.starts) if start < first]
+
+    def episode(self, index: int) -> np.ndarray:
+        """[L, ...] the actions of one environment since its episode began."""
+        first = len(self.actions) - (self.clock - self.starts[index])
+        return np.array([actions[index] for actions in islice(self.actions, first, None)])
+
+    def save(self, blank: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The log as arrays and as plain JSON values. Blank: one step's actions, for their shape and type."""
+        actions = np.stack(self.actions) if self.actions else np.empty((0, *blank.shape), blank.dtype)
+        arrays = {"actions": actions, "starts": np.array(self.starts, np.int64)}
+        return arrays, {"clock": self.clock, "origins": [plain(origin) for origin in self.origins]}
+
+    @classmethod
+    def load(cls, world: World, limit: int = ACTION_LIMIT) -> "ActionLog":
+        log = cls(len(world.values["origins"]), limit)
+        log.clock = int(world.values["clock"])
+        log.starts = world.arrays["starts"].tolist()
+        log.origins = list(world.values["origins"])
+        log.actions.extend(world.arrays["actions"])
+        return log
+
+
+def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[Any, bool]:
+    """The observation, and whether the episode has ended, after stepping these actions from that origin."""
+    if "seed" in origin:
+        observation, _ = env.reset(seed=origin["seed"])
+    else:
+        set_generator_state(env.unwrapped.np_random, origin["generator"])
+        observation, _ = env.reset()
+    ended = False
+    for action in actions:
+        observation, _, terminated, truncated, _ = env.step(action)
+        ended = bool(terminated or truncated)
+    return observation, ended
+
+
+def generator_state(generator: np.random.Generator) -> dict[str, Any]:
+    """A generator's state, to be made plain before it is written."""
+    return dict(generator.bit_generator.state)
+
+
+def set_generator_state(generator: np.random.Generator, state: dict[str, Any]) -> None:
+    generator.bit_generator.state = state
+
+
+def plain(value: Any) -> Any:
+    """The value with arrays as lists and NumPy numbers as Python's: JSON, whose integers have no limit in Python."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def is_native(vector_env: gym.vector.VectorEnv) -> TypeGuard[CartPoleVectorEnv]:
+    """Whether the state of this vector environment can be copied. A wrapper around it may have state of its own."""
+    return type(vector_env) is CartPoleVectorEnv
+
+
+def save_native(env: CartPoleVectorEnv) -> World:
+    """CartPole's arrays and its one generator for all environments."""
+    if env.state is None:
+        return World(exact=False, reason="the environments have not been reset yet")
+    arrays = {"state": env.state.copy(), "steps": env.steps.copy(), "prev_done": env.prev_done.copy()}
+    return World(arrays, {"tier": "native", "generator": plain(generator_state(env.np_random))})
+
+
+def load_native(env: CartPoleVectorEnv, world: World) -> None:
+    env.reset(seed=0)  # whatever reset initialises besides the state
+    env.state = world.arrays["state"].copy()  # type: ignore[assignment]
+    env.steps = world.arrays["steps"].copy()
+    env.prev_done = world.arrays["prev_done"].copy()
+    set_generator_state(env.np_random, world.values["generator"])
+
+
+def same_bits(left: dict[str, np.ndarray], right: dict[str, np.ndarray], rows: Any) -> bool:
+    """Whether these rows of the arrays are the same to the bit: NaN equals itself, 0.0 is not -0.0."""
+    return all(array[rows].tobytes() == right[name][rows].tobytes() for name, array in left.items())
+
+
+def describe(problems: list[str]) -> tuple[np.ndarray, str]:
+    """[B] which environments began a new episode, and one sentence for people; "" if none did."""
+    fresh = np.array([bool(problem) for problem in problems])
+    if not fresh.any():
+        return fresh, ""
+    index = int(np.argmax(fresh))
+    others = f", as did {fresh.sum() - 1} others" if fresh.sum() > 1 else ""
+    return fresh, f"this resume is not exact: environment {index} began a new episode{others}; {problems[index]}"

@@ -1,0 +1,203 @@
+"""Any Gymnasium vector environment in Birl's one episode convention, whichever way it resets itself."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from birl.envs import snapshot as snapshots
+from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_action, flat_mask, layout_of, mask_width, zero_based
+from birl.envs.wrappers import kept_space
+from birl.types import PyTree, Step, World
+
+
+class VectorAdapter:
+    """B environments in NEXT_STEP order, made of a vector environment in NEXT_STEP, SAME_STEP or DISABLED mode."""
+
+    def __init__(
+        self,
+        vector_env: gym.vector.VectorEnv,
+        observation_space: gym.Space | None = None,  # instead of the environment's own, where that one is wrong
+        keep: np.ndarray | None = None,  # only these features of a flat observation
+        rebuild: Callable[[int], gym.vector.VectorEnv] | None = None,  # for environments that take a seed only when built
+    ) -> None:
+        self.vector_env = vector_env
+        self.num_envs = vector_env.num_envs
+        self.layout = layout_of(observation_space or vector_env.single_observation_space, vector_env.single_action_space)
+        self.observation_space = self.layout.space if keep is None else kept_space(self.layout.space, keep)
+        self.action_space = zero_based(vector_env.single_action_space)
+        self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
+        self.restore_problem = ""  # why it had to
+        self._keep = keep
+        self._rebuild = rebuild
+        self._declared = vector_env.metadata.get("autoreset_mode")
+        self._mode = AutoresetMode.NEXT_STEP if self._declared is None else AutoresetMode(self._declared)
+        self._first_action = first_action(vector_env.single_action_space)
+        self._mask_width = mask_width(self.action_space)
+        self._seed = 0
+        self._clock = 0
+        self._ended = np.zeros(self.num_envs, bool)
+        self._arrays: Arrays = {}
+        self._masks: np.ndarray | None = None
+
+    def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
+        """First observations and action masks."""
+        if self._rebuild is None:
+            observations, infos = self.vector_env.reset(seed=derived_seeds(seed, 1)[0])
+        else:
+            self.vector_env.close()
+            self.vector_env = self._rebuild(seed)
+            observations, infos = self.vector_env.reset()
+        self._seed, self._clock = seed, 0
+        self._ended = np.zeros(self.num_envs, bool)
+        self.fresh, self.restore_problem = np.zeros(self.num_envs, bool), ""
+        self._arrays = self.layout.batch(observations)
+        masked = self._mask_width is not None and (self.layout.mask_path is not None or MASK in infos)
+        self._masks = self._read_masks(np.ones((self.num_envs, self._mask_width or 0), bool), observations, infos) if masked else None
+        return self._tree(), self._masks
+
+    def step(self, actions: PyTree) -> Step:
+        if not self._arrays:
+            raise RuntimeError("the environments have not been reset; call reset(seed) before step")
+        batch = batched_actions(actions, self.action_space, self.num_envs)
+        own_actions = batch if self._first_action is None else batch + self._first_action
+        valid = ~self._ended
+        rewards, terminated, truncated = self._advance(own_actions)
+        terminated = np.asarray(terminated, bool) & valid
+        truncated = np.asarray(truncated, bool) & valid & ~terminated
+        self._ended = terminated | truncated
+        self._clock += 1
+        if self._masks is not None:
+            self._masks[self._ended] = True  # the next action is ignored, and a finished game may allow none
+        rewards = np.where(valid, np.asarray(rewards, np.float32), np.float32(0))
+        return Step(self._tree(), rewards, terminated, truncated, valid, self._masks)
+
+    def snapshot(self) -> World:
+        """The state itself where it can be read; else only what the environments showed last, and not exact."""
+        if not self._arrays:
+            return World(exact=False, reason="the environments have not been reset yet")
+        arrays = {f"observations/{name}": array.copy() for name, array in self._arrays.items()} | {"ended": self._ended.copy()}
+        if self._masks is not None:
+            arrays["masks"] = self._masks.copy()
+        values = {"seed": self._seed, "clock": self._clock}
+        if snapshots.is_native(self.vector_env):
+            native = snapshots.save_native(self.vector_env)
+            return World(arrays | native.arrays, values | native.values)
+        reason = f"{type(self.vector_env.unwrapped).__name__} cannot save its state"
+        return World(arrays, values | {"tier": "fresh"}, exact=False, reason=reason)
+
+    def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
+        """Observations and masks as at the snapshot; or, where that cannot be, of new episodes, marked in `fresh`."""
+        if "ended" in world.arrays and len(world.arrays["ended"]) != self.num_envs:
+            raise ValueError(f"the snapshot has {len(world.arrays['ended'])} environments, not {self.num_envs}; use its num_envs")
+        if world.values.get("tier") != "native" or not snapshots.is_native(self.vector_env):
+            return self._start_anew(world)
+        snapshots.load_native(self.vector_env, world)
+        self._seed, self._clock = world.values["seed"], world.values["clock"]
+        self._ended = world.arrays["ended"].copy()
+        self._arrays = {name: world.arrays[f"observations/{name}"].copy() for name in self.layout.paths}
+        self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
+        self.fresh, self.restore_problem = np.zeros(self.num_envs, bool), ""
+        return self._tree(), self._masks
+
+    def close(self) -> None:
+        self.vector_env.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _tree(self) -> PyTree:
+        tree = self.layout.tree(self._arrays)
+        return tree if self._keep is None else tree[:, self._keep]
+
+    def _advance(self, actions: np.ndarray) -> tuple[Any, Any, Any]:
+        """Rewards and flags of one step of the vector environment; its observations and masks are ours then."""
+        match self._mode:
+            case AutoresetMode.NEXT_STEP:
+                return self._next_step(actions)
+            case AutoresetMode.SAME_STEP:
+                return self._same_step(actions)
+            case AutoresetMode.DISABLED:
+                return self._disabled(actions)
+
+    def _next_step(self, actions: np.ndarray) -> tuple[Any, Any, Any]:
+        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        if self._declared is None and ("final_obs" in infos or "final_observation" in infos or np.any(np.asarray(rewards)[self._ended])):
+            raise RuntimeError(
+                f"{self.vector_env} does not say how it resets itself, and does not reset in the step after an episode's end; "
+                "set its metadata['autoreset_mode'] to the gymnasium.vector.AutoresetMode that it follows"
+            )
+        self._take(observations, infos)
+        return rewards, terminated, truncated
+
+    def _same_step(self, actions: np.ndarray) -> tuple[Any, Any, Any]:
+        """The environment has reset itself at the end and steps on: show the end first, then reset it again for the next row."""
+        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        self._take(observations, infos)
+        if self._ended.any():
+            self._reset_ended()
+        ending = np.flatnonzero((np.asarray(terminated) | np.asarray(truncated)) & ~self._ended)
+        if ending.size:
+            self._show_final(ending, infos)
+        return rewards, terminated, truncated
+
+    def _disabled(self, actions: np.ndarray) -> tuple[Any, Any, Any]:
+        """All environments step together, so one that must be reset steps too: before, to be able to; after, to undo it."""
+        if self._ended.any():
+            self._reset_ended()
+        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        self._take(observations, infos)
+        if self._ended.any():
+            self._reset_ended()
+        return rewards, terminated, truncated
+
+    def _take(self, observations: Any, infos: dict[str, Any]) -> None:
+        self._arrays = self.layout.batch(observations)
+        masks = None if self._masks is None else np.ones_like(self._masks)
+        self._masks = self._read_masks(masks, observations, infos)
+
+    def _reset_ended(self) -> None:
+        observations, infos = self.vector_env.reset(options={"reset_mask": self._ended.copy()})
+        arrays = self.layout.batch(observations)
+        if not snapshots.same_bits(arrays, self._arrays, ~self._ended):
+            raise RuntimeError(
+                f"{self.vector_env} was asked to reset some environments and changed others: it ignores options['reset_mask']; "
+                "build it with autoreset_mode=AutoresetMode.NEXT_STEP"
+            )
+        self._arrays = arrays
+        self._masks = self._read_masks(self._masks, observations, infos)
+
+    def _show_final(self, ending: np.ndarray, infos: dict[str, Any]) -> None:
+        """Replace the first observation of the next episode by the last of this one, the true successor."""
+        final = infos.get("final_obs")
+        if final is None:
+            raise RuntimeError(f"{self.vector_env} resets in the same step without infos['final_obs']; use AutoresetMode.NEXT_STEP")
+        for index in ending:
+            self.layout.write(self._arrays, index, final[index])
+
+    def _read_masks(self, masks: np.ndarray | None, observations: Any, infos: dict[str, Any]) -> np.ndarray | None:
+        """The masks with the rows that were given now."""
+        if self._mask_width is None:
+            return None
+        if self.layout.mask_path is not None:
+            return np.array([flat_mask(mask) for mask in observations[MASK]])
+        if MASK not in infos:
+            return masks
+        if masks is None:
+            raise RuntimeError(f"{self.vector_env} gave an action_mask in step but none in reset; give it in both")
+        for index in np.flatnonzero(infos.get(f"_{MASK}", np.ones(self.num_envs, bool))):
+            masks[index] = flat_mask(infos[MASK][index])
+        return masks
+
+    def _start_anew(self, world: World) -> tuple[PyTree, np.ndarray | None]:
+        reason = world.reason or "the snapshot is of another kind of environments"
+        start = self.reset(derived_seeds([world.values.get("seed", 0), world.values.get("clock", 0)], 1)[0])
+        self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)
+        warnings.warn(self.restore_problem, stacklevel=2)
+        return start

@@ -1,0 +1,46 @@
+"""Changes to single environments before they are stepped together."""
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from birl.config import ConfigError
+
+# What stays of an observation once velocities are hidden, by the id's name without version (the zoo's NoVel environments).
+POSITIONS: dict[str, tuple[int, ...]] = {
+    "CartPole": (0, 2),  # cart position, pole angle
+    "Pendulum": (0, 1),  # cosine and sine of the angle
+    "MountainCar": (0,),
+    "MountainCarContinuous": (0,),
+    "Acrobot": (0, 1, 2, 3),  # cosines and sines of both angles
+    "LunarLander": (0, 1, 4, 6, 7),  # position, angle, leg contacts
+    "LunarLanderContinuous": (0, 1, 4, 6, 7),
+}
+
+
+def positions(env_id: str) -> np.ndarray:
+    """The indices of an observation that are not velocities."""
+    name = env_id.rpartition(":")[2].rpartition("-v")[0] or env_id
+    if name not in POSITIONS:
+        known = ", ".join(sorted(POSITIONS))
+        raise ConfigError(f"env.hide_velocities True is not known for env.id {env_id!r}; it is for {known}. Use hide_velocities False")
+    return np.array(POSITIONS[name])
+
+
+def kept_space(space: gym.Space, keep: np.ndarray) -> spaces.Box:
+    """The Box of only these features."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(f"env.hide_velocities True needs a flat Box observation, not {space}")
+    return spaces.Box(space.low[keep], space.high[keep], dtype=space.dtype.type)
+
+
+class HideVelocities(gym.ObservationWrapper):
+    """One environment that shows positions only: what moves how fast must be remembered."""
+
+    def __init__(self, env: gym.Env, keep: np.ndarray) -> None:
+        super().__init__(env)
+        self.keep = keep
+        self.observation_space = kept_space(env.observation_space, keep)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return observation[self.keep]

@@ -1,0 +1,108 @@
+"""Losses to minimise and what is reported beside them: scalars, averaged over the rows that are valid.
+
+Advantages and targets are held constant. All arguments of a loss have one shape, and a wrong one is an error rather than a
+broadcast: (B, 1) minus (B,) is (B, B) and learns something else without a word (CleanRL #383).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Scalar = float | Float[Array, ""]
+Weights = Bool[Array, "*batch"] | Float[Array, "*batch"]
+
+# With advantages of order 1 a KL penalty below the range does nothing and one above it stops learning;
+# within it, 14 updates lead back to 1. Without a floor a weight halved to 0 could never be doubled again.
+KL_WEIGHT_RANGE = (1e-4, 1e4)
+
+
+def masked_mean(x: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+    """Mean of x weighted by valid; 0 if nothing is valid."""
+    _require_one_shape(x, valid)
+    weights = valid.astype(x.dtype)
+    total = jnp.sum(weights)
+    return jnp.sum(jnp.where(weights > 0, x, 0.0) * weights) / jnp.where(total > 0, total, 1.0)
+
+
+def normalize(advantages: Float[Array, "*batch"], valid: Weights) -> Float[Array, "*batch"]:
+    """Advantages with mean 0 and standard deviation 1 over valid, 0 elsewhere; a single one becomes 0 (SB3 #440)."""
+    centred = advantages - masked_mean(advantages, valid)
+    deviation = jnp.sqrt(masked_mean(centred**2, valid))
+    return jnp.where(valid > 0, centred / (deviation + 1e-8), 0.0)
+
+
+def policy_gradient(log_probs: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+    """-E[log π(a|s) Â], whose gradient is the policy gradient (Williams 1992)."""
+    _require_one_shape(log_probs, advantages, valid)
+    return -masked_mean(log_probs * jax.lax.stop_gradient(advantages), valid)
+
+
+def clipped_surrogate(
+    log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights, clip_range: Scalar
+) -> Float[Array, ""]:
+    """-E[min(ρÂ, clip(ρ, 1-ε, 1+ε)Â)] (Schulman et al. 2017, eq. 7)."""
+    _require_one_shape(log_ratios, advantages, valid)
+    advantages = jax.lax.stop_gradient(advantages)
+    ratios = _ratios(log_ratios, valid)
+    clipped_ratios = jnp.clip(ratios, 1.0 - clip_range, 1.0 + clip_range)
+    return -masked_mean(jnp.minimum(ratios * advantages, clipped_ratios * advantages), valid)
+
+
+def kl_penalised_surrogate(
+    log_ratios: Float[Array, "*batch"],
+    advantages: Float[Array, "*batch"],
+    kls: Float[Array, "*batch"],  # KL(old‖new) of each state
+    valid: Weights,
+    kl_weight: Scalar,  # β
+) -> Float[Array, ""]:
+    """-E[ρÂ - β KL(old‖new)] (Schulman et al. 2017, eq. 8)."""
+    _require_one_shape(log_ratios, advantages, kls, valid)
+    advantages = jax.lax.stop_gradient(advantages)
+    return -masked_mean(_ratios(log_ratios, valid) * advantages - kl_weight * kls, valid)
+
+
+def adapt_kl_weight(kl_weight: Scalar, kl: Scalar, target_kl: Scalar) -> Float[Array, ""]:
+    """β doubled if the KL was above 1.5 times its target, halved if below target / 1.5 (Schulman et al. 2017, section 4)."""
+    factor = jnp.where(kl > 1.5 * target_kl, 2.0, jnp.where(kl < target_kl / 1.5, 0.5, 1.0))
+    return jnp.clip(kl_weight * factor, *KL_WEIGHT_RANGE)
+
+
+def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+    """½ E[(V - target)²]."""
+    _require_one_shape(values, targets, valid)
+    return 0.5 * masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)
+
+
+def clipped_value_loss(
+    values: Float[Array, "*batch"],
+    old_values: Float[Array, "*batch"],
+    targets: Float[Array, "*batch"],
+    valid: Weights,
+    clip_range: Scalar,
+) -> Float[Array, ""]:
+    """½ E[max((V - target)², (V_old + clip(V - V_old, -ε, ε) - target)²)], as OpenAI Baselines' PPO2 has it."""
+    _require_one_shape(values, old_values, targets, valid)
+    targets, old_values = jax.lax.stop_gradient((targets, old_values))
+    clipped_values = old_values + jnp.clip(values - old_values, -clip_range, clip_range)
+    return 0.5 * masked_mean(jnp.maximum((values - targets) ** 2, (clipped_values - targets) ** 2), valid)
+
+
+def approx_kl(log_ratios: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+    """Estimate E[(ρ - 1) - log ρ] of KL(old‖new) from samples of old; never negative (Schulman 2020, k3)."""
+    return masked_mean(jnp.expm1(log_ratios) - log_ratios, valid)
+
+
+def clip_fraction(log_ratios: Float[Array, "*batch"], valid: Weights, clip_range: Scalar) -> Float[Array, ""]:
+    """Share of ratios outside [1-ε, 1+ε]."""
+    return masked_mean((jnp.abs(jnp.expm1(log_ratios)) > clip_range).astype(log_ratios.dtype), valid)
+
+
+def _ratios(log_ratios: Array, valid: Array) -> Array:
+    """ρ = exp(log ρ), 1 where not valid: an overflow there would make the gradient NaN though its weight is 0."""
+    return jnp.exp(jnp.where(valid > 0, log_ratios, 0.0))
+
+
+def _require_one_shape(*arrays: Array) -> None:
+    shapes = [array.shape for array in arrays]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"shapes {', '.join(map(str, shapes))} differ; a loss needs one shape for all its arguments")

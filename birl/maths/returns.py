@@ -1,0 +1,160 @@
+"""Returns and advantages: every estimator is one backward recurrence y_t = x_t + a_t y_{t+1} with its own x and a.
+
+next_values[t] is the value of the true successor of step t (see types.Rollout), so an episode's end needs no final observation:
+terminated drops the bootstrap, truncated keeps it and cuts the trace, and a row that is not valid is no transition and counts 0.
+If both flags are set, terminated wins. No gradient is stopped here; the losses hold their targets and advantages constant.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Scalar = float | Float[Array, ""]
+Flags = Bool[Array, "T B"] | Float[Array, "T B"]
+
+
+def backward_recurrence(x: Float[Array, "T B"], a: Float[Array, "T B"], initial: Float[Array, " B"]) -> Float[Array, "T B"]:
+    """y with y_t = x_t + a_t y_{t+1} and y_T = initial. The only loop over time in the library."""
+
+    def step(following: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        current = row[0] + row[1] * following
+        return current, current
+
+    # Not unrolled: on a CPU, 1024 × 16 takes 33 µs so, 56-246 µs unrolled 4 to 32 times, 111 µs as an associative scan.
+    return jax.lax.scan(step, initial, (x, a), reverse=True)[1]
+
+
+def discounted_returns(
+    rewards: Float[Array, "T B"],
+    terminated: Flags,
+    truncated: Flags,
+    valid: Flags,
+    next_values: Float[Array, "T B"],
+    discount: Scalar,  # γ
+) -> Float[Array, "T B"]:
+    """G_t = r_t + γ G_{t+1}, bootstrapped where the episode was cut and after the last row; 0 on rows that are not valid."""
+    x, a, initial = _return_terms(rewards, terminated, truncated, valid, next_values, discount)
+    return backward_recurrence(x, a, initial)
+
+
+def n_step_returns(
+    rewards: Float[Array, "T B"],
+    terminated: Flags,
+    truncated: Flags,
+    valid: Flags,
+    next_values: Float[Array, "T B"],
+    discount: Scalar,  # γ
+    n: int,
+) -> Float[Array, "T B"]:
+    """r_t + γ r_{t+1} + ... + γⁿ V(s_{t+n}), with fewer rewards where the episode or the rollout ends first."""
+    T, B = rewards.shape
+    x, a, initial = _return_terms(rewards, terminated, truncated, valid, next_values, discount)
+    if n >= T:
+        return backward_recurrence(x, a, initial)
+
+    # One window of n rows from each t, side by side. Rows after the rollout pass on what they are given: x = 0, a = 1.
+    rows = jnp.arange(n)[:, None] + jnp.arange(T)
+    x = jnp.concatenate([x, jnp.zeros((n - 1, B), x.dtype)])[rows]
+    a = jnp.concatenate([a, jnp.ones((n - 1, B), a.dtype)])[rows]
+    successors = _successor_values(next_values, terminated)[jnp.minimum(rows[-1], T - 1)]
+    return backward_recurrence(x.reshape(n, T * B), a.reshape(n, T * B), successors.reshape(T * B))[0].reshape(T, B)
+
+
+def gae(
+    rewards: Float[Array, "T B"],
+    values: Float[Array, "T B"],
+    next_values: Float[Array, "T B"],
+    terminated: Flags,
+    truncated: Flags,
+    valid: Flags,
+    discount: Scalar,  # γ
+    gae_lambda: Scalar,  # λ
+) -> Float[Array, "T B"]:
+    """A_t = Σ_l (γλ)^l δ_{t+l} with δ_t = r_t + γ V(s_{t+1}) - V(s_t) (Schulman et al. 2016, eq. 16)."""
+    errors = _td_errors(rewards, values, next_values, terminated, valid, discount)
+    traces = discount * gae_lambda * _continues(terminated, truncated, valid)
+    return backward_recurrence(errors, traces, jnp.zeros_like(errors[0]))
+
+
+def vtrace(
+    rewards: Float[Array, "T B"],
+    values: Float[Array, "T B"],
+    next_values: Float[Array, "T B"],
+    terminated: Flags,
+    truncated: Flags,
+    valid: Flags,
+    log_ratios: Float[Array, "T B"],  # log π(a|s) - log μ(a|s)
+    discount: Scalar,  # γ
+    gae_lambda: Scalar = 1.0,  # λ
+    clip_rho: Scalar = 1.0,  # ρ̄
+    clip_c: Scalar = 1.0,  # c̄
+) -> tuple[Float[Array, "T B"], Float[Array, "T B"]]:
+    """Value targets v_t and advantages ρ_t (r_t + γ v_{t+1} - V(s_t)) (Espeholt et al. 2018, eq. 1 and section 4.2).
+
+    With λ < 1 the advantage looks ahead to V(s_{t+1}) + λ (v_{t+1} - V(s_{t+1})), so that on-policy it is GAE's.
+    """
+    valid = valid.astype(bool)
+    ratios = jnp.exp(jnp.where(valid, log_ratios, 0.0))
+    clipped_ratios = jnp.minimum(clip_rho, ratios)
+    errors = _td_errors(rewards, values, next_values, terminated, valid, discount)
+    traces = gae_lambda * _continues(terminated, truncated, valid)
+
+    corrections = backward_recurrence(  # v_t - V(s_t)
+        clipped_ratios * errors, discount * traces * jnp.minimum(clip_c, ratios), jnp.zeros_like(errors[0])
+    )
+    advantages = clipped_ratios * (errors + discount * traces * _next_row(corrections, 0.0))
+    return values + corrections, advantages
+
+
+def retrace(
+    rewards: Float[Array, "T B"],
+    action_values: Float[Array, "T B"],  # Q(s_t, a_t)
+    next_values: Float[Array, "T B"],  # V(s_{t+1}) = E_π Q(s_{t+1}, ·)
+    terminated: Flags,
+    truncated: Flags,
+    valid: Flags,
+    log_ratios: Float[Array, "T B"],  # log π(a|s) - log μ(a|s)
+    discount: Scalar,  # γ
+    trace_lambda: Scalar = 1.0,  # λ
+) -> Float[Array, "T B"]:
+    """Targets Q_t + Σ_l γ^l c_{t+1} ... c_{t+l} δ_{t+l} with c = λ min(1, ρ) (Munos et al. 2016, eq. 3).
+
+    Here δ_t = r_t + γ V(s_{t+1}) - Q(s_t, a_t), and the ratio of the action under estimation is not used.
+    """
+    valid = valid.astype(bool)
+    errors = _td_errors(rewards, action_values, next_values, terminated, valid, discount)
+    cuts = trace_lambda * jnp.minimum(1.0, jnp.exp(jnp.where(valid, log_ratios, 0.0)))
+    traces = discount * _continues(terminated, truncated, valid) * _next_row(cuts, 0.0)
+    return action_values + backward_recurrence(errors, traces, jnp.zeros_like(errors[0]))
+
+
+def _return_terms(
+    rewards: Array, terminated: Array, truncated: Array, valid: Array, next_values: Array, discount: Scalar
+) -> tuple[Array, Array, Array]:
+    """x, a and initial of the recurrence for returns."""
+    successors = _successor_values(next_values, terminated)
+    continues = _continues(terminated, truncated, valid)
+    x = rewards + discount * jnp.where(continues, 0.0, successors)
+    return jnp.where(valid.astype(bool), x, 0.0), discount * continues, successors[-1]
+
+
+def _td_errors(rewards: Array, values: Array, next_values: Array, terminated: Array, valid: Array, discount: Scalar) -> Array:
+    """δ_t = r_t + γ V(s_{t+1}) - V(s_t); 0 on rows that are not valid."""
+    errors = rewards + discount * _successor_values(next_values, terminated) - values
+    return jnp.where(valid.astype(bool), errors, 0.0)
+
+
+def _successor_values(next_values: Array, terminated: Array) -> Array:
+    """V(s_{t+1}), 0 where the episode terminated."""
+    return jnp.where(terminated.astype(bool), 0.0, next_values)
+
+
+def _continues(terminated: Array, truncated: Array, valid: Array) -> Array:
+    """True where row t+1 goes on with the episode of row t, and so does whatever follows the last row."""
+    terminated, truncated, valid = (flags.astype(bool) for flags in (terminated, truncated, valid))
+    return valid & ~terminated & ~truncated & _next_row(valid, True)
+
+
+def _next_row(x: Array, last: float | bool) -> Array:
+    """x_{t+1} in row t, and `last` in the last row."""
+    return jnp.concatenate([x[1:], jnp.full_like(x[:1], last)])

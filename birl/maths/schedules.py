@@ -1,0 +1,128 @@
+"""Numbers that change during a run, as data: they go into JSON, into a command line and into jit, which a lambda does not."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+EXAMPLES = "3e-4, linear:3e-4:0, linear:1:0.05:0.2, exponential:1:0.01, piecewise:0=1,0.5=0.1"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number as a function of progress, the share of total_steps done. Build it by the functions below."""
+
+    kind: Literal["constant", "linear", "exponential", "piecewise"]
+    values: tuple[float, ...]
+    points: tuple[float, ...] = ()  # progress: where a linear schedule ends; where a piecewise one has each of its values
+
+    def __post_init__(self) -> None:
+        sizes = {"constant": (1, 0), "linear": (2, 1), "exponential": (2, 0), "piecewise": (len(self.points), len(self.points))}
+        _require(self.kind in sizes, f"schedule kind {self.kind!r} is not one of {', '.join(sizes)}")
+        values, points = sizes[self.kind]
+        _require(
+            (len(self.values), len(self.points)) == (values, points),
+            f"a {self.kind} schedule has {values} values and {points} points, not {len(self.values)} and {len(self.points)}",
+        )
+        _require(len(self.values) > 0, "a piecewise schedule needs at least one point")
+        _require(all(map(math.isfinite, self.values)), f"schedule values {self.values} must be finite")
+        _require(all(0.0 <= point <= 1.0 for point in self.points), f"schedule points {self.points} must be shares of the run, 0 to 1")
+        _require(all(a < b for a, b in pairwise(self.points)), f"schedule points {self.points} must increase")
+        if self.kind == "linear":
+            _require(self.points[0] > 0.0, "a linear schedule cannot end at 0, where it starts; use a constant")
+        if self.kind == "exponential":
+            _require(min(self.values) > 0.0, f"an exponential schedule needs values above 0, not {self.values}; use linear to reach 0")
+
+
+def constant(value: float) -> Schedule:
+    """The same value throughout."""
+    return Schedule("constant", (value,))
+
+
+def linear(start: float, end: float, until: float = 1.0) -> Schedule:
+    """From start to end in a straight line, reached at progress `until` and kept."""
+    return Schedule("linear", (start, end), (until,))
+
+
+def exponential(start: float, end: float) -> Schedule:
+    """start (end / start)^progress: the same factor for each step."""
+    return Schedule("exponential", (start, end))
+
+
+def piecewise(points: tuple[float, ...], values: tuple[float, ...]) -> Schedule:
+    """Straight lines between values[i] at progress points[i]; the first value before them, the last after."""
+    return Schedule("piecewise", tuple(values), tuple(points))
+
+
+def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> Float[Array, ""]:
+    """The schedule's value at a progress from 0 to 1; a plain number is constant."""
+    if not isinstance(schedule, Schedule):
+        return jnp.asarray(schedule, jnp.float32)
+    progress = jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
+    match schedule.kind:
+        case "constant":
+            return jnp.asarray(schedule.values[0], jnp.float32)
+        case "linear":
+            return jnp.interp(progress, jnp.array([0.0, *schedule.points]), jnp.array(schedule.values))
+        case "exponential":
+            start, end = schedule.values
+            return start * jnp.exp(progress * math.log(end / start))
+        case "piecewise":
+            return jnp.interp(progress, jnp.array(schedule.points), jnp.array(schedule.values))
+
+
+def parse(text: str) -> float | Schedule:
+    """The number or schedule that a command line word stands for; ValueError says what was wrong with it."""
+    kind, *rest = text.strip().split(":")
+    try:
+        match kind, rest:
+            case _, []:
+                return _finite(kind)
+            case "constant", [value]:
+                return constant(_finite(value))
+            case "linear", [start, end]:
+                return linear(_finite(start), _finite(end))
+            case "linear", [start, end, until]:
+                return linear(_finite(start), _finite(end), _finite(until))
+            case "exponential", [start, end]:
+                return exponential(_finite(start), _finite(end))
+            case "piecewise", [pairs]:
+                points, values = zip(*(_pair(pair) for pair in pairs.split(",")), strict=True)
+                return piecewise(points, values)
+        raise ValueError(f"no schedule is written {kind} with {len(rest)} parts")
+    except ValueError as problem:
+        raise ValueError(f"cannot read schedule {text!r}: {problem}; write it like one of {EXAMPLES}") from None
+
+
+def format(schedule: float | Schedule) -> str:
+    """The word that `parse` reads as this schedule."""
+    if not isinstance(schedule, Schedule):
+        return repr(float(schedule))
+    if schedule.kind == "piecewise":
+        pairs = zip(schedule.points, schedule.values, strict=True)
+        return "piecewise:" + ",".join(f"{point!r}={value!r}" for point, value in pairs)
+    numbers = schedule.values if schedule.points == (1.0,) else schedule.values + schedule.points
+    return ":".join([schedule.kind, *map(repr, numbers)])
+
+
+def _pair(text: str) -> tuple[float, float]:
+    point, equals, value = text.partition("=")
+    _require(bool(equals), f"{text!r} is not progress=value")
+    return _finite(point), _finite(value)
+
+
+def _finite(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    _require(math.isfinite(number), f"{text!r} is not finite")
+    return number
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

@@ -1,0 +1,83 @@
+"""Running moments for normalisation, explained variance, and scores over many runs with their intervals."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Shaped
+
+
+class Moments(NamedTuple):
+    """How many samples were seen, and their mean and variance."""
+
+    # In float32, past 2²⁷ samples a small batch no longer adds to the count: from there on the moments forget, slowly.
+    count: Array  # type: ignore[assignment]  # [] hides tuple.count
+    mean: Array  # [...]
+    variance: Array  # [...] of the population
+
+
+def initial_moments(shape: tuple[int, ...]) -> Moments:
+    """Moments of no samples; to normalise by them changes nothing."""
+    return Moments(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
+
+
+def update_moments(
+    moments: Moments, batch: Float[Array, "N *shape"], weights: Bool[Array, " N"] | Float[Array, " N"] | None = None
+) -> Moments:
+    """Moments of what was seen and the batch together (Chan et al. 1979); rows of weight 0 do not count."""
+    weights = jnp.ones(batch.shape[0]) if weights is None else weights.astype(jnp.float32)
+    weights = weights.reshape(-1, *[1] * (batch.ndim - 1))
+    batch = jnp.where(weights > 0, batch, 0.0)
+    batch_count = jnp.sum(weights)
+    divisor = jnp.where(batch_count > 0, batch_count, 1.0)
+    batch_mean = jnp.sum(batch * weights, axis=0) / divisor
+    batch_variance = jnp.sum((batch - batch_mean) ** 2 * weights, axis=0) / divisor
+
+    count = moments.count + batch_count
+    share = batch_count / jnp.where(count > 0, count, 1.0)
+    difference = batch_mean - moments.mean
+    mean = moments.mean + share * difference
+    variance = (1.0 - share) * moments.variance + share * batch_variance + share * (1.0 - share) * difference**2
+    return Moments(count, mean, variance)
+
+
+def normalize_by(moments: Moments, x: Float[Array, "*batch"], clip: float = 10.0) -> Float[Array, "*batch"]:
+    """(x - mean) / standard deviation, clipped to [-clip, clip]."""
+    return jnp.clip((x - moments.mean) / jnp.sqrt(moments.variance + 1e-8), -clip, clip)
+
+
+def explained_variance(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Shaped[Array, "*batch"]) -> Float[Array, ""]:
+    """1 - Var(targets - values) / Var(targets) over valid: 1 is perfect, 0 no better than a constant; 0 if the targets do not vary."""
+    variance = jnp.var(targets, where=valid > 0)
+    varies = variance > 1e-12 * jnp.mean(targets**2, where=valid > 0)  # less is float32's rounding of equal targets
+    explained = 1.0 - jnp.var(targets - values, where=valid > 0) / jnp.where(varies, variance, 1.0)
+    return jnp.where(varies, explained, 0.0)
+
+
+def iqm(scores: np.ndarray) -> float:
+    """Interquartile mean: the mean of all scores but the lowest and the highest quarter (Agarwal et al. 2021)."""
+    ordered = np.sort(scores, axis=None)
+    cut = ordered.size // 4
+    return float(np.mean(ordered[cut : ordered.size - cut]))
+
+
+def bootstrap_interval(
+    scores: np.ndarray,
+    statistic: Callable[[np.ndarray], float] = iqm,
+    level: float = 0.95,
+    repetitions: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Ends of the percentile bootstrap interval of a statistic of scores [runs, tasks] (Agarwal et al. 2021).
+
+    Runs are drawn again for each task apart (stratified), so that every task keeps its weight.
+    """
+    if scores.ndim != 2 or scores.size == 0:
+        raise ValueError(f"scores have shape {scores.shape}; give [runs, tasks], scores[:, None] for one task")
+    generator = np.random.default_rng(seed)
+    runs, tasks = scores.shape
+    drawn = generator.integers(runs, size=(repetitions, runs, tasks))
+    estimates = [statistic(scores[rows, np.arange(tasks)]) for rows in drawn]
+    low, high = np.quantile(estimates, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return float(low), float(high)

@@ -1,0 +1,132 @@
+"""Encoders: observations of any space to feature vectors, over any leading axes."""
+
+from typing import Literal
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array
+
+from birl.config import ConfigError
+from birl.nets.layers import ACTIVATIONS, Activation, Conv, Linear, make_conv, make_linear
+from birl.types import PyTree
+
+EncoderName = Literal["mlp", "cnn", "cnn_small", "conv_only"]
+
+# (kernel, channels, stride) of each convolution, and the dense layer after them.
+CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int], ...], int | None]] = {
+    "cnn": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), 512),  # Mnih et al. 2015
+    "cnn_small": (((8, 8, 4), (4, 16, 2)), 128),
+    "conv_only": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), None),
+}
+
+
+class Vector(eqx.Module):
+    """Box, Discrete, MultiDiscrete or MultiBinary observations as one flat float vector: categories become one-hot."""
+
+    event_ndim: int = eqx.field(static=True)
+    categories: tuple[int, ...] = eqx.field(static=True)  # () for numbers
+
+    def __call__(self, observations: Array) -> Array:
+        if not self.categories:
+            leading = observations.shape[: observations.ndim - self.event_ndim]
+            return observations.reshape(*leading, -1).astype(jnp.float32)
+        columns = observations[..., None] if self.event_ndim == 0 else observations.reshape(*observations.shape[: -self.event_ndim], -1)
+        return jnp.concatenate([jax.nn.one_hot(columns[..., i], n) for i, n in enumerate(self.categories)], axis=-1)
+
+
+class Convolutional(eqx.Module):
+    """Convolutions, then optionally a dense layer, on images in either channel order; bytes are scaled to [0, 1]."""
+
+    convolutions: tuple[Conv, ...]
+    dense: Linear | None
+    channels_first: bool = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
+    activation: str = eqx.field(static=True)
+
+    def __call__(self, observations: Array) -> Array:
+        leading = observations.shape[:-3]
+        x = observations.reshape(-1, *observations.shape[-3:])
+        x = jnp.moveaxis(x, 1, -1) if self.channels_first else x
+        x = x.astype(jnp.float32) * self.scale
+        for convolution in self.convolutions:
+            x = ACTIVATIONS[self.activation](convolution(x))
+        x = x.reshape(*leading, -1)
+        return x if self.dense is None else ACTIVATIONS[self.activation](self.dense(x))
+
+
+class MLP(eqx.Module):
+    """Dense layers, each followed by the activation."""
+
+    layers: tuple[Linear, ...]
+    activation: str = eqx.field(static=True)
+
+    def __call__(self, x: Array) -> Array:
+        for layer in self.layers:
+            x = ACTIVATIONS[self.activation](layer(x))
+        return x
+
+
+class Encoder(eqx.Module):
+    """Each part of an observation by its own encoder, side by side, then dense layers."""
+
+    parts: tuple[Vector | Convolutional, ...]
+    keys: tuple[str, ...] = eqx.field(static=True)  # of a Dict observation; () if the observation is one array
+    mlp: MLP
+
+    def __call__(self, observations: PyTree) -> Array:
+        arrays = [observations[key] for key in self.keys] if self.keys else [observations]
+        features = [part(array) for part, array in zip(self.parts, arrays, strict=True)]
+        return self.mlp(features[0] if len(features) == 1 else jnp.concatenate(features, axis=-1))
+
+
+def make_encoder(
+    rng: np.random.Generator, space: gym.Space, name: EncoderName, hidden_sizes: tuple[int, ...], activation: Activation
+) -> tuple[Encoder, int]:
+    """An encoder for that space and its number of features; images go through the named convolutions, the rest through `mlp`."""
+    keys = tuple(space.spaces) if isinstance(space, spaces.Dict) else ()
+    parts, widths = zip(*[_make_part(rng, part, name, activation) for part in ([space[k] for k in keys] if keys else [space])], strict=True)
+    # A convolutional encoder has its own dense layer; more follow only for what is mixed with vectors.
+    sizes = () if len(parts) == 1 and isinstance(parts[0], Convolutional) else hidden_sizes
+    inputs, layers = sum(widths), []
+    for size in sizes:
+        layers.append(make_linear(rng, inputs, size))
+        inputs = size
+    return Encoder(parts, keys, MLP(tuple(layers), activation)), inputs
+
+
+def is_image(space: gym.Space) -> bool:
+    return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+
+def _make_part(rng: np.random.Generator, space: gym.Space, name: EncoderName, activation: Activation) -> tuple[Vector | Convolutional, int]:
+    match space:
+        case spaces.Box() if is_image(space) and name != "mlp":
+            return _make_convolutional(rng, space, name, activation)
+        case spaces.Box() | spaces.MultiBinary():
+            return Vector(len(space.shape), ()), int(np.prod(space.shape))
+        case spaces.Discrete():
+            return Vector(0, (int(space.n),)), int(space.n)
+        case spaces.MultiDiscrete():
+            sizes = tuple(int(n) for n in space.nvec.flat)
+            return Vector(len(space.shape), sizes), sum(sizes)
+    raise ConfigError(f"observation space {space} has no encoder; use Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these")
+
+
+def _make_convolutional(rng: np.random.Generator, space: spaces.Box, name: str, activation: str) -> tuple[Convolutional, int]:
+    channels_first = space.shape[0] < space.shape[-1]
+    channels, height, width = space.shape if channels_first else (space.shape[-1], *space.shape[:2])
+    shapes, dense_size = CONVOLUTIONS[name]
+    convolutions = []
+    for kernel, outputs, stride in shapes:
+        convolutions.append(make_conv(rng, kernel, channels, outputs, stride))
+        height, width, channels = (height - kernel) // stride + 1, (width - kernel) // stride + 1, outputs
+        if min(height, width) < 1:
+            raise ConfigError(f"encoder {name!r} needs larger images than {space.shape}; use 84x84, or --encoder mlp")
+    features = height * width * channels
+    dense = make_linear(rng, features, dense_size) if dense_size else None
+    scale = 1 / 255 if space.dtype == np.uint8 else 1.0
+    return Convolutional(tuple(convolutions), dense, channels_first, scale, activation), dense_size or features

@@ -1,0 +1,74 @@
+"""Observation and reward normalisation as part of the policy's state: pure, inside the compiled update, in every checkpoint.
+
+Statistics stand still while a rollout is collected and learned from, so the policy that learns is the policy that acted.
+"""
+
+from typing import NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array
+
+from birl.maths.returns import backward_recurrence
+from birl.maths.statistics import Moments, initial_moments, normalize_by, update_moments
+from birl.types import PyTree, Rollout
+
+
+class Normalizer(NamedTuple):
+    """What has been seen so far; each part is None if it is switched off."""
+
+    observations: PyTree  # Moments, or a dict of them; images and categories are left as they are
+    returns: Moments | None  # of each environment's discounted sum of rewards
+    running_returns: Array | None  # [B] those sums, of the unfinished episodes
+
+
+def initial_normalizer(space: gym.Space, num_envs: int, observations: bool, rewards: bool) -> Normalizer:
+    """Nothing seen yet: mean 0, variance 1."""
+    return Normalizer(
+        observations=_initial_observation_moments(space) if observations else None,
+        returns=initial_moments(()) if rewards else None,
+        running_returns=jnp.asarray(np.zeros(num_envs, np.float32)) if rewards else None,
+    )
+
+
+def normalize_observations(moments: PyTree, observations: PyTree) -> PyTree:
+    """Observations with zero mean and unit variance, clipped at 10; unchanged where there are no moments."""
+    if moments is None:
+        return observations
+    if isinstance(observations, dict):
+        return {name: normalize_observations(moments.get(name), o) for name, o in observations.items()}
+    return normalize_by(moments, observations)
+
+
+def learn_observations(moments: PyTree, observations: PyTree) -> PyTree:
+    """Moments with T·B more observations; reset observations count, as does an episode's last."""
+    if moments is None:
+        return None
+    if isinstance(observations, dict):
+        return {name: learn_observations(m, observations[name]) for name, m in moments.items()}
+    return update_moments(moments, observations.reshape(-1, *observations.shape[2:]))
+
+
+def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float) -> tuple[Array, Normalizer]:
+    """Rewards divided by the deviation of discounted returns, clipped at 10 (Engstrom et al. 2020), and the normaliser that has seen them."""
+    if normalizer.returns is None:
+        return rollout.rewards, normalizer
+    # G_t = r_t + γ G_{t-1}: the library's backward recurrence, run over reversed time. The reset step begins anew.
+    traces = jnp.concatenate([jnp.ones_like(rollout.valid[:1]), rollout.valid[:-1]]) & rollout.valid
+    sums = backward_recurrence(rollout.rewards[::-1], (discount * traces)[::-1], normalizer.running_returns)[::-1]
+    moments = update_moments(normalizer.returns, sums.reshape(-1), rollout.valid.reshape(-1))
+    scaled = jnp.clip(rollout.rewards * jax.lax.rsqrt(moments.variance + 1e-8), -10.0, 10.0)
+    ended = rollout.terminated[-1] | rollout.truncated[-1]
+    return scaled, normalizer._replace(returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1]))
+
+
+def _initial_observation_moments(space: gym.Space) -> PyTree:
+    if isinstance(space, spaces.Dict):
+        parts = {name: _initial_observation_moments(part) for name, part in space.items()}
+        return {name: moments for name, moments in parts.items() if moments is not None}
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return initial_moments(space.shape)
+    return None

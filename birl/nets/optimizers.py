@@ -1,0 +1,37 @@
+"""Optimisers by name, and the one gradient step that every algorithm takes."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from birl.types import PyTree
+
+OptimizerName = Literal["adam", "rmsprop"]
+
+
+def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.99) -> optax.GradientTransformation:
+    """The direction of the step; its length is the learning rate's, given at each `gradient_step`."""
+    if name == "adam":
+        return optax.scale_by_adam(eps=epsilon)
+    return optax.scale_by_rms(decay=decay, eps=epsilon, eps_in_sqrt=True)  # ε inside the root, as TensorFlow's
+
+
+def gradient_step(
+    optimizer: optax.GradientTransformation,
+    parameters: PyTree,
+    optimizer_state: PyTree,
+    gradients: PyTree,
+    learning_rate: Array | float,
+    max_grad_norm: float | None,
+) -> tuple[PyTree, PyTree, Array]:
+    """Parameters and optimiser state after one step down the gradient, and the gradient's norm before it was clipped."""
+    norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(gradients)))
+    if max_grad_norm is not None:
+        scale = jnp.minimum(1.0, max_grad_norm / (norm + 1e-6))  # one factor for all: the direction stays
+        gradients = jax.tree.map(lambda g: g * scale, gradients)
+    steps, optimizer_state = optimizer.update(gradients, optimizer_state, parameters)
+    parameters = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, steps)
+    return parameters, optimizer_state, norm

@@ -1,0 +1,216 @@
+"""What a run says while it trains: a live bar on a terminal, plain lines anywhere else."""
+
+import atexit
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+import rich.console
+from rich.live import Live
+from rich.text import Text
+
+BAR_SECONDS = 1 / 8  # between two drawings of the bar
+LINE_SECONDS = 2.0  # between two plain lines
+RATE_SAMPLES = 120  # drawings over which the time left is measured: 15 s of the bar
+SHARES = {"environment": "time/environment_share", "policy": "time/policy_share", "learning": "time/learning_share"}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What there is to say about a run at one moment."""
+
+    title: str
+    fraction: float  # of total_steps, 0 to 1
+    numbers: list[str]  # how far; most important first: a narrow terminal drops the last
+    facts: list[str]  # how well; the same
+
+
+class Display(Protocol):
+    """A way to show progress."""
+
+    interval: float  # seconds between two calls of `show`
+
+    def show(self, progress: Progress) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Console:
+    """A sink that shows a run's progress. Call `close` in a `finally`: it gives the cursor back."""
+
+    def __init__(
+        self,
+        algorithm: str,
+        env_id: str,
+        total_steps: int,
+        start_steps: int = 0,  # where a resumed run starts
+        stream: TextIO | None = None,  # None: standard output
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._title = f"{algorithm} {env_id}"
+        self._total_steps = total_steps
+        self._start_steps = start_steps
+        self._env_steps = start_steps
+        self._seconds = 0.0
+        self._metrics: dict[str, float] = {}  # the newest finite value of each
+        self._clock = clock
+        self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_SAMPLES)  # from the first update on: not the compiling
+        self._next_show = -math.inf  # by the clock; never again once closed
+        self._shown_steps: int | None = None  # None: nothing was ever written
+        self._display = _choose_display(sys.stdout if stream is None else stream)
+
+    def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        self._env_steps = env_steps
+        self._seconds = seconds
+        for name, value in metrics.items():
+            if value == value:  # NaN: no episode ended in this update, so the last one's return still stands
+                self._metrics[name] = value
+        now = self._clock()
+        if now >= self._next_show:
+            self._next_show = now + self._display.interval
+            self._show(now)
+
+    def message(self, text: str) -> None:
+        """Say something that stays on the screen, above the bar: an evaluation, a checkpoint, a warning."""
+        self._display.say(text)
+
+    def close(self) -> None:
+        """Show the last state and the final score, and leave the terminal as it was. Once only."""
+        if self._next_show == math.inf:
+            return
+        self._next_show = math.inf
+        if self._shown_steps not in (None, self._env_steps):
+            self._show(self._clock())
+        self._display.close()
+        if self._shown_steps is not None:
+            self._display.say(self._summary())
+
+    def _show(self, now: float) -> None:
+        self._samples.append((now, self._env_steps))
+        self._shown_steps = self._env_steps
+        self._display.show(self._progress())
+
+    def _progress(self) -> Progress:
+        then, then_steps = self._samples[0]
+        now, steps = self._samples[-1]
+        rate = (steps - then_steps) / (now - then) if now > then else 0.0
+        left = max(0, self._total_steps - steps) / rate if rate > 0 else math.nan
+        speed = self._metrics.get("time/env_steps_per_second", rate)
+        facts = [f"return {_number(self._metrics.get('episode/return', math.nan))}", f"{_number(speed)} steps/s"]
+        shares = [f"{name} {self._metrics[metric]:.0%}" for name, metric in SHARES.items() if metric in self._metrics]
+        fraction = min(1.0, steps / self._total_steps) if self._total_steps > 0 else 1.0
+        numbers = [f"{fraction:4.0%}", f"{steps:,} / {self._total_steps:,} steps"]
+        time_left = [f"{_duration(left)} left"] if math.isfinite(left) else []
+        return Progress(self._title, fraction, numbers + time_left, facts + shares)
+
+    def _summary(self) -> str:
+        finished = self._env_steps >= self._total_steps
+        steps = f"{self._env_steps:,} steps" if finished else f"stopped at {self._env_steps:,} of {self._total_steps:,} steps"
+        if self._start_steps:
+            steps += f" (resumed at {self._start_steps:,})"
+        if "eval/return_mean" in self._metrics:
+            score = f"evaluation return {_number(self._metrics['eval/return_mean'])}"
+            if "eval/return_std" in self._metrics:
+                score += f" +/- {_number(self._metrics['eval/return_std'])}"
+        else:
+            score = f"training return {_number(self._metrics.get('episode/return', math.nan))}, not evaluated"
+        return f"{self._title}: {steps} in {_duration(self._seconds)}, {score}"
+
+
+class LiveBar:
+    """Two lines at the bottom of a terminal. Drawn only when told to: no thread competes with the training."""
+
+    interval = BAR_SECONDS
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = rich.console.Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        # What others print goes above the bar, but what was sent to a file stays in that file.
+        redirect = {"redirect_stdout": sys.stdout.isatty(), "redirect_stderr": sys.stderr.isatty()}
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, **redirect)
+
+    def show(self, progress: Progress) -> None:
+        if not self._live.is_started:
+            atexit.register(self._live.stop)  # the cursor comes back even if nobody calls close
+            self._live.start()
+        self._live.update(draw(progress, self._console.width, _is_unicode(self._console.encoding)), refresh=True)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def close(self) -> None:
+        self._live.stop()
+        atexit.unregister(self._live.stop)
+
+
+class PlainLines:
+    """Lines for a file or a pipe: no control characters, few enough to read."""
+
+    interval = LINE_SECONDS
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, progress: Progress) -> None:
+        self.say(f"{progress.title}: {', '.join(progress.numbers + progress.facts)}")
+
+    def say(self, text: str) -> None:
+        encoding = self._stream.encoding or "utf-8"
+        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # a character must not end a run
+        self._stream.flush()
+
+    def close(self) -> None:
+        pass
+
+
+def draw(progress: Progress, width: int, unicode: bool) -> Text:
+    """Two lines of at most `width` characters; the bar takes what room is left, and goes first when there is none."""
+    title, *numbers = _fit([progress.title, *progress.numbers], width)
+    bar_width = min(40, width - len("  ".join([title, "", *numbers])))
+    bar = _bar(progress.fraction, bar_width, unicode) if bar_width >= 6 else Text()
+    first = [part for part in (Text(title, "bold"), bar, Text("  ".join(numbers))) if part]
+    facts = Text("  ".join(_fit(progress.facts, width)), "dim")
+    return Text("\n", no_wrap=True, overflow="crop").join([Text("  ").join(first), facts])
+
+
+def _bar(fraction: float, width: int, unicode: bool) -> Text:
+    full, empty = ("━", "─") if unicode else ("#", "-")
+    filled = int(fraction * width)
+    return Text.assemble((full * filled, "green"), (empty * (width - filled), "bright_black"))
+
+
+def _fit(parts: list[str], width: int) -> list[str]:
+    kept = len(parts)
+    while kept > 1 and len("  ".join(parts[:kept])) > width:
+        kept -= 1
+    return [part[:width] for part in parts[:kept]]
+
+
+def _choose_display(stream: TextIO) -> Display:
+    # Not rich's own test: FORCE_COLOR and TTY_COMPATIBLE would draw a bar into a file.
+    return LiveBar(stream) if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown") else PlainLines(stream)
+
+
+def _is_unicode(encoding: str) -> bool:
+    return encoding.lower().startswith("utf")
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

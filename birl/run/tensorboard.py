@@ -1,0 +1,35 @@
+"""TensorBoard event files, with the tensorboard package alone. The only file that imports it."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+QUEUED_EVENTS = 1000  # the package's 10 make a burst of writes wait for the disk
+FLUSH_SECONDS = 5
+
+
+class TensorBoardSink:
+    """Scalars over environment steps, in an event file of its own for each process of a run."""
+
+    def __init__(self, directory: Path, resume_at: int | None = None) -> None:
+        self._writer = _open_writer(directory, resume_at)
+
+    def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._writer.add_event(Event(wall_time=time.time(), step=env_steps, summary=Summary(value=values)))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _open_writer(directory: Path, resume_at: int | None) -> EventFileWriter:
+    writer = EventFileWriter(str(directory), QUEUED_EVENTS, FLUSH_SECONDS)
+    if resume_at is not None:
+        # TensorBoard drops every earlier point with this step or a later one.
+        start = SessionLog(status=SessionLog.START)
+        writer.add_event(Event(wall_time=time.time(), step=resume_at + 1, session_log=start))
+    return writer

@@ -1,0 +1,77 @@
+"""Frames to an mp4 that every browser plays, one frame in memory at a time."""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+
+QUALITY = 6  # of imageio-ffmpeg's 10: x264's crf 20, where flat colours show no blocks
+
+
+def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
+    """The path of a new mp4 (H.264, yuv420p) of these [H, W, 3] uint8 frames.
+
+    An existing file is never overwritten: the new one is then NAME-2.mp4, NAME-3.mp4, ... (SB3 #2063). It appears
+    under its name only once it is complete.
+    """
+    if path.suffix != ".mp4":
+        raise ValueError(f"video path {str(path)!r} must end in .mp4")
+    if not fps > 0:
+        raise ValueError(f"fps {fps} must be above 0; use the environment's metadata['render_fps']")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial.mp4")  # ffmpeg tells the format by the ending
+    try:
+        _encode(_checked(frames), partial, fps)
+        return partial.replace(_claim_free_name(path))
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The frames, each with even height and width as yuv420p needs; the last row or column is repeated."""
+    shape = None
+    for number, frame in enumerate(frames):
+        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+            raise ValueError(f"frame {number} is {frame.dtype} {frame.shape}; frames must be uint8 (height, width, 3)")
+        shape = shape or frame.shape
+        if frame.shape != shape:
+            raise ValueError(f"frame {number} is {frame.shape}, the first was {shape}; all frames must have one size")
+        height, width = shape[:2]
+        yield np.ascontiguousarray(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))
+
+
+def _encode(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:
+    first = next(frames, None)
+    if first is None:
+        raise ValueError("a video needs at least one frame; was the environment made with render_mode='rgb_array'?")
+    height, width = first.shape[:2]
+    writer = imageio_ffmpeg.write_frames(
+        path, (width, height), fps=fps, codec="libx264", quality=QUALITY, macro_block_size=2,
+        output_params=["-movflags", "+faststart"],  # the index first: a browser plays before it has everything
+    )  # fmt: skip
+    writer.send(None)
+    try:
+        for frame in itertools.chain([first], frames):
+            writer.send(frame)
+    finally:
+        writer.close()
+    # imageio-ffmpeg does not look at ffmpeg's exit code; a file cut short (disk full) has no index and cannot be opened.
+    try:
+        next(reader := imageio_ffmpeg.read_frames(path))
+        reader.close()
+    except (OSError, RuntimeError) as problem:
+        raise OSError(f"ffmpeg could not write {path}; is the disk full?") from problem
+
+
+def _claim_free_name(path: Path) -> Path:
+    free, number = path, 1
+    while True:
+        try:
+            free.touch(exist_ok=False)  # the name is ours, also against another process
+            return free
+        except FileExistsError:
+            number += 1
+            free = path.with_stem(f"{path.stem}-{number}")

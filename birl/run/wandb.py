@@ -1,0 +1,53 @@
+"""Weights & Biases. The only file that imports wandb, and only once a run asks for it."""
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from birl.config import ConfigError
+
+if TYPE_CHECKING:
+    import wandb
+
+
+class WandbSink:
+    """Metrics over environment steps, in one Weights & Biases run for the whole life of a run directory."""
+
+    def __init__(self, project: str, run_dir: Path, config_json: dict[str, Any]) -> None:
+        self._run = _start(project, run_dir, config_json)
+        self._resumed_at = self._run.step  # asking for it takes half a millisecond: once
+
+    def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        # A resumed run repeats the steps between its checkpoint and its death; these are there already, and the same.
+        if env_steps >= self._resumed_at:
+            self._run.log({**metrics, "seconds": seconds}, step=env_steps)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def run_id(run_dir: Path) -> str:
+    """The id in run_dir/wandb_id.txt, made up the first time: a resumed run continues its own curves."""
+    path = run_dir / "wandb_id.txt"
+    if not path.exists():
+        run_dir.mkdir(parents=True, exist_ok=True)
+        path.write_text(secrets.token_hex(6) + "\n", encoding="utf-8")
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> "wandb.Run":
+    try:
+        import wandb
+    except ImportError as problem:
+        raise ConfigError(f"run.wandb {project!r} needs the wandb package: pip install 'birl[wandb]'") from problem
+    return wandb.init(
+        project=project,
+        name=run_dir.name,
+        id=run_id(run_dir),
+        dir=run_dir,
+        config=config_json,
+        resume="allow",
+        reinit="create_new",
+        settings=wandb.Settings(console="off"),  # its capture of the terminal breaks the progress bar
+    )
