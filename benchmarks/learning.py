@@ -56,7 +56,7 @@ def train_seed(seed: int, command: list[str], directory: Path, cores: "queue.Que
         flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
         with log.open("w") as output:
             process = subprocess.Popen(
-                [*command, "--seed", str(seed), "--run-dir", str(directory)],
+                [*command, "--seed", str(seed), "--run-dir", str(directory.relative_to(ROOT))],
                 env=os.environ | {"XLA_FLAGS": flags},
                 cwd=ROOT,
                 stdout=output,
@@ -131,7 +131,8 @@ def plot(runs: list[Run], out: Path) -> int:
 
 
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
-    parser = argparse.ArgumentParser(description="Train seeds of a preset and record how well it learned; other flags go to `birl train`")
+    about = "Train seeds of a preset and record how well it learned; other flags go to `birl train`"
+    parser = argparse.ArgumentParser(description=about, allow_abbrev=False)  # else --seed would be taken for --seeds
     parser.add_argument("algorithm")
     parser.add_argument("env")
     parser.add_argument("--seeds", type=int, default=5, help="how many seeds")

@@ -97,7 +97,8 @@ def ratio(rounds: Rounds, contender: str, against: str, name: str) -> tuple[floa
 
 
 def divide(numerator: float, denominator: float) -> float:
-    return math.nan if math.isinf(numerator) and math.isinf(denominator) else numerator / denominator
+    """The ratio; against a contender that never got there, there is none: 0 would be a victory nobody measured."""
+    return numerator / denominator if math.isfinite(denominator) else math.nan
 
 
 def number(value: float) -> str:
@@ -108,7 +109,7 @@ def number(value: float) -> str:
 
 def ratio_text(rounds: Rounds, contender: str, against: str, name: str) -> str:
     middle, low, high = ratio(rounds, contender, against, name)
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})" if math.isfinite(middle) else "–"
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})" if math.isfinite(middle) else "–"  # a round without a ratio shows as nan or inf
 
 
 def rate_table(row: Row, rounds: Rounds) -> str:
@@ -125,7 +126,8 @@ def rate_table(row: Row, rounds: Rounds) -> str:
     lines = []
     for contender in row.contenders:
         share = ratio_text(rounds, contender.name, contender.ceiling, "steps_per_second") if contender.ceiling else ""
-        times = [ratio_text(rounds, contender.name, rival, "steps_per_second") for rival in rivals]
+        trains = contender.script != "birl_envs.py"  # to be faster than a peer by not learning is no feat
+        times = [ratio_text(rounds, contender.name, rival, "steps_per_second") if trains else "" for rival in rivals]
         figures = [number(median(rounds, contender.name, name)) for name in ("steps_per_second", "seconds_total", "peak_rss_mb")]
         lines.append([contender.name, figures[0], *times, share, *figures[1:]])
     return table(header, lines)
@@ -153,7 +155,8 @@ def verdict(wanted: Wanted, rounds: Rounds) -> str:
         measured = ratio(rounds, wanted.contender, wanted.against, wanted.quantity)[0]
         ask = f"at {'least' if wanted.quantity == 'steps_per_second' else 'most'} {wanted.limit:g} times {wanted.against}'s {unit}"
     met = measured >= wanted.limit if wanted.quantity == "steps_per_second" else measured <= wanted.limit
-    return f"- wanted of {wanted.contender}: {ask}; measured {measured:.4g}: {'reached' if met else '**not reached**'}"
+    outcome = "**no comparison**" if math.isnan(measured) else f"measured {measured:.4g}: {'reached' if met else '**not reached**'}"
+    return f"- wanted of {wanted.contender}: {ask}; {outcome}"
 
 
 def describe(name: str, row: Row, rounds: Rounds, where: str) -> str:
@@ -162,8 +165,9 @@ def describe(name: str, row: Row, rounds: Rounds, where: str) -> str:
     verdicts = "\n".join(verdict(wanted, rounds) for wanted in row.wanted)
     about = f"{today()}; {where}; medians of {len(rounds)} alternating rounds, in brackets the smallest and largest ratio within a round"
     packages = ", ".join(sorted({f"{key} {value}" for report in rounds[0].values() for key, value in report["versions"].items()}))
-    command = f"`python benchmarks/speed.py --rows {name} --rounds {len(rounds)}`"
-    return f"### {row.title}\n\n{body}\n\n{verdicts}\n\n{about}. {packages}. {command}"
+    command = f"`python benchmarks/speed.py {shlex.join(sys.argv[1:])}`"
+    makers = "Peers step the single environments of `make_vec_env`; Birl what it makes by default, for CartPole Gymnasium's vector one."
+    return f"### {row.title}\n\n{body}\n\n{verdicts}\n\n{about}. {makers} {packages}. {command}"
 
 
 def write_row(path: Path, name: str, text: str) -> None:
@@ -175,7 +179,7 @@ def write_row(path: Path, name: str, text: str) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Birl and its peers, timed side by side")
+    parser = argparse.ArgumentParser(description="Birl and its peers, timed side by side", allow_abbrev=False)
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=3, help="rounds over all contenders; in the row 'start' each is another seed")
     parser.add_argument("--threads", type=int, default=1, help="PyTorch threads of the peers; one is their best for small networks")

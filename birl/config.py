@@ -49,6 +49,19 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def validate_run(run: RunConfig) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    require(0 < run.total_steps < 2**31, f"total_steps {run.total_steps} must lie between 1 and {2**31 - 1:,}")
+    require(0 <= run.seed < 2**31, f"seed {run.seed} must lie between 0 and {2**31 - 1:,}")
+    require(run.eval_every >= 0, f"eval_every {run.eval_every} must be 0 (only at the end) or more")
+    require(run.eval_episodes > 0, f"eval_episodes {run.eval_episodes} must be at least 1")
+    require(run.checkpoint_every >= 0, f"checkpoint_every {run.checkpoint_every} must be 0 (only at the end) or more")
+    require(run.keep_checkpoints > 0, f"keep_checkpoints {run.keep_checkpoints} must be at least 1")
+    require(run.log_every > 0, f"log_every {run.log_every} must be at least 1")
+    remedy = "set eval_every, for instance to 10000"
+    require(run.stop_at_return is None or run.eval_every > 0, f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}")
+
+
 def to_json(config: Any) -> Any:
     """A dataclass as plain JSON values; nested dataclasses become objects, tuples become lists."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):

@@ -58,7 +58,17 @@ def gae(rewards, values, next_values, terminated, truncated, valid, discount: fl
 
 
 def vtrace(
-    rewards, values, next_values, terminated, truncated, valid, log_ratios, discount: float, gae_lambda: float, clip_rho: float, clip_c: float
+    rewards,
+    values,
+    next_values,
+    terminated,
+    truncated,
+    valid,
+    log_ratios,
+    discount: float,
+    gae_lambda: float,
+    clip_rho: float,
+    clip_c: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """v_t = V(s_t) + Σ_k γ^{k-t} (Π_{i=t}^{k-1} c_i) ρ_k δ_k, and ρ_t (r_t + γ v_{t+1} - V(s_t)) (Espeholt et al. 2018, eq. 1)."""
     ratios = np.exp(log_ratios)

@@ -1,10 +1,13 @@
 """Birl's PPO, measured: see measure.py. Runs in Birl's venv."""
 
 import json
+from functools import partial
 
 from measure import EPISODES, Stopwatch, read_settings
 
 import birl
+from birl.envs.make import make_env
+from birl.envs.serial import SerialEnvs
 
 
 def birl_schedule(value: float | list[float]) -> object:
@@ -14,8 +17,9 @@ def birl_schedule(value: float | list[float]) -> object:
 
 settings = read_settings()
 stopwatch = Stopwatch(settings["spawned_at"], settings["wanted_return"])
+env = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"])
 config = birl.ppo.Config(
-    env=birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"]),
+    env=env,
     run=birl.RunConfig(total_steps=settings["total_steps"], seed=settings["seed"]),
     rollout_length=settings["rollout_length"],
     minibatches=settings["minibatches"],
@@ -34,8 +38,9 @@ config = birl.ppo.Config(
     core_size=settings["core_size"],
     share_trunk=settings["core"] != "feedforward",
 )
+envs = SerialEnvs([partial(make_env, env)] * env.num_envs) if settings["one_by_one"] else None  # None: whatever Birl chooses
 stopwatch.mark(0)
-for update in birl.ppo.train(config):
+for update in birl.ppo.train(config, envs):
     env_steps = int(update.state.env_steps)
     stopwatch.mark(env_steps)
     if update.metrics["episode/count"] >= EPISODES:

@@ -80,14 +80,14 @@ class Collector:
         return partial(self._act, leaves)
 
     def _fill(self, rollout: Rollout, act: Callable[..., Action], keys: np.ndarray) -> None:
-        clock, for_envs = time.perf_counter, _env_actions(self.envs.action_space)
+        clock, for_env = time.perf_counter, for_envs(self.envs.action_space)
         policy_seconds = environment_seconds = 0.0
         before = clock()
         for t in range(self.length):
             action = act(self.observations, self.memory, self.resets, self.masks, keys[t])
             actions = np.asarray(action.actions)
             acted = clock()
-            step = self.envs.step(for_envs(actions))
+            step = self.envs.step(for_env(actions))
             stepped = clock()
             _write(rollout, t, actions, np.asarray(action.log_probs), step, self.masks)
             self.memory, self.observations, self.masks = action.memory, step.observations, step.action_masks
@@ -204,7 +204,7 @@ def _write_observations(rollout: Rollout, t: int, observations: PyTree) -> None:
         rollout.observations[t] = observations
 
 
-def _env_actions(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:
+def for_envs(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:
     """What to do with a policy's actions [B, ...] before the environment gets them: a Box's are clipped, the stored ones are not."""
     if isinstance(space, spaces.Box):
         return lambda actions: np.clip(actions.reshape(-1, *space.shape), space.low, space.high)

@@ -1,5 +1,208 @@
-"""Tiny environments whose answers are known."""
+"""Tiny environments whose answers are known, so that a wrong algorithm fails in seconds and its failure names the part.
+
+Values are those of the best policy unless said otherwise; γ is the discount.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+Observation = Any
+Reset = tuple[Observation, dict[str, Any]]
+Outcome = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+NOTHING = np.zeros(1, np.float32)
+SIGNS = spaces.Box(-1, 1, (1,), np.float32)
+
+
+class ConstantReward(gym.Env):
+    """One step, reward 1. V = 1: catches a value loss that does not learn."""
+
+    observation_space, action_space = SIGNS, spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        return NOTHING.copy(), {}
+
+    def step(self, action: int) -> Outcome:
+        return NOTHING.copy(), 1.0, True, False, {}
+
+
+class OneStep(gym.Env):
+    """One step from a random ±1. The reward is known from the sign seen and the action taken."""
+
+    observation_space = SIGNS
+
+    def __init__(self, action_space: spaces.Space, reward: Callable[[float, Any], float]) -> None:
+        self.action_space = action_space
+        self.reward = reward
+        self.sign = 1.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.sign = float(self.np_random.choice((-1.0, 1.0)))
+        return np.array([self.sign], np.float32), {}
+
+    def step(self, action: Any) -> Outcome:
+        return NOTHING.copy(), float(self.reward(self.sign, action)), True, False, {}
+
+
+class DelayedReward(gym.Env):
+    """Two steps, reward 1 at the end. V(first) = γ, V(second) = 1: catches discounting and bootstrapping."""
+
+    observation_space, action_space = SIGNS, spaces.Discrete(2)
+    time = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.array([-1], np.float32), {}
+
+    def step(self, action: int) -> Outcome:
+        self.time += 1
+        return np.array([1], np.float32), float(self.time == 2), self.time == 2, False, {}
+
+
+class Truncation(gym.Env):
+    """Reward 1 each step, cut after `limit` steps, which cannot be seen. V = 1 / (1 - γ): catches a missing bootstrap."""
+
+    observation_space, action_space = SIGNS, spaces.Discrete(2)
+
+    def __init__(self, limit: int = 5) -> None:
+        self.limit = limit
+        self.time = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.time = 0
+        return NOTHING.copy(), {}
+
+    def step(self, action: int) -> Outcome:
+        self.time += 1
+        return NOTHING.copy(), 1.0, False, self.time >= self.limit, {}
+
+
+class Memory(gym.Env):
+    """The sign seen at the start tells the right third action. Return 1 with memory, 0 on average without."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    time, sign = 0, 1.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.time = 0
+        self.sign = float(self.np_random.choice((-1.0, 1.0)))
+        return np.array([self.sign, 0], np.float32), {}
+
+    def step(self, action: int) -> Outcome:
+        self.time += 1
+        reward = 0.0 if self.time < 3 else _right(self.sign, action)
+        return np.array([0, self.time / 3], np.float32), reward, self.time == 3, False, {}
+
+
+class ActionMask(gym.Env):
+    """Four steps, one of three actions forbidden in each. Return 4 if masks are kept; each forbidden action gives -1."""
+
+    observation_space, action_space = SIGNS, spaces.Discrete(3)
+    time, forbidden = 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.time = 0
+        return NOTHING.copy(), self._draw_mask()
+
+    def step(self, action: int) -> Outcome:
+        self.time += 1
+        reward = -1.0 if action == self.forbidden else 1.0
+        return NOTHING.copy(), reward, self.time == 4, False, self._draw_mask()
+
+    def _draw_mask(self) -> dict[str, Any]:
+        self.forbidden = int(self.np_random.integers(3))
+        return {"action_mask": np.arange(3) != self.forbidden}
+
+
+class DictObservation(gym.Env):
+    """One step; the right one of four actions is known only from a vector and an image together. V = 1."""
+
+    observation_space = spaces.Dict({"vector": SIGNS, "image": spaces.Box(0, 255, (36, 36, 1), np.uint8)})
+    action_space = spaces.Discrete(4)
+    answer = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.answer = int(self.np_random.integers(4))
+        return self._observe(), {}
+
+    def step(self, action: int) -> Outcome:
+        return self._observe(), float(action == self.answer), True, False, {}
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        sign, bright = 2 * (self.answer // 2) - 1, self.answer % 2
+        return {"vector": np.array([sign], np.float32), "image": np.full((36, 36, 1), 255 * bright, np.uint8)}
+
+
+class Faulty(gym.Env):
+    """Goes wrong at step `at`, counted over all episodes of three steps, as environments do: for tests of what is reported then."""
+
+    observation_space, action_space = SIGNS, spaces.Discrete(2)
+
+    def __init__(self, fault: str, at: int = 3) -> None:
+        self.fault = fault
+        self.at = at
+        self.total = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        return NOTHING.copy(), {}
+
+    def step(self, action: int) -> Outcome:
+        self.total += 1
+        now = self.total == self.at
+        if now and self.fault == "raise":
+            raise ValueError("the simulator diverged")
+        observation = np.full(1, np.nan if now and self.fault == "nan observation" else 0, np.float32)
+        reward = np.inf if now and self.fault == "infinite reward" else 1.0
+        return observation, reward, self.total % 3 == 0, False, {}
+
+
+def _right(sign: float, action: int) -> float:
+    """1 for action 1 at a positive sign and action 0 at a negative one, else -1."""
+    return 1.0 if (action == 1) == (sign > 0) else -1.0
+
+
+ONE_STEP: dict[str, tuple[spaces.Space, Callable[[float, Any], float]]] = {
+    # V(s) = s: the value must use the observation.
+    "birl/ProbeObservation-v0": (spaces.Discrete(2), lambda sign, _: sign),
+    # Action 1 is right. V = 1: the policy gradient has the right sign.
+    "birl/ProbeAction-v0": (spaces.Discrete(2), lambda _, action: 1.0 if action == 1 else -1.0),
+    # Action 1 at +1, action 0 at -1. V = 1: observations and actions of a batch stay together.
+    "birl/ProbeObservationAction-v0": (spaces.Discrete(2), _right),
+    # Best action 0.5, V = 0; the bounds are not symmetric and the best action is at their centre.
+    "birl/ProbeContinuous-v0": (spaces.Box(-2, 3, (1,), np.float32), lambda _, action: -((float(action[0]) - 0.5) ** 2)),
+    # Best actions (1, 2). V = 1.
+    "birl/ProbeMultiDiscrete-v0": (spaces.MultiDiscrete([2, 3]), lambda _, action: float(np.mean(np.asarray(action) == (1, 2)))),
+    # All bits set at +1, none at -1. V = 1.
+    "birl/ProbeMultiBinary-v0": (spaces.MultiBinary(3), lambda sign, action: float(np.mean(np.asarray(action) == (sign > 0)))),
+}
+
+PROBES: dict[str, tuple[type[gym.Env], dict[str, Any]]] = {
+    "birl/ProbeConstant-v0": (ConstantReward, {}),
+    "birl/ProbeDelayed-v0": (DelayedReward, {}),
+    "birl/ProbeTruncation-v0": (Truncation, {}),
+    "birl/ProbeMemory-v0": (Memory, {}),
+    "birl/ProbeMask-v0": (ActionMask, {}),
+    "birl/ProbeDict-v0": (DictObservation, {}),
+    "birl/ProbeNaN-v0": (Faulty, {"fault": "nan observation"}),
+    "birl/ProbeInfinite-v0": (Faulty, {"fault": "infinite reward"}),
+    "birl/ProbeRaise-v0": (Faulty, {"fault": "raise"}),
+} | {name: (OneStep, {"action_space": space, "reward": reward}) for name, (space, reward) in ONE_STEP.items()}
 
 
 def register_probes() -> None:
-    pass
+    """Make the probes known to Gymnasium; may be called again."""
+    for env_id, (probe, kwargs) in PROBES.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point=probe, kwargs=kwargs)

@@ -65,14 +65,18 @@ class VectorAdapter:
         batch = batched_actions(actions, self.action_space, self.num_envs)
         own_actions = batch if self._first_action is None else batch + self._first_action
         valid = ~self._ended
-        rewards, terminated, truncated = self._advance(own_actions)
-        terminated = np.asarray(terminated, bool) & valid
-        truncated = np.asarray(truncated, bool) & valid & ~terminated
+        own_rewards, own_terminated, own_truncated = self._advance(own_actions)
+        rewards = np.array(own_rewards, np.float32)  # copies: some environments go on writing in theirs
+        terminated = np.array(own_terminated, bool)
+        truncated = np.array(own_truncated, bool) & ~terminated
+        if not valid.all():
+            terminated &= valid
+            truncated &= valid
+            rewards[self._ended] = 0
         self._ended = terminated | truncated
         self._clock += 1
         if self._masks is not None:
             self._masks[self._ended] = True  # the next action is ignored, and a finished game may allow none
-        rewards = np.where(valid, np.asarray(rewards, np.float32), np.float32(0))
         return Step(self._tree(), rewards, terminated, truncated, valid, self._masks)
 
     def snapshot(self) -> World:

@@ -132,8 +132,8 @@ class LiveBar:
     def __init__(self, stream: TextIO) -> None:
         self._console = rich.console.Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
         # What others print goes above the bar, but what was sent to a file stays in that file.
-        redirect = {"redirect_stdout": sys.stdout.isatty(), "redirect_stderr": sys.stderr.isatty()}
-        self._live = Live(console=self._console, auto_refresh=False, transient=True, **redirect)
+        outs, errors = sys.stdout.isatty(), sys.stderr.isatty()
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=outs, redirect_stderr=errors)
 
     def show(self, progress: Progress) -> None:
         if not self._live.is_started:

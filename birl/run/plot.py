@@ -1,16 +1,17 @@
 """Learning curves of runs as a picture: one line for each setting, a band over its seeds."""
 
 import json
+import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 
 from birl.config import require
 from birl.run.track import read_metrics
@@ -20,9 +21,7 @@ DASHES = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (5, 1.5, 1, 1.5)))  # once the co
 INK, FAINT = "#2B2B2B", "#E3E3E3"
 GRID_POINTS = 400
 RESAMPLES = 1000
-AXIS_NAMES = {
-    "env_steps": "environment steps",
-    "seconds": "wall time",
+METRIC_LABELS = {
     "episode/return": "episode return",
     "episode/length": "episode length (steps)",
     "eval/return_mean": "evaluation return",
@@ -52,7 +51,8 @@ class Run:
     """What a run directory says: its flattened settings and one metric of it."""
 
     settings: dict[str, Any]  # "algorithm", "env.id", "run.seed", ...
-    curve: tuple[np.ndarray, np.ndarray]
+    x: np.ndarray
+    y: np.ndarray
 
 
 def plot_runs(
@@ -60,23 +60,25 @@ def plot_runs(
     out: Path,
     x: Literal["env_steps", "seconds"] = "env_steps",
     metric: str = "episode/return",
-    smooth: float = 0.02,  # width of the moving mean, as a share of each curve's length; 0: none
+    smooth: float = 0.04,  # width of the moving mean, as a share of each curve's length; 0: none
 ) -> Path:
     """The path of a picture of a metric over environment steps or seconds; runs that differ only in seed are one series."""
     require(len(run_dirs) > 0, "no runs to plot; give directories such as runs/ppo-CartPole-v1-1")
     runs = [read_run(Path(run_dir), x, metric) for run_dir in run_dirs]
-    env_ids = sorted({run.settings["env.id"] for run in runs})
-    return plot_curves(group(runs), out, ", ".join(env_ids), AXIS_NAMES[x], AXIS_NAMES.get(metric, metric), smooth)
+    title = ", ".join(sorted({run.settings["env.id"] for run in runs}))
+    x_label, unit = ("environment steps", 1.0) if x == "env_steps" else time_axis(max(run.x[-1] for run in runs))
+    series = group([replace(run, x=run.x / unit) for run in runs])
+    return plot_curves(series, out, title, x_label, METRIC_LABELS.get(metric, metric), smooth)
 
 
-def plot_curves(series: Sequence[Series], out: Path, title: str, x_label: str, y_label: str, smooth: float = 0.02) -> Path:
+def plot_curves(series: Sequence[Series], out: Path, title: str, x_label: str, y_label: str, smooth: float = 0.04) -> Path:
     """The path of a picture (PNG unless `out` ends otherwise) of series: the mean over seeds in a 95 % bootstrap interval."""
     figure = Figure(figsize=(7.2, 4.4), dpi=160, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
     for number, one in enumerate(series):
         draw_series(axes, one, COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)], smooth)
     dress(axes, title, x_label, y_label)
-    add_legend(figure, axes, seeds=max(len(one.curves) for one in series))
+    add_legend(figure, axes, sorted({len(one.curves) for one in series}))
     out = out if out.suffix else out.with_suffix(".png")
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out)
@@ -94,7 +96,7 @@ def read_run(run_dir: Path, x: str, metric: str) -> Run:
     require(len(points) > 0, f"{run_dir} has no metric {metric!r}; it has {', '.join(names)}")
     ordered = np.array(sorted(points.items()), float)
     written = json.loads(config_path.read_text(encoding="utf-8"))
-    return Run({"algorithm": written["algorithm"]} | flatten(written["config"]), (ordered[:, 0], ordered[:, 1]))
+    return Run({"algorithm": written["algorithm"]} | flatten(written["config"]), ordered[:, 0], ordered[:, 1])
 
 
 def group(runs: Sequence[Run]) -> list[Series]:
@@ -104,7 +106,7 @@ def group(runs: Sequence[Run]) -> list[Series]:
         seeds[json.dumps({name: value for name, value in run.settings.items() if name not in BOOKKEEPING}, sort_keys=True)].append(run)
     settings = [json.loads(key) for key in seeds]
     labels = [label(one, settings) for one in settings]
-    return [Series(text, [run.curve for run in members]) for text, members in zip(labels, seeds.values(), strict=True)]
+    return [Series(text, [(run.x, run.y) for run in members]) for text, members in zip(labels, seeds.values(), strict=True)]
 
 
 def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
@@ -114,7 +116,7 @@ def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
     different = [name for name in names if any(sibling.get(name) != one.get(name) for sibling in siblings)]
     several_envs = any(other["env.id"] != one["env.id"] for other in others)
     words = [one["algorithm"], *([one["env.id"]] if several_envs else [])]
-    return ", ".join([" ".join(words), *(f"{name.removeprefix('run.')} {one.get(name, 'default')}" for name in different)])
+    return ", ".join([" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in different)])
 
 
 def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -147,10 +149,10 @@ def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray,
 def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: float) -> None:
     """Several seeds: mean and band where all of them have values. One seed: the raw line, faint, and the smoothed one."""
     start, end = max(x[0] for x, _ in series.curves), min(x[-1] for x, _ in series.curves)
-    style: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.9, "solid_capstyle": "round"}
+    name = textwrap.fill(series.label, 80)
     if end <= start:  # single points, as of evaluations only at the end
         for number, (x, y) in enumerate(series.curves):
-            axes.plot(x, y, "o", color=colour, markersize=5, alpha=0.8, label=series.label if number == 0 else None)
+            axes.plot(x, y, "o", color=colour, markersize=5, alpha=0.8, label=name if number == 0 else None)
         return
     at = np.linspace(start, end, GRID_POINTS)
     curves = np.stack([moving_mean(x, y, at, smooth * (x[-1] - x[0])) for x, y in series.curves])
@@ -158,12 +160,13 @@ def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: fl
         axes.fill_between(at, *bootstrap_band(curves), color=colour, alpha=0.16, linewidth=0)
     else:
         axes.plot(*series.curves[0], color=colour, alpha=0.22, linewidth=0.8)
-    axes.plot(at, curves.mean(axis=0), label=series.label, **style)
+    axes.plot(at, curves.mean(axis=0), label=name, color=colour, linestyle=dashes, linewidth=1.9, zorder=3)
 
 
 def dress(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     """House style: no box, a light grid behind the curves, quiet labels, numbers as people say them."""
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
+    axes.set_xlabel(x_label, fontsize=9.5, color=INK)
     axes.set_ylabel(y_label, fontsize=9.5, color=INK)
     axes.grid(color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -172,29 +175,21 @@ def dress(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     axes.spines["bottom"].set_color("#9A9A9A")
     axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)
     axes.margins(x=0.01)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    if x_label == AXIS_NAMES["seconds"]:
-        unit, seconds = time_unit(axes.get_xlim()[1])
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / seconds:g}"))
-        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 1.5, 2, 3, 5, 6, 10] if seconds > 1 else None))
-        x_label = f"{x_label} ({unit})"
-    else:
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    axes.set_xlabel(x_label, fontsize=9.5, color=INK)
+    axes.xaxis.set_major_formatter(FuncFormatter(short_number))
+    axes.yaxis.set_major_formatter(FuncFormatter(short_number))
 
 
-def add_legend(figure: Figure, axes: Axes, seeds: int) -> None:
-    """Labels below the axes, where they hide no curve, and what the band is."""
+def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int]) -> None:
+    """Labels below the axes, where they hide no curve, and what the band is; `seeds` are the numbers of seeds, ascending."""
     labels = axes.get_legend_handles_labels()[1]
     columns = max(1, min(len(labels), 4, 90 // (max(map(len, labels)) + 8)))
-    meaning = f"mean and 95 % bootstrap interval over {seeds} seeds" if seeds > 1 else None
-    legend = figure.legend(
-        loc="outside lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=INK, title=meaning, title_fontsize=8, handlelength=1.8
-    )
-    legend.get_title().set_color("#6B6B6B")
+    number = str(seeds[-1]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    meaning = f"mean over {number} seeds and its 95 % bootstrap interval" if seeds[-1] > 1 else None
+    style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK, "title_fontsize": 8, "handlelength": 1.8}
+    figure.legend(loc="outside lower center", ncols=columns, title=meaning, **style).get_title().set_color("#6B6B6B")
 
 
-def short_number(value: float) -> str:
+def short_number(value: float, position: int = 0) -> str:
     """1500 as 1.5k, 2000000 as 2M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
@@ -202,11 +197,10 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
-def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which a time this long is read most easily, and its seconds."""
-    if seconds < 300:
-        return "s", 1.0
-    return ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
+def time_axis(seconds: float) -> tuple[str, float]:
+    """The label of an axis this long in the unit that reads most easily, and that unit in seconds."""
+    unit, size = ("s", 1.0) if seconds < 300 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
+    return f"wall time ({unit})", size
 
 
 def _integral(x: np.ndarray, y: np.ndarray, to: np.ndarray) -> np.ndarray:

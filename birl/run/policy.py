@@ -1,0 +1,80 @@
+"""A trained policy to use: load it from a run, ask it for actions."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import jax
+import numpy as np
+
+from birl.config import from_json
+from birl.data.collect import for_envs
+from birl.device import prepare_jax
+from birl.run import checkpoint as checkpoints
+from birl.run.algorithms import algorithm_named
+from birl.run.checkpoint import Checkpoint, CheckpointError
+from birl.types import PyTree
+
+
+class Policy:
+    """Observations to actions, with memory handed in and out."""
+
+    def __init__(self, act: Callable[..., Any], parameters: PyTree, initial_memory: Callable[[int], PyTree], action_space: gym.Space):
+        self.action_space, self.initial_memory = action_space, initial_memory
+        structure = jax.tree.structure(parameters)
+        self.set_parameters(parameters)
+        self._act = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
+        self._for_envs = for_envs(action_space)
+
+    def set_parameters(self, parameters: PyTree) -> None:
+        """Act by other parameters of the same network from now on."""
+        self._leaves = jax.tree.leaves(parameters)
+
+    def act_batch(
+        self, observations: PyTree, memory: PyTree, resets: np.ndarray, action_masks: np.ndarray | None = None, key: np.ndarray | None = None
+    ) -> tuple[np.ndarray, PyTree]:
+        """Actions [B, ...] that an environment can take; the most likely ones, or samples if a random key is given."""
+        action = self._act(self._leaves, observations, memory, resets, action_masks, key)
+        return self._for_envs(np.asarray(action.actions)), action.memory
+
+    def act(self, observation: PyTree, memory: PyTree = None, action_mask: np.ndarray | None = None, seed: int | None = None) -> tuple[Any, PyTree]:
+        """The action for one observation, and the memory to hand in with the next; None begins an episode. A seed samples."""
+        memory = self.initial_memory(1) if memory is None else memory
+        batch = jax.tree.map(lambda x: np.asarray(x)[None], observation)
+        masks = None if action_mask is None else np.asarray(action_mask, bool)[None]
+        key = None if seed is None else np.array([0, seed], np.uint32)
+        actions, memory = self.act_batch(batch, memory, np.zeros(1, bool), masks, key)
+        action = actions[0]
+        return (int(action) if isinstance(self.action_space, gym.spaces.Discrete) else action), memory
+
+
+def load(path: str | Path, make_network: Any = None) -> Policy:
+    """The policy of a run (its best checkpoint if evaluations chose one, else the newest) or of one checkpoint directory."""
+    prepare_jax()
+    return policy_of(find_checkpoint(Path(path)), make_network)
+
+
+def policy_of(saved: Checkpoint, make_network: Any = None) -> Policy:
+    algorithm = algorithm_named(saved.manifest["algorithm"])
+    config = from_json(algorithm.Config, saved.config)
+    template = algorithm.init(config, saved.observation_space, saved.action_space, make_network)
+    return make_policy(algorithm, checkpoints.tensors_to_state(template, saved.tensors), saved.action_space)
+
+
+def make_policy(algorithm: Any, state: PyTree, action_space: gym.Space) -> Policy:
+    return Policy(algorithm.act, algorithm.policy(state), state.network.initial_memory, action_space)
+
+
+def find_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in this directory, or the best or newest of this run."""
+    if (path / checkpoints.MANIFEST).exists():
+        return checkpoints.load(path)
+    directory = path / "checkpoints"
+    best = checkpoints.read_best(directory)
+    if best is not None and (directory / best).exists():
+        return checkpoints.load(directory / best)
+    newest = checkpoints.load_newest(directory, lambda problem: None)
+    if newest is None:
+        raise CheckpointError(f"{path} holds no checkpoint; give a run directory such as runs/mine, or train one: birl train ppo CartPole-v1")
+    return newest

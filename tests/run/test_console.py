@@ -1,0 +1,228 @@
+"""The console says the right numbers, seldom enough, and leaves the terminal as it found it."""
+
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from birl.run.console import Console, Progress, draw
+
+METRICS = {"episode/return": 195.5, "time/environment_share": 0.31, "time/policy_share": 0.22, "time/learning_share": 0.47}
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def plain(total_steps: int = 1000, start_steps: int = 0) -> tuple[Console, io.StringIO, Clock]:
+    stream, clock = io.StringIO(), Clock()
+    return Console("ppo", "CartPole-v1", total_steps, start_steps, stream, clock), stream, clock
+
+
+def test_in_a_file_10_seconds_give_5_lines_then_the_last_state_and_the_summary():
+    console, stream, clock = plain()
+    for step in range(80):
+        clock.now = step / 8
+        console.write(step, clock.now, METRICS)
+    console.close()
+    lines = stream.getvalue().splitlines()
+    shown = [re.search(r"([\d,]+) / 1,000 steps", line) for line in lines]
+    assert [match and match[1] for match in shown] == ["0", "16", "32", "48", "64", "79", None]
+
+
+def test_in_a_file_there_is_no_control_character(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console, stream, _ = plain()
+    console.write(500, 1.0, METRICS)
+    console.message("checkpoint at 500")
+    console.close()
+    assert re.fullmatch(r"[ -~\n]+", stream.getvalue())
+
+
+def test_a_line_says_how_far_how_well_how_fast_and_where_the_time_goes():
+    console, stream, clock = plain()
+    console.write(100, 1.0, METRICS)
+    clock.now = 4.0
+    console.write(500, 5.0, METRICS)
+    expected = "ppo CartPole-v1:  50%, 500 / 1,000 steps, 5.0 s left, return 195.5, 100 steps/s, environment 31%, policy 22%, learning 47%"
+    assert stream.getvalue().splitlines()[-1] == expected
+
+
+def test_the_time_left_does_not_count_the_compiling_before_the_first_update():
+    console, stream, clock = plain()
+    clock.now = 60.0
+    console.write(100, 60.0, {})
+    clock.now = 62.0
+    console.write(300, 62.0, {})
+    assert "7.0 s left" in stream.getvalue()
+
+
+def test_no_time_between_two_writes_divides_by_nothing():
+    console, stream, _ = plain(total_steps=0)
+    console.write(0, 0.0, {})
+    console.write(10, 0.0, {})
+    console.close()
+    assert "return -, 0 steps/s" in stream.getvalue()
+
+
+def test_an_update_in_which_no_episode_ended_leaves_the_return_standing():
+    console, stream, clock = plain()
+    console.write(1, 1.0, {"episode/return": 42.0})
+    clock.now = 10.0
+    console.write(2, 2.0, {"episode/return": float("nan")})
+    assert "return 42" in stream.getvalue().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("env_steps", "start_steps", "metrics", "summary"),
+    [
+        (1000, 0, {"eval/return_mean": 487.5, "eval/return_std": 12.0}, "1,000 steps in 1:15, evaluation return 487.5 +/- 12"),
+        (1000, 0, {"eval/return_mean": -12345.6}, "1,000 steps in 1:15, evaluation return -12,346"),
+        (1000, 0, {"episode/return": 42.0}, "1,000 steps in 1:15, training return 42, not evaluated"),
+        (400, 0, {"episode/return": 42.0}, "stopped at 400 of 1,000 steps in 1:15, training return 42, not evaluated"),
+        (1000, 500, {"eval/return_mean": 9.0}, "1,000 steps (resumed at 500) in 1:15, evaluation return 9"),
+    ],
+)
+def test_the_summary_is_the_last_line(env_steps, start_steps, metrics, summary):
+    console, stream, _ = plain(start_steps=start_steps)
+    console.write(env_steps, 75.0, metrics)
+    console.close()
+    assert stream.getvalue().splitlines()[-1] == f"ppo CartPole-v1: {summary}"
+
+
+def test_closing_twice_says_the_summary_once_and_a_run_without_updates_says_nothing():
+    console, stream, _ = plain()
+    console.close()
+    assert stream.getvalue() == ""
+    console, stream, _ = plain()
+    console.write(1000, 1.0, METRICS)
+    console.close()
+    console.close()
+    assert stream.getvalue().count("not evaluated") == 1
+
+
+def test_a_character_the_stream_cannot_write_does_not_end_the_run():
+    encoded = io.BytesIO()
+    console = Console("ppo", "CartPole-v1", 1000, stream=io.TextIOWrapper(encoded, encoding="ascii"))
+    console.message("schedule γ ✓")
+    assert encoded.getvalue() == b"schedule ? ?\n"
+
+
+def test_on_a_terminal_1024_writes_in_a_second_draw_the_bar_8_times():
+    terminal, clock = Terminal(), Clock()
+    console = Console("ppo", "CartPole-v1", 1000, stream=terminal, clock=clock)
+    for step in range(1024):
+        clock.now = step / 1024
+        console.write(step, clock.now, METRICS)
+    drawn = terminal.getvalue().count("CartPole-v1")
+    console.close()
+    assert drawn == 8
+
+
+def test_a_write_that_draws_nothing_takes_less_than_5_microseconds():
+    console = Console("ppo", "CartPole-v1", 10**9, stream=Terminal())
+    metrics = METRICS | {f"loss/{i}": float(i) for i in range(12)}
+    fastest = float("inf")
+    for _ in range(30):
+        console.write(0, 0.0, metrics)
+        before = time.perf_counter()
+        for step in range(500):
+            console.write(step, 0.0, metrics)
+        fastest = min(fastest, (time.perf_counter() - before) / 500)
+    console.close()
+    assert fastest < 5e-6
+
+
+def test_a_message_stands_above_the_bar_and_after_it_the_bar_is_drawn_again():
+    terminal = Terminal()
+    console = Console("ppo", "CartPole-v1", 1000, stream=terminal)
+    console.write(500, 1.0, METRICS)
+    before = len(terminal.getvalue())
+    console.message("evaluation at 500: [bold] 480")
+    added = terminal.getvalue()[before:]
+    console.close()
+    assert added.index("evaluation at 500: [bold] 480") < added.index("CartPole-v1")
+
+
+@pytest.mark.parametrize("width", range(1, 130))
+@pytest.mark.parametrize("unicode", [True, False])
+def test_the_bar_is_never_wider_than_the_terminal(width, unicode):
+    progress = Progress("ppo CartPole-v1", 0.5, [" 50%", "500 / 1,000 steps", "5 s left"], ["return 195.5", "100 steps/s", "policy 22%"])
+    lines = draw(progress, width, unicode).plain.split("\n")
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= width
+
+
+def test_half_of_the_bar_is_full_at_half_of_the_steps():
+    assert draw(Progress("ppo", 0.5, [], []), 25, unicode=False).plain == "ppo  " + "#" * 10 + "-" * 10 + "\n"
+
+
+TRAINING = """
+import time
+from birl.run.console import Console
+console = Console("ppo", "CartPole-v1", 1000)
+try:
+    for step in range(10_000):
+        console.write(step % 1000, 0.0, {"episode/return": 1.0})
+        time.sleep(0.01)
+finally:
+    CLOSE
+"""
+
+
+@pytest.mark.parametrize("close", ["console.close()", "pass"])
+def test_ctrl_c_gives_the_cursor_back_even_if_nobody_closes_the_console(close):
+    shown = interrupt_on_a_terminal(TRAINING.replace("CLOSE", close), {"TERM": "xterm-256color"})
+    assert "\x1b[?25l" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+def test_no_color_is_respected_and_the_bar_is_still_drawn():
+    coloured = re.compile(r"\x1b\[[0-9;]*3[0-9]m|\x1b\[[0-9;]*9[0-9]m")
+    assert coloured.search(interrupt_on_a_terminal(TRAINING.replace("CLOSE", "pass"), {"TERM": "xterm-256color"}))
+    shown = interrupt_on_a_terminal(TRAINING.replace("CLOSE", "pass"), {"TERM": "xterm-256color", "NO_COLOR": "1"})
+    assert not coloured.search(shown)
+    assert "─" in shown
+
+
+def test_a_dumb_terminal_gets_plain_lines():
+    assert "\x1b" not in interrupt_on_a_terminal(TRAINING.replace("CLOSE", "console.close()"), {"TERM": "dumb"})
+
+
+def interrupt_on_a_terminal(code: str, environment: dict[str, str]) -> str:
+    """What a program has shown on a terminal of its own, started and then sent SIGINT."""
+    master, slave = pty.openpty()
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "COLORTERM")}
+    program = [sys.executable, "-c", code]
+    process = subprocess.Popen(
+        program, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env={**kept, "PYTHONUTF8": "1", **environment}
+    )
+    os.close(slave)
+    shown = b""
+    while b"CartPole" not in shown:
+        shown += os.read(master, 4096)
+    process.send_signal(signal.SIGINT)
+    while True:
+        try:
+            shown += os.read(master, 4096)
+        except OSError:  # the terminal's other end is closed
+            break
+    process.wait(timeout=20)
+    os.close(master)
+    return shown.decode()

@@ -1,0 +1,189 @@
+"""A plot shows the numbers it was given, groups seeds and nothing else, and says what is missing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from birl.config import ConfigError
+from birl.run.plot import COLOURS, Series, bootstrap_band, draw_series, group, moving_mean, plot_curves, plot_runs, read_run, short_number
+from birl.run.track import JsonlSink
+
+
+def make_run(run_dir: Path, seed: int = 1, algorithm: str = "ppo", env_id: str = "CartPole-v1", **settings: Any) -> Path:
+    """A run whose return is env_steps / 10 + seed, in rows 100 steps and 1 second apart."""
+    config = {"env": {"id": env_id, "num_envs": 8}, "run": {"seed": seed, "total_steps": 1000, "run_dir": str(run_dir)}}
+    run_dir.mkdir(parents=True)
+    (run_dir / "config.json").write_text(json.dumps({"algorithm": algorithm, "config": config | settings}))
+    sink = JsonlSink(run_dir / "metrics.jsonl")
+    for row in range(1, 11):
+        sink.write(100 * row, float(row), {"episode/return": 10.0 * row + seed, "loss/value": float("nan")})
+    sink.close()
+    return run_dir
+
+
+def labels(*run_dirs: Path) -> list[str]:
+    return [series.label for series in group([read_run(run_dir, "env_steps", "episode/return") for run_dir in run_dirs])]
+
+
+def drawn(series: Series, smooth: float = 0.0) -> Any:
+    axes = Figure().add_subplot()
+    draw_series(axes, series, COLOURS[0], "-", smooth)
+    return axes
+
+
+def test_the_moving_mean_of_a_straight_line_is_the_line():
+    x = np.array([0.0, 1.0, 4.0, 10.0])
+    at = np.array([2.0, 5.0, 8.0])
+    np.testing.assert_allclose(moving_mean(x, 3 * x + 1, at, width=4.0), 3 * at + 1)
+
+
+def test_the_moving_mean_over_a_whole_triangle_is_half_its_height():
+    x, y = np.array([0.0, 1.0, 2.0]), np.array([0.0, 6.0, 0.0])
+    np.testing.assert_allclose(moving_mean(x, y, np.array([1.0]), width=2.0), [3.0])
+
+
+def test_at_the_ends_the_moving_mean_takes_the_half_that_is_there():
+    x = np.array([0.0, 10.0])
+    np.testing.assert_allclose(moving_mean(x, x, np.array([0.0, 10.0]), width=4.0), [1.0, 9.0])
+
+
+def test_points_on_a_line_between_points_do_not_change_the_moving_mean():
+    sparse, at = np.array([0.0, 2.0, 10.0]), np.linspace(0, 10, 50)
+    y = np.array([0.0, 8.0, 4.0])
+    dense = np.linspace(0, 10, 101)
+    np.testing.assert_allclose(moving_mean(sparse, y, at, 3.0), moving_mean(dense, np.interp(dense, sparse, y), at, 3.0))
+
+
+def test_a_moving_mean_without_width_is_the_line_through_the_points():
+    np.testing.assert_allclose(moving_mean(np.array([0.0, 2.0]), np.array([0.0, 4.0]), np.array([0.5]), 0.0), [1.0])
+
+
+def test_the_band_of_three_seeds_is_from_the_lowest_to_the_highest():
+    low, high = bootstrap_band(np.array([[1.0, 10.0], [5.0, 30.0], [3.0, 20.0]]))
+    np.testing.assert_allclose([low, high], [[1.0, 10.0], [5.0, 30.0]])
+
+
+def test_the_band_of_many_normal_seeds_is_1_96_standard_errors_wide():
+    curves = np.random.default_rng(1).normal(size=(400, 1))
+    low, high = bootstrap_band(curves)
+    np.testing.assert_allclose((high - low) / 2, 1.96 * curves.std() / 20, rtol=0.1)
+
+
+def test_several_seeds_are_drawn_as_their_mean_where_all_of_them_have_values():
+    curves = [(np.array([0.0, 10.0]), np.array([0.0, 10.0])), (np.array([2.0, 8.0]), np.array([6.0, 12.0]))]
+    [line] = drawn(Series("ppo", curves)).get_lines()
+    x, y = line.get_data()
+    assert (x[0], x[-1]) == (2.0, 8.0)
+    np.testing.assert_allclose(y, x + 2)
+
+
+def test_one_seed_is_drawn_twice_raw_and_faint_then_smoothed_and_strong():
+    x = np.arange(100.0)
+    y = np.tile([0.0, 1.0], 50)
+    raw, smoothed = drawn(Series("ppo", [(x, y)]), smooth=0.2).get_lines()
+    np.testing.assert_array_equal(raw.get_ydata(), y)
+    assert np.ptp(smoothed.get_ydata()) < 0.15
+    assert raw.get_alpha() < 0.5 < smoothed.get_linewidth() / 2
+    assert smoothed.get_label() == "ppo"
+
+
+def test_a_single_evaluation_is_drawn_as_a_point():
+    [line] = drawn(Series("ppo", [(np.array([1000.0]), np.array([500.0]))])).get_lines()
+    assert (line.get_marker(), line.get_xdata(), line.get_ydata()) == ("o", 1000.0, 500.0)
+
+
+def test_runs_that_differ_in_seed_directory_and_bookkeeping_are_one_series(tmp_path):
+    runs = [make_run(tmp_path / str(seed), seed) for seed in (1, 2, 3)]
+    written = json.loads((runs[0] / "config.json").read_text())
+    written["config"]["run"] |= {"tensorboard": True, "eval_every": 100}
+    (runs[0] / "config.json").write_text(json.dumps(written))
+    [series] = group([read_run(run, "env_steps", "episode/return") for run in runs])
+    assert series.label == "ppo"
+    assert [y[0] for _, y in series.curves] == [11.0, 12.0, 13.0]
+
+
+def test_a_series_is_named_by_the_settings_that_set_it_apart(tmp_path):
+    runs = [make_run(tmp_path / str(i), clip_range=clip_range, core="lstm") for i, clip_range in enumerate((0.1, 0.2))]
+    assert labels(*runs, make_run(tmp_path / "a2c", algorithm="a2c")) == ["ppo, clip_range=0.1", "ppo, clip_range=0.2", "a2c"]
+
+
+def test_a_series_is_named_by_its_environment_if_there_are_several(tmp_path):
+    assert labels(make_run(tmp_path / "a"), make_run(tmp_path / "b", env_id="Acrobot-v1")) == ["ppo CartPole-v1", "ppo Acrobot-v1"]
+
+
+def test_a_picture_shows_each_series_in_its_colour(tmp_path):
+    runs = [make_run(tmp_path / "a", 1), make_run(tmp_path / "b", 2), make_run(tmp_path / "c", 300, algorithm="a2c")]
+    pixels = imread(plot_runs(runs, tmp_path / "curves.png"))[..., :3]
+    for number, colour in enumerate(COLOURS[:3]):
+        assert (np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).any() == (number < 2)
+
+
+def test_seconds_are_shown_in_the_unit_that_reads_best(tmp_path, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        "birl.run.plot.plot_curves", lambda series, out, title, x_label, *_: seen.update(curve=series[0].curves[0], label=x_label)
+    )
+    run = make_run(tmp_path / "a")
+    (run / "metrics.jsonl").write_text(
+        '{"env_steps": 1, "seconds": 60, "episode/return": 1}\n{"env_steps": 2, "seconds": 600, "episode/return": 2}\n'
+    )
+    plot_runs([run], tmp_path / "curves.png", x="seconds")
+    assert seen["label"] == "wall time (min)"
+    np.testing.assert_array_equal(seen["curve"][0], [1.0, 10.0])
+
+
+def test_a_name_without_an_ending_becomes_a_png_in_a_directory_made_for_it(tmp_path):
+    series = [Series("a very long label " * 20, [(np.array([0.0, 1.0]), np.array([0.0, 1.0]))])]
+    out = plot_curves(series, tmp_path / "new" / "curves", "title", "x", "y")
+    assert out == tmp_path / "new" / "curves.png"
+    assert imread(out).shape[:2] == (704, 1152)
+
+
+def test_plotting_leaves_pyplot_and_its_global_figures_alone(tmp_path):
+    code = f"import sys; from pathlib import Path; from birl.run.plot import plot_runs; plot_runs([Path({str(make_run(tmp_path / 'a'))!r})], Path({str(tmp_path / 'a.png')!r}))"
+    shown = subprocess.run(
+        [sys.executable, "-c", code + "; print('matplotlib.pyplot' in sys.modules, 'jax' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert shown == "False False\n"
+
+
+def test_what_cannot_be_plotted_is_said_with_what_there_is_instead(tmp_path):
+    run = make_run(tmp_path / "a")
+    out = tmp_path / "curves.png"
+    with pytest.raises(ConfigError, match="no runs to plot"):
+        plot_runs([], out)
+    with pytest.raises(ConfigError, match="elsewhere is not a run: it has no config.json"):
+        plot_runs([tmp_path / "elsewhere"], out)
+    with pytest.raises(ConfigError, match="no metric 'eval/return_mean'; it has episode/return$"):
+        plot_runs([run], out, metric="eval/return_mean")
+    with pytest.raises(ConfigError, match="no metric 'loss/value'"):  # all of it is null
+        plot_runs([run], out, metric="loss/value")
+    (run / "metrics.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="has no metrics yet"):
+        plot_runs([run], out)
+    assert not out.exists()
+
+
+def test_a_run_that_is_still_being_written_can_be_plotted(tmp_path):
+    run = make_run(tmp_path / "a")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"env_steps": 11')
+    assert plot_runs([run], tmp_path / "curves.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (-150.0, "-150"), (1500.0, "1.5k"), (100_000.0, "100k"), (2e6, "2M"), (0.25, "0.25")]
+)
+def test_numbers_on_axes_are_short(value, text):
+    assert short_number(value) == text

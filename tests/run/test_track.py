@@ -1,0 +1,219 @@
+"""Metrics reach their files under the right names, and a resumed run continues them without a gap or a duplicate."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from birl.config import ConfigError, RunConfig
+from birl.run.tensorboard import TensorBoardSink
+from birl.run.track import ALIASES, JsonlSink, open_sinks, read_metrics, rename
+from birl.run.wandb import WandbSink, run_id
+
+
+def write_steps(path: Path, steps: list[int], resume_at: int | None = None) -> None:
+    sink = JsonlSink(path, resume_at)
+    for env_steps in steps:
+        sink.write(env_steps, env_steps / 100, {"episode/return": env_steps * 2.0})
+    sink.close()
+
+
+def steps_in(path: Path) -> list[float | None]:
+    return [row["env_steps"] for row in read_metrics(path)]
+
+
+def scalars(directory: Path, tag: str) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(directory)).Reload()
+    return [(event.step, event.value) for event in events.Scalars(tag)]
+
+
+def test_a_row_holds_env_steps_seconds_and_the_metrics(tmp_path):
+    sink = JsonlSink(tmp_path / "metrics.jsonl")
+    sink.write(256, 1.5, {"episode/return": 20.25})
+    sink.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"env_steps": 256, "seconds": 1.5, "episode/return": 20.25}\n'
+
+
+def test_a_row_can_be_read_before_the_sink_is_closed(tmp_path):
+    sink = JsonlSink(tmp_path / "metrics.jsonl")
+    sink.write(256, 1.5, {})
+    assert steps_in(tmp_path / "metrics.jsonl") == [256]
+    sink.close()
+
+
+def test_what_is_not_finite_is_null_so_that_every_line_is_strict_json(tmp_path):
+    sink = JsonlSink(tmp_path / "metrics.jsonl")
+    sink.write(1, 0.0, {"a": math.nan, "b": math.inf, "c": -math.inf, "d": np.float32(0.5)})
+    sink.close()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    row = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=refuse)
+    assert row == {"env_steps": 1, "seconds": 0.0, "a": None, "b": None, "c": None, "d": 0.5}
+
+
+def test_resuming_at_300_drops_later_rows_so_that_nothing_is_there_twice(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_steps(path, [100, 200, 300, 400, 500])
+    write_steps(path, [400, 500, 600], resume_at=300)
+    assert steps_in(path) == [100, 200, 300, 400, 500, 600]
+
+
+def test_resuming_drops_a_line_that_kill_9_cut_in_two(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_steps(path, [100, 200])
+    with path.open("a") as file:
+        file.write('{"env_steps": 300, "sec')
+    write_steps(path, [300], resume_at=300)
+    assert steps_in(path) == [100, 200, 300]
+
+
+def test_resuming_keeps_a_last_row_that_only_lacks_its_newline(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"env_steps": 100, "seconds": 1.0}')
+    write_steps(path, [200], resume_at=100)
+    assert steps_in(path) == [100, 200]
+
+
+def test_resuming_keeps_nulls(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"env_steps": 100, "seconds": 1.0, "a": null}\n')
+    JsonlSink(path, resume_at=100).close()
+    assert read_metrics(path) == [{"env_steps": 100, "seconds": 1.0, "a": None}]
+
+
+def test_a_resume_that_dies_while_rewriting_loses_no_row(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    write_steps(path, [100, 200, 300])
+
+    def die(descriptor: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", die)
+    with pytest.raises(OSError, match="disk full"):
+        JsonlSink(path, resume_at=100)
+    assert steps_in(path) == [100, 200, 300]
+
+
+def test_a_new_run_does_not_write_over_an_old_ones_metrics(tmp_path):
+    write_steps(tmp_path / "metrics.jsonl", [100])
+    with pytest.raises(ConfigError, match="resume that run or choose another run_dir"):
+        JsonlSink(tmp_path / "metrics.jsonl")
+
+
+@pytest.mark.parametrize("torn", [b'{"env_steps": 20', b'{"env_steps": 200, "caf\xc3', b"\x00\x00\x00\x00"])
+def test_reading_skips_a_torn_last_line(tmp_path, torn):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"env_steps": 100, "seconds": 1.0}\n' + torn)
+    assert steps_in(path) == [100]
+
+
+def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"env_steps": 100}\n{"env_st\n{"env_steps": 300}\n')
+    with pytest.raises(ValueError, match="line 2 is not JSON"):
+        read_metrics(path)
+
+
+def test_stable_baselines3_names():
+    metrics = {"episode/return": 195.0, "loss/policy": -0.01, "eval/return_mean": 480.0, "time/env_steps_per_second": 9000.0}
+    expected = {"rollout/ep_rew_mean": 195.0, "train/policy_gradient_loss": -0.01, "eval/mean_reward": 480.0, "time/fps": 9000.0}
+    assert rename(metrics, "sb3") == expected
+
+
+def test_stable_baselines3_logs_the_negative_entropy_and_the_whole_squared_error():
+    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, "sb3") == {"train/entropy_loss": -0.6, "train/value_loss": 4.0}
+
+
+def test_cleanrl_names_with_the_entropys_own_sign():
+    metrics = {"episode/return": 195.0, "policy/entropy": 0.6, "policy/clip_fraction": 0.1, "time/env_steps_per_second": 9000.0}
+    expected = {"charts/episodic_return": 195.0, "losses/entropy": 0.6, "losses/clipfrac": 0.1, "charts/SPS": 9000.0}
+    assert rename(metrics, "cleanrl") == expected
+
+
+@pytest.mark.parametrize("names", ["birl", "sb3", "cleanrl"])
+def test_a_metric_without_an_alias_keeps_its_name_and_value(names):
+    assert rename({"time/environment_share": 0.3}, names) == {"time/environment_share": 0.3}
+
+
+def test_birls_own_names_change_nothing():
+    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, "birl") == {"policy/entropy": 0.6, "loss/value": 2.0}
+
+
+@pytest.mark.parametrize("names", ["sb3", "cleanrl"])
+def test_no_two_metrics_share_an_alias(names):
+    assert len(set(ALIASES[names].values())) == len(ALIASES[names])
+
+
+def test_tensorboard_reads_back_what_was_written(tmp_path):
+    sink = TensorBoardSink(tmp_path)
+    sink.write(100, 1.0, {"episode/return": 20.5, "loss/value": 0.25})
+    sink.write(200, 2.0, {"episode/return": 40.5})
+    sink.close()
+    assert scalars(tmp_path, "episode/return") == [(100, 20.5), (200, 40.5)]
+    assert scalars(tmp_path, "loss/value") == [(100, 0.25)]
+
+
+def test_tensorboard_drops_the_points_beyond_a_resume_and_keeps_the_one_at_it(tmp_path):
+    sink = TensorBoardSink(tmp_path)
+    for env_steps in (100, 200, 300):
+        sink.write(env_steps, 1.0, {"episode/return": 1.0})
+    sink.close()
+    resumed = TensorBoardSink(tmp_path, resume_at=200)
+    resumed.write(300, 1.0, {"episode/return": 2.0})
+    resumed.close()
+    assert scalars(tmp_path, "episode/return") == [(100, 1.0), (200, 1.0), (300, 2.0)]
+
+
+def test_by_default_a_run_writes_metrics_jsonl_alone(tmp_path):
+    for sink in open_sinks(RunConfig(), tmp_path, {}):
+        sink.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_other_metric_names_go_to_tensorboard_and_metrics_jsonl_keeps_birls(tmp_path):
+    sinks = open_sinks(RunConfig(tensorboard=True, metric_names="sb3"), tmp_path, {})
+    for sink in sinks:
+        sink.write(100, 1.0, {"policy/entropy": 0.5})
+        sink.close()
+    assert scalars(tmp_path / "tensorboard", "train/entropy_loss") == [(100, -0.5)]
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"env_steps": 100, "seconds": 1.0, "policy/entropy": 0.5}]
+
+
+def test_tensorboard_and_wandb_are_not_imported_until_a_run_asks_for_them():
+    code = "import sys, birl, birl.run.track; print([name for name in ('tensorboard', 'wandb') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_without_the_extra_wandb_says_how_to_install_it_and_leaves_no_metrics_file(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ConfigError, match=r"pip install 'birl\[wandb\]'"):
+        open_sinks(RunConfig(wandb="project"), tmp_path, {})
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_run_directory_keeps_its_wandb_id_and_two_of_the_same_name_differ(tmp_path):
+    first, second = tmp_path / "a" / "ppo-1", tmp_path / "b" / "ppo-1"
+    assert run_id(first) == run_id(first) != run_id(second)
+
+
+def test_wandb_offline_gets_the_config_and_the_metrics_over_env_steps(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for place in ("CONFIG", "CACHE", "DATA"):
+        monkeypatch.setenv(f"WANDB_{place}_DIR", str(tmp_path / place))
+    run_dir = tmp_path / "ppo-1"
+    sink = WandbSink("project", run_dir, {"config": {"clip_range": 0.1875}})
+    sink.write(98304, 1.0, {"episode/return": 312.5})
+    sink.close()
+    [written] = run_dir.glob(f"wandb/offline-run-*/run-{run_id(run_dir)}.wandb")
+    for expected in (b"clip_range", b"0.1875", b"episode/return", b"312.5", b"98304"):
+        assert expected in written.read_bytes()
