@@ -28,6 +28,7 @@ from speed_rows import ROWS, Contender, Row, Settings, Wanted
 
 SCRIPTS = Path(__file__).resolve().parent / "peer_scripts"
 TIMEOUT_SECONDS = 3600
+QUICK = "\n--quick: one round of a few updates; these figures show that it runs, and nothing else\n"
 
 Report = dict[str, Any]
 Rounds = list[dict[str, Report]]  # of each round, the report of each contender
@@ -210,7 +211,7 @@ def main() -> int:
             failed.append(name)
             continue
         text = describe(name, row, rounds, where)
-        print(f"{text}\n", flush=True)
+        print(f"{text}\n{QUICK if arguments.quick else ''}", flush=True)
         if path is not None:
             write_row(path, name, text)
     if failed:

@@ -120,7 +120,7 @@ ROWS = {
             Wanted("Birl", "peak_rss_mb", 700.0),
             Wanted("Birl, EnvPool", "peak_rss_mb", 700.0),
         ),
-        quick_steps=3 * 16 * 1024,
+        quick_steps=2 * 16 * 1024,
     ),
     "recurrent": Row(
         "Recurrent PPO LunarLander-v3: LSTM 64, 8 environments, T 128, 4 epochs of 8 minibatches",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import tyro
+
 
 class ConfigError(ValueError):
     """A setting cannot work; the message names the field, the value and what to use instead."""
@@ -16,7 +18,7 @@ class ConfigError(ValueError):
 class EnvConfig:
     """Which environment, and how many of it."""
 
-    id: str = "CartPole-v1"  # any Gymnasium id, or module:Id-v0 to import a module first
+    id: tyro.conf.Suppress[str] = "CartPole-v1"  # any Gymnasium id, or module:Id-v0 to import a module first
     num_envs: int = 8  # environments stepped together
     backend: Literal["gymnasium", "envpool"] = "gymnasium"
     hide_velocities: bool = False  # remove velocities from the observation: then memory is needed

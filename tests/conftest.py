@@ -4,12 +4,23 @@ import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before jax is imported
 
+from collections.abc import Iterator
+
+import jaxtyping
+import pytest
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 # An int may stand for a float, as type checkers have it.
-install_import_hook("birl.maths", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+jaxtyping.install_import_hook("birl.maths", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 # Compiling makes the first example slow; the same examples each time make a failure repeatable.
 settings.register_profile("birl", deadline=None, derandomize=True)
 settings.load_profile("birl")
+
+
+@pytest.fixture
+def types_unchecked() -> Iterator[None]:
+    """Switch the checking of shapes and types off again, to see the errors that users see."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -12,14 +12,11 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array
 
+from birl.errors import NonFiniteError
 from birl.nets.cores import forget
 from birl.types import Envs, Metrics, PyTree, Rollout, Step, World
 
 RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
-
-
-class NonFiniteError(RuntimeError):
-    """A NaN or infinity where a number belongs; training on it would destroy the network without a word."""
 
 
 class Action(NamedTuple):

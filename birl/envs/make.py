@@ -106,7 +106,7 @@ def _explained(config: EnvConfig) -> Iterator[None]:
         missing = next((name for name in EXTRAS if name.lower() in str(error).lower()), "")
         raise ConfigError(f"{_missing_module(config, missing)} ({error})") from error
     except gym.error.Error as error:
-        raise ConfigError(f"env.id {config.id!r} cannot be made: {error}") from error
+        raise ConfigError(f"env.id {config.id!r} cannot be made: {error} (ids end in a version: CartPole-v1)") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}: {error}; use what its constructor takes") from error
 

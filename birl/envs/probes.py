@@ -188,7 +188,7 @@ ONE_STEP: dict[str, tuple[spaces.Space, Callable[[float, Any], float]]] = {
     "birl/ProbeMultiBinary-v0": (spaces.MultiBinary(3), lambda sign, action: float(np.mean(np.asarray(action) == (sign > 0)))),
 }
 
-PROBES: dict[str, tuple[type[gym.Env], dict[str, Any]]] = {
+PROBES: dict[str, tuple[Callable[..., gym.Env], dict[str, Any]]] = {
     "birl/ProbeConstant-v0": (ConstantReward, {}),
     "birl/ProbeDelayed-v0": (DelayedReward, {}),
     "birl/ProbeTruncation-v0": (Truncation, {}),

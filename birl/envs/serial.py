@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
-from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_action, flat_mask, layout_of, mask_width, zero_based
+from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, flat_mask, layout_of, mask_width, zero_based
 from birl.types import PyTree, Step, World
 
 
@@ -23,7 +23,7 @@ class SerialEnvs:
         self.action_space = zero_based(self.envs[0].action_space)
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
-        self._first_action = first_action(self.envs[0].action_space)
+        self._first_action = first_value(self.envs[0].action_space)
         self._mask_width = mask_width(self.action_space)
         self._log = snapshots.ActionLog(self.num_envs, action_limit)
         self._seed = 0
@@ -105,7 +105,7 @@ class SerialEnvs:
         self._arrays = self.layout.empty(self.num_envs)
         self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
         problems = [self._replay(index, world) for index in range(self.num_envs)]
-        for index in np.flatnonzero(problems).tolist():
+        for index in [index for index, problem in enumerate(problems) if problem]:
             start = self._begin(index, self._arrays, derived_seeds([self._seed, self._log.clock], self.num_envs)[index])
             self._write_mask(self._masks, index, *start)
             self._ended[index] = False

@@ -15,8 +15,7 @@ MASK = "action_mask"  # the key in an info, or in a Dict observation, that says 
 Arrays = dict[str, np.ndarray]
 Path = tuple[str | int, ...]
 
-OBSERVABLE = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
-ACTABLE = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 NAMES = "Box, Discrete, MultiBinary, MultiDiscrete"
 
 
@@ -76,7 +75,7 @@ def narrowed(space: gym.Space) -> gym.Space:
 
 def zero_based(space: gym.Space) -> gym.Space:
     """The action space as policies see it: Discrete actions are 0 to n-1 wherever the environment starts counting."""
-    if not isinstance(space, ACTABLE):
+    if not isinstance(space, ARRAY_SPACES):
         raise ConfigError(f"action space {space} is not supported; use one of {NAMES} (gymnasium.wrappers can flatten others)")
     if isinstance(space, spaces.Discrete):
         return spaces.Discrete(int(space.n))
@@ -85,8 +84,8 @@ def zero_based(space: gym.Space) -> gym.Space:
     return space
 
 
-def first_action(space: gym.Space) -> np.ndarray | None:
-    """What to add to a zero-based action for the environment; None: nothing."""
+def first_value(space: gym.Space) -> np.ndarray | None:
+    """Where the space starts to count, to be added to a zero-based action; None: at 0."""
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
         return np.asarray(space.start)
     return None
@@ -126,10 +125,10 @@ def _walk(space: gym.Space, path: Path = ()) -> Iterator[tuple[Path, gym.Space]]
         parts = space.spaces.items() if isinstance(space.spaces, Mapping) else enumerate(space.spaces)
         for key, part in parts:
             yield from _walk(part, (*path, key))
-    elif isinstance(space, OBSERVABLE):
+    elif isinstance(space, ARRAY_SPACES) and first_value(space) is None:
         yield path, space
     else:
-        raise ConfigError(f"observation space {space} is not supported; use {NAMES}, or a Dict or Tuple of them")
+        raise ConfigError(f"observation space {space} is not supported; use {NAMES} that start at 0, or a Dict or Tuple of them")
 
 
 def _at(observation: Any, path: Path) -> Any:

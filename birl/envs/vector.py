@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from birl.envs import snapshot as snapshots
-from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_action, flat_mask, layout_of, mask_width, zero_based
+from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, flat_mask, layout_of, mask_width, zero_based
 from birl.envs.wrappers import kept_space
 from birl.types import PyTree, Step, World
 
@@ -35,7 +35,7 @@ class VectorAdapter:
         self._rebuild = rebuild
         self._declared = vector_env.metadata.get("autoreset_mode")
         self._mode = AutoresetMode.NEXT_STEP if self._declared is None else AutoresetMode(self._declared)
-        self._first_action = first_action(vector_env.single_action_space)
+        self._first_action = first_value(vector_env.single_action_space)
         self._mask_width = mask_width(self.action_space)
         self._seed = 0
         self._clock = 0
@@ -175,7 +175,7 @@ class VectorAdapter:
                 "build it with autoreset_mode=AutoresetMode.NEXT_STEP"
             )
         self._arrays = arrays
-        self._masks = self._read_masks(self._masks, observations, infos)
+        self._masks = self._read_masks(None if self._masks is None else self._masks.copy(), observations, infos)
 
     def _show_final(self, ending: np.ndarray, infos: dict[str, Any]) -> None:
         """Replace the first observation of the next episode by the last of this one, the true successor."""

@@ -26,16 +26,13 @@ from safetensors.numpy import save as save_tensors
 
 from birl.config import to_json
 from birl.envs.space_json import space_from_json, space_to_json
+from birl.errors import CheckpointError
 from birl.run.versions import versions
 from birl.types import PyTree, World
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 BEST = "best.json"
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint is damaged, missing, or does not fit."""
 
 
 @dataclass(frozen=True)

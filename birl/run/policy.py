@@ -11,9 +11,10 @@ import numpy as np
 from birl.config import from_json
 from birl.data.collect import for_envs
 from birl.device import prepare_jax
+from birl.errors import CheckpointError
 from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named
-from birl.run.checkpoint import Checkpoint, CheckpointError
+from birl.run.checkpoint import Checkpoint
 from birl.types import PyTree
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ class Interrupted(SystemExit):
     """A signal ended the run after a checkpoint; the exit code is the shell's for that signal."""
 
 
-def train(config: Any, envs: Any = None, make_network: Any = None) -> dict[str, Any]:
+def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequence[str] = ()) -> dict[str, Any]:
     """Train from the start in a new run directory; its summary, which is also in summary.json."""
     name = name_of(config)
     algorithm = algorithm_named(name)
@@ -37,7 +37,7 @@ def train(config: Any, envs: Any = None, make_network: Any = None) -> dict[str, 
     algorithm.validate(config)
     run_dir = new_run_dir(name, config)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(run_dir)))
-    return Run(name, config, run_dir, None, envs, make_network).go([])
+    return Run(name, config, run_dir, None, envs, make_network).go(notices)
 
 
 def resume(run_dir: str | Path, total_steps: int | None = None, envs: Any = None, make_network: Any = None) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Run:
         self.evaluation: Evaluation | None = None
         self.policy: Policy | None = None
 
-    def go(self, notices: list[str]) -> dict[str, Any]:
+    def go(self, notices: Sequence[str]) -> dict[str, Any]:
         """Train to the end, or until a signal; the summary."""
         prepare_jax()
         run = self.config.run
@@ -172,8 +172,11 @@ class Run:
 
     def _finish(self, update: Update | None, state: Any) -> dict[str, Any]:
         """The last checkpoint, the last evaluation, summary.json."""
+        summary_path = self.run_dir / "summary.json"
         if update is None:
             self.console.message(f"this run has reached its {self.config.run.total_steps:,} steps; give more with --total-steps")
+            if summary_path.exists():
+                return json.loads(summary_path.read_text())
         else:
             state = update.state
             if self.saved_steps != int(state.env_steps):
@@ -191,7 +194,7 @@ class Run:
             "cpu_seconds": round(self._cpu_seconds(), 2),
             "versions": versions(),
         }
-        checkpoints.write_json(self.run_dir / "summary.json", summary)
+        checkpoints.write_json(summary_path, summary)
         return summary
 
     def _evaluation_summary(self, evaluation: Evaluation) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def _encode(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:
         raise ValueError("a video needs at least one frame; was the environment made with render_mode='rgb_array'?")
     height, width = first.shape[:2]
     writer = imageio_ffmpeg.write_frames(
-        path, (width, height), fps=fps, codec="libx264", quality=QUALITY, macro_block_size=2,
+        path, (width, height), fps=fps, codec="libx264", quality=QUALITY, macro_block_size=1,
         output_params=["-movflags", "+faststart"],  # the index first: a browser plays before it has everything
     )  # fmt: skip
     writer.send(None)

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -13,14 +12,6 @@ OLD_LOGITS = jnp.array([0.3, -1.0, 0.8])
 NEW_LOGITS = jnp.array([0.5, -0.4, 0.1])
 ADVANTAGES = jnp.array([1.0, -2.0, 0.5])
 ALL = jnp.ones(3)
-
-
-@pytest.fixture
-def shapes_unchecked():
-    """Switch off the tests' own shape checking, to see what a user would."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def log_ratios_of(new_logits: jax.Array) -> jax.Array:
@@ -180,7 +171,7 @@ def test_nothing_flows_into_advantages_or_targets():
         assert not jnp.any(jax.grad(loss)(jnp.array([1.0, -1.0]))), name
 
 
-@pytest.mark.usefixtures("shapes_unchecked")
+@pytest.mark.usefixtures("types_unchecked")
 def test_a_column_against_a_row_is_an_error_and_not_a_broadcast():
     column, row = jnp.ones((4, 1)), jnp.ones(4)
     for loss in (

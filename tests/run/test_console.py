@@ -160,13 +160,12 @@ def test_a_message_stands_above_the_bar_and_after_it_the_bar_is_drawn_again():
     assert added.index("evaluation at 500: [bold] 480") < added.index("CartPole-v1")
 
 
-@pytest.mark.parametrize("width", range(1, 130))
 @pytest.mark.parametrize("unicode", [True, False])
-def test_the_bar_is_never_wider_than_the_terminal(width, unicode):
+def test_the_bar_has_two_lines_never_wider_than_the_terminal(unicode):
     progress = Progress("ppo CartPole-v1", 0.5, [" 50%", "500 / 1,000 steps", "5 s left"], ["return 195.5", "100 steps/s", "policy 22%"])
-    lines = draw(progress, width, unicode).plain.split("\n")
-    assert len(lines) == 2
-    assert max(map(len, lines)) <= width
+    for width in range(1, 130):
+        first, second = draw(progress, width, unicode).plain.split("\n")
+        assert max(len(first), len(second)) <= width
 
 
 def test_half_of_the_bar_is_full_at_half_of_the_steps():

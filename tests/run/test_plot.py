@@ -91,7 +91,8 @@ def test_one_seed_is_drawn_twice_raw_and_faint_then_smoothed_and_strong():
     raw, smoothed = drawn(Series("ppo", [(x, y)]), smooth=0.2).get_lines()
     np.testing.assert_array_equal(raw.get_ydata(), y)
     assert np.ptp(smoothed.get_ydata()) < 0.15
-    assert raw.get_alpha() < 0.5 < smoothed.get_linewidth() / 2
+    assert raw.get_alpha() < 0.5
+    assert raw.get_linewidth() < smoothed.get_linewidth()
     assert smoothed.get_label() == "ppo"
 
 
@@ -147,15 +148,14 @@ def test_a_name_without_an_ending_becomes_a_png_in_a_directory_made_for_it(tmp_p
     assert imread(out).shape[:2] == (704, 1152)
 
 
-def test_plotting_leaves_pyplot_and_its_global_figures_alone(tmp_path):
-    code = f"import sys; from pathlib import Path; from birl.run.plot import plot_runs; plot_runs([Path({str(make_run(tmp_path / 'a'))!r})], Path({str(tmp_path / 'a.png')!r}))"
-    shown = subprocess.run(
-        [sys.executable, "-c", code + "; print('matplotlib.pyplot' in sys.modules, 'jax' in sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert shown == "False False\n"
+def test_plotting_leaves_pyplot_and_its_global_figures_alone_and_needs_no_jax(tmp_path):
+    run, out = make_run(tmp_path / "a"), tmp_path / "a.png"
+    code = (
+        "import sys; from pathlib import Path; from birl.run.plot import plot_runs\n"
+        f"plot_runs([Path({str(run)!r})], Path({str(out)!r}))\n"
+        "print([name for name in ('matplotlib.pyplot', 'jax') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_what_cannot_be_plotted_is_said_with_what_there_is_instead(tmp_path):
@@ -163,9 +163,9 @@ def test_what_cannot_be_plotted_is_said_with_what_there_is_instead(tmp_path):
     out = tmp_path / "curves.png"
     with pytest.raises(ConfigError, match="no runs to plot"):
         plot_runs([], out)
-    with pytest.raises(ConfigError, match="elsewhere is not a run: it has no config.json"):
+    with pytest.raises(ConfigError, match="elsewhere is not a run: it has no config"):
         plot_runs([tmp_path / "elsewhere"], out)
-    with pytest.raises(ConfigError, match="no metric 'eval/return_mean'; it has episode/return$"):
+    with pytest.raises(ConfigError, match=r"no metric 'eval/return_mean'; it has episode/return$"):
         plot_runs([run], out, metric="eval/return_mean")
     with pytest.raises(ConfigError, match="no metric 'loss/value'"):  # all of it is null
         plot_runs([run], out, metric="loss/value")

@@ -102,6 +102,15 @@ def test_a_resume_that_dies_while_rewriting_loses_no_row(tmp_path, monkeypatch):
     assert steps_in(path) == [100, 200, 300]
 
 
+def test_resuming_puts_a_new_file_in_the_old_ones_place_and_never_writes_into_it(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_steps(path, [100, 200, 300])
+    os.link(path, tmp_path / "old")
+    JsonlSink(path, resume_at=100).close()
+    assert steps_in(tmp_path / "old") == [100, 200, 300]
+    assert steps_in(path) == [100]
+
+
 def test_a_new_run_does_not_write_over_an_old_ones_metrics(tmp_path):
     write_steps(tmp_path / "metrics.jsonl", [100])
     with pytest.raises(ConfigError, match="resume that run or choose another run_dir"):
@@ -185,6 +194,16 @@ def test_other_metric_names_go_to_tensorboard_and_metrics_jsonl_keeps_birls(tmp_
         sink.close()
     assert scalars(tmp_path / "tensorboard", "train/entropy_loss") == [(100, -0.5)]
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"env_steps": 100, "seconds": 1.0, "policy/entropy": 0.5}]
+
+
+def test_every_file_of_a_resumed_run_goes_on_from_where_it_resumes(tmp_path):
+    for resume_at, steps in ((None, (100, 200)), (100, (200, 300))):
+        for sink in open_sinks(RunConfig(tensorboard=True), tmp_path, {}, resume_at):
+            for env_steps in steps:
+                sink.write(env_steps, 1.0, {"episode/return": 1.0})
+            sink.close()
+    assert steps_in(tmp_path / "metrics.jsonl") == [100, 200, 300]
+    assert scalars(tmp_path / "tensorboard", "episode/return") == [(100, 1.0), (200, 1.0), (300, 1.0)]
 
 
 def test_tensorboard_and_wandb_are_not_imported_until_a_run_asks_for_them():

@@ -1,0 +1,247 @@
+"""What each command does: reads its words with tyro, calls the API, prints."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from birl import ALGORITHMS
+from birl.config import ConfigError, EnvConfig, require
+
+Words = list[str]
+RunDir = Annotated[Path, tyro.conf.Positional]
+TRAIN_USAGE = f"usage: birl train ALGORITHM ENV [options]\n\nalgorithms: {', '.join(ALGORITHMS)}\n\nbirl train ppo CartPole-v1 --help shows the options and the preset's values."
+
+
+def train(words: Words) -> int:
+    """birl train ALGORITHM ENV [options]: the preset's settings where there is one, with the options given."""
+    named = [word for word in words[:2] if not word.startswith("-")]
+    if not named:
+        print(TRAIN_USAGE)
+        return 0 if words else 2
+    require(len(named) == 2, f"birl train {named[0]} needs an environment: birl train {named[0]} CartPole-v1")
+    from birl.run.train import train as run_training
+
+    config, notice = training_config(named[0], named[1], words[2:])
+    summary = run_training(config, notices=[notice])
+    return _print_summary(summary)
+
+
+def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
+    """The Config that the words ask for, and a sentence on where its defaults come from."""
+    from birl.presets import find_preset
+    from birl.run.algorithms import algorithm_named
+
+    algorithm = algorithm_named(name)
+    plain = find_preset(name, env_id)
+    default = plain.config if plain else algorithm.Config(env=EnvConfig(env_id))
+    config = _parse_config(algorithm.Config, default, words, f"birl train {name} {env_id}")
+    # Hidden velocities and a core choose another preset; then the words are read again on top of it.
+    preset = find_preset(name, env_id, config.env.hide_velocities, config.core)
+    if preset is None:
+        return config, f"no preset for {name} on {env_id} with these switches: " + ("the preset of the plain task" if plain else "default settings")
+    if preset is not plain:
+        config = _parse_config(algorithm.Config, preset.config, words, f"birl train {name} {env_id}")
+    score = "" if preset.score is None else f", measured at a return of {preset.score:g}"
+    return config, f"preset {name} {env_id}{' hidden velocities' if config.env.hide_velocities else ''} {config.core}{score}"
+
+
+def resume(words: Words) -> int:
+    def options(run_dir: RunDir, /, total_steps: int | None = None) -> tuple[Path, int | None]:
+        """Go on with a run from its newest whole checkpoint, exactly as if it had not stopped.
+
+        Args:
+            run_dir: the run's directory
+            total_steps: train to this many environment steps instead; schedules then run to the new end
+        """
+        return run_dir, total_steps
+
+    run_dir, total_steps = tyro.cli(options, args=words, prog="birl resume")
+    from birl.run.train import resume as run_resume
+
+    return _print_summary(run_resume(run_dir, total_steps))
+
+
+def evaluate(words: Words) -> int:
+    def options(run_dir: RunDir, /, episodes: int = 20, seed: int = 0, sample: bool = False) -> tuple[Path, int, int, bool]:
+        """Score the best policy of a run, or of one checkpoint directory, over whole episodes.
+
+        Args:
+            run_dir: a run's directory, or one of its checkpoints
+            episodes: how many
+            seed: of the environments
+            sample: sample actions instead of taking the most likely ones
+        """
+        return run_dir, episodes, seed, sample
+
+    run_dir, episodes, seed, sample = tyro.cli(options, args=words, prog="birl eval")
+    from birl.run.evaluate import evaluate as run_evaluation
+
+    evaluation = run_evaluation(run_dir, episodes, seed, not sample)
+    returns = evaluation.returns
+    print(f"return {returns.mean():.2f} +/- {returns.std():.2f} over {episodes} episodes (min {returns.min():.2f}, max {returns.max():.2f})")
+    print(f"length {evaluation.lengths.mean():.1f} steps")
+    return 0
+
+
+def play(words: Words) -> int:
+    def options(run_dir: RunDir, /, episodes: int = 3, seed: int = 0, sample: bool = False) -> tuple[Path, int, int, bool]:
+        """Watch a trained policy in a window.
+
+        Args:
+            run_dir: a run's directory, or one of its checkpoints
+            episodes: how many
+            seed: of the first episode; the next has the next
+            sample: sample actions instead of taking the most likely ones
+        """
+        return run_dir, episodes, seed, sample
+
+    run_dir, episodes, seed, sample = tyro.cli(options, args=words, prog="birl play")
+    from birl.run.record import play as run_play
+
+    print("returns: " + ", ".join(f"{total:.1f}" for total in run_play(run_dir, episodes, seed, not sample)))
+    return 0
+
+
+def record(words: Words) -> int:
+    def options(
+        run_dir: RunDir, /, out: Path | None = None, episodes: int = 1, seed: int = 0, sample: bool = False
+    ) -> tuple[Path, Path | None, int, int, bool]:
+        """Film a trained policy as mp4.
+
+        Args:
+            run_dir: a run's directory, or one of its checkpoints
+            out: the video; by default in the run's videos/. An existing file is never overwritten
+            episodes: how many, one after another
+            seed: of the first episode; the next has the next
+            sample: sample actions instead of taking the most likely ones
+        """
+        return run_dir, out, episodes, seed, sample
+
+    run_dir, out, episodes, seed, sample = tyro.cli(options, args=words, prog="birl record")
+    from birl.run.record import record as run_record
+
+    path, returns = run_record(run_dir, out, episodes, seed, not sample)
+    print(f"{path}: returns {', '.join(f'{total:.1f}' for total in returns)}")
+    return 0
+
+
+def plot(words: Words) -> int:
+    def options(
+        run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+        /,
+        out: Path = Path("curves.png"),
+        x: Literal["env_steps", "seconds"] = "env_steps",
+        metric: str = "episode/return",
+        smooth: float = 0.04,
+    ) -> tuple[tuple[Path, ...], Path, Literal["env_steps", "seconds"], str, float]:
+        """Draw learning curves; runs that differ only in their seed become one line with a band.
+
+        Args:
+            run_dirs: run directories
+            out: the picture
+            x: what to draw over
+            metric: what to draw; any name in metrics.jsonl
+            smooth: width of the moving mean as a share of the curve; 0 for none
+        """
+        return run_dirs, out, x, metric, smooth
+
+    run_dirs, out, x, metric, smooth = tyro.cli(options, args=words, prog="birl plot")
+    from birl.run.plot import plot_runs
+
+    print(plot_runs(run_dirs, out, x, metric, smooth))
+    return 0
+
+
+def list_all(words: Words) -> int:
+    tyro.cli(_no_options, args=words, prog="birl list", description="Algorithms, presets and their measured scores.")
+    from birl.presets import PRESETS
+
+    table = Table(title="Presets: what `birl train ALGORITHM ENV` starts from", title_justify="left")
+    for column in ("algorithm", "environment", "switches", "steps", "score (IQM of 5 seeds)", "95 % interval"):
+        table.add_column(column)
+    for preset in PRESETS:
+        config = preset.config
+        switches = (["--hide-velocities"] if config.env.hide_velocities else []) + ([f"--core {config.core}"] if config.core != "feedforward" else [])
+        score = "not measured" if preset.score is None else f"{preset.score:g}"
+        interval = "" if preset.interval is None else f"{preset.interval[0]:g} to {preset.interval[1]:g}"
+        table.add_row(preset.algorithm, config.env.id, " ".join(switches), f"{config.run.total_steps:,}", score, interval)
+    Console().print(f"algorithms: {', '.join(ALGORITHMS)}\n", table)
+    return 0
+
+
+def doctor(words: Words) -> int:
+    tyro.cli(_no_options, args=words, prog="birl doctor", description="Versions, devices, extras and a ten-second self-check.")
+    from birl.run.doctor import examine
+
+    return 0 if examine(print) else 1
+
+
+def check_env(words: Words) -> int:
+    def options(env_id: Annotated[str, tyro.conf.Positional], /, hide_velocities: bool = False) -> EnvConfig:
+        """Is this environment fit for training? Tries it out and says in plain words what it found.
+
+        Args:
+            env_id: a Gymnasium id, or my_module:MyEnv-v0
+            hide_velocities: check it without velocities
+        """
+        return EnvConfig(env_id, hide_velocities=hide_velocities)
+
+    config = tyro.cli(options, args=words, prog="birl check-env")
+    from birl.envs.check import check_env as run_check
+
+    findings = run_check(config)
+    marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}
+    console = Console(highlight=False)
+    for finding in findings:
+        console.print(f"{marks[finding.level]} {finding.title}: {finding.explanation}", soft_wrap=True)
+    return 1 if any(finding.level == "error" for finding in findings) else 0
+
+
+COMMANDS: dict[str, Callable[[Words], int]] = {
+    "train": train,
+    "resume": resume,
+    "eval": evaluate,
+    "play": play,
+    "record": record,
+    "plot": plot,
+    "list": list_all,
+    "doctor": doctor,
+    "check-env": check_env,
+}
+
+
+def _no_options() -> None:
+    """Takes no options."""
+
+
+def _parse_config(kind: Any, default: Any, words: Words, prog: str) -> Any:
+    from birl.maths import schedules
+
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def schedule_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+        if info.type != float | schedules.Schedule:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="FLOAT|SCHEDULE",
+            instance_from_str=lambda given: schedules.parse(given[0]),
+            is_instance=lambda value: isinstance(value, float | schedules.Schedule),
+            str_from_instance=lambda value: [schedules.format(value)],
+        )
+
+    with registry:
+        return tyro.cli(kind, default=default, args=words, prog=prog, config=(tyro.conf.OmitArgPrefixes,))
+
+
+def _print_summary(summary: dict[str, Any]) -> int:
+    evaluation = summary["evaluation"]
+    if evaluation is not None:
+        print(f"final score: {evaluation['return_mean']:.1f} +/- {evaluation['return_std']:.1f} over {evaluation['episodes']} episodes")
+    return 0

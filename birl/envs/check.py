@@ -1,0 +1,249 @@
+"""Whether an environment is fit for training, in plain words. A bad environment gives findings, never an exception."""
+
+import copy
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from birl.config import ConfigError, EnvConfig
+from birl.envs.make import make_env, make_envs
+from birl.envs.spaces import MASK, flat_mask
+from birl.types import Envs, Step
+
+PLAY_STEPS = 10_000  # random steps in search of an episode's end
+PLAY_SECONDS = 5.0
+SCALE = 10.0  # observations beyond ± this slow learning down
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is right or wrong with an environment, and what to do."""
+
+    level: Literal["ok", "warning", "error"]
+    title: str
+    explanation: str
+
+
+def check_env(config: EnvConfig) -> list[Finding]:
+    """What was found by making, resetting, stepping, seeding and restoring the environment."""
+    try:
+        make_envs(replace(config, num_envs=1), 0).close()
+    except ConfigError as error:
+        return [Finding("error", "cannot be made", str(error))]
+    except Exception as error:
+        return [Finding("error", "cannot be made", f"its constructor raised {type(error).__name__}: {error}")]
+    checks: list[Callable[[EnvConfig], list[Finding]]] = [check_interface] if config.backend == "gymnasium" else []
+    checks += [check_actions, check_seeding, check_play, check_resume]
+    return [finding for check in checks for finding in _guarded(check, config)]
+
+
+def check_interface(config: EnvConfig) -> list[Finding]:
+    """What reset and step return, against Gymnasium's rules."""
+    env = make_env(config)
+    answer: Any = env.reset(seed=0)
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
+        return [Finding("error", "reset", f"it returns {type(answer).__name__}; return (observation, info), info being a dict")]
+    first = answer[0]
+    findings = [_check_observation(env.observation_space, first, "reset")]
+    kept = copy.deepcopy(first)
+    answer = env.step(_allowed_action(env, first, answer[1]))
+    if not (isinstance(answer, tuple) and len(answer) == 5):
+        size = len(answer) if isinstance(answer, tuple) else 1
+        return [*findings, Finding("error", "step", f"it returns {size} values; return observation, reward, terminated, truncated, info")]
+    observation, reward, terminated, truncated, _ = answer
+    findings.append(_check_observation(env.observation_space, observation, "step"))
+    if not np.isscalar(reward) or isinstance(reward, str | bytes):
+        findings.append(Finding("error", "reward type", f"the reward is {reward!r}, a {type(reward).__name__}; return a float"))
+    if not all(isinstance(flag, bool | np.bool_) for flag in (terminated, truncated)):
+        findings.append(Finding("warning", "flags", f"terminated and truncated are {terminated!r} and {truncated!r}; return bools"))
+    if not _equal(kept, first):
+        findings.append(
+            Finding(
+                "warning",
+                "observations share memory",
+                "step wrote into the array that reset had returned. Birl copies what it gets; other programs will see old observations "
+                "change. Return a new array, or array.copy().",
+            )
+        )
+    env.close()
+    return findings
+
+
+def check_actions(config: EnvConfig) -> list[Finding]:
+    """The action space, and bounds that make trouble."""
+    with make_envs(replace(config, num_envs=1), 0) as envs:
+        space = envs.action_space
+    if not isinstance(space, spaces.Box):
+        return [Finding("ok", "actions", f"discrete, {_shown(space)}: for algorithms with discrete actions")]
+    findings = [Finding("ok", "actions", f"continuous, {_shown(space)}: for algorithms with continuous actions")]
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        text = "some are infinite: algorithms that scale actions to the bounds cannot work"
+        findings.append(Finding("warning", "action bounds", text))
+    elif not np.allclose(space.low, -space.high):
+        text = "they are not symmetric about 0. Birl allows for it; many programs do not"
+        findings.append(Finding("warning", "action bounds", text))
+    return findings
+
+
+def check_seeding(config: EnvConfig) -> list[Finding]:
+    """Same seed, same trajectory; another seed, another one."""
+    config = replace(config, num_envs=2)
+    first, again, other = (_trajectory(config, seed) for seed in (0, 0, 1))
+    different = next((t for t, (left, right) in enumerate(zip(first, again, strict=True)) if not _equal(left, right)), None)
+    if different is not None:
+        where = "the first observation" if different == 0 else f"step {different}"
+        text = f"two runs with seed 0 and the same actions differ from {where} on. Draw all randomness from self.np_random"
+        return [Finding("error", "not reproducible", text)]
+    if all(_equal(left, right) for left, right in zip(first, other, strict=True)):
+        text = "seeds 0 and 1 give the same trajectory: either nothing is random, or reset ignores its seed"
+        return [Finding("warning", "seed has no effect", text)]
+    return [Finding("ok", "reproducible", "the same seed and actions give the same trajectory, another seed gives another")]
+
+
+def check_play(config: EnvConfig) -> list[Finding]:
+    """What random actions meet: finite numbers, their scale, episodes' ends, speed."""
+    with make_envs(replace(config, num_envs=1), 0) as envs:
+        observations, masks = envs.reset(0)
+        envs.action_space.seed(0)
+        steps: list[Step] = []
+        start = time.perf_counter()
+        while len(steps) < PLAY_STEPS and time.perf_counter() - start < PLAY_SECONDS:
+            steps.append(envs.step(_sample(envs, masks)))
+            masks = steps[-1].action_masks
+            if len(steps) >= 1000 and any(step.terminated[0] or step.truncated[0] for step in steps[-1000:]):
+                break
+        seconds = time.perf_counter() - start
+    seen = [observations] + [step.observations for step in steps]
+    findings = [_check_rewards(steps), *_check_scale(seen), _check_ends(steps)]
+    return [*findings, Finding("ok", "speed", f"{len(steps) / seconds:,.0f} steps a second, one environment, random actions")]
+
+
+def check_resume(config: EnvConfig) -> list[Finding]:
+    """Take a snapshot in mid-episode, restore it elsewhere, go on in both and compare."""
+    config = replace(config, num_envs=2)
+    with make_envs(config, 0) as envs, make_envs(config, 1) as others:
+        _, masks = envs.reset(0)
+        envs.action_space.seed(0)
+        for _ in range(50):
+            masks = envs.step(_sample(envs, masks)).action_masks
+        world = envs.snapshot()
+        others.reset(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            others.restore(world)
+        if others.restore_problem:
+            text = f"a resumed run begins new episodes, so it will not end as the uninterrupted one would: {others.restore_problem}"
+            return [Finding("warning", "exact resume is not possible", text)]
+        for _ in range(50):
+            actions = _sample(envs, masks)
+            step, other = envs.step(actions), others.step(actions)
+            masks = step.action_masks
+            if not _equal(step, other):
+                text = "after a restore it went another way than the original: it keeps state from one episode to the next"
+                return [Finding("warning", "exact resume is not possible", text)]
+    return [Finding("ok", "exact resume", "restored from a snapshot, it went on to the bit as the original did")]
+
+
+def _guarded(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> list[Finding]:
+    try:
+        return check(config)
+    except Exception as error:
+        return [Finding("error", check.__name__.removeprefix("check_"), f"{type(error).__name__}: {error}")]
+
+
+def _check_observation(space: gym.Space, observation: Any, function: str) -> Finding:
+    if space.contains(observation):
+        return Finding("ok", f"observation of {function}", f"lies in {_shown(space)}")
+    array = np.asarray(observation) if not isinstance(observation, dict | tuple) else None
+    if array is None or not isinstance(space, spaces.Box):
+        return Finding("error", f"observation of {function}", f"{observation!r} is not in {_shown(space)}")
+    if array.shape != space.shape:
+        return Finding("error", f"observation of {function}", f"its shape is {array.shape}, the space says {space.shape}")
+    if not np.isfinite(array).all():
+        return Finding("error", f"observation of {function}", f"it holds NaN or infinity: {array}")
+    if array.dtype != space.dtype:
+        return Finding("warning", f"observation of {function}", f"its type is {array.dtype}, the space says {space.dtype}; Birl casts it")
+    return Finding("warning", f"observation of {function}", "it lies outside the bounds of observation_space; correct the bounds")
+
+
+def _check_rewards(steps: list[Step]) -> Finding:
+    rewards = np.array([step.rewards[0] for step in steps if step.valid[0]])
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if bad.size:
+        return Finding("error", "rewards", f"reward number {bad[0] + 1} is {rewards[bad[0]]}; training would stop there")
+    return Finding("ok", "rewards", f"finite, between {rewards.min():.4g} and {rewards.max():.4g} for random actions")
+
+
+def _check_scale(seen: list[Any]) -> list[Finding]:
+    findings = []
+    for name in seen[0] if isinstance(seen[0], dict) else [""]:
+        values = np.stack([observations[name] if name else observations for observations in seen])
+        if values.dtype.kind != "f":
+            continue
+        if not np.isfinite(values).all():
+            step = int(np.argwhere(~np.isfinite(values))[0][0])
+            findings.append(Finding("error", f"observations {name}".strip(), f"the observation after step {step} holds NaN or infinity"))
+        elif np.abs(values).max() > SCALE:
+            text = f"values reach {np.abs(values).max():.4g}; beyond ±{SCALE:g} networks learn slowly. Use normalize_observations"
+            findings.append(Finding("warning", f"observation scale {name}".strip(), text))
+    return findings or [Finding("ok", "observation scale", f"within ±{SCALE:g}, or not floating point")]
+
+
+def _check_ends(steps: list[Step]) -> Finding:
+    terminated = sum(bool(step.terminated[0]) for step in steps)
+    truncated = sum(bool(step.truncated[0]) for step in steps)
+    if terminated + truncated == 0:
+        text = f"no episode ended in {len(steps)} random steps; if none ever does, set max_episode_steps, which cuts and bootstraps"
+        return Finding("warning", "episodes do not end", text)
+    return Finding("ok", "episodes end", f"{terminated} terminated, {truncated} truncated by a limit, in {len(steps)} random steps")
+
+
+def _trajectory(config: EnvConfig, seed: int, length: int = 100) -> list[Any]:
+    with make_envs(config, seed) as envs:
+        observations, masks = envs.reset(seed)
+        envs.action_space.seed(0)
+        trajectory = [observations]
+        for _ in range(length):
+            trajectory.append(envs.step(_sample(envs, masks)))
+            masks = trajectory[-1].action_masks
+        return trajectory
+
+
+def _allowed_action(env: gym.Env, observation: Any, info: dict[str, Any]) -> Any:
+    env.action_space.seed(0)
+    shown = observation.get(MASK) if isinstance(observation, dict) else None
+    mask = info.get(MASK, shown)
+    return env.action_space.sample() if mask is None else env.action_space.sample(mask=_sample_mask(env.action_space, flat_mask(mask)))
+
+
+def _sample(envs: Envs, masks: np.ndarray | None) -> np.ndarray:
+    """[B, ...] random allowed actions."""
+    if masks is None:
+        return np.array([envs.action_space.sample() for _ in range(envs.num_envs)])
+    return np.array([envs.action_space.sample(mask=_sample_mask(envs.action_space, mask)) for mask in masks])
+
+
+def _sample_mask(space: gym.Space, mask: np.ndarray) -> Any:
+    """A flat mask as `sample` of the space wants it."""
+    bits = mask.astype(np.int8)
+    return tuple(np.split(bits, np.cumsum(space.nvec)[:-1])) if isinstance(space, spaces.MultiDiscrete) else bits
+
+
+def _shown(space: gym.Space) -> str:
+    text = " ".join(str(space).split())
+    return text if len(text) <= 60 else f"{type(space).__name__} of shape {space.shape}, {space.dtype}"
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Whether two trees of arrays are the same to the bit."""
+    if isinstance(left, dict):
+        return all(_equal(left[name], right[name]) for name in left)
+    if isinstance(left, tuple):
+        return all(map(_equal, left, right))
+    return np.asarray(left).tobytes() == np.asarray(right).tobytes()

@@ -1,0 +1,80 @@
+"""A policy at play: in a window, or as a video."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from birl.config import EnvConfig, from_json, require
+from birl.envs.make import make_env
+from birl.envs.spaces import MASK, first_action, flat_mask, layout_of
+from birl.run.algorithms import algorithm_named
+from birl.run.policy import Policy, find_checkpoint, policy_of
+from birl.run.video import write_video
+
+
+def play(run_dir: Path, episodes: int, seed: int, deterministic: bool) -> list[float]:
+    """Show whole episodes in a window; their returns."""
+    has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    require(bool(has_screen) or "SDL_VIDEODRIVER" in os.environ, f"there is no screen to play on; film it instead: birl record {run_dir}")
+    policy, env_config = _load(run_dir)
+    returns: list[float] = []
+    with make_env(env_config, "human") as env:
+        for episode in range(episodes):
+            returns.append(sum(reward for reward in _episode(env, policy, seed + episode, deterministic)))
+    return returns
+
+
+def record(run_dir: Path, out: Path | None, episodes: int, seed: int, deterministic: bool) -> tuple[Path, list[float]]:
+    """Film whole episodes into one mp4; its path and the returns. Headless machines render off screen."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    policy, env_config = _load(run_dir)
+    returns: list[float] = []
+    with make_env(env_config, "rgb_array") as env:
+        fps = float(env.metadata.get("render_fps") or 30)
+        frames = _frames(env, policy, episodes, seed, deterministic, returns)
+        path = write_video(frames, out or run_dir / "videos" / "episodes.mp4", fps)
+    return path, returns
+
+
+def _load(run_dir: Path) -> tuple[Policy, EnvConfig]:
+    saved = find_checkpoint(run_dir)
+    return policy_of(saved), from_json(algorithm_named(saved.manifest["algorithm"]).Config, saved.config).env
+
+
+def _frames(env: gym.Env, policy: Policy, episodes: int, seed: int, deterministic: bool, returns: list[float]) -> Iterator[np.ndarray]:
+    for episode in range(episodes):
+        returns.append(0.0)
+        for reward in _episode(env, policy, seed + episode, deterministic):
+            returns[-1] += reward
+            yield _picture(env)
+
+
+def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[float]:
+    """Live one episode; the reward of each step."""
+    layout, offset = layout_of(env.observation_space, env.action_space), first_action(env.action_space)
+    observation, info = env.reset(seed=seed)
+    memory, ended, step = None, False, 0
+    while not ended:
+        arrays = layout.empty(1)
+        layout.write(arrays, 0, observation)
+        single = {name: array[0] for name, array in arrays.items()}
+        mask = info.get(MASK) if layout.mask_path is None else observation[MASK]
+        action, memory = policy.act(
+            layout.tree(single), memory, None if mask is None else flat_mask(mask), None if deterministic else seed * 100_003 + step
+        )
+        observation, reward, terminated, truncated, info = env.step(action if offset is None else action + offset)
+        ended, step = bool(terminated or truncated), step + 1
+        yield float(reward)
+
+
+def _picture(env: gym.Env) -> np.ndarray:
+    picture: Any = env.render()
+    require(isinstance(picture, np.ndarray), f"{env.spec.id if env.spec else env} renders {type(picture).__name__}, not an image array")
+    return np.asarray(picture)
