@@ -37,7 +37,9 @@ def main(args: list[str] | None = None) -> int:
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
-    return "\n".join(["Birl: deep reinforcement learning.", "", "usage: birl COMMAND ...", "", *lines, "", "birl COMMAND --help tells more."])
+    return "\n".join(
+        ["Birl: deep reinforcement learning.", "", "usage: birl COMMAND ...", "", *lines, "", "birl COMMAND --help tells more."]
+    )
 
 
 def _guarded(command: str, words: list[str]) -> int:

@@ -1,6 +1,5 @@
 """What each command does: reads its words with tyro, calls the API, prints."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from birl import ALGORITHMS
-from birl.config import ConfigError, EnvConfig, require
+from birl.config import EnvConfig, require
 
 Words = list[str]
 RunDir = Annotated[Path, tyro.conf.Positional]
@@ -43,7 +42,9 @@ def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
     # Hidden velocities and a core choose another preset; then the words are read again on top of it.
     preset = find_preset(name, env_id, config.env.hide_velocities, config.core)
     if preset is None:
-        return config, f"no preset for {name} on {env_id} with these switches: " + ("the preset of the plain task" if plain else "default settings")
+        return config, f"no preset for {name} on {env_id} with these switches: " + (
+            "the preset of the plain task" if plain else "default settings"
+        )
     if preset is not plain:
         config = _parse_config(algorithm.Config, preset.config, words, f"birl train {name} {env_id}")
     score = "" if preset.score is None else f", measured at a return of {preset.score:g}"
@@ -83,7 +84,9 @@ def evaluate(words: Words) -> int:
 
     evaluation = run_evaluation(run_dir, episodes, seed, not sample)
     returns = evaluation.returns
-    print(f"return {returns.mean():.2f} +/- {returns.std():.2f} over {episodes} episodes (min {returns.min():.2f}, max {returns.max():.2f})")
+    print(
+        f"return {returns.mean():.2f} +/- {returns.std():.2f} over {episodes} episodes (min {returns.min():.2f}, max {returns.max():.2f})"
+    )
     print(f"length {evaluation.lengths.mean():.1f} steps")
     return 0
 
@@ -166,7 +169,9 @@ def list_all(words: Words) -> int:
         table.add_column(column)
     for preset in PRESETS:
         config = preset.config
-        switches = (["--hide-velocities"] if config.env.hide_velocities else []) + ([f"--core {config.core}"] if config.core != "feedforward" else [])
+        switches = (["--hide-velocities"] if config.env.hide_velocities else []) + (
+            [f"--core {config.core}"] if config.core != "feedforward" else []
+        )
         score = "not measured" if preset.score is None else f"{preset.score:g}"
         interval = "" if preset.interval is None else f"{preset.interval[0]:g} to {preset.interval[1]:g}"
         table.add_row(preset.algorithm, config.env.id, " ".join(switches), f"{config.run.total_steps:,}", score, interval)

@@ -16,7 +16,7 @@ def prepare_jax() -> None:
     """Keep compiled programs on disk, so that a second start does not compile, and wait for each call on CPU."""
     # Handing a small call to another thread costs more than the call: 30 µs against 18.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_directory()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

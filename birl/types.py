@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
-Array = jax.Array | np.ndarray
+Array = Any  # JAX's or NumPy's: a rollout is filled by one and read by the other
 PyTree = Any
-Metrics = dict[str, Array | float]
+Metrics = dict[str, Any]  # scalars by name: arrays while on the device, floats once they are out
 
 
 class Rollout(NamedTuple):

@@ -16,7 +16,6 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from birl.config import EnvConfig, RunConfig, require
 from birl.data.collect import Action, Collector, finite_metrics
@@ -30,10 +29,10 @@ from birl.maths.statistics import explained_variance
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, make_actor_critic
+from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_observations, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, make_optimizer
-from birl.types import Envs, Metrics, PyTree, Rollout, Update, World
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Batch(NamedTuple):
     valid: Array
     resets: Array
     action_masks: Array | None
-    old: Distribution | None  # the policy that acted; only for the KL penalty
+    old: PyTree  # the Distribution that acted; None unless the KL penalty needs it
 
 
 class Weights(NamedTuple):
@@ -254,8 +253,12 @@ def learn_epoch(learner: Learner, key: Array, batch: Batch, memory: PyTree, weig
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after learning from a rollout, and what happened."""
     progress = state.env_steps / config.run.total_steps
-    schedules = config.learning_rate, config.clip_range, config.entropy_weight
-    weights = Weights(*(value_at(schedule, progress) for schedule in schedules), state.penalty_weight)
+    weights = Weights(
+        learning_rate=value_at(config.learning_rate, progress),
+        clip_range=value_at(config.clip_range, progress),
+        entropy=value_at(config.entropy_weight, progress),
+        penalty=state.penalty_weight,
+    )
     batch, normalizer = make_batch(state, rollout, config)
     key, *epoch_keys = jax.random.split(state.key, config.epochs + 1)
     learner = Learner(state.network, state.optimizer, jnp.int32(0), jnp.bool_(False))

@@ -10,11 +10,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array
 
 from birl.errors import NonFiniteError
 from birl.nets.cores import forget
-from birl.types import Envs, Metrics, PyTree, Rollout, Step, World
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Step, World
 
 RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
 
@@ -42,7 +41,7 @@ class Collector:
         self.lengths = np.zeros(envs.num_envs, np.int64)
         self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
         self.episodes = 0
-        self._structure = jax.tree.structure(None)
+        self._structure: PyTree = jax.tree.structure(None)
         self._act: Callable[..., Action] = act
         self.seconds = {"environment": 0.0, "policy": 0.0, "learning": 0.0}
 
@@ -117,9 +116,16 @@ class Collector:
         """Everything needed to go on from here, exactly."""
         envs = self.envs.snapshot()
         memory = {f"collector/memory/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.memory))}
-        arrays = {"collector/resets": self.resets.copy(), "collector/returns": self.returns.copy(), "collector/lengths": self.lengths.copy()}
+        arrays = {
+            "collector/resets": self.resets.copy(),
+            "collector/returns": self.returns.copy(),
+            "collector/lengths": self.lengths.copy(),
+        }
         values = {"recent": list(self.recent), "episodes": self.episodes, "seconds": dict(self.seconds), "envs": envs.values}
         return World(arrays | memory | {f"envs/{name}": a for name, a in envs.arrays.items()}, values, envs.exact, envs.reason)
+
+    def _counters(self) -> dict[str, np.ndarray]:
+        return {"resets": self.resets, "returns": self.returns, "lengths": self.lengths}
 
     def _restore(self, world: World) -> None:
         arrays, values = world.arrays, world.values
@@ -151,7 +157,9 @@ def check_finite(rollout: Rollout) -> None:
         bad = ~np.isfinite(array)
         if bad.any():
             t, i = np.argwhere(bad)[0][:2]
-            raise NonFiniteError(f"{name} of environment {i} is {array[t, i]} at step {t} of the rollout; training stopped before learning from it")
+            raise NonFiniteError(
+                f"{name} of environment {i} is {array[t, i]} at step {t} of the rollout; training stopped before learning from it"
+            )
 
 
 def finite_metrics(metrics: Metrics) -> Metrics:
@@ -205,9 +213,8 @@ def for_envs(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:
     """What to do with a policy's actions [B, ...] before the environment gets them: a Box's are clipped, the stored ones are not."""
     if isinstance(space, spaces.Box):
         return lambda actions: np.clip(actions.reshape(-1, *space.shape), space.low, space.high)
-    if isinstance(space, spaces.Discrete):
-        return lambda actions: actions
-    return lambda actions: actions.reshape(-1, *space.shape)
+    shape = space.shape or ()
+    return lambda actions: actions.reshape(-1, *shape)
 
 
 @partial(jax.jit, static_argnames="count")

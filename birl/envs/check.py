@@ -237,7 +237,7 @@ def _sample_mask(space: gym.Space, mask: np.ndarray) -> Any:
 
 def _shown(space: gym.Space) -> str:
     text = " ".join(str(space).split())
-    return text if len(text) <= 60 else f"{type(space).__name__} of shape {space.shape}, {space.dtype}"
+    return f"Box of shape {space.shape}, {space.dtype}" if isinstance(space, spaces.Box) and len(text) > 60 else text
 
 
 def _equal(left: Any, right: Any) -> bool:

@@ -68,9 +68,9 @@ def adapt_kl_weight(kl_weight: Scalar, kl: Scalar, target_kl: Scalar) -> Float[A
 
 
 def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
-    """½ E[(V - target)²]."""
+    """E[(V - target)²], without a half: a weight of 0.5 then means what it means in OpenAI Baselines and SB3."""
     _require_one_shape(values, targets, valid)
-    return 0.5 * masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)
+    return masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)
 
 
 def clipped_value_loss(
@@ -80,11 +80,11 @@ def clipped_value_loss(
     valid: Weights,
     clip_range: Scalar,
 ) -> Float[Array, ""]:
-    """½ E[max((V - target)², (V_old + clip(V - V_old, -ε, ε) - target)²)], as OpenAI Baselines' PPO2 has it."""
+    """E[max((V - target)², (V_old + clip(V - V_old, -ε, ε) - target)²)]: OpenAI Baselines' PPO2, without its half."""
     _require_one_shape(values, old_values, targets, valid)
     targets, old_values = jax.lax.stop_gradient((targets, old_values))
     clipped_values = old_values + jnp.clip(values - old_values, -clip_range, clip_range)
-    return 0.5 * masked_mean(jnp.maximum((values - targets) ** 2, (clipped_values - targets) ** 2), valid)
+    return masked_mean(jnp.maximum((values - targets) ** 2, (clipped_values - targets) ** 2), valid)
 
 
 def approx_kl(log_ratios: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:

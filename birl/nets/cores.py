@@ -4,6 +4,7 @@ core(features [T, B, F], memory, resets [T, B]) -> (features [T, B, H], memory).
 empty memory: its observation is the first of an episode.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
@@ -125,7 +126,7 @@ def forget(memory: PyTree, resets: Bool[Array, " B"]) -> PyTree:
     return jax.tree.map(lambda m: jnp.where(resets[:, None], 0.0, m), memory)
 
 
-def _unroll(step, projected: Array, memory: PyTree, resets: Array) -> tuple[Array, PyTree]:
+def _unroll(step: Callable[[PyTree, Array], tuple[PyTree, Array]], projected: Array, memory: PyTree, resets: Array) -> tuple[Array, PyTree]:
     def forget_then_step(memory: PyTree, at_t: tuple[Array, Array]) -> tuple[PyTree, Array]:
         features, starts = at_t
         return step(forget(memory, starts), features)

@@ -87,14 +87,15 @@ def make_encoder(
     rng: np.random.Generator, space: gym.Space, name: EncoderName, hidden_sizes: tuple[int, ...], activation: Activation
 ) -> tuple[Encoder, int]:
     """An encoder for that space and its number of features; images go through the named convolutions, the rest through `mlp`."""
-    keys = tuple(space.spaces) if isinstance(space, spaces.Dict) else ()
-    parts, widths = zip(*[_make_part(rng, part, name, activation) for part in ([space[k] for k in keys] if keys else [space])], strict=True)
+    leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+    parts, widths = zip(*[_make_part(rng, leaf, name, activation) for leaf in leaves.values()], strict=True)
     # A convolutional encoder has its own dense layer; more follow only for what is mixed with vectors.
     sizes = () if len(parts) == 1 and isinstance(parts[0], Convolutional) else hidden_sizes
     inputs, layers = sum(widths), []
     for size in sizes:
         layers.append(make_linear(rng, inputs, size))
         inputs = size
+    keys = tuple(leaves) if isinstance(space, spaces.Dict) else ()
     return Encoder(parts, keys, MLP(tuple(layers), activation)), inputs
 
 

@@ -1,7 +1,7 @@
 """Networks made of encoder + core + heads."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import equinox as eqx
 import gymnasium as gym
@@ -17,7 +17,15 @@ from birl.nets.encoders import Encoder, EncoderName, make_encoder
 from birl.nets.layers import Activation, Linear, full, make_linear
 from birl.types import PyTree
 
-Distribution = Categorical | DiagonalGaussian | MultiCategorical | Bernoulli
+
+class Distribution(Protocol):
+    """What a policy gives for each observation: Categorical, DiagonalGaussian, MultiCategorical or Bernoulli."""
+
+    def sample(self, key: Array) -> Array: ...
+    def mode(self) -> Array: ...
+    def log_prob(self, actions: Array) -> Array: ...
+    def entropy(self) -> Array: ...
+    def kl(self, other: Any) -> Array: ...
 
 
 class ActorCriticLike(Protocol):
@@ -43,7 +51,7 @@ class PolicyHead(eqx.Module):
 
     def __call__(self, features: Array, action_masks: Array | None) -> Distribution:
         outputs = self.linear(features)
-        if self.kind == "gaussian":
+        if self.log_std is not None:
             return DiagonalGaussian(outputs, jnp.broadcast_to(self.log_std, outputs.shape))
         if self.kind == "bernoulli":
             return Bernoulli(outputs)
@@ -110,6 +118,7 @@ def make_actor_critic(
 
 def make_policy_head(rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float) -> PolicyHead:
     """The head that fits the action space, with weights so small that the first policy is almost uniform."""
+    sizes: tuple[int, ...]
     match space:
         case spaces.Discrete():
             kind, sizes, outputs = "categorical", (int(space.n),), int(space.n)

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array
 
 from birl.maths.returns import backward_recurrence
 from birl.maths.statistics import Moments, initial_moments, normalize_by, update_moments
-from birl.types import PyTree, Rollout
+from birl.types import Array, PyTree, Rollout
 
 
 class Normalizer(NamedTuple):
@@ -22,7 +21,7 @@ class Normalizer(NamedTuple):
 
     observations: PyTree  # Moments, or a dict of them; images and categories are left as they are
     returns: Moments | None  # of each environment's discounted sum of rewards
-    running_returns: Array | None  # [B] those sums, of the unfinished episodes
+    running_returns: Array  # [B] those sums, of the unfinished episodes; None without `returns`
 
 
 def initial_normalizer(space: gym.Space, num_envs: int, observations: bool, rewards: bool) -> Normalizer:
@@ -53,7 +52,7 @@ def learn_observations(moments: PyTree, observations: PyTree) -> PyTree:
 
 
 def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float) -> tuple[Array, Normalizer]:
-    """Rewards divided by the deviation of discounted returns, clipped at 10 (Engstrom et al. 2020), and the normaliser that has seen them."""
+    """Rewards divided by the deviation of discounted returns, clipped at 10 (Engstrom et al. 2020), and what has been seen by then."""
     if normalizer.returns is None:
         return rollout.rewards, normalizer
     # G_t = r_t + γ G_{t-1}: the library's backward recurrence, run over reversed time. The reset step begins anew.

@@ -100,7 +100,7 @@ class Console:
     def _progress(self) -> Progress:
         then, then_steps = self._samples[0]
         now, steps = self._samples[-1]
-        rate = (steps - then_steps) / (now - then) if now > then else 0.0
+        rate = (steps - then_steps) / (now - then) if now > then else math.nan
         left = max(0, self._total_steps - steps) / rate if rate > 0 else math.nan
         speed = self._metrics.get("time/env_steps_per_second", rate)
         facts = [f"return {_number(self._metrics.get('episode/return', math.nan))}", f"{_number(speed)} steps/s"]

@@ -73,6 +73,7 @@ def plot_runs(
 
 def plot_curves(series: Sequence[Series], out: Path, title: str, x_label: str, y_label: str, smooth: float = 0.04) -> Path:
     """The path of a picture (PNG unless `out` ends otherwise) of series: the mean over seeds in a 95 % bootstrap interval."""
+    require(len(series) > 0, "no series to plot; give at least one")
     figure = Figure(figsize=(7.2, 4.4), dpi=160, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
     for number, one in enumerate(series):

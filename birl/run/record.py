@@ -11,7 +11,7 @@ import numpy as np
 
 from birl.config import EnvConfig, from_json, require
 from birl.envs.make import make_env
-from birl.envs.spaces import MASK, first_action, flat_mask, layout_of
+from birl.envs.spaces import MASK, first_value, flat_mask, layout_of
 from birl.run.algorithms import algorithm_named
 from birl.run.policy import Policy, find_checkpoint, policy_of
 from birl.run.video import write_video
@@ -58,7 +58,7 @@ def _frames(env: gym.Env, policy: Policy, episodes: int, seed: int, deterministi
 
 def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[float]:
     """Live one episode; the reward of each step."""
-    layout, offset = layout_of(env.observation_space, env.action_space), first_action(env.action_space)
+    layout, offset = layout_of(env.observation_space, env.action_space), first_value(env.action_space)
     observation, info = env.reset(seed=seed)
     memory, ended, step = None, False, 0
     while not ended:

@@ -57,8 +57,8 @@ ALIASES: dict[str, dict[str, str]] = {
         "time/env_steps_per_second": "charts/SPS",
     },
 }
-# SB3 logs the negative of the entropy, and the mean squared error where Birl and CleanRL log half of it.
-FACTORS = {"train/entropy_loss": -1.0, "train/value_loss": 2.0}
+# SB3 logs the negative of the entropy; CleanRL half of the mean squared error that Birl and SB3 log.
+FACTORS = {"train/entropy_loss": -1.0, "losses/value_loss": 0.5}
 
 
 class Sink(Protocol):

@@ -64,7 +64,7 @@ class Run:
         self.name, self.algorithm, self.config, self.run_dir, self.saved = name, algorithm_named(name), config, run_dir, saved
         self.envs, self.make_network = envs, make_network
         self.start_steps = saved.env_steps if saved else 0
-        progress = saved.manifest["progress"] if saved else {"wall_seconds": 0.0, "cpu_seconds": 0.0, "best_return": None}
+        progress: dict[str, Any] = saved.manifest["progress"] if saved else {"wall_seconds": 0.0, "cpu_seconds": 0.0, "best_return": None}
         self.best_return: float | None = progress["best_return"]
         self.wall_began = time.perf_counter() - progress["wall_seconds"]
         self.cpu_began = time.process_time() - progress["cpu_seconds"]

@@ -122,8 +122,8 @@ def test_kl_weight_comes_back_after_a_long_time_at_either_limit():
     assert weight <= 1.0
 
 
-def test_value_loss_is_half_the_mean_squared_error():
-    assert losses.value_loss(jnp.array([1.0, 5.0, 0.0]), jnp.array([3.0, 4.0, 99.0]), jnp.array([1.0, 1.0, 0.0])) == 0.5 * (4.0 + 1.0) / 2
+def test_value_loss_is_the_mean_squared_error():
+    assert losses.value_loss(jnp.array([1.0, 5.0, 0.0]), jnp.array([3.0, 4.0, 99.0]), jnp.array([1.0, 1.0, 0.0])) == (4.0 + 1.0) / 2
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_value_loss_is_half_the_mean_squared_error():
 )
 def test_clipped_value_loss_is_the_worse_of_the_two_errors(value, old_value, target, squared_error):
     loss = losses.clipped_value_loss(jnp.array([value]), jnp.array([old_value]), jnp.array([target]), jnp.ones(1), 0.2)
-    assert loss == pytest.approx(0.5 * squared_error, rel=1e-5)
+    assert loss == pytest.approx(squared_error, rel=1e-5)
 
 
 def test_approx_kl_in_expectation_is_the_kl():

@@ -137,8 +137,12 @@ def test_stable_baselines3_names():
     assert rename(metrics, "sb3") == expected
 
 
-def test_stable_baselines3_logs_the_negative_entropy_and_the_whole_squared_error():
-    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, "sb3") == {"train/entropy_loss": -0.6, "train/value_loss": 4.0}
+def test_stable_baselines3_logs_the_negative_entropy():
+    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, "sb3") == {"train/entropy_loss": -0.6, "train/value_loss": 2.0}
+
+
+def test_cleanrl_logs_half_the_squared_error():
+    assert rename({"loss/value": 2.0}, "cleanrl") == {"losses/value_loss": 1.0}
 
 
 def test_cleanrl_names_with_the_entropys_own_sign():

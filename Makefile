@@ -1,0 +1,51 @@
+# Two commands do everything on a machine with Python 3.11+, make and pip:
+#   make train   sets up, trains PPO on CartPole, shows progress and the final score
+#   make test    sets up, then lint, types, import rules and tests
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SEED ?= 1
+
+.PHONY: train test test-learning bench lint types imports tests format clean
+
+train: .venv/.installed
+	$(BIN)/birl train ppo CartPole-v1 --seed $(SEED)
+
+test: lint types imports tests
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.installed-dev
+	$(BIN)/mypy
+
+imports: .venv/.installed-dev
+	$(BIN)/lint-imports --no-logo
+
+tests: .venv/.installed-dev
+	$(BIN)/pytest -n 2
+
+test-learning: .venv/.installed-dev
+	$(BIN)/pytest -n 2 -m slow
+
+bench: .venv/.installed-dev
+	$(BIN)/python benchmarks/speed.py
+
+format: .venv/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .venv-peers
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Birl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable .
+	touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(PIP) --editable '.[dev,envpool,wandb]'
+	touch $@

@@ -1,0 +1,181 @@
+"""Bad environments are found out, good ones are not accused."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from birl.config import EnvConfig
+from birl.envs.check import check_env
+from tests.envs.counting import Counting
+
+
+class Good(Counting):
+    observation_space = spaces.Box(0, 100, (3,), np.float32)
+
+    def observe(self):
+        return np.array([self.np_random.random(), self.steps, self.total], np.float32)
+
+
+class OldReset(Good):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
+class OldStep(Good):
+    def step(self, action):
+        return super().step(action)[:4]
+
+
+class OtherType(Good):
+    def observe(self):
+        return super().observe().astype(np.float64)
+
+
+class OtherShape(Good):
+    def observe(self):
+        return np.zeros((3, 1), np.float32)
+
+
+class OutOfBounds(Good):
+    def observe(self):
+        return -1 - super().observe()
+
+
+class Irreproducible(Good):
+    def observe(self):
+        return np.random.default_rng().random(3, np.float32)
+
+
+class Deterministic(Good):
+    def observe(self):
+        return np.array([0, self.steps, self.total], np.float32)
+
+
+class Endless(Good):
+    def step(self, action):
+        observation, reward, _, _, info = super().step(action)
+        self.needs_reset = False
+        return np.minimum(observation, 5), float(reward), False, False, info
+
+
+class Large(Good):
+    observation_space = spaces.Box(0, np.inf, (3,), np.float32)
+
+    def observe(self):
+        return super().observe() * 1000
+
+
+class InPlace(Good):
+    array = None
+
+    def observe(self):
+        self.array = np.zeros(3, np.float32) if self.array is None else self.array
+        self.array[:] = super().observe()
+        return self.array
+
+
+class ListReward(Good):
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, np.array([reward, reward]), *rest
+
+
+class Unbounded(Good):
+    action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    def step(self, action):
+        return super().step(1)
+
+
+class Lopsided(Unbounded):
+    action_space = spaces.Box(-2, 3, (1,), np.float32)
+
+
+class Leaking(Good):
+    """Remembers in one episode how many there were before."""
+
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episodes += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, reward + self.episodes, *rest
+
+
+def check(kind, **kwargs):
+    gym.register(f"check/{kind.__name__}-v0", entry_point=kind)
+    try:
+        return check_env(EnvConfig(f"check/{kind.__name__}-v0", **kwargs))
+    finally:
+        del gym.registry[f"check/{kind.__name__}-v0"]
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "birl/ProbeMask-v0", "birl/ProbeDict-v0", "birl/ProbeMultiDiscrete-v0", "FrozenLake-v1"])
+def test_a_good_environment_has_no_complaints(env_id):
+    findings = check_env(EnvConfig(env_id))
+    assert {finding.level for finding in findings} == {"ok"}
+    titles = {finding.title for finding in findings}
+    assert {"reproducible", "rewards", "episodes end", "speed", "exact resume", "actions"} <= titles
+
+
+def test_the_good_toy_has_no_complaints():
+    assert {finding.level for finding in check(Good)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "title", "words"),
+    [
+        (OldReset, "error", "reset", "(observation, info)"),
+        (OldStep, "error", "step", "4 values"),
+        (OtherType, "warning", "observation of reset", "float64"),
+        (OtherShape, "error", "observation of reset", "(3, 1)"),
+        (OutOfBounds, "warning", "observation of reset", "outside the bounds"),
+        (Irreproducible, "error", "not reproducible", "np_random"),
+        (Deterministic, "warning", "seed has no effect", "same trajectory"),
+        (Large, "warning", "observation scale", "normalize_observations"),
+        (InPlace, "warning", "observations share memory", "copy"),
+        (ListReward, "error", "reward type", "float"),
+        (Unbounded, "warning", "action bounds", "infinite"),
+        (Lopsided, "warning", "action bounds", "not symmetric"),
+        (Leaking, "warning", "exact resume is not possible", "from one episode to the next"),
+        (Endless, "warning", "episodes do not end", "max_episode_steps"),
+    ],
+)
+def test_each_fault_is_found(kind, level, title, words):
+    found = {finding.title: finding for finding in check(kind)}
+    assert found[title].level == level, found
+    assert words in found[title].explanation
+
+
+@pytest.mark.parametrize(
+    ("env_id", "title", "words"),
+    [
+        ("birl/ProbeNaN-v0", "observations", "after step 3 holds NaN"),
+        ("birl/ProbeInfinite-v0", "rewards", "number 3 is inf"),
+        ("birl/ProbeRaise-v0", "play", "the simulator diverged"),
+        ("NoSuchThing-v0", "cannot be made", "not registered"),
+    ],
+)
+def test_a_broken_environment_gives_errors_and_no_exception(env_id, title, words):
+    errors = {finding.title: finding.explanation for finding in check_env(EnvConfig(env_id)) if finding.level == "error"}
+    assert words in errors[title]
+
+
+def test_envpool_is_checked_too_and_cannot_resume_exactly():
+    levels = {finding.title: finding.level for finding in check_env(EnvConfig("CartPole-v1", backend="envpool"))}
+    assert levels.pop("exact resume is not possible") == "warning"
+    assert set(levels.values()) == {"ok"}
+
+
+def test_a_constructor_that_raises_is_a_finding():
+    class Fails(Good):
+        def __init__(self):
+            raise OSError("no display")
+
+    (finding,) = check(Fails)
+    assert finding.level == "error"
+    assert "no display" in finding.explanation

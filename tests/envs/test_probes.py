@@ -1,0 +1,115 @@
+"""The probes answer what their docstrings promise."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env as gymnasium_check
+
+from birl.config import EnvConfig
+from birl.envs.make import make_env, make_envs
+from birl.envs.probes import PROBES, register_probes
+
+
+def episode(env_id, choose, **kwargs):
+    """Rewards, and how the episode ended, for actions chosen from (observation, info)."""
+    env = make_env(EnvConfig(env_id, kwargs=kwargs))
+    observation, info = env.reset(seed=episode.seed)
+    episode.seed += 1
+    rewards, ended, truncated = [], False, False
+    while not ended:
+        observation, reward, terminated, truncated, info = env.step(choose(observation, info))
+        rewards.append(reward)
+        ended = terminated or truncated
+    return rewards, "truncated" if truncated else "terminated"
+
+
+episode.seed = 0
+
+BEST = {
+    "birl/ProbeConstant-v0": (lambda o, i: 0, [1]),
+    "birl/ProbeAction-v0": (lambda o, i: 1, [1]),
+    "birl/ProbeObservationAction-v0": (lambda o, i: int(o[0] > 0), [1]),
+    "birl/ProbeDelayed-v0": (lambda o, i: 0, [0, 1]),
+    "birl/ProbeMask-v0": (lambda o, i: int(np.argmax(i["action_mask"])), [1, 1, 1, 1]),
+    "birl/ProbeContinuous-v0": (lambda o, i: np.array([0.5], np.float32), [0]),
+    "birl/ProbeMultiDiscrete-v0": (lambda o, i: np.array([1, 2]), [1]),
+    "birl/ProbeMultiBinary-v0": (lambda o, i: np.full(3, int(o[0] > 0), np.int8), [1]),
+    "birl/ProbeDict-v0": (lambda o, i: 2 * int(o["vector"][0] > 0) + int(o["image"].mean() > 127), [1]),
+}
+
+
+@pytest.mark.parametrize("env_id", BEST)
+def test_the_best_policy_gets_the_promised_rewards(env_id):
+    choose, rewards = BEST[env_id]
+    for _ in range(10):
+        assert episode(env_id, choose) == (rewards, "terminated")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "choose", "rewards"),
+    [
+        ("birl/ProbeAction-v0", lambda o, i: 0, [-1]),
+        ("birl/ProbeObservationAction-v0", lambda o, i: int(o[0] < 0), [-1]),
+        ("birl/ProbeMask-v0", lambda o, i: int(np.argmin(i["action_mask"])), [-1] * 4),
+        ("birl/ProbeContinuous-v0", lambda o, i: np.array([3.0], np.float32), [-6.25]),
+        ("birl/ProbeMultiDiscrete-v0", lambda o, i: np.array([1, 0]), [0.5]),
+    ],
+)
+def test_a_wrong_policy_gets_less(env_id, choose, rewards):
+    assert episode(env_id, choose) == (rewards, "terminated")
+
+
+def test_the_observation_probe_pays_what_it_shows():
+    env = make_env(EnvConfig("birl/ProbeObservation-v0"))
+    shown = [(float(env.reset(seed=seed)[0][0]), env.step(0)[1]) for seed in range(20)]
+    assert all(observation == reward for observation, reward in shown)
+    assert {reward for _, reward in shown} == {-1, 1}
+
+
+def test_the_truncation_probe_shows_nothing_of_its_limit():
+    seen = []
+    assert episode("birl/ProbeTruncation-v0", lambda o, i: seen.append(tuple(o)) or 0, limit=7) == ([1.0] * 7, "truncated")
+    assert len(set(seen)) == 1
+
+
+def test_the_memory_probe_is_solved_by_its_first_observation_only():
+    remembered = []
+
+    def remember(observation, _):
+        remembered.append(float(observation[0]))
+        return int(remembered[0] > 0)
+
+    for _ in range(10):
+        remembered.clear()
+        assert episode("birl/ProbeMemory-v0", remember) == ([0, 0, 1], "terminated")
+        assert remembered[1:] == [0, 0]
+    blind = [episode("birl/ProbeMemory-v0", lambda o, i: 1)[0][-1] for _ in range(40)]
+    assert {-1.0, 1.0} == set(blind)
+
+
+@pytest.mark.parametrize(("env_id", "array"), [("birl/ProbeNaN-v0", "observations"), ("birl/ProbeInfinite-v0", "rewards")])
+def test_faulty_environments_go_wrong_at_the_given_step(env_id, array):
+    with make_envs(EnvConfig(env_id, 2, kwargs={"at": 2}), 0) as envs:
+        envs.reset(0)
+        finite = [bool(np.isfinite(getattr(envs.step(np.zeros(2, int)), array)).all()) for _ in range(3)]
+    assert finite == [True, False, True]
+
+
+def test_the_raising_environment_raises():
+    with make_envs(EnvConfig("birl/ProbeRaise-v0", 2, kwargs={"at": 1}), 0) as envs:
+        envs.reset(0)
+        with pytest.raises(RuntimeError, match="environment 0 raised in step: ValueError: the simulator diverged"):
+            envs.step(np.zeros(2, int))
+
+
+def test_registering_again_changes_nothing():
+    register_probes()
+    before = dict(gym.registry)
+    register_probes()
+    assert gym.registry == before
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("env_id", sorted(set(PROBES) - {"birl/ProbeNaN-v0", "birl/ProbeInfinite-v0", "birl/ProbeRaise-v0"}))
+def test_probes_keep_gymnasiums_rules(env_id):
+    gymnasium_check(make_env(EnvConfig(env_id)).unwrapped, skip_render_check=True)

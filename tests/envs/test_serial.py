@@ -1,0 +1,263 @@
+"""Environments one after another: seeds, types, copies, errors."""
+
+import time
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from birl.config import ConfigError
+from birl.envs.serial import SerialEnvs
+from birl.envs.spaces import batched_actions, derived_seeds
+from tests.envs.counting import Counting, DictCounting, counting_functions
+
+
+class Echo(gym.Env):
+    """Remembers the last action and whether the action space had it; returns one observation array that it keeps writing in."""
+
+    observation_space = spaces.Box(-100, 100, (2,), np.float32)
+
+    def __init__(self, action_space, in_place=False):
+        self.action_space, self.in_place = action_space, in_place
+        self.array = np.zeros(2, np.float32)
+        self.last = None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.array[:] = self.np_random.uniform(size=2)
+        return self.array, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.last = np.copy(action)
+        if self.in_place:
+            action *= 0
+        self.array += 1
+        return self.array, 0.0, False, False, {}
+
+
+class Random(gym.Env):
+    observation_space, action_space = spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.random(3, np.float32), {}
+
+    def step(self, action):
+        return self.np_random.random(3, np.float32), 0.0, False, False, {}
+
+
+def test_the_same_seed_gives_the_same_run_and_seed_0_is_a_seed():
+    for seed in (0, 1):
+        runs = []
+        for _ in range(2):
+            envs = SerialEnvs([Random] * 3)
+            first, _ = envs.reset(seed)
+            runs.append(np.stack([first] + [envs.step(np.zeros(3, int)).observations for _ in range(5)]))
+        np.testing.assert_array_equal(*runs)
+
+
+def test_environments_differ_and_neighbouring_seeds_share_none():
+    envs = SerialEnvs([Random] * 8)
+    rows = [tuple(row) for seed in range(4) for row in envs.reset(seed)[0]]
+    assert len(set(rows)) == 32
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**40])
+def test_derived_seeds_are_distinct_and_fit_in_31_bits(seed):
+    seeds = derived_seeds(seed, 5000)
+    assert len(set(seeds)) == 5000
+    assert max(seeds) < 2**31
+
+
+def test_reset_forgets_an_episode_that_was_running_and_one_that_had_ended():
+    envs = SerialEnvs(counting_functions([(100, 2), (100, 5)]))
+    envs.reset(0)
+    for _ in range(2):
+        step = envs.step(np.ones(2, int))
+    assert step.truncated.tolist() == [True, False]
+    first, _ = envs.reset(0)
+    assert first.tolist() == [[0, 0, 0], [1, 0, 0]]
+    assert envs.step(np.ones(2, int)).valid.all()
+
+
+def test_observations_are_float32_where_the_environment_has_float64():
+    envs = SerialEnvs(counting_functions([(5, 5)]))
+    assert envs.observation_space.dtype == np.float32
+    assert envs.reset(0)[0].dtype == np.float32
+    assert envs.step(np.zeros(1, int)).observations.dtype == np.float32
+
+
+def test_rewards_are_float32_and_flags_are_bools():
+    envs = SerialEnvs(counting_functions([(5, 5)]))
+    envs.reset(0)
+    step = envs.step(np.zeros(1, int))
+    assert (step.rewards.dtype, step.terminated.dtype, step.truncated.dtype, step.valid.dtype) == (np.float32, bool, bool, bool)
+
+
+def test_nested_dicts_and_tuples_become_one_flat_dict_without_the_mask():
+    envs = SerialEnvs(counting_functions([(9, 9)] * 2, DictCounting))
+    assert set(envs.observation_space.spaces) == {"count/steps", "count/total", "pair/0", "pair/1"}
+    envs.reset(0)
+    step = envs.step(np.array([2, 1]))
+    assert step.observations["count/steps"].tolist() == [1, 1]
+    assert step.observations["count/total"].tolist() == [[2], [1]]
+    assert step.observations["count/total"].dtype == np.float32
+    assert step.observations["pair/0"].shape == (2, 2, 2, 1)
+    assert all(array.dtype == envs.observation_space[name].dtype for name, array in step.observations.items())
+
+
+def test_what_was_returned_never_changes_afterwards():
+    envs = SerialEnvs([partial(Echo, spaces.Discrete(2))] * 2)
+    returned = [envs.reset(0)[0]]
+    copies = [returned[0].copy()]
+    for _ in range(4):
+        returned.append(envs.step(np.zeros(2, int)).observations)
+        copies.append(returned[-1].copy())
+    np.testing.assert_array_equal(returned, copies)
+    assert not any(np.shares_memory(left, right) for left, right in zip(returned[:-1], returned[1:], strict=True))
+
+
+def test_an_environment_that_clips_its_action_in_place_changes_nobody_elses():
+    envs = SerialEnvs([partial(Echo, spaces.Box(-1, 1, (2,), np.float32), in_place=True)])
+    envs.reset(0)
+    actions = np.ones((1, 2), np.float32)
+    envs.step(actions)
+    assert actions.tolist() == [[1, 1]]
+    assert envs.snapshot().arrays["actions"].tolist() == [[[1, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "seen"),
+    [
+        (spaces.Discrete(3, start=5), [0, 2], [5, 7]),
+        (spaces.Discrete(3, start=-1), [0, 2], [-1, 1]),
+        (spaces.MultiDiscrete([2, 3], start=[1, 10]), [[0, 0], [1, 2]], [[1, 10], [2, 12]]),
+        (spaces.MultiDiscrete([2, 3]), [[0, 0], [1, 2]], [[0, 0], [1, 2]]),
+        (spaces.MultiBinary(2), [[0, 1], [1, 1]], [[0, 1], [1, 1]]),
+        (spaces.Box(-1, 1, (1, 2), np.float64), [[[0.5, -1]], [[0, 1]]], [[[0.5, -1]], [[0, 1]]]),
+    ],
+)
+def test_actions_reach_the_environment_as_its_space_has_them(space, given, seen):
+    envs = SerialEnvs([partial(Echo, space)] * 2)
+    envs.reset(0)
+    envs.step(np.array(given, np.float32 if isinstance(space, spaces.Box) else np.int32))
+    np.testing.assert_array_equal([env.last for env in envs.envs], seen)
+
+
+def test_the_action_space_handed_to_policies_starts_at_0():
+    assert SerialEnvs([partial(Echo, spaces.Discrete(3, start=5))]).action_space == spaces.Discrete(3)
+
+
+@pytest.mark.parametrize("actions", [np.zeros(1, int), np.zeros(3, int), np.zeros((2, 1), int), np.zeros(())])
+def test_actions_of_the_wrong_shape_raise_with_both_shapes(actions):
+    envs = SerialEnvs(counting_functions([(5, 5)] * 2))
+    envs.reset(0)
+    with pytest.raises(ValueError, match=r"actions have shape .*; 2 environments .* need \(2,\)"):
+        envs.step(actions)
+
+
+def test_fractions_are_no_discrete_actions():
+    with pytest.raises(ValueError, match="float64"):
+        batched_actions(np.array([0.5]), spaces.Discrete(2), 1)
+
+
+def test_an_exception_names_its_environment():
+    class Broken(Counting):
+        def step(self, action):
+            raise ZeroDivisionError("mass is zero")
+
+    envs = SerialEnvs([*counting_functions([(5, 5)] * 3), Broken])
+    envs.reset(0)
+    with pytest.raises(RuntimeError, match="environment 3 raised in step: ZeroDivisionError: mass is zero") as raised:
+        envs.step(np.zeros(4, int))
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_an_observation_of_the_wrong_shape_is_not_broadcast():
+    class Short(Counting):
+        def observe(self):
+            return np.zeros(1)
+
+    with pytest.raises(ValueError, match=r"environment 0 returned an observation.*shape \(1,\); its space says \(3,\)"):
+        SerialEnvs([Short]).reset(0)
+
+
+def test_step_before_reset_says_so():
+    with pytest.raises(RuntimeError, match="call reset"):
+        SerialEnvs(counting_functions([(5, 5)])).step(np.zeros(1, int))
+
+
+def test_a_mask_that_comes_only_in_step_is_refused():
+    class Late(Counting):
+        def mask(self):
+            return {"action_mask": np.ones(3, bool)} if self.steps else {}
+
+    envs = SerialEnvs([Late])
+    envs.reset(0)
+    with pytest.raises(RuntimeError, match="environment 0 gave an action_mask in step but none did in reset"):
+        envs.step(np.zeros(1, int))
+
+
+def test_a_mask_missing_now_and_then_allows_everything():
+    class Sometimes(Counting):
+        def mask(self):
+            return {"action_mask": np.array([True, False, False])} if self.steps % 2 == 0 else {}
+
+    envs = SerialEnvs([Sometimes] * 2)
+    assert envs.reset(0)[1].tolist() == [[True, False, False]] * 2
+    assert envs.step(np.zeros(2, int)).action_masks.all()
+
+
+def test_masks_of_multi_discrete_actions_lie_side_by_side():
+    class Multi(Counting):
+        action_space = spaces.MultiDiscrete([2, 3])
+
+        def mask(self):
+            return {"action_mask": (np.array([1, 0], np.int8), np.array([0, 1, 1], np.int8))}
+
+    assert SerialEnvs([Multi]).reset(0)[1].tolist() == [[True, False, False, True, True]]
+
+
+def test_unsupported_spaces_are_named():
+    class Text(Counting):
+        observation_space = spaces.Text(5)
+
+    class Hybrid(Counting):
+        action_space = spaces.Dict({"a": spaces.Discrete(2)})
+
+    with pytest.raises(ConfigError, match="observation space Text"):
+        SerialEnvs([Text])
+    with pytest.raises(ConfigError, match="action space Dict"):
+        SerialEnvs([Hybrid])
+
+
+def test_closing_closes_every_environment():
+    closed = []
+
+    class Closing(Counting):
+        def close(self):
+            closed.append(self)
+
+    with SerialEnvs([Closing] * 3):
+        pass
+    assert len(closed) == 3
+
+
+def test_stepping_costs_less_than_gymnasiums_sync_vector_env():
+    functions = [partial(Echo, spaces.Discrete(2))] * 8
+    actions = np.zeros(8, int)
+    ours, theirs = SerialEnvs(functions), gym.vector.SyncVectorEnv(functions)
+    ours.reset(0)
+    theirs.reset(seed=0)
+
+    def seconds(step):
+        start = time.process_time()
+        for _ in range(300):
+            step(actions)
+        return time.process_time() - start
+
+    rounds = [(seconds(ours.step), seconds(theirs.step)) for _ in range(10)]
+    assert min(ours for ours, _ in rounds) < min(theirs for _, theirs in rounds)

@@ -1,0 +1,112 @@
+"""Vector environments that break a rule are refused with the remedy; good ones are not disturbed."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from birl.envs.vector import VectorAdapter
+from tests.envs.counting import MODES, MaskedCounting, counting_functions
+
+
+class Wrapped(gym.vector.VectorWrapper):
+    """A vector environment with other metadata."""
+
+    def __init__(self, env, metadata):
+        super().__init__(env)
+        self.metadata = metadata
+
+
+class IgnoresResetMask(gym.vector.VectorWrapper):
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(seed=seed)
+
+
+class DropsFinalObservations(gym.vector.VectorWrapper):
+    def step(self, actions):
+        return *self.env.step(actions)[:4], {}
+
+
+def sync(mode, limits=(2, 3), kind=MaskedCounting, **kwargs):
+    return SyncVectorEnv(counting_functions([(100, limit) for limit in limits], kind), autoreset_mode=mode, **kwargs)
+
+
+def run(envs, steps):
+    envs.reset(0)
+    return [envs.step(np.ones(envs.num_envs, int)) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_an_environment_that_ignores_reset_mask_is_told_to_use_next_step(mode):
+    with pytest.raises(RuntimeError, match=r"ignores options\['reset_mask'\].*AutoresetMode.NEXT_STEP"):
+        run(VectorAdapter(IgnoresResetMask(sync(mode))), 5)
+
+
+def test_same_step_without_final_observations_is_refused():
+    with pytest.raises(RuntimeError, match="final_obs"):
+        run(VectorAdapter(DropsFinalObservations(sync(AutoresetMode.SAME_STEP))), 5)
+
+
+def test_an_environment_that_does_not_say_its_mode_is_taken_for_next_step():
+    steps = run(VectorAdapter(Wrapped(sync(AutoresetMode.NEXT_STEP), {})), 3)
+    assert steps[2].valid.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("wrapper", [lambda env: env, DropsFinalObservations])
+def test_an_environment_that_does_not_say_its_mode_and_is_not_next_step_is_found_out(wrapper):
+    with pytest.raises(RuntimeError, match="does not say how it resets itself"):
+        run(VectorAdapter(Wrapped(wrapper(sync(AutoresetMode.SAME_STEP)), {})), 5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_returned_never_changes_afterwards(mode):
+    envs = VectorAdapter(sync(mode, copy=False))
+    observations, masks = envs.reset(0)
+    returned = [(observations, masks)]
+    copies = [(observations.copy(), masks.copy())]
+    for _ in range(8):
+        step = envs.step(np.ones(2, int))
+        returned.append((step.observations, step.rewards, step.terminated, step.truncated, step.valid, step.action_masks))
+        copies.append(tuple(array.copy() for array in returned[-1]))
+    for arrays, kept in zip(returned, copies, strict=True):
+        for array, copy in zip(arrays, kept, strict=True):
+            np.testing.assert_array_equal(array, copy)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_reset_forgets_that_an_episode_had_ended(mode):
+    envs = VectorAdapter(sync(mode))
+    assert run(envs, 2)[-1].truncated.tolist() == [True, False]
+    assert envs.reset(0)[0][:, 1].tolist() == [0, 0]
+    assert envs.step(np.ones(2, int)).valid.all()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_same_seed_gives_the_same_first_observations_and_another_seed_others(seed):
+    envs = VectorAdapter(gym.make_vec("Pendulum-v1", 3, "sync"))
+    first, again, other = envs.reset(seed)[0], envs.reset(seed)[0], envs.reset(seed + 1)[0]
+    np.testing.assert_array_equal(first, again)
+    assert not set(first[:, 0]) & set(other[:, 0])
+
+
+def test_actions_count_from_0_wherever_the_environment_starts():
+    class Shifted(gym.Env):
+        observation_space, action_space = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2, start=7)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return np.array([action], np.float32), 0.0, False, False, {}
+
+    envs = VectorAdapter(SyncVectorEnv([Shifted] * 2))
+    envs.reset(0)
+    assert envs.step(np.array([0, 1])).observations.tolist() == [[7], [8]]
+
+
+def test_actions_of_the_wrong_length_raise():
+    envs = VectorAdapter(sync(AutoresetMode.NEXT_STEP))
+    envs.reset(0)
+    with pytest.raises(ValueError, match=r"shape \(3,\); 2 environments"):
+        envs.step(np.zeros(3, int))

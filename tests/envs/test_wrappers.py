@@ -1,0 +1,48 @@
+"""Hidden velocities."""
+
+import numpy as np
+import pytest
+
+from birl.config import ConfigError, EnvConfig
+from birl.envs.make import make_env, make_envs
+
+VELOCITIES = {  # by Gymnasium's documentation
+    "CartPole-v1": [1, 3],
+    "Pendulum-v1": [2],
+    "MountainCar-v0": [1],
+    "MountainCarContinuous-v0": [1],
+    "Acrobot-v1": [4, 5],
+    "LunarLander-v3": [2, 3, 5],
+    "LunarLanderContinuous-v3": [2, 3, 5],
+}
+
+
+@pytest.mark.parametrize("env_id", VELOCITIES)
+def test_what_remains_is_the_observation_without_its_velocities(env_id):
+    hidden, full = make_env(EnvConfig(env_id, hide_velocities=True)), make_env(EnvConfig(env_id))
+    hidden.reset(seed=3)
+    full.reset(seed=3)
+    full.action_space.seed(0)
+    for _ in range(3):
+        action = full.action_space.sample()
+        shown, whole = hidden.step(action)[0], full.step(action)[0]
+    np.testing.assert_array_equal(shown, np.delete(whole, VELOCITIES[env_id]))
+    assert hidden.observation_space.contains(shown)
+
+
+@pytest.mark.parametrize("num_envs", [2, 8])
+def test_one_by_one_and_batched_hide_the_same_features(num_envs):
+    with make_envs(EnvConfig("CartPole-v1", num_envs, hide_velocities=True), 0) as envs:
+        observations, _ = envs.reset(0)
+        assert observations.shape == (num_envs, 2)
+        np.testing.assert_allclose(envs.observation_space.high, [4.8, 24 * np.pi / 180], rtol=1e-6)
+        for _ in range(15):
+            step = envs.step(np.zeros(num_envs, int))
+            assert step.observations.shape == (num_envs, 2)
+            fallen = np.abs(step.observations[:, 1]) > 12 * np.pi / 180
+            np.testing.assert_array_equal(step.terminated, fallen & step.valid)  # the second is the angle
+
+
+def test_an_unknown_environment_names_the_known_ones():
+    with pytest.raises(ConfigError, match=r"hide_velocities True is not known for env.id 'FrozenLake-v1'; it is for Acrobot, CartPole"):
+        make_envs(EnvConfig("FrozenLake-v1", hide_velocities=True), 0)
