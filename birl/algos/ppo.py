@@ -31,7 +31,7 @@ from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_observations, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, make_optimizer
+from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -151,7 +151,7 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         )
     return State(
         network=network,
-        optimizer=jax.jit(make_optimizer(config.optimizer).init)(network),
+        optimizer=initial_optimizer_state(make_optimizer(config.optimizer), network),
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         penalty_weight=np.float32(config.penalty_weight),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
@@ -303,7 +303,7 @@ def train(
         state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
         collect.start(config.run.seed, world)
-        while state.env_steps < config.run.total_steps:
+        while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
             with collect.timed("learning"):
                 state, metrics = update(state, rollout, config)

@@ -54,7 +54,7 @@ class Collector:
 
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""
-        keys = np.asarray(_split(key, self.length))
+        keys = _act_keys(key, self.length)
         self.memory = _forget(self.memory, self.resets)
         self.resets = np.zeros_like(self.resets)
         rollout = _empty_rollout(self.length, self.envs, self.observations, self.memory, self.masks)
@@ -217,10 +217,9 @@ def for_envs(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:
     return lambda actions: actions.reshape(-1, *shape)
 
 
-@partial(jax.jit, static_argnames="count")
-def _split(key: Array, count: int) -> Array:
-    # A counter that no split of the same key reaches: acting and learning must not share random numbers.
-    return jax.random.split(jax.random.fold_in(key, 2**31 - 1), count)
+def _act_keys(key: Array, count: int) -> np.ndarray:
+    """A random key for each step, made by NumPy's mixer: nothing is compiled, and no split of the same key gives one of these."""
+    return np.random.SeedSequence(np.asarray(key).tolist()).generate_state(2 * count).reshape(count, 2)
 
 
 _forget = jax.jit(forget)

@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,7 +48,8 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     register_probes()
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with _explained(config):
-        env = gym.make(config.id, disable_env_checker=True, **_make_kwargs(config), **rendering)
+        spec = replace(_find_spec(config.id), order_enforce=False, disable_env_checker=True)  # we keep the order, and check once
+        env = gym.make(spec, **_make_kwargs(config), **rendering)
     return HideVelocities(env, positions(config.id)) if config.hide_velocities else env
 
 
@@ -131,7 +133,11 @@ def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
         threads = min(config.num_envs, os.cpu_count() or 1)
         seeds = derived_seeds(seed, config.num_envs)
         kwargs = _make_kwargs(config)
-        return envpool.make(config.id, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs)  # type: ignore[return-value]
+        pool = envpool.make(config.id, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs)
+        with warnings.catch_warnings():  # its spaces are made at first use, and lose precision loudly
+            warnings.simplefilter("ignore")
+            _ = pool.observation_space, pool.action_space
+        return pool  # type: ignore[return-value]
 
     with _explained(config):
         pool = build(seed)

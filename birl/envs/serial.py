@@ -52,11 +52,12 @@ class SerialEnvs:
         plain = arrays.get("")
         rewards = np.zeros(self.num_envs, np.float32)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
-        valid = ~np.array(self._ended)
+        ended = self._ended
+        valid = ~np.array(ended)
         masks = None if self._masks is None else np.ones_like(self._masks)
         for index, (env, action) in enumerate(zip(self.envs, self._own_actions(batch), strict=True)):
-            if self._ended[index]:
-                self._ended[index] = False
+            if ended[index]:
+                ended[index] = False
                 self._write_mask(masks, index, *self._begin(index, arrays))
                 continue
             try:
@@ -69,7 +70,7 @@ class SerialEnvs:
                 self.layout.write(arrays, index, observation)
             if is_terminated or is_truncated:
                 # No mask: the next action is ignored, and a finished game may allow none.
-                self._ended[index] = True
+                ended[index] = True
                 terminated[index] = is_terminated
                 truncated[index] = not is_terminated
             elif masks is not None or MASK in info:
@@ -125,15 +126,14 @@ class SerialEnvs:
     def _begin(self, index: int, arrays: Arrays, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode in one environment, and note what it takes to start it again."""
         env = self.envs[index]
-        if seed is None:
-            self._log.begin(index, {"generator": snapshots.generator_state(env.unwrapped.np_random)})
-        else:
-            self._log.begin(index, {"seed": seed})
+        origin = {"generator": snapshots.generator_state(env.unwrapped.np_random)} if seed is None else {"seed": seed}
+        self._log.begin(index, origin)
         try:
             observation, info = env.reset(seed=seed)
         except Exception as error:
             raise RuntimeError(f"environment {index} raised in reset: {type(error).__name__}: {error}") from error
-        self.layout.check_shapes(observation, index)
+        if seed is not None:
+            self.layout.check_shapes(observation, index)
         self.layout.write(arrays, index, observation)
         return observation, info
 

@@ -57,9 +57,10 @@ def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float)
         return rollout.rewards, normalizer
     # G_t = r_t + γ G_{t-1}: the library's backward recurrence, run over reversed time. The reset step begins anew.
     traces = jnp.concatenate([jnp.ones_like(rollout.valid[:1]), rollout.valid[:-1]]) & rollout.valid
-    sums = backward_recurrence(rollout.rewards[::-1], (discount * traces)[::-1], normalizer.running_returns)[::-1]
+    rewards = jnp.where(rollout.valid, rollout.rewards, 0.0)
+    sums = backward_recurrence(rewards[::-1], (discount * traces)[::-1], normalizer.running_returns)[::-1]
     moments = update_moments(normalizer.returns, sums.reshape(-1), rollout.valid.reshape(-1))
-    scaled = jnp.clip(rollout.rewards * jax.lax.rsqrt(moments.variance + 1e-8), -10.0, 10.0)
+    scaled = jnp.clip(rewards * jax.lax.rsqrt(moments.variance + 1e-8), -10.0, 10.0)
     ended = rollout.terminated[-1] | rollout.truncated[-1]
     return scaled, normalizer._replace(returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1]))
 

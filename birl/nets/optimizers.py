@@ -4,6 +4,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array
 
@@ -17,6 +18,11 @@ def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.
     if name == "adam":
         return optax.scale_by_adam(eps=epsilon)
     return optax.scale_by_rms(decay=decay, eps=epsilon, eps_in_sqrt=True)  # ε inside the root, as TensorFlow's
+
+
+def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
+    """The optimiser's first state, which is zero in every array for those above, without compiling a function for each shape."""
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(optimizer.init, parameters))
 
 
 def gradient_step(

@@ -1,5 +1,7 @@
 """One episode convention, whichever way the environments reset themselves."""
 
+from itertools import pairwise
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -56,7 +58,7 @@ def test_a_row_is_invalid_exactly_after_an_end(shapes, actions):
     for envs in every_way(shapes).values():
         _, steps = play(envs, actions)
         assert steps[0].valid.all()
-        for before, after in zip(steps[:-1], steps[1:], strict=True):
+        for before, after in pairwise(steps):
             np.testing.assert_array_equal(after.valid, ~(before.terminated | before.truncated))
 
 

@@ -21,6 +21,7 @@ from tests.envs.counting import Counting, DictCounting, MaskedCounting, counting
 
 RESUMABLE = {
     "CartPole, native": EnvConfig("CartPole-v1", 8),
+    "CartPole, native, cut": EnvConfig("CartPole-v1", 8, max_episode_steps=9),
     "CartPole, native, hidden velocities": EnvConfig("CartPole-v1", 8, hide_velocities=True),
     "CartPole, serial": EnvConfig("CartPole-v1", 3),
     "Pendulum": EnvConfig("Pendulum-v1", 3, max_episode_steps=30),
@@ -178,8 +179,8 @@ def test_an_episode_too_long_to_log_is_not_exact_until_it_ends():
         envs.step(np.ones(2, int))
     world = envs.snapshot()
     assert "environments [0] are in an episode of more than 5 steps" in world.reason
+    restored = SerialEnvs(functions, action_limit=5)
     with pytest.warns(UserWarning, match="environment 0 began a new episode; its episode is longer than 5 steps"):
-        restored = SerialEnvs(functions, action_limit=5)
         restored.restore(written(world))
     assert restored.fresh.tolist() == [True, False]
 

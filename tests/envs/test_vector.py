@@ -28,6 +28,15 @@ class DropsFinalObservations(gym.vector.VectorWrapper):
         return *self.env.step(actions)[:4], {}
 
 
+class MaskedFloat32(MaskedCounting):
+    """Needs no cast, so nothing but an explicit copy keeps its observations apart."""
+
+    observation_space = spaces.Box(0, np.inf, (3,), np.float32)
+
+    def observe(self):
+        return super().observe().astype(np.float32)
+
+
 def sync(mode, limits=(2, 3), kind=MaskedCounting, **kwargs):
     return SyncVectorEnv(counting_functions([(100, limit) for limit in limits], kind), autoreset_mode=mode, **kwargs)
 
@@ -61,7 +70,7 @@ def test_an_environment_that_does_not_say_its_mode_and_is_not_next_step_is_found
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_returned_never_changes_afterwards(mode):
-    envs = VectorAdapter(sync(mode, copy=False))
+    envs = VectorAdapter(sync(mode, kind=MaskedFloat32, copy=False))
     observations, masks = envs.reset(0)
     returned = [(observations, masks)]
     copies = [(observations.copy(), masks.copy())]
@@ -110,3 +119,18 @@ def test_actions_of_the_wrong_length_raise():
     envs.reset(0)
     with pytest.raises(ValueError, match=r"shape \(3,\); 2 environments"):
         envs.step(np.zeros(3, int))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rewards_are_float32_and_flags_are_bools(mode):
+    step = run(VectorAdapter(sync(mode)), 1)[0]
+    assert (step.rewards.dtype, step.terminated.dtype, step.truncated.dtype, step.valid.dtype) == (np.float32, bool, bool, bool)
+
+
+def test_a_mask_that_comes_only_in_step_is_refused():
+    class Late(MaskedCounting):
+        def mask(self):
+            return super().mask() if self.steps else {}
+
+    with pytest.raises(RuntimeError, match="gave an action_mask in step but none in reset"):
+        run(VectorAdapter(sync(AutoresetMode.NEXT_STEP, kind=Late)), 1)

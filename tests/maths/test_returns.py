@@ -52,15 +52,15 @@ class Case(NamedTuple):
         return Case(*(array[start : stop + (name == "all_values")] for name, array in self._asdict().items()))
 
 
-def make_case(ends: list[list[int]], reset_first: list[bool], seed: int) -> Case:
-    """Random numbers under given ends; the row after an end is the environment's own reset, as in NEXT_STEP order."""
+def make_case(ends: list[list[int]], reset_first: list[bool], seed: int, reset_rows: bool = True) -> Case:
+    """Random numbers under given ends; the row after an end is the environment's own reset, as in NEXT_STEP order, or the next episode."""
     ends, generator = np.array(ends), np.random.default_rng(seed)
     valid = np.ones(ends.shape, bool)
     valid[0] = ~np.array(reset_first)
     for t, b in np.ndindex(*ends.shape):
         if not valid[t, b]:
             ends[t, b] = GO_ON
-        if ends[t, b] != GO_ON and t + 1 < len(ends):
+        if reset_rows and ends[t, b] != GO_ON and t + 1 < len(ends):
             valid[t + 1, b] = False
     rewards, action_values, log_ratios = generator.normal(size=(3, *ends.shape)).astype(np.float32)
     all_values = generator.normal(size=(len(ends) + 1, ends.shape[1])).astype(np.float32) + 3.0
@@ -74,6 +74,7 @@ cases = st.builds(
     ends=st.lists(st.lists(codes, min_size=B, max_size=B), min_size=T, max_size=T),
     reset_first=st.lists(st.booleans(), min_size=B, max_size=B),
     seed=st.integers(0, 2**32 - 1),
+    reset_rows=st.booleans(),
 )
 shares = st.sampled_from([0.0, 0.3, 0.9, 0.99, 1.0])
 
