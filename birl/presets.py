@@ -1,7 +1,6 @@
 """Tuned settings for (algorithm, environment), with the score each was measured at by benchmarks/learning.py."""
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from birl.algos import ppo
@@ -24,6 +23,30 @@ class Preset:
         return self.algorithm, self.config.env.id, self.config.env.hide_velocities, self.config.core
 
 
+RECURRENT_CARTPOLE = ppo.Config(
+    env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
+    run=RunConfig(total_steps=150_000),
+    rollout_length=128,
+    epochs=10,
+    minibatches=2,
+    learning_rate=linear(1e-3, 0.0),
+    normalize_observations=True,
+    normalize_rewards=True,
+    hidden_sizes=(64,),
+    core="lstm",
+    core_size=64,
+)
+LUNAR_LANDER = ppo.Config(
+    env=EnvConfig("LunarLander-v3", num_envs=16),
+    run=RunConfig(total_steps=1_000_000),
+    rollout_length=1024,
+    epochs=4,
+    minibatches=256,
+    discount=0.999,
+    gae_lambda=0.98,
+    entropy_weight=0.01,
+)
+
 PRESETS = [
     Preset(
         "ppo",
@@ -37,35 +60,21 @@ PRESETS = [
             gae_lambda=0.8,
             learning_rate=linear(1e-3, 0.0),
             clip_range=linear(0.2, 0.0),
-            value_weight=0.5,
         ),
     ),
+    Preset("ppo", RECURRENT_CARTPOLE),
+    Preset("ppo", replace(RECURRENT_CARTPOLE, core="gru")),
     Preset(
         "ppo",
         ppo.Config(
-            env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
-            run=RunConfig(total_steps=150_000),
+            env=EnvConfig("Acrobot-v1", num_envs=8),
+            run=RunConfig(total_steps=200_000),
             rollout_length=128,
             epochs=10,
-            minibatches=4,
-            discount=0.99,
-            gae_lambda=0.95,
+            minibatches=8,
+            gae_lambda=0.98,
             learning_rate=linear(2e-3, 0.0),
-            core="lstm",
-            core_size=64,
-            share_trunk=True,
-            hidden_sizes=(64,),
-        ),
-    ),
-    Preset(
-        "ppo",
-        ppo.Config(
-            env=EnvConfig("Acrobot-v1", num_envs=16),
-            run=RunConfig(total_steps=500_000),
-            rollout_length=256,
-            epochs=4,
-            minibatches=64,
-            gae_lambda=0.94,
+            entropy_weight=linear(0.01, 0.0),
             normalize_observations=True,
         ),
     ),
@@ -73,60 +82,32 @@ PRESETS = [
         "ppo",
         ppo.Config(
             env=EnvConfig("MountainCarContinuous-v0", num_envs=8),
-            run=RunConfig(total_steps=100_000),
+            run=RunConfig(total_steps=50_000),
             rollout_length=128,
             epochs=10,
             minibatches=4,
-            discount=0.9999,
-            gae_lambda=0.9,
-            clip_range=0.1,
-            entropy_weight=0.00429,
-            value_weight=0.19,
-            learning_rate=7.77e-5,
-            max_grad_norm=5.0,
+            discount=0.999,
+            learning_rate=linear(1e-3, 0.0),
             normalize_observations=True,
+            normalize_rewards=True,
         ),
     ),
     Preset(
         "ppo",
         ppo.Config(
-            env=EnvConfig("Pendulum-v1", num_envs=4),
+            env=EnvConfig("Pendulum-v1", num_envs=8),
             run=RunConfig(total_steps=100_000),
-            rollout_length=1024,
+            rollout_length=128,
             epochs=10,
-            minibatches=64,
-            discount=0.9,
-            learning_rate=1e-3,
+            minibatches=16,
+            discount=0.95,
+            learning_rate=linear(1e-3, 0.0),
+            normalize_rewards=True,
         ),
     ),
-    Preset(
-        "ppo",
-        ppo.Config(
-            env=EnvConfig("LunarLander-v3", num_envs=16),
-            run=RunConfig(total_steps=1_000_000),
-            rollout_length=1024,
-            epochs=4,
-            minibatches=256,
-            discount=0.999,
-            gae_lambda=0.98,
-            entropy_weight=0.01,
-        ),
-    ),
-    Preset(
-        "ppo",
-        ppo.Config(
-            env=EnvConfig("LunarLanderContinuous-v3", num_envs=16),
-            run=RunConfig(total_steps=1_000_000),
-            rollout_length=1024,
-            epochs=4,
-            minibatches=256,
-            discount=0.999,
-            gae_lambda=0.98,
-            entropy_weight=0.01,
-        ),
-    ),
+    Preset("ppo", LUNAR_LANDER),
+    Preset("ppo", replace(LUNAR_LANDER, env=EnvConfig("LunarLanderContinuous-v3", num_envs=16))),
 ]
-PRESETS.append(dataclasses.replace(PRESETS[1], config=dataclasses.replace(PRESETS[1].config, core="gru")))
 
 
 def find_preset(algorithm: str, env_id: str, hide_velocities: bool = False, core: str = "feedforward") -> Preset | None:
