@@ -57,6 +57,12 @@ def _guarded(command: str, words: list[str]) -> int:
     except NonFiniteError as problem:
         print(f"birl: training stopped: {problem}", file=sys.stderr)
         return 3
+    except OSError as problem:  # a full disk, a directory that is not ours
+        print(f"birl: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:  # outside training, which catches it itself
+        print("birl: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from birl import ALGORITHMS
@@ -13,13 +14,17 @@ from birl.config import EnvConfig, require
 
 Words = list[str]
 RunDir = Annotated[Path, tyro.conf.Positional]
-TRAIN_USAGE = f"usage: birl train ALGORITHM ENV [options]\n\nalgorithms: {', '.join(ALGORITHMS)}\n\nbirl train ppo CartPole-v1 --help shows the options and the preset's values."
+TRAIN_USAGE = f"""usage: birl train ALGORITHM ENV [options]
+
+algorithms: {", ".join(ALGORITHMS)}
+
+birl train ppo CartPole-v1 --help shows the options and the preset's values."""
 
 
 def train(words: Words) -> int:
     """birl train ALGORITHM ENV [options]: the preset's settings where there is one, with the options given."""
     named = [word for word in words[:2] if not word.startswith("-")]
-    if not named:
+    if not named or (len(named) == 1 and words[1:2] in (["-h"], ["--help"])):
         print(TRAIN_USAGE)
         return 0 if words else 2
     require(len(named) == 2, f"birl train {named[0]} needs an environment: birl train {named[0]} CartPole-v1")
@@ -164,17 +169,18 @@ def list_all(words: Words) -> int:
     tyro.cli(_no_options, args=words, prog="birl list", description="Algorithms, presets and their measured scores.")
     from birl.presets import PRESETS
 
-    table = Table(title="Presets: what `birl train ALGORITHM ENV` starts from", title_justify="left")
-    for column in ("algorithm", "environment", "switches", "steps", "score (IQM of 5 seeds)", "95 % interval"):
-        table.add_column(column)
+    table = Table(title="Presets. Score: interquartile mean of 5 seeds", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("birl train", no_wrap=True)  # to be copied: never cut off
+    for column in ("steps", "score", "95 % interval"):
+        table.add_column(column, justify="right")
     for preset in PRESETS:
         config = preset.config
         switches = (["--hide-velocities"] if config.env.hide_velocities else []) + (
             [f"--core {config.core}"] if config.core != "feedforward" else []
         )
-        score = "not measured" if preset.score is None else f"{preset.score:g}"
-        interval = "" if preset.interval is None else f"{preset.interval[0]:g} to {preset.interval[1]:g}"
-        table.add_row(preset.algorithm, config.env.id, " ".join(switches), f"{config.run.total_steps:,}", score, interval)
+        score = "-" if preset.score is None else f"{preset.score:g}"
+        interval = "-" if preset.interval is None else f"{preset.interval[0]:g} to {preset.interval[1]:g}"
+        table.add_row(" ".join([preset.algorithm, config.env.id, *switches]), f"{config.run.total_steps:,}", score, interval)
     Console().print(f"algorithms: {', '.join(ALGORITHMS)}\n", table)
     return 0
 
@@ -203,7 +209,7 @@ def check_env(words: Words) -> int:
     marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}
     console = Console(highlight=False)
     for finding in findings:
-        console.print(f"{marks[finding.level]} {finding.title}: {finding.explanation}", soft_wrap=True)
+        console.print(marks[finding.level], escape(f"{finding.title}: {finding.explanation}"), soft_wrap=True)  # "[nan]" is no style
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 

@@ -21,6 +21,8 @@ class EnvConfig:
     id: tyro.conf.Suppress[str] = "CartPole-v1"  # any Gymnasium id, or module:Id-v0 to import a module first
     num_envs: int = 8  # environments stepped together
     backend: Literal["gymnasium", "envpool"] = "gymnasium"
+    workers: int = 0  # processes that step the environments; 0: this process
+    step_timeout: float = 60.0  # seconds a worker may take for a step before it is replaced
     hide_velocities: bool = False  # remove velocities from the observation: then memory is needed
     max_episode_steps: int | None = None  # None: the environment's own limit
     kwargs: dict[str, bool | int | float | str] = field(default_factory=dict, hash=False)  # for gymnasium.make
@@ -103,7 +105,11 @@ def _dataclass_from_json(kind: Any, value: Any, where: str) -> Any:
     names = {f.name for f in dataclasses.fields(kind)}
     unknown = sorted(set(value) - names)
     require(not unknown, f"{where} has no field {', '.join(unknown)}; it has {', '.join(sorted(names))}")
-    return kind(**{name: from_json(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+    given = {name: from_json(hints[name], item, f"{where}.{name}") for name, item in value.items()}
+    try:
+        return kind(**given)
+    except (TypeError, ValueError) as problem:  # one without a default is missing, or they do not fit together
+        raise ConfigError(f"{where} {value!r} does not fit: {problem}") from problem
 
 
 def _first_match(kind: Any, value: Any, where: str) -> Any:

@@ -21,7 +21,7 @@ from birl.config import EnvConfig, RunConfig, require
 from birl.data.collect import Action, Collector, finite_metrics
 from birl.data.minibatch import shuffled_sequences, shuffled_steps
 from birl.device import prepare_jax
-from birl.envs.make import open_envs
+from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, value_at
@@ -116,6 +116,7 @@ class Learner(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    validate_fields(config.env)
     steps = config.rollout_length * config.env.num_envs
     require(config.rollout_length > 0, f"rollout_length {config.rollout_length} must be at least 1")
     require(config.epochs > 0, f"epochs {config.epochs} must be at least 1")
@@ -123,6 +124,15 @@ def validate(config: Config) -> None:
     require(0 <= config.gae_lambda <= 1, f"gae_lambda {config.gae_lambda} must lie in [0, 1]")
     require(config.target_kl is None or config.target_kl > 0, f"target_kl {config.target_kl} must be positive, or None for no early stop")
     require(config.value_clip is None or config.value_clip > 0, f"value_clip {config.value_clip} must be positive, or None for no clipping")
+    clip = config.max_grad_norm
+    require(clip is None or clip > 0, f"max_grad_norm {clip} must be positive, or None for no clipping")
+    require(config.core_size > 0, f"core_size {config.core_size} must be at least 1")
+    require(all(size > 0 for size in config.hidden_sizes), f"hidden_sizes {config.hidden_sizes} must each be at least 1")
+    require(config.penalty_target_kl > 0, f"penalty_target_kl {config.penalty_target_kl} must be positive; 0.01 is usual")
+    require(config.penalty_weight > 0, f"penalty_weight {config.penalty_weight} must be positive; 1 is usual")
+    for name, schedule in (("learning_rate", config.learning_rate), ("clip_range", config.clip_range)):
+        lowest = min(schedule.values) if isinstance(schedule, Schedule) else schedule
+        require(lowest >= 0, f"{name} {lowest} must not be negative")
     name, whole = ("num_envs", config.env.num_envs) if config.core != "feedforward" else ("rollout_length x num_envs", steps)
     fits = [n for n in range(1, min(whole, 65) + 1) if whole % n == 0]
     require(

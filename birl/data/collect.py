@@ -98,9 +98,11 @@ class Collector:
         returns = self.returns + np.cumsum(rollout.rewards, axis=0, dtype=np.float64)
         lengths = self.lengths + np.cumsum(rollout.valid, axis=0)
         offsets = np.zeros((2, len(self.returns)))  # what belongs to episodes finished before, in this rollout
-        for t, i in zip(*np.nonzero(rollout.terminated | rollout.truncated), strict=True):
-            self.recent.append((float(returns[t, i] - offsets[0, i]), int(lengths[t, i] - offsets[1, i])))
-            self.episodes += 1
+        ended = rollout.terminated | rollout.truncated
+        for t, i in zip(*np.nonzero(ended | ~rollout.valid), strict=True):  # a reset without an end: the episode was lost, see envs/workers
+            if ended[t, i]:
+                self.recent.append((float(returns[t, i] - offsets[0, i]), int(lengths[t, i] - offsets[1, i])))
+                self.episodes += 1
             offsets[:, i] = returns[t, i], lengths[t, i]
         self.returns, self.lengths = returns[-1] - offsets[0], (lengths[-1] - offsets[1]).astype(np.int64)
 

@@ -12,7 +12,8 @@ def shuffled_steps(key: Array, batch: PyTree, count: int) -> PyTree:
     time, num_envs = jax.tree.leaves(batch)[0].shape[:2]
     if count == 1:  # the order within one part does not matter
         return jax.tree.map(lambda x: x.reshape(1, 1, time * num_envs, *x.shape[2:]), batch)
-    order = jax.random.permutation(key, time * num_envs)
+    # One sort of random words; jax.random.permutation sorts twice, to be safe against ties that are rare here (7 against 4 ms of 16,384).
+    order = jnp.argsort(jax.random.bits(key, (time * num_envs,)))
 
     def split(x: Array) -> Array:
         flat = x.reshape(time * num_envs, *x.shape[2:])

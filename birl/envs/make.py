@@ -19,6 +19,7 @@ from birl.envs.probes import register_probes
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import derived_seeds
 from birl.envs.vector import VectorAdapter
+from birl.envs.workers import WorkerEnvs
 from birl.envs.wrappers import HideVelocities, positions
 from birl.types import Envs
 
@@ -27,12 +28,14 @@ NATIVE_FROM = 8  # environments: with fewer, its fixed price of 70 µs a step is
 EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
 
 
-def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter:
+def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | WorkerEnvs:
     """The environments, not yet reset. Use as a context manager, which closes them."""
     validate_fields(config)
     require(seed >= 0, f"run.seed {seed} is negative; use 0 or more")
     if config.backend == "envpool":
         return _make_envpool(config, seed)
+    if config.workers:  # also for CartPole: its own vector environment has one generator for all, which cannot be shared out
+        return WorkerEnvs(config)
     register_probes()
     keep = positions(config.id) if config.hide_velocities else None
     with _explained(config):
@@ -63,7 +66,7 @@ def adapt(vector_env: gym.vector.VectorEnv) -> VectorAdapter:
 def validate_env(config: EnvConfig) -> None:
     """Raise ConfigError unless the environment can be made; makes one and closes it."""
     validate_fields(config)
-    make_envs(replace(config, num_envs=1), 0).close()
+    make_envs(replace(config, num_envs=1, workers=0), 0).close()
 
 
 def validate_fields(config: EnvConfig) -> None:
@@ -71,6 +74,17 @@ def validate_fields(config: EnvConfig) -> None:
     limit = config.max_episode_steps
     require(limit is None or limit >= 1, f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit")
     require(config.backend in ("gymnasium", "envpool"), f"env.backend {config.backend!r} is unknown; use gymnasium or envpool")
+    validate_workers(config)
+
+
+def validate_workers(config: EnvConfig) -> None:
+    workers, num_envs = config.workers, config.num_envs
+    require(workers >= 0, f"env.workers {workers} is negative; use 0 to step the environments in this process")
+    require(workers <= num_envs, f"env.workers {workers} is more than env.num_envs {num_envs}; use at most one worker for each environment")
+    remedy = "EnvPool steps them in threads of its own; use workers 0, or backend gymnasium"
+    require(workers == 0 or config.backend != "envpool", f"env.workers {workers} does not go with env.backend 'envpool': {remedy}")
+    require(workers == 0 or os.name == "posix", f"env.workers {workers} needs Linux or macOS; use workers 0")
+    require(config.step_timeout > 0, f"env.step_timeout {config.step_timeout} is not more than 0 seconds; use 60")
 
 
 def _make_kwargs(config: EnvConfig) -> dict[str, Any]:

@@ -15,14 +15,21 @@ from birl.types import PyTree, Step, World
 class SerialEnvs:
     """B environments in Gymnasium's NEXT_STEP order: the step after an episode's end resets, and its action is ignored."""
 
-    def __init__(self, env_functions: Sequence[Callable[[], gym.Env]], action_limit: int = snapshots.ACTION_LIMIT) -> None:
+    def __init__(
+        self,
+        env_functions: Sequence[Callable[[], gym.Env]],
+        action_limit: int = snapshots.ACTION_LIMIT,
+        first: int = 0,  # the index of the first of them, if they are a part of more
+    ) -> None:
         self.envs = [make() for make in env_functions]
         self.num_envs = len(self.envs)
+        self.first = first
         self.layout = layout_of(self.envs[0].observation_space, self.envs[0].action_space)
         self.observation_space = self.layout.space
         self.action_space = zero_based(self.envs[0].action_space)
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
+        self.problems = [""] * self.num_envs  # the same for each environment
         self._first_action = first_value(self.envs[0].action_space)
         self._mask_width = mask_width(self.action_space)
         self._log = snapshots.ActionLog(self.num_envs, action_limit)
@@ -34,11 +41,15 @@ class SerialEnvs:
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
         """First observations and action masks. Each environment gets a seed of its own, derived from this one."""
         self._seed = seed
+        return self.begin(derived_seeds(seed, self.first + self.num_envs)[self.first :])
+
+    def begin(self, seeds: list[int]) -> tuple[PyTree, np.ndarray | None]:
+        """First observations and action masks of episodes with these seeds, one for each environment."""
         self._ended = [False] * self.num_envs
         self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
-        self.fresh, self.restore_problem = np.zeros(self.num_envs, bool), ""
+        self._note([""] * self.num_envs)
         arrays = self.layout.empty(self.num_envs)
-        starts = [self._begin(index, arrays, env_seed) for index, env_seed in enumerate(derived_seeds(seed, self.num_envs))]
+        starts = [self._begin(index, arrays, seed) for index, seed in enumerate(seeds)]
         self._arrays = arrays
         self._masks = self._first_masks(starts)
         return self.layout.tree(arrays), self._masks
@@ -63,7 +74,7 @@ class SerialEnvs:
             try:
                 observation, rewards[index], is_terminated, is_truncated, info = env.step(action)
             except Exception as error:
-                raise RuntimeError(f"environment {index} raised in step: {type(error).__name__}: {error}") from error
+                raise RuntimeError(f"environment {self.first + index} raised in step: {type(error).__name__}: {error}") from error
             if plain is not None:
                 plain[index] = observation
             else:
@@ -82,17 +93,13 @@ class SerialEnvs:
         """The running episodes' generators and actions, to be lived again by `restore`."""
         if not self._arrays:
             return World(exact=False, reason="the environments have not been reset yet")
-        blank = np.zeros((self.num_envs, *(self.action_space.shape or ())), self.action_space.dtype)
-        arrays, values = self._log.save(blank)
-        arrays |= {f"observations/{name}": array.copy() for name, array in self._arrays.items()}
-        arrays["ended"] = np.array(self._ended)
-        if self._masks is not None:
-            arrays["masks"] = self._masks.copy()
-        generators = [snapshots.plain(snapshots.generator_state(env.unwrapped.np_random)) for env in self.envs]
-        values |= {"tier": "replay", "seed": self._seed, "generators": generators}
-        too_long = self._log.too_long()
-        reason = f"environments {too_long} are in an episode of more than {self._log.limit} steps" if too_long else ""
-        return World(arrays, values, not too_long, reason)
+        self._log.origins, generators = self.roots()
+        return snapshots.save_replay(self._log, self.action_space, self._seed, generators, self._arrays, np.array(self._ended), self._masks)
+
+    def roots(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """What each running episode began from, and where each generator stands now, both as plain JSON values."""
+        generators = [snapshots.generator_state(env.unwrapped.np_random) for env in self.envs]
+        return [snapshots.plain(origin) for origin in self._log.origins], [snapshots.plain(state) for state in generators]
 
     def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
         """Observations and masks as at the snapshot; `fresh` marks environments that could not get there and began anew."""
@@ -107,11 +114,17 @@ class SerialEnvs:
         self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
         problems = [self._replay(index, world) for index in range(self.num_envs)]
         for index in [index for index, problem in enumerate(problems) if problem]:
-            start = self._begin(index, self._arrays, derived_seeds([self._seed, self._log.clock], self.num_envs)[index])
+            number = self.first + index
+            start = self._begin(index, self._arrays, derived_seeds([self._seed, self._log.clock], number + 1)[number])
             self._write_mask(self._masks, index, *start)
             self._ended[index] = False
         self._note(problems)
         return self.layout.tree(self._arrays), self._masks
+
+    def allow_all(self) -> None:
+        """Masks that forbid nothing, where none was given but other environments give theirs."""
+        if self._masks is None:
+            self._masks = np.ones((self.num_envs, self._mask_width or 0), bool)
 
     def close(self) -> None:
         for env in self.envs:
@@ -131,9 +144,9 @@ class SerialEnvs:
         try:
             observation, info = env.reset(seed=seed)
         except Exception as error:
-            raise RuntimeError(f"environment {index} raised in reset: {type(error).__name__}: {error}") from error
+            raise RuntimeError(f"environment {self.first + index} raised in reset: {type(error).__name__}: {error}") from error
         if seed is not None:
-            self.layout.check_shapes(observation, index)
+            self.layout.check_shapes(observation, self.first + index)
         self.layout.write(arrays, index, observation)
         return observation, info
 
@@ -155,7 +168,7 @@ class SerialEnvs:
         if mask is None or self._mask_width is None:
             return
         if masks is None:
-            raise RuntimeError(f"environment {index} gave an action_mask in step but none did in reset; give it in both")
+            raise RuntimeError(f"environment {self.first + index} gave an action_mask in step but none did in reset; give it in both")
         masks[index] = flat_mask(mask)
 
     def _replay(self, index: int, world: World) -> str:
@@ -183,6 +196,7 @@ class SerialEnvs:
         return start
 
     def _note(self, problems: list[str]) -> None:
+        self.problems = problems
         self.fresh, self.restore_problem = snapshots.describe(problems)
         if self.restore_problem:
             warnings.warn(self.restore_problem, stacklevel=3)

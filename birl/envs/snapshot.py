@@ -65,6 +65,34 @@ class ActionLog:
         return log
 
 
+def save_replay(
+    log: ActionLog,
+    action_space: gym.Space,
+    seed: int,
+    generators: list[dict[str, Any]],
+    observations: dict[str, np.ndarray],
+    ended: np.ndarray,
+    masks: np.ndarray | None,
+) -> World:
+    """The world of environments that will live their running episodes again."""
+    blank = np.zeros((len(ended), *(action_space.shape or ())), action_space.dtype)
+    arrays, values = log.save(blank)
+    arrays |= {f"observations/{name}": array.copy() for name, array in observations.items()} | {"ended": ended.copy()}
+    if masks is not None:
+        arrays["masks"] = masks.copy()
+    values |= {"tier": "replay", "seed": seed, "generators": generators}
+    too_long = log.too_long()
+    reason = f"environments {too_long} are in an episode of more than {log.limit} steps" if too_long else ""
+    return World(arrays, values, not too_long, reason)
+
+
+def part_of(world: World, rows: slice) -> World:
+    """The same of some of the environments."""
+    arrays = {name: array[:, rows] if name == "actions" else array[rows] for name, array in world.arrays.items()}
+    per_env = {name: world.values[name][rows] for name in ("origins", "generators")}
+    return World(arrays, world.values | per_env, world.exact, world.reason)
+
+
 def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[Any, bool]:
     """The observation, and whether the episode has ended, after stepping these actions from that origin."""
     if "seed" in origin:

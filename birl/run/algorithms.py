@@ -1,10 +1,11 @@
-"""Algorithms by name."""
+"""Algorithms by name, and whether their settings can work."""
 
 import importlib
+import math
 from typing import Any
 
 from birl import ALGORITHMS
-from birl.config import require
+from birl.config import require, to_json, validate_run
 
 
 def algorithm_named(name: str) -> Any:
@@ -19,3 +20,19 @@ def name_of(config: Any) -> str:
     home = type(config).__module__
     require(home in names, f"{config!r} is not the Config of an algorithm; use birl.ppo.Config or one of its siblings")
     return names[home]
+
+
+def validate(name: str, config: Any) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    require_finite(to_json(config))
+    validate_run(config.run)
+    algorithm_named(name).validate(config)
+
+
+def require_finite(values: Any, where: str = "") -> None:
+    """Raise ConfigError for a NaN or infinity in a config's JSON values, which JSON cannot hold."""
+    if isinstance(values, float):
+        require(math.isfinite(values), f"{where} {values} must be a finite number")
+    parts = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for name, part in parts:
+        require_finite(part, f"{where}.{name}".lstrip("."))

@@ -9,6 +9,7 @@ import numpy as np
 from birl.config import EnvConfig, from_json, require
 from birl.envs.make import make_envs
 from birl.envs.spaces import derived_seeds
+from birl.errors import NonFiniteError
 from birl.run.algorithms import algorithm_named
 from birl.run.policy import Policy, find_checkpoint, policy_of
 from birl.types import Metrics
@@ -30,6 +31,11 @@ class Evaluation(NamedTuple):
             "eval/episodes": len(self.returns),
         }
 
+    def summary(self, deterministic: bool) -> dict[str, Any]:
+        """For summary.json."""
+        metrics = {name.removeprefix("eval/"): value for name, value in self.metrics().items()}
+        return metrics | {"deterministic": deterministic, "returns": self.returns.tolist()}
+
 
 def evaluate(path: str | Path, episodes: int = 20, seed: int = 0, deterministic: bool = True, make_network: Any = None) -> Evaluation:
     """Play whole episodes with the policy of a run or of a checkpoint."""
@@ -41,10 +47,11 @@ def evaluate(path: str | Path, episodes: int = 20, seed: int = 0, deterministic:
 def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
     """Each environment plays its share of the episodes: taking the first to finish would favour short ones."""
     require(episodes > 0, f"episodes {episodes} must be at least 1")
+    require(seed >= 0, f"seed {seed} must be 0 or more")
     num_envs = min(episodes, MOST_ENVS)
     shares = np.array([len(part) for part in np.array_split(np.arange(episodes), num_envs)])
     env_seed, key_seed = derived_seeds([seed, 0xE7A1], 2)  # apart from every seed of training
-    with make_envs(dataclasses.replace(env, num_envs=num_envs), env_seed) as envs:
+    with make_envs(dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs)), env_seed) as envs:
         observations, masks = envs.reset(env_seed)
         memory, resets = policy.initial_memory(num_envs), np.zeros(num_envs, bool)
         totals, steps = np.zeros(num_envs), np.zeros(num_envs, np.int64)
@@ -56,6 +63,8 @@ def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, de
             step = envs.step(actions)
             observations, masks, resets = step.observations, step.action_masks, ~step.valid
             totals, steps, time = totals + step.rewards, steps + step.valid, time + 1
+            for i in np.flatnonzero(~np.isfinite(totals)):
+                raise NonFiniteError(f"reward of environment {i} is {step.rewards[i]} at step {steps[i]} of an evaluation episode")
             for i in np.flatnonzero(step.terminated | step.truncated):
                 finished[i].append((float(totals[i]), int(steps[i])))
                 totals[i] = steps[i] = 0

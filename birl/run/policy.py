@@ -1,5 +1,6 @@
 """A trained policy to use: load it from a run, ask it for actions."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,18 +34,25 @@ class Policy:
         self._leaves = jax.tree.leaves(parameters)
 
     def act_batch(
-        self, observations: PyTree, memory: PyTree, resets: np.ndarray, action_masks: np.ndarray | None = None, key: np.ndarray | None = None
+        self,
+        observations: PyTree,
+        memory: PyTree,
+        resets: np.ndarray,
+        action_masks: np.ndarray | None = None,
+        key: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PyTree]:
         """Actions [B, ...] that an environment can take; the most likely ones, or samples if a random key is given."""
         action = self._act(self._leaves, observations, memory, resets, action_masks, key)
         return self._for_envs(np.asarray(action.actions)), action.memory
 
-    def act(self, observation: PyTree, memory: PyTree = None, action_mask: np.ndarray | None = None, seed: int | None = None) -> tuple[Any, PyTree]:
+    def act(
+        self, observation: PyTree, memory: PyTree = None, action_mask: np.ndarray | None = None, seed: int | None = None
+    ) -> tuple[Any, PyTree]:
         """The action for one observation, and the memory to hand in with the next; None begins an episode. A seed samples."""
         memory = self.initial_memory(1) if memory is None else memory
         batch = jax.tree.map(lambda x: np.asarray(x)[None], observation)
         masks = None if action_mask is None else np.asarray(action_mask, bool)[None]
-        key = None if seed is None else np.array([0, seed], np.uint32)
+        key = None if seed is None else np.array(divmod(seed % 2**64, 2**32), np.uint32)
         actions, memory = self.act_batch(batch, memory, np.zeros(1, bool), masks, key)
         action = actions[0]
         return (int(action) if isinstance(self.action_space, gym.spaces.Discrete) else action), memory
@@ -52,11 +60,11 @@ class Policy:
 
 def load(path: str | Path, make_network: Any = None) -> Policy:
     """The policy of a run (its best checkpoint if evaluations chose one, else the newest) or of one checkpoint directory."""
-    prepare_jax()
     return policy_of(find_checkpoint(Path(path)), make_network)
 
 
 def policy_of(saved: Checkpoint, make_network: Any = None) -> Policy:
+    prepare_jax()
     algorithm = algorithm_named(saved.manifest["algorithm"])
     config = from_json(algorithm.Config, saved.config)
     template = algorithm.init(config, saved.observation_space, saved.action_space, make_network)
@@ -73,9 +81,10 @@ def find_checkpoint(path: Path) -> Checkpoint:
         return checkpoints.load(path)
     directory = path / "checkpoints"
     best = checkpoints.read_best(directory)
-    if best is not None and (directory / best).exists():
-        return checkpoints.load(directory / best)
-    newest = checkpoints.load_newest(directory, lambda problem: None)
+    if best is not None:
+        return checkpoints.load(directory / best["checkpoint"])
+    newest = checkpoints.load_newest(directory, lambda problem: warnings.warn(problem, stacklevel=4))
     if newest is None:
-        raise CheckpointError(f"{path} holds no checkpoint; give a run directory such as runs/mine, or train one: birl train ppo CartPole-v1")
+        remedy = "give a run directory such as runs/mine, or train one: birl train ppo CartPole-v1"
+        raise CheckpointError(f"{path} holds no checkpoint; {remedy}")
     return newest

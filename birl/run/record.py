@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from birl.run.video import write_video
 
 def play(run_dir: Path, episodes: int, seed: int, deterministic: bool) -> list[float]:
     """Show whole episodes in a window; their returns."""
+    _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     require(bool(has_screen) or "SDL_VIDEODRIVER" in os.environ, f"there is no screen to play on; film it instead: birl record {run_dir}")
     policy, env_config = _load(run_dir)
@@ -31,16 +33,35 @@ def play(run_dir: Path, episodes: int, seed: int, deterministic: bool) -> list[f
 
 def record(run_dir: Path, out: Path | None, episodes: int, seed: int, deterministic: bool) -> tuple[Path, list[float]]:
     """Film whole episodes into one mp4; its path and the returns. Headless machines render off screen."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")
+    _validate(episodes, seed)
+    require(out is None or out.suffix == ".mp4", f"out {out} must end in .mp4")
     policy, env_config = _load(run_dir)
+    render_off_screen()
     returns: list[float] = []
     with make_env(env_config, "rgb_array") as env:
         fps = float(env.metadata.get("render_fps") or 30)
         frames = _frames(env, policy, episodes, seed, deterministic, returns)
-        path = write_video(frames, out or run_dir / "videos" / "episodes.mp4", fps)
+        path = film(frames, out or run_dir / "videos" / "episodes.mp4", fps)
     return path, returns
+
+
+def film(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
+    """The path of a new mp4 of these frames."""
+    with warnings.catch_warnings():  # JAX warns of any fork; starting ffmpeg is one that only execs
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        return write_video(frames, path, fps)
+
+
+def render_off_screen() -> None:
+    """Let pygame and MuJoCo draw without a window."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def _validate(episodes: int, seed: int) -> None:
+    require(episodes > 0, f"episodes {episodes} must be at least 1")
+    require(seed >= 0, f"seed {seed} must be 0 or more")
 
 
 def _load(run_dir: Path) -> tuple[Policy, EnvConfig]:

@@ -1,60 +1,63 @@
 """The driver: runs an algorithm's generator, and logs, evaluates and saves around it."""
 
 import dataclasses
-import itertools
 import json
 import signal
-import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from birl.config import from_json, require, to_json, validate_run
+from birl.config import require, to_json
 from birl.device import prepare_jax
 from birl.envs.make import open_envs
+from birl.errors import NonFiniteError
 from birl.run import checkpoint as checkpoints
-from birl.run.algorithms import algorithm_named, name_of
+from birl.run.algorithms import algorithm_named, name_of, validate
 from birl.run.checkpoint import Checkpoint
 from birl.run.console import Console
+from birl.run.directory import METRICS, claim_directory, give_back, read_config, write_config
 from birl.run.evaluate import Evaluation, evaluate_policy
 from birl.run.policy import Policy, make_policy
-from birl.run.track import open_sinks
-from birl.run.versions import versions
-from birl.types import Metrics, Update
-
-
-class Interrupted(SystemExit):
-    """A signal ended the run after a checkpoint; the exit code is the shell's for that signal."""
+from birl.run.signals import Interrupted, caught_signals
+from birl.run.track import open_sinks, read_metrics
+from birl.run.versions import changed_versions, versions
+from birl.types import Envs, Metrics, Update
 
 
 def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequence[str] = ()) -> dict[str, Any]:
     """Train from the start in a new run directory; its summary, which is also in summary.json."""
     name = name_of(config)
-    algorithm = algorithm_named(name)
-    validate_run(config.run)
-    algorithm.validate(config)
-    run_dir = new_run_dir(name, config)
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(run_dir)))
-    return Run(name, config, run_dir, None, envs, make_network).go(notices)
+    validate(name, config)
+    run_dir = claim_directory(name, config)
+    try:
+        return Run(name, with_run(config, run_dir=str(run_dir)), run_dir, None, envs, make_network).go(notices)
+    except BaseException:
+        give_back(run_dir)
+        raise
 
 
 def resume(run_dir: str | Path, total_steps: int | None = None, envs: Any = None, make_network: Any = None) -> dict[str, Any]:
     """Go on with a run from its newest whole checkpoint, exactly as if it had not stopped; its summary."""
     run_dir = Path(run_dir)
-    require((run_dir / "config.json").exists(), f"{run_dir} holds no run: there is no config.json; start one with birl train")
-    stored = json.loads((run_dir / "config.json").read_text())
-    config = from_json(algorithm_named(stored["algorithm"]).Config, stored["config"])
+    name, config = read_config(run_dir)
+    config = with_run(config, run_dir=str(run_dir))
     notices: list[str] = []
     saved = checkpoints.load_newest(run_dir / "checkpoints", notices.append)
     if saved is None:
         notices.append("there is no checkpoint yet: starting from the beginning, with the same seed")
+    else:
+        notices += [f"{change}: the run may go on differently" for change in changed_versions(saved.manifest["versions"])]
+    run = Run(name, config, run_dir, saved, envs, make_network)
     if total_steps is not None and total_steps != config.run.total_steps:
+        require(total_steps > run.start_steps, f"total_steps {total_steps:,} must be more than the {run.start_steps:,} steps done")
         notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now run to the new end")
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, total_steps=total_steps))
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(run_dir)))
-    return Run(stored["algorithm"], config, run_dir, saved, envs, make_network).go(notices)
+        goal = None if run.reached_goal else config.run.stop_at_return  # whoever asks for more wants more than the goal
+        run.config = with_run(config, total_steps=total_steps, stop_at_return=goal)
+    validate(name, run.config)
+    return run.go(notices)
 
 
 class Run:
@@ -63,16 +66,19 @@ class Run:
     def __init__(self, name: str, config: Any, run_dir: Path, saved: Checkpoint | None, envs: Any, make_network: Any):
         self.name, self.algorithm, self.config, self.run_dir, self.saved = name, algorithm_named(name), config, run_dir, saved
         self.envs, self.make_network = envs, make_network
+        self.checkpoints = run_dir / "checkpoints"
         self.start_steps = saved.env_steps if saved else 0
-        progress: dict[str, Any] = saved.manifest["progress"] if saved else {"wall_seconds": 0.0, "cpu_seconds": 0.0, "best_return": None}
-        self.best_return: float | None = progress["best_return"]
+        progress: dict[str, Any] = saved.manifest["progress"] if saved else {"wall_seconds": 0.0, "cpu_seconds": 0.0, "best": None}
+        self.best = self._best_of(progress["best"], checkpoints.read_best(self.checkpoints))
         self.wall_began = time.perf_counter() - progress["wall_seconds"]
         self.cpu_began = time.process_time() - progress["cpu_seconds"]
         self.logged = {"seconds": progress["wall_seconds"], "env_steps": float(self.start_steps)}  # at the last log line
+        self.steps = self.start_steps  # environment steps done
         self.saved_steps = self.start_steps if saved else -1
         self.evaluated_steps = -1
         self.evaluation: Evaluation | None = None
         self.policy: Policy | None = None
+        self.unwritten = ""  # why the last metrics were not written; said once
 
     def go(self, notices: Sequence[str]) -> dict[str, Any]:
         """Train to the end, or until a signal; the summary."""
@@ -84,40 +90,50 @@ class Run:
             state = self.algorithm.init(self.config, *self.spaces, self.make_network)
             if self.saved is not None:
                 state = checkpoints.tensors_to_state(state, self.saved.tensors)
-            self._write_config()
-            self.sinks = open_sinks(run, self.run_dir, to_json(self.config), self.start_steps if self.resumed else None)
+            checkpoints.set_aside(self.checkpoints, self.start_steps)
+            checkpoints.mark_best(self.checkpoints, self.best)
+            write_config(self.run_dir, self.name, self.config)
+            resume_at = self.start_steps if (self.run_dir / METRICS).exists() else None
+            self.sinks = open_sinks(run, self.run_dir, to_json(self.config), resume_at)
             self.console = Console(self.name, self.config.env.id, run.total_steps, self.start_steps)
             for sink in [*self.sinks, self.console]:
                 stack.callback(sink.close)
+            stack.enter_context(warnings.catch_warnings())
+            warnings.showwarning = self._show_warning
             for notice in [*notices, f"run directory {self.run_dir}"]:
                 self.console.message(notice)
             signals = stack.enter_context(caught_signals())
-            world = self.saved.world if self.saved else None
-            last = self._follow(self.algorithm.train(self.config, envs, state, world), signals)
-            return self._finish(last, state)
+            return self._train(envs, state, signals)
 
-    @property
-    def resumed(self) -> bool:
-        return (self.run_dir / "metrics.jsonl").exists()
+    def _train(self, envs: Envs, state: Any, signals: list[int]) -> dict[str, Any]:
+        world = self.saved.world if self.saved else None
+        updates = iter(()) if self.reached_goal else self.algorithm.train(self.config, envs, state, world)
+        try:
+            return self._finish(self._follow(updates, signals), state)
+        except NonFiniteError as problem:
+            kept = f"{self.checkpoints / f'{self.saved_steps:09d}'} is kept" if self.saved_steps >= 0 else "none had been written yet"
+            raise NonFiniteError(f"{self.config.env.id} after {self.steps:,} steps: {problem}. Last checkpoint: {kept}") from problem
 
     def _follow(self, updates: Iterator[Update], signals: list[int]) -> Update | None:
-        run, update, before = self.config.run, None, self.start_steps
+        run, update = self.config.run, None
         for update in updates:
-            steps = int(update.state.env_steps)
+            before, self.steps = self.steps, int(update.state.env_steps)
             self._log(update)
-            if crossed(before, steps, run.eval_every):
+            if crossed(before, self.steps, run.eval_every):
                 self._evaluate(update.state, update)
-            if crossed(before, steps, run.checkpoint_every):
+            if crossed(before, self.steps, run.checkpoint_every):
                 self._save_if_possible(update)
             if signals:
-                self._save(update)
-                self.console.message(f"{signal.Signals(signals[0]).name}: saved at {steps:,} steps; go on with: birl resume {self.run_dir}")
-                raise Interrupted(128 + signals[0])
-            if self._good_enough():
+                self._stop(signals[0], update)
+            if self.reached_goal:
                 self.console.message(f"stop_at_return {run.stop_at_return} reached")
                 break
-            before = steps
         return update
+
+    def _stop(self, number: int, update: Update) -> None:
+        saved = f"saved at {self.steps:,} steps" if self._save_if_possible(update) else "the newest checkpoint is an older one"
+        self.console.message(f"{signal.Signals(number).name}: {saved}; go on with: birl resume {self.run_dir}")
+        raise Interrupted(128 + number)
 
     def _log(self, update: Update) -> None:
         if int(update.state.updates) % self.config.run.log_every:
@@ -132,7 +148,7 @@ class Run:
         self._write(env_steps, metrics)
 
     def _evaluate(self, state: Any, update: Update | None) -> None:
-        """Score the policy; a new best is saved at once, while the update it belongs to is at hand."""
+        """Score the policy, and keep it if it is the best so far."""
         run, steps = self.config.run, int(state.env_steps)
         if self.envs is not None:
             return  # environments that were handed in are for training: an evaluation would step them
@@ -143,17 +159,39 @@ class Run:
         self.evaluated_steps = steps
         metrics = self.evaluation.metrics()
         score = float(metrics["eval/return_mean"])
-        self._write(steps, metrics)
+        if not self._was_evaluated(steps):
+            self._write(steps, metrics)
         self.console.message(f"evaluation at {steps:,} steps: return {score:.1f} +/- {metrics['eval/return_std']:.1f}")
-        if update is not None and (self.best_return is None or score > self.best_return):
-            self.best_return = score
-            path = self._save_if_possible(update)
-            if path is not None:
-                checkpoints.mark_best(self.run_dir / "checkpoints", path, score)
+        if run.eval_every and (self.best is None or score > self.best["return_mean"]):
+            self._keep_best({"checkpoint": f"{steps:09d}", "return_mean": score}, update)
 
-    def _good_enough(self) -> bool:
+    def _was_evaluated(self, steps: int) -> bool:
+        """Whether this evaluation was logged by a process that died before it could write the summary."""
+        if steps != self.start_steps:
+            return False
+        return any(row["env_steps"] == steps and "eval/return_mean" in row for row in read_metrics(self.run_dir / METRICS))
+
+    def _keep_best(self, best: dict[str, Any], update: Update | None) -> None:
+        """Save it at once, while its update is at hand. The checkpoint says itself that it is the best: best.json may come too late."""
+        before, self.best = self.best, best
+        try:
+            if update is not None:
+                self._save(update)
+            checkpoints.mark_best(self.checkpoints, best)
+            checkpoints.prune(self.checkpoints, self.config.run.keep_checkpoints)
+        except OSError as problem:
+            self.best = before
+            self.console.message(f"best checkpoint not written, training goes on: {problem}")
+
+    def _best_of(self, *found: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The best checkpoint of the past; what lies beyond the one resumed from has not happened yet."""
+        known = [best for best in found if best is not None and int(best["checkpoint"]) <= self.start_steps]
+        return max(known, key=lambda best: best["return_mean"], default=None)
+
+    @property
+    def reached_goal(self) -> bool:
         goal = self.config.run.stop_at_return
-        return goal is not None and self.evaluation is not None and float(self.evaluation.returns.mean()) >= goal
+        return goal is not None and self.best is not None and self.best["return_mean"] >= goal
 
     def _save_if_possible(self, update: Update) -> Path | None:
         try:
@@ -163,33 +201,36 @@ class Run:
             return None
 
     def _save(self, update: Update) -> Path:
-        directory, steps = self.run_dir / "checkpoints", int(update.state.env_steps)
-        progress = {"wall_seconds": self._wall_seconds(), "cpu_seconds": self._cpu_seconds(), "best_return": self.best_return}
-        path = checkpoints.save(directory, self.name, self.config, self.spaces, update.state, update.world(), progress)
-        checkpoints.prune(directory, self.config.run.keep_checkpoints)
-        self.saved_steps = steps
+        """The checkpoint of this update; written once, however many reasons there are to save it."""
+        path = self.checkpoints / f"{self.steps:09d}"
+        if self.saved_steps != self.steps:
+            progress = {"wall_seconds": self._wall_seconds(), "cpu_seconds": self._cpu_seconds(), "best": self.best}
+            path = checkpoints.save(self.checkpoints, self.name, self.config, self.spaces, update.state, update.world(), progress)
+            checkpoints.prune(self.checkpoints, self.config.run.keep_checkpoints)
+            self.saved_steps = self.steps
         return path
 
     def _finish(self, update: Update | None, state: Any) -> dict[str, Any]:
         """The last checkpoint, the last evaluation, summary.json."""
         summary_path = self.run_dir / "summary.json"
-        if update is None:
-            self.console.message(f"this run has reached its {self.config.run.total_steps:,} steps; give more with --total-steps")
-            if summary_path.exists():
-                return json.loads(summary_path.read_text())
-        else:
+        if update is not None:
             state = update.state
-            if self.saved_steps != int(state.env_steps):
-                self._save(update)
-        if self.evaluated_steps != int(state.env_steps):
-            self._evaluate(state, update if self.config.run.eval_every else None)
+            self._save(update)
+        else:
+            end = f"stop_at_return {self.config.run.stop_at_return}" if self.reached_goal else f"its {self.config.run.total_steps:,} steps"
+            self.console.message(f"this run has reached {end}; train on with: birl resume {self.run_dir} --total-steps N")
+            summary = json.loads(summary_path.read_text()) if summary_path.exists() else None
+            if summary is not None and summary["env_steps"] == self.steps:
+                return summary
+        if self.evaluated_steps != self.steps:
+            self._evaluate(state, update)
         summary = {
             "algorithm": self.name,
             "env": self.config.env.id,
             "seed": self.config.run.seed,
             "env_steps": int(state.env_steps),
-            "evaluation": None if self.evaluation is None else self._evaluation_summary(self.evaluation),
-            "best_return": self.best_return,
+            "evaluation": None if self.evaluation is None else self.evaluation.summary(self.config.run.eval_deterministic),
+            "best_return": None if self.best is None else self.best["return_mean"],
             "wall_seconds": round(self._wall_seconds(), 2),
             "cpu_seconds": round(self._cpu_seconds(), 2),
             "versions": versions(),
@@ -197,17 +238,20 @@ class Run:
         checkpoints.write_json(summary_path, summary)
         return summary
 
-    def _evaluation_summary(self, evaluation: Evaluation) -> dict[str, Any]:
-        metrics = {name.removeprefix("eval/"): value for name, value in evaluation.metrics().items()}
-        return metrics | {"deterministic": self.config.run.eval_deterministic, "returns": evaluation.returns.tolist()}
-
     def _write(self, env_steps: int, metrics: Metrics) -> None:
-        for sink in [*self.sinks, self.console]:
-            sink.write(env_steps, self._wall_seconds(), metrics)
+        for sink in self.sinks:
+            try:
+                sink.write(env_steps, self._wall_seconds(), metrics)
+                self.unwritten = ""
+            except OSError as problem:  # a full disk; what was not written is written with a later line, once there is room
+                if str(problem) != self.unwritten:
+                    self.console.message(f"metrics not written, training goes on: {problem}")
+                self.unwritten = str(problem)
+        self.console.write(env_steps, self._wall_seconds(), metrics)
 
-    def _write_config(self) -> None:
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        checkpoints.write_json(self.run_dir / "config.json", {"algorithm": self.name, "config": to_json(self.config)})
+    def _show_warning(self, message: Warning | str, *where: Any, **more: Any) -> None:
+        """Say it above the progress bar, where standard error would be drawn over."""
+        self.console.message(f"warning: {message}")
 
     def _wall_seconds(self) -> float:
         return time.perf_counter() - self.wall_began
@@ -221,33 +265,6 @@ def crossed(before: int, now: int, every: int) -> bool:
     return every > 0 and now // every > before // every
 
 
-def new_run_dir(name: str, config: Any) -> Path:
-    """The directory asked for, which must not hold a run; or runs/NAME-ENV-SEED, numbered if it is taken."""
-    if config.run.run_dir is not None:
-        path = Path(config.run.run_dir)
-        require(not (path / "config.json").exists(), f"run_dir {path} already holds a run; go on with birl resume {path}, or name another")
-        return path
-    plain = f"{name}-{config.env.id.replace('/', '-').replace(':', '-')}-{config.run.seed}"
-    taken = (Path("runs") / (plain if n == 1 else f"{plain}-{n}") for n in itertools.count(1))
-    return next(path for path in taken if not path.exists())
-
-
-@contextmanager
-def caught_signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM that have come: the first is noted, the second stops at once. Only in the main thread."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def note(number: int, frame: Any) -> None:
-        received.append(number)
-        if len(received) > 1:
-            raise Interrupted(128 + number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def with_run(config: Any, **changes: Any) -> Any:
+    """The config with other run settings."""
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))

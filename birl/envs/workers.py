@@ -1,0 +1,214 @@
+"""Environments stepped by several processes, several environments in each, through shared memory. Survives a dead worker.
+
+The same seed gives the same run, to the bit, with any number of workers and with none (SerialEnvs, which each worker hosts).
+
+A worker that raises, dies or takes too long is replaced. That step is, for all its environments, one in which they reset themselves:
+valid is false, the reward is 0 and the observation is the first of a new episode. The action had no outcome that could be shown as a
+transition, and the row before leads to an observation that was seen: returns bootstrap there, as from any episode that was cut.
+"""
+
+import warnings
+from collections.abc import Sequence
+from itertools import count
+from typing import Self
+
+import numpy as np
+
+from birl.config import EnvConfig
+from birl.envs import snapshot as snapshots
+from birl.envs.spaces import Arrays, batched_actions, derived_seeds, layout_of, zero_based
+from birl.envs.worker_crew import START_TIMEOUT, Crew, Fault, named
+from birl.envs.worker_process import Failure, SharedArrays, map_arrays
+from birl.types import PyTree, Step, World
+
+
+class WorkerEnvs:
+    """B environments in Gymnasium's NEXT_STEP order, as SerialEnvs has them, each worker process with its share of them."""
+
+    def __init__(self, config: EnvConfig, action_limit: int = snapshots.ACTION_LIMIT) -> None:
+        self.num_envs = config.num_envs
+        self._crew = Crew(config)
+        observation_space, action_space = self._crew.start()
+        self.layout = layout_of(observation_space, action_space)
+        self.observation_space, self.action_space = self.layout.space, zero_based(action_space)
+        self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
+        self.restore_problem = ""  # why it had to
+        self._shared = map_arrays(self._crew.memory, self.layout, self.action_space, self.num_envs)
+        self._parts = [self._shared.part(share) for share in self._crew.shares]
+        self._log = snapshots.ActionLog(self.num_envs, action_limit)
+        self._seed = 0
+        self._ended = np.zeros(self.num_envs, bool)
+        self._arrays: Arrays = {}
+        self._masks: np.ndarray | None = None
+        self._masked = False  # whether environments give action masks: some may and others not
+        self._gave_masks = [False] * config.workers
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Every replacement of a worker so far."""
+        return self._crew.faults
+
+    @property
+    def pids(self) -> list[int]:
+        """The process that steps each share of the environments now."""
+        return [worker.process.pid for worker in self._crew.workers]
+
+    def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
+        """First observations and action masks. Each environment gets a seed of its own, whichever worker it is in."""
+        self._prepare()
+        self._seed, self._masked = seed, False
+        self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
+        self._note([""] * self.num_envs)
+        self._ended = np.zeros(self.num_envs, bool)
+        self._replace(self._begin(self._crew.everyone, derived_seeds(seed, self.num_envs)))
+        self._masked = any(self._gave_masks)
+        self._allow_all(self._crew.everyone)
+        return self._take()
+
+    def step(self, actions: PyTree) -> Step:
+        problem = self._problem()
+        if problem:
+            raise RuntimeError(f"{problem}; call reset(seed) before step")
+        batch = batched_actions(actions, self.action_space, self.num_envs)
+        self._shared.actions[...] = batch
+        arriving = self._crew.step()
+        self._log.append(batch)
+        rewards, flags = np.zeros(self.num_envs, np.float32), np.zeros((3, self.num_envs), bool)
+        arrays, masks = self.layout.empty(self.num_envs), None if self._masks is None else np.empty_like(self._masks)
+        failures: dict[int, Failure] = {}
+        for number, failure in arriving:
+            # Each share is copied when it comes, not all at the end: for all but the last, this process has nothing better to do.
+            share, shared = self._crew.shares[number], self._parts[number]
+            if failure is None:
+                rewards[share], flags[:, share] = shared.rewards, shared.flags
+                self._copy(share, shared, arrays, masks)
+            else:
+                failures[number] = failure
+        if failures:
+            self._replace(failures)
+            for number in failures:
+                self._copy(self._crew.shares[number], self._parts[number], arrays, masks)
+        terminated, truncated, valid = flags
+        if np.count_nonzero(valid) < self.num_envs:
+            for index in np.flatnonzero(~valid).tolist():
+                self._log.begin(index, {})
+        self._ended, self._arrays, self._masks = terminated | truncated, arrays, masks
+        self._crew.busy = False
+        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks)
+
+    def snapshot(self) -> World:
+        """The same as SerialEnvs would give, so that a run can go on with another number of workers."""
+        problem = self._problem()
+        if problem:
+            return World(exact=False, reason=problem)
+        answers, failures = self._crew.call(self._crew.everyone, "roots", [None] * len(self._crew.workers), START_TIMEOUT)
+        for number in failures:
+            self._crew.workers[number].kill()  # the next step will find it dead and replace it
+        self._crew.busy = False
+        for number, failure in failures.items():
+            reason = f"{named(self._crew.environments(number))} failed: {failure.reason}"
+            return World(values={"seed": self._seed, "clock": self._log.clock}, exact=False, reason=reason)
+        self._log.origins = [origin for origins, _ in answers for origin in origins]
+        generators = [generator for _, generators in answers for generator in generators]
+        return snapshots.save_replay(self._log, self.action_space, self._seed, generators, self._arrays, self._ended, self._masks)
+
+    def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
+        """Observations and masks as at the snapshot; `fresh` marks environments that could not get there and began anew."""
+        if world.values.get("tier") != "replay":
+            return self._start_anew(world)
+        if len(world.arrays["ended"]) != self.num_envs:
+            raise ValueError(f"the snapshot has {len(world.arrays['ended'])} environments, not {self.num_envs}; use its num_envs")
+        self._prepare()
+        self._seed = world.values["seed"]
+        self._log = snapshots.ActionLog.load(world, self._log.limit)
+        self._masked = "masks" in world.arrays
+        parts = [snapshots.part_of(world, share) for share in self._crew.shares]
+        problems, failures = self._crew.call(self._crew.everyone, "restore", parts, None)  # a long episode takes long to live again
+        self._replace(failures)
+        for number, failure in failures.items():
+            problems[number] = [failure.reason] * len(self._crew.environments(number))
+        self._note([problem for part in problems for problem in part])
+        for index in np.flatnonzero(self.fresh).tolist():
+            self._log.begin(index, {})
+        self._ended = world.arrays["ended"] & ~self.fresh
+        return self._take()
+
+    def close(self) -> None:
+        """End the workers and give back what they shared."""
+        if not self._crew.closed:
+            self._crew.close()
+            del self._shared, self._parts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _replace(self, failures: dict[int, Failure]) -> None:
+        """New episodes in new processes, until all have begun."""
+        for attempt in count():
+            if not failures:
+                return
+            for number, failure in failures.items():
+                self._crew.report(number, failure, self._log.clock)
+            numbers = list(failures)
+            failures = self._crew.restart(numbers)
+            started = [number for number in numbers if number not in failures]
+            # Not the episodes that failed, but the same ones whenever the run is repeated.
+            failures |= self._begin(started, derived_seeds([self._seed, self._log.clock, attempt], self.num_envs))
+            self._allow_all([number for number in started if number not in failures])
+
+    def _begin(self, numbers: Sequence[int], seeds: list[int]) -> dict[int, Failure]:
+        """Start episodes in these workers; those that failed."""
+        parts = [seeds[self._crew.shares[number]] for number in numbers]
+        answers, failures = self._crew.call(numbers, "begin", parts, START_TIMEOUT)
+        for number, gave_masks in zip(numbers, answers, strict=True):
+            self._gave_masks[number] = gave_masks is True
+        return failures
+
+    def _allow_all(self, numbers: Sequence[int]) -> None:
+        """Masks that forbid nothing from workers whose environments gave none, if others did."""
+        without = [number for number in numbers if self._masked and not self._gave_masks[number]]
+        self._crew.call(without, "allow_all", [None] * len(without), START_TIMEOUT)  # who fails will fail in the next step as well
+
+    def _copy(self, share: slice, shared: SharedArrays, arrays: Arrays, masks: np.ndarray | None) -> None:
+        """Observations and masks of one worker out of the shared memory, which the next step overwrites."""
+        for name, array in shared.observations.items():
+            arrays[name][share] = array
+        if masks is not None:
+            masks[share] = shared.masks
+
+    def _take(self) -> tuple[PyTree, np.ndarray | None]:
+        """The same of all workers."""
+        self._arrays = self.layout.empty(self.num_envs)
+        self._masks = np.empty_like(self._shared.masks) if self._masked else None
+        self._copy(slice(None), self._shared, self._arrays, self._masks)
+        self._crew.busy = False
+        return self.layout.tree(self._arrays), self._masks
+
+    def _prepare(self) -> None:
+        """Make the workers fit for new orders: after an interrupted one, answers may still come that nobody waits for."""
+        if self._crew.closed:
+            raise RuntimeError(self._problem())
+        if self._crew.busy:
+            self._crew.restart(self._crew.everyone)  # who fails here will fail at the next order as well
+
+    def _problem(self) -> str:
+        """Why the environments cannot be stepped now; "" if they can."""
+        if self._arrays and not self._crew.busy and not self._crew.closed:
+            return ""
+        if self._crew.closed:
+            return "the environments are closed"
+        return "the last step was interrupted" if self._crew.busy else "the environments have not been reset"
+
+    def _start_anew(self, world: World) -> tuple[PyTree, np.ndarray | None]:
+        reason = world.reason or "the snapshot is of another kind of environments"
+        start = self.reset(derived_seeds([world.values.get("seed", 0), world.values.get("clock", 0)], 1)[0])
+        self._note([reason] * self.num_envs)
+        return start
+
+    def _note(self, problems: list[str]) -> None:
+        self.fresh, self.restore_problem = snapshots.describe(problems)
+        if self.restore_problem:
+            warnings.warn(self.restore_problem, stacklevel=3)

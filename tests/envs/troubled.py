@@ -1,0 +1,78 @@
+"""Environments that go wrong when their action tells them to. Importing this registers them, in worker processes too."""
+
+import os
+import signal
+import subprocess
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from tests.envs.counting import Counting, DictCounting
+
+RAISE, KILL, HANG, EXIT, HANG_WITH_CHILD = 3, 4, 5, 6, 7
+CHILD = ["sleep", "98765"]  # what HANG_WITH_CHILD starts
+
+
+class Troubled(Counting):
+    """Counts with actions 0 to 2, under a new random name each episode; other actions are accidents, as is step `raise_at`."""
+
+    action_space = spaces.Discrete(8)
+
+    def __init__(self, goal: int = 10**9, limit: int = 10**9, raise_at: int = -1, raise_in_reset: bool = False) -> None:
+        super().__init__(0, goal, limit)
+        self.raise_at, self.raise_in_reset = raise_at, raise_in_reset
+        self.all_steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.name = int(self.np_random.integers(10**6))
+        if self.raise_in_reset:
+            raise ZeroDivisionError("mass is zero")
+        return self.observe(), self.mask()
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.all_steps += 1
+        if action == RAISE or self.all_steps == self.raise_at:
+            raise ZeroDivisionError("mass is zero")
+        if action == KILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == EXIT:
+            os._exit(3)
+        if action == HANG_WITH_CHILD:
+            subprocess.Popen(CHILD)
+        if action in (HANG, HANG_WITH_CHILD):
+            time.sleep(1000)
+        return super().step(action)
+
+
+class SometimesMasked(Troubled):
+    """Gives a mask in half of its episodes, and one step in two of those."""
+
+    action_space = spaces.Discrete(3)
+
+    def mask(self) -> dict[str, Any]:
+        return {"action_mask": np.arange(3) != self.steps % 3} if self.name % 2 and self.steps % 2 == 0 else {}
+
+
+class Unrepeatable(Troubled):
+    """Cannot be lived again once it was reset twice, because the resets are counted outside its generator."""
+
+    resets = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.resets += 1
+        super().reset(seed=seed)
+        self.name += 10**6 * self.resets * (self.name % 2)  # only some of the episodes tell
+        return self.observe(), {}
+
+
+class Broken(Troubled):
+    def __init__(self) -> None:
+        raise ZeroDivisionError("mass is zero")
+
+
+for kind in (Troubled, SometimesMasked, Unrepeatable, Broken, DictCounting):
+    gym.register(f"{kind.__name__}-v0", kind, disable_env_checker=True, order_enforce=False)

@@ -1,0 +1,138 @@
+"""Encoders for every observation space: sizes known by arithmetic, features known by hand."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from birl.config import ConfigError
+from birl.nets.encoders import make_encoder
+
+T, B = 3, 2
+# Hardly optimised: else the tests would mostly compile.
+encode = jax.jit(lambda encoder, observations: encoder(observations), compiler_options={"xla_backend_optimization_level": 0})
+make_bare = partial(make_encoder, name="mlp", hidden_sizes=(), activation="tanh")  # no layers: what the network is given
+
+
+def bare_features(space, observations):
+    """What the first layer is given for these observations."""
+    encoder, width = make_bare(np.random.default_rng(0), space)
+    features = np.asarray(encode(encoder, observations))
+    assert features.shape[-1] == width
+    return features
+
+
+def samples(space):
+    """[T, B, ...] observations of the space; a dict of them for a Dict."""
+    space.seed(0)
+    draws = [[space.sample() for _ in range(B)] for _ in range(T)]
+    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(T, B, *np.shape(leaves[0])), *[draw for row in draws for draw in row])
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 3, 4)])
+def test_a_box_of_any_rank_becomes_one_flat_float_vector(shape):
+    observations = samples(spaces.Box(-1, 1, shape, np.float32))
+    features = bare_features(spaces.Box(-1, 1, shape, np.float32), observations)
+    np.testing.assert_array_equal(features, observations.reshape(T, B, -1))
+
+
+def test_discrete_becomes_one_hot():
+    np.testing.assert_array_equal(bare_features(spaces.Discrete(3), np.array([[2, 0]])), [[[0, 0, 1], [1, 0, 0]]])
+
+
+def test_multi_discrete_becomes_one_hot_side_by_side():
+    features = bare_features(spaces.MultiDiscrete([2, 3]), np.array([[[1, 0], [0, 2]]]))
+    np.testing.assert_array_equal(features, [[[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]])
+
+
+def test_multi_discrete_in_two_rows_is_read_row_by_row():
+    features = bare_features(spaces.MultiDiscrete([[2, 2], [2, 3]]), np.array([[[[1, 0], [0, 2]]]]))
+    np.testing.assert_array_equal(features, [[[0, 1, 1, 0, 1, 0, 0, 0, 1]]])
+
+
+def test_multi_binary_becomes_its_bits():
+    features = bare_features(spaces.MultiBinary(3), np.array([[[1, 0, 1]]], np.int8))
+    np.testing.assert_array_equal(features, [[[1.0, 0.0, 1.0]]])
+    assert features.dtype == np.float32
+
+
+def test_a_dict_becomes_its_parts_side_by_side_in_the_spaces_order():
+    space = spaces.Dict({"position": spaces.Box(-1, 1, (2,), np.float32), "kind": spaces.Discrete(2)})
+    features = bare_features(space, {"position": np.array([[[0.5, -0.5]]], np.float32), "kind": np.array([[1]])})
+    expected = {"position": [0.5, -0.5], "kind": [0.0, 1.0]}
+    np.testing.assert_array_equal(features[0, 0], np.concatenate([expected[key] for key in space.spaces]))
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "convolved", "width"),
+    [
+        ("conv_only", 84, 7 * 7 * 64, 7 * 7 * 64),  # 84 -> (84-8)/4+1 = 20 -> (20-4)/2+1 = 9 -> 9-3+1 = 7
+        ("cnn", 44, 2 * 2 * 64, 512),  # 44 -> 10 -> 4 -> 2
+        ("cnn_small", 84, 9 * 9 * 16, 128),  # 84 -> 20 -> 9
+    ],
+)
+def test_convolutional_encoders_have_the_sizes_of_their_papers(name, side, convolved, width):
+    space = spaces.Box(0, 255, (side, side, 4), np.uint8)
+    encoder, features = make_encoder(np.random.default_rng(0), space, name, (64, 64), "relu")
+    dense = encoder.parts[0].dense
+    assert (convolved if dense is None else dense.weight.shape[0]) == convolved
+    assert encoder.mlp.layers == ()  # hidden_sizes are for vectors
+    assert jax.eval_shape(encoder, np.zeros((T, B, *space.shape), np.uint8)).shape == (T, B, features) == (T, B, width)
+
+
+def test_images_in_either_channel_order_give_the_same_features():
+    last, first = spaces.Box(0, 255, (36, 44, 3), np.uint8), spaces.Box(0, 255, (3, 36, 44), np.uint8)
+    images = samples(last)
+    encoders = [make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0] for space in (last, first)]
+    features = [encode(encoders[0], images), encode(encoders[1], np.moveaxis(images, -1, 2))]
+    np.testing.assert_allclose(*features, atol=1e-6)
+    assert np.abs(features[0]).max() > 0.01
+
+
+def test_bytes_are_scaled_to_0_to_1_and_floats_are_left_alone():
+    bytes_space, float_space = spaces.Box(0, 255, (36, 36, 1), np.uint8), spaces.Box(0, 1, (36, 36, 1), np.float32)
+    images = samples(bytes_space)
+    encoders = [make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0] for space in (bytes_space, float_space)]
+    features = [encode(encoders[0], images), encode(encoders[1], images.astype(np.float32) / 255)]
+    np.testing.assert_allclose(*features, atol=1e-6)
+
+
+def test_an_image_beside_a_vector_is_convolved_and_both_meet_in_the_dense_layers():
+    space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (3,), np.float32)})
+    encoder, width = make_encoder(np.random.default_rng(0), space, "cnn_small", (16, 8), "relu")
+    assert [layer.weight.shape for layer in encoder.mlp.layers] == [(128 + 3, 16), (16, 8)]
+    observations = samples(space)
+    features = encode(encoder, observations)
+    assert features.shape == (T, B, width) == (T, B, 8)
+    for key in space.spaces:  # each part matters
+        changed = observations | {key: observations[key] * 0}
+        assert np.abs(encode(encoder, changed) - features).max() > 1e-3
+
+
+def test_hidden_layers_are_dense_layers_each_followed_by_the_activation():
+    encoder, width = make_encoder(np.random.default_rng(0), spaces.Box(-1, 1, (3,), np.float32), "mlp", (6, 5), "tanh")
+    x = samples(spaces.Box(-1, 1, (3,), np.float32))
+    hidden = x
+    for layer in encoder.mlp.layers:
+        hidden = np.tanh(hidden @ np.asarray(layer.weight) + np.asarray(layer.bias))
+    assert width == 5
+    np.testing.assert_allclose(encode(encoder, x), hidden, atol=1e-6)
+
+
+def test_leading_axes_do_not_matter():
+    encoder, _ = make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (36, 36, 1), np.uint8), "cnn_small", (), "relu")
+    images = samples(spaces.Box(0, 255, (36, 36, 1), np.uint8))
+    together = np.asarray(encode(encoder, images))
+    np.testing.assert_allclose(together.reshape(T * B, -1), encode(encoder, images.reshape(T * B, 36, 36, 1)), atol=1e-6)
+
+
+def test_an_image_too_small_for_the_convolutions_is_refused_with_a_way_out():
+    with pytest.raises(ConfigError, match=r"encoder 'cnn' needs larger images than \(20, 20, 3\).*84x84.*--encoder mlp"):
+        make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (20, 20, 3), np.uint8), "cnn", (), "relu")
+
+
+def test_a_space_without_an_encoder_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"observation space Text.* has no encoder; use Box, Discrete"):
+        make_encoder(np.random.default_rng(0), spaces.Text(5), "mlp", (), "tanh")

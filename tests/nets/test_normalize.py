@@ -1,0 +1,137 @@
+"""Normalisation against running sums kept episode by episode in plain Python."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from birl.nets.normalize import initial_normalizer, learn_observations, normalize_observations, normalize_rewards
+from birl.types import Rollout
+
+T, B, DISCOUNT = 12, 3, 0.9
+BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+# Hardly optimised: else the tests would mostly compile.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+normalize = jit(partial(normalize_rewards, discount=DISCOUNT))
+learn = jit(learn_observations)
+normalized_by = jit(normalize_observations)
+
+
+def random_episodes(seed, length, num_envs):
+    """Rewards and flags of environments that now and then end; the row after an end is a reset."""
+    rng = np.random.default_rng(seed)
+    ends = rng.random((length, num_envs)) < 0.3
+    valid = np.ones_like(ends)
+    for t in range(1, length):
+        valid[t] = ~ends[t - 1]
+        ends[t] &= valid[t]
+    terminated = ends & (rng.random(ends.shape) < 0.5)
+    rewards = np.where(valid, rng.normal(3.0, 2.0, ends.shape), 0.0).astype(np.float32)
+    return Rollout(None, None, rewards, terminated, ends & ~terminated, valid, None, ())
+
+
+def rows(rollout, start, stop):
+    return rollout._replace(**{name: getattr(rollout, name)[start:stop] for name in ("rewards", "terminated", "truncated", "valid")})
+
+
+def running_returns(rollout):
+    """Every G = r + γ G of every episode, each kept as one number that an episode's end empties."""
+    seen = []
+    for i in range(rollout.rewards.shape[1]):
+        total = 0.0
+        for t in range(len(rollout.rewards)):
+            if rollout.valid[t, i]:
+                total = float(rollout.rewards[t, i]) + DISCOUNT * total
+                seen.append((t, total))
+            if rollout.terminated[t, i] or rollout.truncated[t, i]:
+                total = 0.0
+    return seen
+
+
+def test_rewards_are_divided_by_the_deviation_of_discounted_returns_with_resets_in_the_rollout():
+    rollout = random_episodes(0, T, B)
+    assert not rollout.valid.all()
+    scaled, normalizer = normalize(initial_normalizer(BOX, B, False, True), rollout)
+    returns = [total for _, total in running_returns(rollout)]
+    np.testing.assert_allclose(scaled, rollout.rewards / np.std(returns), rtol=1e-4)
+    assert float(normalizer.returns.mean) == pytest.approx(np.mean(returns), rel=1e-4)
+    assert float(normalizer.returns.count) == rollout.valid.sum()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_episodes_that_span_rollouts_are_summed_on(seed):
+    whole = random_episodes(seed, 2 * T, B)
+    _, middle = normalize(initial_normalizer(BOX, B, False, True), rows(whole, 0, T))
+    scaled, normalizer = normalize(middle, rows(whole, T, 2 * T))
+    returns = [total for _, total in running_returns(whole)]
+    assert float(normalizer.returns.variance) == pytest.approx(np.var(returns), rel=1e-4)
+    np.testing.assert_allclose(scaled, whole.rewards[T:] / np.std(returns), rtol=1e-4)
+
+
+def test_a_reward_on_the_step_that_resets_is_never_counted():
+    whole = random_episodes(0, 2 * T, B)
+    cut = next(t for t in range(1, 2 * T) if not whole.valid[t - 1].all())  # a reset in the last row of the first part
+    strange = whole._replace(rewards=np.where(whole.valid, whole.rewards, 1e6).astype(np.float32))
+    ends = []
+    for rollout in (whole, strange):
+        _, middle = normalize(initial_normalizer(BOX, B, False, True), rows(rollout, 0, cut))
+        ends.append(normalize(middle, rows(rollout, cut, 2 * T))[1])
+    jax.tree.map(np.testing.assert_array_equal, *ends)
+
+
+def test_scaled_rewards_are_clipped_at_10():
+    rollout = random_episodes(0, T, B)
+    outlier = rollout._replace(rewards=np.where(np.arange(T)[:, None] == 0, np.array([1e4, 0, 0]), 0.01).astype(np.float32))
+    normalizer = initial_normalizer(BOX, B, False, True)
+    normalizer = normalizer._replace(returns=normalizer.returns._replace(count=np.float32(1e12)))  # variance stays 1
+    assert float(normalize(normalizer, outlier)[0][0, 0]) == 10.0
+
+
+def test_switched_off_normalisation_changes_nothing():
+    rollout = random_episodes(0, T, B)
+    normalizer = initial_normalizer(BOX, B, False, False)
+    rewards, after = normalize_rewards(normalizer, rollout, DISCOUNT)
+    assert rewards is rollout.rewards
+    assert after == normalizer
+    observations = np.ones((T, B, 2), np.float32)
+    assert normalize_observations(normalizer.observations, observations) is observations
+    assert learn_observations(None, observations) is None
+
+
+def test_observations_are_normalised_by_the_mean_and_deviation_of_all_that_was_seen():
+    rng = np.random.default_rng(0)
+    rollouts = [rng.normal([5.0, -100.0], [0.1, 30.0], (T, B, 2)).astype(np.float32) for _ in range(3)]
+    moments = initial_normalizer(BOX, B, True, False).observations
+    for observations in rollouts:
+        moments = learn(moments, observations)
+    seen = np.concatenate(rollouts).reshape(-1, 2).astype(np.float64)
+    normalized = normalized_by(moments, rollouts[0])
+    np.testing.assert_allclose(normalized, (rollouts[0] - seen.mean(0)) / seen.std(0), atol=1e-3)
+
+
+def test_before_anything_was_seen_observations_pass_unchanged_but_clipped_at_10():
+    moments = initial_normalizer(BOX, B, True, False).observations
+    np.testing.assert_allclose(normalized_by(moments, np.float32([[3.0, -50.0]])), [[3.0, -10.0]])
+
+
+def test_of_a_dict_only_numbers_are_normalised():
+    space = spaces.Dict({"image": spaces.Box(0, 255, (2, 2, 1), np.uint8), "vector": BOX, "kind": spaces.Discrete(3)})
+    moments = initial_normalizer(space, B, True, False).observations
+    assert set(moments) == {"vector"}
+    rng = np.random.default_rng(0)
+    observations = {
+        "image": rng.integers(0, 255, (T, B, 2, 2, 1)).astype(np.uint8),
+        "vector": rng.normal(7.0, 1.0, (T, B, 2)).astype(np.float32),
+        "kind": rng.integers(3, size=(T, B)),
+    }
+    normalized = normalized_by(learn(moments, observations), observations)
+    np.testing.assert_allclose(normalized["vector"].mean((0, 1)), 0.0, atol=1e-4)
+    np.testing.assert_array_equal(normalized["image"], observations["image"])
+    np.testing.assert_array_equal(normalized["kind"], observations["kind"])
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(0, 255, (2, 2, 1), np.uint8), spaces.MultiBinary(2)])
+def test_categories_and_images_have_no_moments(space):
+    assert initial_normalizer(space, B, True, False).observations is None

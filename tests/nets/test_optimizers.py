@@ -1,0 +1,76 @@
+"""The gradient step against the optimisers' formulas in NumPy."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from birl.nets.optimizers import gradient_step, make_optimizer
+
+PARAMETERS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
+GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm 5
+
+
+@partial(jax.jit, static_argnames=("name", "max_grad_norm"), compiler_options={"xla_backend_optimization_level": 0})
+def step(name, parameters, optimizer_state, gradients, learning_rate, max_grad_norm):
+    optimizer = make_optimizer(name)
+    optimizer_state = optimizer.init(parameters) if optimizer_state is None else optimizer_state
+    return gradient_step(optimizer, parameters, optimizer_state, gradients, learning_rate, max_grad_norm)
+
+
+def second_moment(optimizer_state):
+    """Adam's and RMSProp's mean of squared gradients."""
+    return optimizer_state.nu
+
+
+def test_rmsprop_has_epsilon_inside_the_root():
+    parameters, state = {"a": jnp.array([1.0, -2.0])}, None
+    expected, mean_square = np.array([1.0, -2.0]), np.zeros(2)
+    for gradient in (np.array([3.0, 1e-4]), np.array([-1.0, 2e-4])):
+        parameters, state, _ = step("rmsprop", parameters, state, {"a": jnp.asarray(gradient, jnp.float32)}, 0.1, None)
+        mean_square = 0.99 * mean_square + 0.01 * gradient**2
+        expected = expected - 0.1 * gradient / np.sqrt(mean_square + 1e-5)
+    np.testing.assert_allclose(parameters["a"], expected, rtol=1e-5)
+    outside = 2 * 0.1 * 1e-4 / (np.sqrt(0.01 * 1e-8) + 1e-5)  # what ε outside the root would have moved, about
+    assert abs(-2.0 - float(parameters["a"][1])) < outside / 10
+
+
+def test_adam_is_kingma_and_bas_with_epsilon_1e_5():
+    parameters, state = {"a": jnp.array([1.0, -2.0])}, None
+    expected, mean, mean_square = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    for t, gradient in enumerate((np.array([3.0, 1e-5]), np.array([-1.0, 1e-5])), start=1):
+        parameters, state, _ = step("adam", parameters, state, {"a": jnp.asarray(gradient, jnp.float32)}, 0.1, None)
+        mean, mean_square = 0.9 * mean + 0.1 * gradient, 0.999 * mean_square + 0.001 * gradient**2
+        expected = expected - 0.1 * (mean / (1 - 0.9**t)) / (np.sqrt(mean_square / (1 - 0.999**t)) + 1e-5)
+    np.testing.assert_allclose(parameters["a"], expected, rtol=1e-4)  # a gradient of ε moves half as far as one of 3
+
+
+def test_max_grad_norm_scales_the_whole_gradient_to_that_norm_and_not_each_element():
+    _, state, norm = step("rmsprop", PARAMETERS, None, GRADIENTS, 0.1, 1.0)
+    assert float(norm) == pytest.approx(5.0)  # reported before clipping
+    # The optimiser saw (0.6, 0) and 0.8; clipped one by one it would have seen (1, 0) and 1.
+    seen = jax.tree.map(lambda square: np.sqrt(np.asarray(square) / 0.01), second_moment(state))
+    np.testing.assert_allclose(seen["a"], [0.6, 0.0], atol=1e-4)
+    np.testing.assert_allclose(seen["b"], [[0.8]], atol=1e-4)
+
+
+@pytest.mark.parametrize("max_grad_norm", [None, 6.0])
+def test_a_gradient_within_the_norm_is_not_touched(max_grad_norm):
+    _, state, norm = step("rmsprop", PARAMETERS, None, GRADIENTS, 0.1, max_grad_norm)
+    assert float(norm) == pytest.approx(5.0)
+    np.testing.assert_allclose(np.sqrt(np.asarray(second_moment(state)["b"]) / 0.01), [[4.0]], rtol=1e-5)
+
+
+def test_a_zero_gradient_is_not_divided_by_its_norm():
+    parameters, _, norm = step("adam", PARAMETERS, None, jax.tree.map(jnp.zeros_like, GRADIENTS), 0.1, 0.5)
+    assert float(norm) == 0.0
+    jax.tree.map(np.testing.assert_array_equal, parameters, PARAMETERS)
+
+
+def test_the_step_is_proportional_to_the_learning_rate_given_with_it():
+    moved = [step("adam", PARAMETERS, None, GRADIENTS, rate, None)[0]["b"] - PARAMETERS["b"] for rate in (0.0, 0.1, 0.2)]
+    assert float(moved[0][0, 0]) == 0.0
+    assert float(moved[1][0, 0]) == pytest.approx(-0.1, rel=1e-4)  # Adam's first step has length 1
+    assert float(moved[2][0, 0]) == pytest.approx(-0.2, rel=1e-4)

@@ -1,0 +1,93 @@
+"""The doctor finds a healthy installation healthy, and says what is wrong with a sick one and what to do."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from birl.run import doctor
+from birl.run.doctor import Check, examine
+from tests.run.processes import call
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *titles: str) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", [check for check in doctor.CHECKS if check.title in titles])
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def function(*args: object, **kwargs: object) -> None:
+        raise error
+
+    return function
+
+
+def test_this_installation_is_in_order():
+    lines: list[str] = []
+    assert examine(lines.append), "\n".join(lines)
+    said = "\n".join(lines)
+    for title in ("devices", "cache", "disk", "training", "resume", "rendering", "video"):
+        assert sum(line.startswith(f"ok      {title}: ") for line in lines) == 1, said
+    assert "jax " in said
+    assert "bit for bit" in said
+    assert lines[-1] == "all in order"
+
+
+def test_a_missing_extra_is_named_with_how_to_install_it_and_is_not_a_failure(monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("ale_py", "ray") else find_spec(name))
+    only(monkeypatch, "devices")
+    lines: list[str] = []
+    assert examine(lines.append)
+    assert any("atari: not installed" in line and "pip install 'birl[atari]'" in line for line in lines)
+    assert any("ray: not installed" in line and "pip install 'birl[ray]'" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("title", "broken"),
+    [("training", "train"), ("rendering", "make_env"), ("video", "film"), ("cache", "cache_directory"), ("devices", "jax")],
+)
+def test_what_fails_is_said_with_a_remedy_and_the_rest_is_still_looked_at(title, broken, monkeypatch):
+    only(monkeypatch, title, "disk")
+    monkeypatch.setattr(doctor, broken, raising(RuntimeError("broken on purpose")) if broken != "jax" else None)
+    lines: list[str] = []
+    assert not examine(lines.append)
+    [failed] = [line for line in lines if line.startswith("failed")]
+    assert failed.startswith(f"failed  {title}: ")
+    assert "Remedy: " in failed
+    assert any(line.startswith("ok      disk") for line in lines)
+    assert lines[-1] == "1 of 2 checks failed"
+
+
+def test_a_resume_that_is_not_exact_is_noticed(monkeypatch, tmp_path):
+    """The doctor compares every tensor: one that differs is enough."""
+    doctor.train_a_little(tmp_path)
+    load = doctor.checkpoints.load
+
+    def altered(path: Path) -> Any:
+        saved = load(path)
+        if "resumed" in path.parts:
+            name = next(name for name in saved.tensors if name.startswith(".network"))
+            saved.tensors[name] = saved.tensors[name] + 1e-7
+        return saved
+
+    monkeypatch.setattr(doctor.checkpoints, "load", altered)
+    with pytest.raises(RuntimeError, match="differ after a resume"):
+        doctor.resume_exactly(tmp_path)
+
+
+def test_a_full_disk_is_a_failure(monkeypatch):
+    only(monkeypatch, "disk")
+    monkeypatch.setattr(doctor, "LEAST_FREE", float("inf"))
+    lines: list[str] = []
+    assert not examine(lines.append)
+    assert "GB free in" in lines[-2]
+    assert "Remedy: free some space" in lines[-2]
+
+
+@pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 1)])
+def test_the_exit_code_tells_whether_all_is_in_order(answer, code, monkeypatch):
+    outcome = (lambda directory: "well") if answer else raising(ValueError("ill"))
+    monkeypatch.setattr(doctor, "CHECKS", [Check("health", outcome, "rest")])
+    assert call("doctor")[0] == code

@@ -1,0 +1,149 @@
+"""An evaluation plays whole episodes, each environment its share, and is the same each time."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import birl
+from birl.algos import ppo
+from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.envs.spaces import derived_seeds
+from birl.run import checkpoint as checkpoints
+from birl.run.evaluate import Evaluation, evaluate_policy
+from birl.run.policy import Policy, find_checkpoint, make_policy
+from birl.run.train import train
+from tests.run.processes import call_well
+
+LENGTHS = (1, 50)  # of an episode of Lottery
+
+
+class Lottery(gym.Env):
+    """Each episode is short or long by the toss of a coin, with reward 1 a step."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
+    left = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = int(self.np_random.choice(LENGTHS))
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
+
+
+class Choice(Lottery):
+    """One step; the reward is the action."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), float(action), True, False, {}
+
+
+gym.register("Lottery-v0", entry_point=Lottery)
+gym.register("Choice-v0", entry_point=Choice)
+
+
+def untrained(env_id: str, **settings: Any) -> Policy:
+    space = gym.make(env_id).observation_space, gym.make(env_id).action_space
+    return make_policy(ppo, ppo.init(ppo.Config(EnvConfig(env_id), hidden_sizes=(8,), **settings), *space), space[1])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on CartPole in which evaluations chose a best checkpoint."""
+    path = tmp_path_factory.mktemp("evaluate") / "run"
+    settings = RunConfig(
+        total_steps=6000, eval_every=1000, eval_episodes=5, checkpoint_every=500, keep_checkpoints=100, run_dir=str(path), seed=3
+    )
+    train(ppo.Config(EnvConfig("CartPole-v1"), settings, rollout_length=32, epochs=4, learning_rate=3e-3, hidden_sizes=(32,)))
+    return path
+
+
+@pytest.mark.parametrize("episodes", [1, 3, 20, 47])
+def test_an_environment_that_pays_5_each_time_is_scored_5(episodes):
+    """ProbeTruncation: reward 1 a step, cut after 5; the step in which it resets itself does not count."""
+    evaluation = evaluate_policy(untrained("birl/ProbeTruncation-v0"), EnvConfig("birl/ProbeTruncation-v0"), episodes, 0)
+    assert evaluation.returns.tolist() == [5.0] * episodes
+    assert evaluation.lengths.tolist() == [5] * episodes
+
+
+def test_each_environment_plays_its_share_so_that_short_episodes_are_not_favoured():
+    """The first 30 to finish of 20 environments would nearly all be short ones: 30 episodes are the first one or two of each."""
+    evaluation = evaluate_policy(untrained("Lottery-v0"), EnvConfig("Lottery-v0"), 30, seed=7)
+    expected = []
+    for index, seed in enumerate(derived_seeds(derived_seeds([7, 0xE7A1], 2)[0], 20)):
+        env = Lottery()
+        env.reset(seed=seed)
+        expected.append(env.left)
+        if index < 10:
+            env.reset()
+            expected.append(env.left)
+    assert evaluation.lengths.tolist() == expected
+    assert evaluation.returns.tolist() == expected
+    assert 15 < evaluation.returns.mean() < 36, "a coin's mean is 25.5; the first to finish have less than 10"
+
+
+def test_the_same_seed_gives_the_same_episodes_and_another_gives_others(run):
+    first, again, other = (birl.evaluate(run, episodes=5, seed=seed) for seed in (1, 1, 2))
+    assert first.returns.tolist() == again.returns.tolist()
+    assert first.returns.tolist() != other.returns.tolist()
+
+
+def test_the_most_likely_action_is_taken_always_and_a_sample_only_sometimes():
+    policy = untrained("Choice-v0")
+    best = evaluate_policy(policy, EnvConfig("Choice-v0"), 200, 0, deterministic=True).returns
+    sampled = [evaluate_policy(policy, EnvConfig("Choice-v0"), 200, seed, deterministic=False).returns for seed in (0, 0, 1)]
+    assert len(set(best.tolist())) == 1
+    assert 60 < sampled[0].sum() < 140, "an untrained policy tosses a coin, 200 times"
+    assert sampled[0].tolist() == sampled[1].tolist()
+    assert sampled[0].tolist() != sampled[2].tolist()
+
+
+def test_metrics_are_those_of_the_returns():
+    metrics = Evaluation(np.array([1.0, 3.0]), np.array([10, 20])).metrics()
+    assert metrics == {"eval/return_mean": 2.0, "eval/return_std": 1.0, "eval/length_mean": 15.0, "eval/episodes": 2}
+
+
+def test_the_best_checkpoint_is_the_one_that_is_loaded_and_it_scores_what_it_is_said_to(run):
+    best = checkpoints.read_best(run / "checkpoints")
+    assert best is not None
+    assert find_checkpoint(run).path.name == best["checkpoint"]
+    assert birl.evaluate(run, episodes=5, seed=3).returns.mean() == best["return_mean"]
+
+
+def test_another_checkpoint_can_be_named(run):
+    first = checkpoints.numbered(run / "checkpoints")[0]
+    assert find_checkpoint(first).path == first
+    assert birl.evaluate(first, episodes=5, seed=3).returns.mean() < birl.evaluate(run, episodes=5, seed=3).returns.mean()
+
+
+def test_without_a_best_the_newest_is_loaded_and_damage_is_warned_of(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "checkpoints" / "best.json").unlink()
+    *_, before, newest = checkpoints.numbered(copy / "checkpoints")
+    assert find_checkpoint(copy).path == newest
+    (newest / "spaces.json").write_text("{}")
+    with pytest.warns(UserWarning, match="spaces.json is damaged"):
+        assert find_checkpoint(copy).path == before
+
+
+def test_the_command_prints_the_score(run):
+    said = call_well("eval", run, "--episodes", 5, "--seed", 3)
+    returns = birl.evaluate(run, episodes=5, seed=3).returns
+    assert f"return {returns.mean():.2f} +/- {returns.std():.2f} over 5 episodes (min {returns.min():.2f}, max {returns.max():.2f})" in said
+
+
+@pytest.mark.parametrize(("settings", "message"), [({"episodes": 0}, "episodes 0"), ({"seed": -1}, "seed -1")])
+def test_what_cannot_be_played_is_refused(settings, message, run):
+    with pytest.raises(ConfigError, match=message):
+        birl.evaluate(run, **settings)
+
+
+def test_a_few_episodes_need_no_more_workers_than_environments():
+    config = EnvConfig("birl/ProbeTruncation-v0", num_envs=4, workers=2)
+    assert evaluate_policy(untrained("birl/ProbeTruncation-v0"), config, 1, 0).returns.tolist() == [5.0]

@@ -1,0 +1,262 @@
+"""What goes wrong is named, with the place and a remedy, before it can do harm."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import birl as api
+from birl.algos import ppo
+from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.envs.probes import PROBES, Faulty
+from birl.errors import NonFiniteError
+from birl.nets.models import make_actor_critic
+from birl.run import train as driver
+from birl.run.checkpoint import load, numbered
+from birl.run.evaluate import evaluate_policy
+from birl.run.policy import make_policy
+from tests.run.processes import birl, call, call_well, metric_rows
+
+SMALL = ["--num-envs", 4, "--rollout-length", 16, "--epochs", 1, "--minibatches", 1, "--hidden-sizes", 8, "--eval-episodes", 1]
+SMALL += ["--total-steps", 2000, "--checkpoint-every", 64]
+
+
+class Recording(gym.Env):
+    """Notes every step that anyone takes in it."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        Recording.steps += 1
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+gym.register("Recording-v0", entry_point=Recording)
+
+
+def small_config(env_id: str, run_dir: Path, **settings: Any) -> ppo.Config:
+    run = RunConfig(total_steps=2000, checkpoint_every=64, eval_episodes=1, run_dir=str(run_dir))
+    return ppo.Config(EnvConfig(env_id, num_envs=4), run, rollout_length=16, epochs=1, minibatches=1, hidden_sizes=(8,), **settings)
+
+
+def assert_last_checkpoint_is_kept(run: Path, said: str) -> None:
+    last = numbered(run / "checkpoints")[-1]
+    assert f"Last checkpoint: {last} is kept" in said
+    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+    assert metric_rows(run)[-1]["env_steps"] == int(last.name), "nothing after it was logged as if it had happened"
+    api.load(run).act(np.zeros(1, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "report"),
+    [
+        ("birl/ProbeNaN-v0", "observation of environment 0 is [nan] at step"),
+        ("birl/ProbeInfinite-v0", "reward of environment 0 is inf at step"),
+    ],
+)
+def test_a_nan_from_the_environment_stops_the_run_with_a_report_and_keeps_the_last_checkpoint(env_id, report, tmp_path):
+    run = tmp_path / "run"
+    code, said = call("train", "ppo", env_id, *SMALL, "--kwargs", "at", 100, "--run-dir", run)
+    assert code == 3
+    assert f"birl: training stopped: {env_id} after {int(numbered(run / 'checkpoints')[-1].name):,} steps: {report}" in said
+    assert_last_checkpoint_is_kept(run, said)
+    assert not (run / "summary.json").exists()
+
+
+def test_a_nan_in_an_evaluation_stops_the_run_too(tmp_path, monkeypatch):
+    """Training ends before its environments go wrong; the evaluation's do."""
+    monkeypatch.setitem(PROBES, "birl/ProbeInfinite-v0", (Faulty, {"fault": "infinite reward", "at": 2}))
+    gym.registry.pop("birl/ProbeInfinite-v0", None)
+    state = ppo.init(small_config("birl/ProbeConstant-v0", tmp_path), Faulty.observation_space, Faulty.action_space)
+    policy = make_policy(ppo, state, Faulty.action_space)
+    with pytest.raises(NonFiniteError, match="reward of environment 0 is inf at step 2 of an evaluation episode"):
+        evaluate_policy(policy, EnvConfig("birl/ProbeInfinite-v0"), episodes=3, seed=0)
+    gym.registry.pop("birl/ProbeInfinite-v0", None)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_and_its_update_is_thrown_away(tmp_path):
+    run = tmp_path / "run"
+    words = ["train", "ppo", "CartPole-v1", *SMALL, "--learning-rate", "piecewise:0=1e-3,0.3=1e-3,0.31=3e38,1=3e38", "--run-dir", run]
+    code, said = call(*words, "--epochs", 4, "--max-grad-norm", "None")
+    assert code == 3
+    assert "birl: training stopped: CartPole-v1 after" in said
+    assert "the gradient's norm is nan; the update was thrown away. Lower learning_rate" in said
+    last = numbered(run / "checkpoints")[-1]
+    assert f"Last checkpoint: {last} is kept" in said
+    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+    assert api.evaluate(run, episodes=1).returns[0] > 0
+
+
+def test_weights_that_overflow_in_a_single_step_are_not_saved_over_good_ones(tmp_path):
+    """The gradient was finite, the step was not: one minibatch, one epoch, so no second gradient tells."""
+    run = tmp_path / "run"
+    words = ["train", "ppo", "CartPole-v1", *SMALL, "--learning-rate", "piecewise:0=1e-3,0.3=1e-3,0.31=3e38,1=3e38", "--run-dir", run]
+    code, said = call(*words, "--optimizer", "adam", "--keep-checkpoints", 1)
+    assert code == 3, said
+    last = numbered(run / "checkpoints")[-1]
+    assert f"Last checkpoint: {last} is kept" in said
+    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+
+
+def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
+    def make_broken(rng: np.random.Generator, *spaces: gym.Space) -> Any:
+        network = make_actor_critic(rng, *spaces, "mlp", (8,), "tanh", "feedforward", 8, False, 0.0)
+        return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), network)
+
+    with pytest.raises(NonFiniteError, match=r"CartPole-v1 after 0 steps: the gradient's norm is nan.*none had been written yet"):
+        driver.train(small_config("CartPole-v1", tmp_path / "run"), make_network=make_broken)
+
+
+def test_a_run_stopped_by_a_nan_goes_on_from_its_last_checkpoint(tmp_path):
+    """Its environments, made anew, count to the fault again: the run gets further, and is stopped again."""
+    run = tmp_path / "run"
+    call("train", "ppo", "birl/ProbeNaN-v0", *SMALL, "--kwargs", "at", 100, "--run-dir", run)
+    first = metric_rows(run)
+    code, said = call("resume", run)
+    assert code == 3
+    assert metric_rows(run)[: len(first)] == first
+    assert len(metric_rows(run)) > len(first)
+    assert_last_checkpoint_is_kept(run, said)
+
+
+def test_an_environment_that_raises_is_named_and_keeps_its_own_traceback(tmp_path):
+    finished = birl("train", "ppo", "birl/ProbeRaise-v0", *SMALL, "--kwargs", "at", 100, "--run-dir", "run", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "RuntimeError: environment 0 raised in step: ValueError: the simulator diverged" in finished.stderr
+    assert 'raise ValueError("the simulator diverged")' in finished.stderr
+    assert load(numbered(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
+
+
+BAD = [
+    # words, and what the message must name: the field, the value, the remedy
+    (["--num-envs", "0"], ["num_envs 0", "use 8"]),
+    (["--num-envs", "-3"], ["num_envs -3", "use 8"]),
+    (["--minibatches", "3"], ["does not divide into 3 minibatches", "use one of 1, 2, 4, 8"]),
+    (["--minibatches", "0"], ["does not divide into 0 minibatches", "use one of 1, 2"]),
+    (["--core", "lstm", "--num-envs", "4", "--minibatches", "8"], ["num_envs 4 does not divide into 8 minibatches", "use one of 1, 2, 4"]),
+    (["--rollout-length", "0"], ["rollout_length 0", "at least 1"]),
+    (["--epochs", "0"], ["epochs 0", "at least 1"]),
+    (["--discount", "1.5"], ["discount 1.5", "[0, 1]"]),
+    (["--discount", "nan"], ["discount nan", "finite"]),
+    (["--gae-lambda", "-0.1"], ["gae_lambda -0.1", "[0, 1]"]),
+    (["--target-kl", "0"], ["target_kl 0", "None"]),
+    (["--value-clip", "-1"], ["value_clip -1", "None"]),
+    (["--value-weight", "nan"], ["value_weight nan", "finite"]),
+    (["--log-std", "inf"], ["log_std inf", "finite"]),
+    (["--max-grad-norm", "-1"], ["max_grad_norm -1", "None"]),
+    (["--core-size", "0"], ["core_size 0", "at least 1"]),
+    (["--hidden-sizes", "64", "0"], ["hidden_sizes (64, 0)", "at least 1"]),
+    (["--learning-rate", "-1e-3"], ["learning_rate -0.001", "negative"]),
+    (["--learning-rate", "linear:1e-3:-1e-3"], ["learning_rate -0.001", "negative"]),
+    (["--learning-rate", "linar:1e-3:0"], ["cannot read schedule 'linar:1e-3:0'", "linear:3e-4:0"]),
+    (["--learning-rate", "inf"], ["'inf' is not finite", "linear:3e-4:0"]),
+    (["--clip-range", "-0.2"], ["clip_range -0.2", "negative"]),
+    (["--total-steps", "0"], ["total_steps 0", "between 1 and"]),
+    (["--total-steps", "3000000000"], ["total_steps 3000000000", "2,147,483,647"]),
+    (["--seed", "-1"], ["seed -1", "between 0 and"]),
+    (["--eval-every", "-1"], ["eval_every -1", "0 (only at the end)"]),
+    (["--eval-episodes", "0"], ["eval_episodes 0", "at least 1"]),
+    (["--checkpoint-every", "-1"], ["checkpoint_every -1", "0 (only at the end)"]),
+    (["--keep-checkpoints", "0"], ["keep_checkpoints 0", "at least 1"]),
+    (["--log-every", "0"], ["log_every 0", "at least 1"]),
+    (["--stop-at-return", "5"], ["stop_at_return 5", "set eval_every"]),
+    (["--max-episode-steps", "0"], ["max_episode_steps 0", "None"]),
+    (["--hide-velocities"], ["hide_velocities", "Recording-v0", "CartPole"]),
+    (["--kwargs", "gravity", "9"], ["env.kwargs {'gravity': 9}", "use what its constructor takes"]),
+    (["--backend", "gymnaisum"], ["--backend", "envpool"]),
+    (["--core", "rnn"], ["--core", "lstm"]),
+    (["--epochs", "few"], ["--epochs", "INT"]),
+    (["--nonsense", "1"], ["--nonsense"]),
+]
+
+
+@pytest.mark.parametrize(("words", "parts"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_settings_fail_before_the_first_step_with_field_value_and_remedy(words, parts, tmp_path):
+    Recording.steps = 0
+    code, said = call("train", "ppo", "tests.run.test_faults:Recording-v0", "--run-dir", tmp_path / "runs" / "mine", *words)
+    assert code == 2, said
+    unwrapped = " ".join(said.replace("│", " ").split())  # tyro draws a box
+    assert [part for part in parts if part not in unwrapped] == [], said
+    assert "Traceback" not in said
+    assert Recording.steps == 0
+    assert not (tmp_path / "runs" / "mine").exists(), "nothing is left that would refuse the next try"
+
+
+BAD_TASKS = [
+    (["train", "nosuch", "CartPole-v1"], ["algorithm 'nosuch' is unknown", "ppo"]),
+    (["train", "ppo", "CartPol-v1"], ["env.id 'CartPol-v1' is not registered", "CartPole", "my_module:CartPol-v1"]),
+    (["train", "ppo", "CartPole-v7"], ["env.id 'CartPole-v7'", "`v1`"]),
+    (["train", "ppo", "CartPole"], ["env.id 'CartPole'", "ids end in a version"]),
+    (["train", "ppo", "no_such_module:My-v0"], ["no_such_module", "correct the module before the colon"]),
+    (["train", "ppo"], ["needs an environment: birl train ppo CartPole-v1"]),
+]
+
+
+@pytest.mark.parametrize(("words", "parts"), BAD_TASKS, ids=[" ".join(words) for words, _ in BAD_TASKS])
+def test_bad_tasks_fail_with_what_to_use_instead(words, parts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, said = call(*words)
+    assert code == 2
+    assert [part for part in parts if part not in said] == [], said
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_after_a_bad_setting_the_same_directory_can_be_used(tmp_path):
+    run = tmp_path / "run"
+    assert call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--minibatches", 3, "--run-dir", run)[0] == 2
+    call_well("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", run)
+
+
+def test_a_failure_after_the_directory_was_made_gives_it_back(tmp_path, monkeypatch):
+    """wandb is asked for when config.json is there already."""
+
+    def refuse(*_: object) -> None:
+        raise ConfigError("run.wandb 'x' needs the wandb package")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "open_sinks", refuse)
+        code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path / "run")
+    assert code == 2
+    assert "needs the wandb package" in said
+    assert not (tmp_path / "run").exists()
+    call_well("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path / "run")
+
+
+@pytest.mark.parametrize("held", ["config.json", "metrics.jsonl", "checkpoints"])
+def test_a_directory_that_holds_a_run_or_what_is_left_of_one_is_refused(held, tmp_path):
+    (tmp_path / held).mkdir() if held == "checkpoints" else (tmp_path / held).write_text("{}")
+    code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path)
+    assert code == 2
+    assert f"run_dir {tmp_path} already holds a run ({held}); go on with birl resume {tmp_path}, or name another" in said
+    assert (tmp_path / held).exists()
+
+
+def test_a_run_directory_that_cannot_be_made_is_said_in_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path / "file")
+    assert (code, "is a file; name a directory" in said) == (2, True)
+    code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path / "file" / "run")
+    assert code == 1
+    assert "Not a directory" in said
+
+
+def test_the_config_of_a_run_is_strict_json_with_every_setting(tmp_path):
+    call_well("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--learning-rate", "linear:1e-3:0", "--run-dir", tmp_path / "run")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    stored = json.loads((tmp_path / "run" / "config.json").read_text(), parse_constant=refuse)
+    assert stored["algorithm"] == "ppo"
+    assert stored["config"]["learning_rate"] == {"kind": "linear", "values": [1e-3, 0.0], "points": [1.0]}
+    assert set(stored["config"]) == set(ppo.Config.__dataclass_fields__)

@@ -1,0 +1,115 @@
+"""Episodes become videos on a machine without a screen, and no video replaces another."""
+
+from pathlib import Path
+
+import gymnasium as gym
+import imageio_ffmpeg
+import pytest
+
+import birl
+from birl.algos import ppo
+from birl.config import ConfigError, EnvConfig
+from birl.run.record import play, record
+from tests.run.processes import birl as run_birl
+from tests.run.processes import call, call_well, write_untrained
+
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # JAX's warning of the ffmpeg that reads the video back
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("record")
+    paths = {env_id: directory / env_id for env_id in ("CartPole-v1", "LunarLander-v3")}
+    for env_id, path in paths.items():
+        write_untrained(path, ppo.Config(EnvConfig(env_id, num_envs=2), hidden_sizes=(8,)))
+    return paths
+
+
+def read_video(path: Path) -> tuple[int, tuple[int, int], float]:
+    """How many frames, of what size, how many a second."""
+    reader = imageio_ffmpeg.read_frames(path)
+    meta = next(reader)
+    return sum(1 for _ in reader), meta["size"], meta["fps"]
+
+
+@pytest.mark.parametrize(("env_id", "size"), [("CartPole-v1", (600, 400)), ("LunarLander-v3", (600, 400))])
+def test_a_video_of_one_episode_has_a_frame_for_each_step(env_id, size, runs, tmp_path, monkeypatch):
+    for variable in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(variable, raising=False)
+    path, returns = record(runs[env_id], tmp_path / "film.mp4", episodes=1, seed=0, deterministic=True)
+    frames, shape, fps = read_video(path)
+    assert (shape, fps) == (size, 50.0), "as the environment's metadata says"
+    assert frames > 5
+    if env_id == "CartPole-v1":
+        assert returns == [float(frames)], "reward 1 a step"
+
+
+def test_what_is_filmed_is_what_the_policy_does(runs, tmp_path):
+    _, returns = record(runs["CartPole-v1"], tmp_path / "film.mp4", episodes=2, seed=4, deterministic=True)
+    policy, by_hand = birl.load(runs["CartPole-v1"]), []
+    with gym.make("CartPole-v1") as env:
+        for seed in (4, 5):
+            observation, _ = env.reset(seed=seed)
+            total, ended, memory = 0.0, False, None
+            while not ended:
+                action, memory = policy.act(observation, memory)
+                observation, reward, terminated, truncated, _ = env.step(action)
+                total, ended = total + float(reward), terminated or truncated
+            by_hand.append(total)
+    assert returns == by_hand
+
+
+def test_a_video_never_overwrites_another(runs, tmp_path):
+    """SB3 #2063."""
+    paths = []
+    for seed in (0, 1):
+        said = call_well("record", runs["CartPole-v1"], "--out", tmp_path / "film.mp4", "--seed", seed)
+        paths.append(Path(said.split(": returns")[0]))
+        first = paths[0].read_bytes() if seed == 0 else first
+    assert paths == [tmp_path / "film.mp4", tmp_path / "film-2.mp4"]
+    assert paths[0].read_bytes() == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film-2.mp4", "film.mp4"], "and leaves nothing else behind"
+
+
+def test_without_a_name_it_goes_to_the_runs_own_videos(runs):
+    said = call_well("record", runs["CartPole-v1"])
+    assert (runs["CartPole-v1"] / "videos" / "episodes.mp4").exists()
+    assert str(runs["CartPole-v1"] / "videos" / "episodes.mp4") in said
+
+
+def test_in_a_process_of_its_own_it_says_nothing_but_the_result(runs, tmp_path):
+    finished = run_birl("record", runs["CartPole-v1"], "--out", "film.mp4", "--sample", "--seed", 50_000, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("film.mp4: returns ")
+    assert finished.stderr == "", "JAX's warning of a fork would only frighten"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "film.gif"], "out film.gif must end in .mp4"),
+        (["--episodes", "0"], "episodes 0 must be at least 1"),
+        (["--seed", "-1"], "seed -1 must be 0 or more"),
+    ],
+)
+def test_what_cannot_be_filmed_is_refused(words, message, runs):
+    code, said = call("record", runs["CartPole-v1"], *words)
+    assert (code, message in said) == (2, True), said
+
+
+def test_play_without_a_screen_says_what_to_do_instead(runs, monkeypatch):
+    monkeypatch.setattr("sys.platform", "linux")
+    for variable in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(ConfigError, match="there is no screen to play on; film it instead: birl record"):
+        play(runs["CartPole-v1"], 1, 0, True)
+    code, said = call("play", runs["CartPole-v1"])
+    assert code == 2
+    assert f"birl record {runs['CartPole-v1']}" in said
+
+
+def test_play_on_a_screen_that_is_not_there_to_be_seen(runs, monkeypatch):
+    """SDL's dummy screen stands for a real one."""
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    _, filmed = record(runs["CartPole-v1"], runs["CartPole-v1"] / "play.mp4", 1, 0, True)
+    assert play(runs["CartPole-v1"], 1, 0, True) == filmed

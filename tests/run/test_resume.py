@@ -1,0 +1,181 @@
+"""A run that was stopped and resumed in a new process is, to the bit, the run that was not stopped."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from birl.run.checkpoint import numbered
+from tests.run.processes import assert_same_run, call, call_well, end_of, metric_rows, succeed
+
+# Small, but with everything that changes: both normalisers, schedules, and episodes that outlast a rollout.
+SETTINGS = [
+    "--rollout-length", 32, "--epochs", 2, "--minibatches", 2, "--hidden-sizes", 16, "--core-size", 8,
+    "--normalize-observations", "--normalize-rewards", "--learning-rate", "linear:1e-3:0", "--clip-range", "linear:0.3:0.1",
+    "--entropy-weight", 0.01, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2,
+]  # fmt: skip
+
+TASKS = [
+    ("CartPole-v1", "feedforward", 8),  # Gymnasium's own vector environment: its state is copied
+    ("CartPole-v1", "lstm", 4),  # stepped one by one: episodes are lived again
+    ("Pendulum-v1", "feedforward", 2),
+    ("Pendulum-v1", "lstm", 2),
+    ("LunarLander-v3", "feedforward", 2),
+    ("LunarLander-v3", "lstm", 2),
+]
+
+
+def train_words(env_id: str, core: str, num_envs: int, updates: int, run_dir: Path) -> list[object]:
+    total_steps = 32 * num_envs * (updates - 1) + 1
+    words = ["--core", core, "--num-envs", num_envs, "--total-steps", total_steps, "--run-dir", run_dir]
+    return ["train", "ppo", env_id, *words, *SETTINGS]
+
+
+def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
+    """A copy of the run as it was when it had written `kept` checkpoints, had it been killed some time later."""
+    shutil.copytree(run_dir, copy)
+    for path in numbered(copy / "checkpoints")[kept:]:
+        shutil.rmtree(path)
+    (copy / "summary.json").unlink(missing_ok=True)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on CartPole with evaluations."""
+    run_dir = tmp_path_factory.mktemp("resume") / "whole"
+    call_well(*train_words("CartPole-v1", "feedforward", 8, 6, run_dir), "--eval-every", 512)
+    return run_dir
+
+
+@pytest.mark.parametrize(("env_id", "core", "num_envs"), TASKS)
+def test_a_resumed_run_ends_in_the_same_bits(env_id, core, num_envs, tmp_path):
+    succeed(*train_words(env_id, core, num_envs, 8, tmp_path / "whole"), cwd=tmp_path)
+    resumed = cut_back(tmp_path / "whole", 4, tmp_path / "resumed")
+    assert end_of(resumed) != end_of(tmp_path / "whole")
+    said = succeed("resume", resumed, cwd=tmp_path)
+    assert_same_run(resumed, tmp_path / "whole")
+    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
+    assert "not exact" not in said
+
+
+def test_evaluations_do_not_change_the_run(whole, tmp_path):
+    call_well(*train_words("CartPole-v1", "feedforward", 8, 6, tmp_path / "quiet"), "--eval-every", 0)
+    assert_same_run(tmp_path / "quiet", whole)
+
+
+def test_a_run_killed_in_the_middle_of_its_evaluations_has_the_same_ones_and_the_same_best(whole, tmp_path):
+    resumed = cut_back(whole, 3, tmp_path / "resumed")
+    call_well("resume", resumed)
+    assert metric_rows(resumed) == metric_rows(whole)
+    best = [json.loads((run / "checkpoints" / "best.json").read_text()) for run in (resumed, whole)]
+    assert best[0] == best[1]
+
+
+def test_a_run_killed_before_its_summary_is_evaluated_but_not_trained_again(whole, tmp_path):
+    resumed = cut_back(whole, 100, tmp_path / "resumed")
+    said = call_well("resume", resumed)
+    assert "this run has reached its 1,281 steps" in said
+    assert metric_rows(resumed) == metric_rows(whole), "the evaluation that was there is not logged twice"
+    summaries = [json.loads((run / "summary.json").read_text()) for run in (resumed, whole)]
+    assert summaries[0]["evaluation"] == summaries[1]["evaluation"]
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(whole):
+    files = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    said = call_well("resume", whole)
+    assert "this run has reached its 1,281 steps; train on with: birl resume" in said
+    assert "final score" in said
+    assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == files, "nothing is scaled or written twice"
+
+
+def test_more_total_steps_say_that_schedules_change_and_train_on(whole, tmp_path):
+    longer = shutil.copytree(whole, tmp_path / "longer")
+    said = call_well("resume", longer, "--total-steps", 2000)
+    assert "total_steps 1,281 -> 2,000: schedules now run to the new end" in said
+    assert 2000 <= int(end_of(longer)["number"]) < 2000 + 256
+    rates = [row["optimizer/learning_rate"] for row in metric_rows(longer) if "optimizer/learning_rate" in row]
+    steps = [row["env_steps"] for row in metric_rows(longer) if "optimizer/learning_rate" in row]
+    done = [0, *steps[:-1]]
+    total = [1281 if step < int(end_of(whole)["number"]) else 2000 for step in done]
+    assert rates == pytest.approx([1e-3 * (1 - step / end) for step, end in zip(done, total, strict=True)], rel=1e-4)
+
+
+def test_a_second_resume_scales_nothing_a_second_time(whole, tmp_path):
+    """contrib #259: loading multiplied a setting by the number of environments, each time."""
+    once = cut_back(whole, 3, tmp_path / "once")
+    call_well("resume", once)
+    twice = cut_back(once, 4, tmp_path / "twice")
+    call_well("resume", twice)
+    assert_same_run(twice, whole)
+    configs = [json.loads((run / "config.json").read_text()) for run in (twice, whole)]
+    for config in configs:
+        del config["config"]["run"]["run_dir"]
+    assert configs[0] == configs[1]
+
+
+def test_a_run_without_a_checkpoint_starts_from_the_beginning(whole, tmp_path):
+    resumed = cut_back(whole, 0, tmp_path / "resumed")
+    said = call_well("resume", resumed)
+    assert "there is no checkpoint yet: starting from the beginning, with the same seed" in said
+    assert_same_run(resumed, whole)
+    assert metric_rows(resumed) == metric_rows(whole)
+
+
+def test_a_run_that_reached_its_goal_stays_stopped_until_more_steps_are_asked_for(tmp_path):
+    words = train_words("birl/ProbeTruncation-v0", "feedforward", 4, 9, tmp_path / "run")
+    said = call_well(*words, "--eval-every", 200, "--stop-at-return", 5)
+    assert "stop_at_return 5.0 reached" in said
+    stopped_at = end_of(tmp_path / "run")["number"]
+    resumed = cut_back(tmp_path / "run", 100, tmp_path / "resumed")
+    assert "this run has reached stop_at_return 5.0" in call_well("resume", resumed)
+    assert end_of(resumed)["number"] == stopped_at
+    call_well("resume", resumed, "--total-steps", 2000)
+    assert int(end_of(resumed)["number"]) >= 2000
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_the_run_still_ends_the_same(whole, tmp_path):
+    resumed = cut_back(whole, 3, tmp_path / "resumed")
+    damaged = numbered(resumed / "checkpoints")[-1]
+    (damaged / "state.safetensors").write_bytes((damaged / "state.safetensors").read_bytes()[:-1])
+    said = call_well("resume", resumed)
+    before = numbered(whole / "checkpoints")[1].name
+    assert f"{damaged / 'state.safetensors'} is damaged: its SHA-256 is not the manifest's; going on from {before} before it" in said
+    assert_same_run(resumed, whole)
+
+
+def test_envpool_resumes_with_new_episodes_and_says_that_it_is_not_exact(tmp_path):
+    pytest.importorskip("envpool")
+    call_well(*train_words("CartPole-v1", "lstm", 4, 4, tmp_path / "run"), "--backend", "envpool")
+    resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
+    manifest = json.loads((numbered(resumed / "checkpoints")[-1] / "manifest.json").read_text())
+    assert manifest["exact"] is False
+    assert "cannot save its state" in manifest["reason"]
+    said = call_well("resume", resumed)
+    assert said.count("this resume is not exact: environment 0 began a new episode, as did 3 others") == 1
+    assert int(end_of(resumed)["number"]) >= 32 * 4 * 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere holds no run: there is no config.json"),
+        (["{run}", "--total-steps", "-5"], "total_steps -5 must be more than the"),
+        (["{run}", "--total-steps", "100"], "total_steps 100 must be more than the"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_in_a_sentence(words, message, whole):
+    config = (whole / "config.json").read_bytes()
+    code, said = call("resume", *[word.format(run=whole) for word in words])
+    assert code == 2
+    assert message in said
+    assert (whole / "config.json").read_bytes() == config
+
+
+def test_a_config_that_cannot_be_read_is_reported_in_a_sentence(whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / "run")
+    (run / "config.json").write_text("{")
+    code, said = call("resume", run)
+    assert code == 2
+    assert f"{run / 'config.json'} is damaged" in said

@@ -1,0 +1,157 @@
+"""However a run is stopped, it can go on, and ends in the same bits as if it had not been stopped."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from birl.run.checkpoint import numbered
+from birl.run.signals import Interrupted, caught_signals
+from tests.run.processes import assert_same_run, metric_rows, start, succeed, wait_until
+
+KILLS = 20
+TOTAL_STEPS = 10_000
+# A checkpoint after each update, so that a blow at a random moment often falls into the writing of one.
+SETTINGS = [
+    "--num-envs", 4, "--rollout-length", 16, "--epochs", 4, "--minibatches", 4, "--hidden-sizes", 16,
+    "--normalize-observations", "--normalize-rewards", "--checkpoint-every", 1, "--keep-checkpoints", 3, "--eval-episodes", 2,
+]  # fmt: skip
+TRAIN = ["train", "ppo", "CartPole-v1", *SETTINGS]
+
+
+class Slow(gym.Env):
+    """Takes a twentieth of a second for each step, so that an update takes long."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        time.sleep(0.05)
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+gym.register("Slow-v0", entry_point=Slow)
+
+
+def output(directory: Path) -> str:
+    return (directory / "output").read_text()
+
+
+def newest_number(run: Path) -> int:
+    return max((int(path.name) for path in numbered(run / "checkpoints")), default=0)
+
+
+def stop(process: subprocess.Popen[str], number: int) -> int:
+    process.send_signal(number)
+    return process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nobody stopped."""
+    directory = tmp_path_factory.mktemp("whole")
+    succeed(*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", "run", cwd=directory)
+    return directory / "run"
+
+
+def test_sigint_and_sigterm_end_in_a_checkpoint_with_their_own_exit_codes_and_the_run_goes_on_exactly(whole, tmp_path):
+    run = tmp_path / "run"
+    process = start(*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", run, cwd=tmp_path)
+    wait_until(lambda: len(numbered(run / "checkpoints")) >= 2, process)
+    assert stop(process, signal.SIGINT) == 130
+    first = numbered(run / "checkpoints")[-1]
+    assert f"SIGINT: saved at {int(first.name):,} steps; go on with: birl resume {run}" in output(tmp_path)
+    assert metric_rows(run)[-1]["env_steps"] == int(first.name), "it stopped at the end of an update"
+
+    process = start("resume", run, cwd=tmp_path)
+    wait_until(lambda: numbered(run / "checkpoints")[-1] > first, process)
+    assert stop(process, signal.SIGTERM) == 143
+    second = numbered(run / "checkpoints")[-1]
+    assert f"SIGTERM: saved at {int(second.name):,} steps" in output(tmp_path)
+    assert "Traceback" not in output(tmp_path)
+
+    succeed("resume", run, cwd=tmp_path)
+    assert_same_run(run, whole)
+    assert metric_rows(run) == metric_rows(whole)
+
+
+def test_a_second_signal_stops_at_once(tmp_path):
+    """The update takes seconds, because its environment is slow; the second signal does not wait for it."""
+    run = tmp_path / "run"
+    settings = ["--num-envs", 1, "--rollout-length", 1000, "--minibatches", 1, "--max-episode-steps", 100]
+    process = start("train", "ppo", "tests.run.test_signals:Slow-v0", *settings, "--run-dir", run, cwd=tmp_path)
+    wait_until(lambda: "run directory" in output(tmp_path), process)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.0)
+    assert process.poll() is None, "the first signal waits for the end of the update"
+    began = time.monotonic()
+    assert stop(process, signal.SIGTERM) == 143
+    assert time.monotonic() - began < 10, "an update takes 50 s"
+    assert not numbered(run / "checkpoints")
+    assert "Traceback" not in output(tmp_path)
+
+
+def test_after_kill_9_at_twenty_random_moments_resume_works_twenty_times(whole, tmp_path):
+    """Some blows fall while the process starts, most while it trains and saves; each life goes on from the one before."""
+    run, rng = tmp_path / "run", np.random.default_rng(2)
+    words: list[object] = [*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", run]
+    reached = [0]
+    for life in range(KILLS):
+        process = start(*words, cwd=tmp_path)
+        if life == 0:
+            wait_until((run / "config.json").exists, process)
+        elif life % 5 == 0:
+            time.sleep(rng.uniform(0, 3))
+        else:
+            wait_until(lambda: newest_number(run) > reached[-1], process)
+            time.sleep(rng.uniform(0, 0.15))
+        assert process.poll() is None, f"life {life} ended before it could be killed: {output(tmp_path)}"
+        process.kill()
+        process.wait()
+        words = ["resume", run]
+        reached.append(newest_number(run))
+    assert reached == sorted(reached), "no life loses what the one before had saved"
+    assert len(set(reached)) > KILLS // 2, "most lives came to train"
+    succeed("resume", run, cwd=tmp_path)
+    assert_same_run(run, whole)
+    assert metric_rows(run) == metric_rows(whole)
+
+
+def test_the_first_signal_is_noted_and_the_second_raises():
+    with caught_signals() as received:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert received == [signal.SIGTERM]
+        with pytest.raises(Interrupted) as caught:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert caught.value.code == 130
+
+
+def test_the_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with caught_signals():
+        assert signal.getsignal(signal.SIGINT) is not before[0]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_outside_the_main_thread_signals_are_left_alone():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def look() -> None:
+        with caught_signals() as received:
+            seen.append((signal.getsignal(signal.SIGINT), received))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [(before, [])]

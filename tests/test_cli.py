@@ -1,0 +1,249 @@
+"""The command line answers quickly, and in sentences."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import birl
+from birl import commands
+from birl.cli import COMMANDS, main
+from birl.commands import training_config
+from birl.config import EnvConfig, RunConfig
+from birl.envs import check
+from birl.presets import PRESETS, find_preset
+from birl.run.directory import claim_directory
+from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
+
+TINY = ["--total-steps", 100, "--num-envs", 4, "--rollout-length", 16, "--minibatches", 1, "--epochs", 1, "--hidden-sizes", 8]
+TINY += ["--eval-episodes", 1]
+
+
+def run_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+
+
+def seconds_of(*words: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([*COMMAND, *words], env=ENVIRONMENT, capture_output=True, check=True)
+    return time.perf_counter() - began
+
+
+def test_help_answers_in_under_600_ms():
+    for _ in range(5):  # the machine may be busy: the best of five
+        if seconds_of("--help") < 0.6:
+            return
+    pytest.fail("birl --help took 0.6 s or more five times")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["frobnicate"], []])
+def test_what_needs_no_jax_does_not_import_it(words):
+    heavy = ["jax", "gymnasium", "equinox", "optax", "numpy", "rich", "tyro", "matplotlib", "tensorboard", "wandb", "envpool"]
+    code = f"import sys; from birl.cli import main; main({words!r}); print([name for name in {heavy!r} if name in sys.modules])"
+    assert run_python(code).splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["resume", "eval", "play", "record", "plot", "list", "doctor", "check-env"])
+def test_the_help_of_a_command_does_not_import_jax(command):
+    code = f"""
+import sys
+from birl.cli import main
+try:
+    main([{command!r}, "--help"])
+except SystemExit as exit:
+    print(exit.code, "jax" in sys.modules)
+"""
+    said = run_python(code)
+    assert said.splitlines()[-1] == "0 False"
+    assert f"usage: birl {command}" in said
+
+
+def test_every_command_is_in_the_usage_with_a_summary(capsys):
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    for name, summary in COMMANDS.items():
+        assert f"  {name:<9}  {summary}" in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command):
+    code, said = call(command, "--help")
+    assert code == 0
+    assert f"birl {command}" in said
+
+
+def test_the_version_is_the_packages(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"birl {birl.__version__}\n"
+
+
+def test_an_unknown_command_is_named_and_the_known_ones_shown():
+    code, said = call("frobnicate")
+    assert code == 2
+    assert "birl: 'frobnicate' is not a command" in said
+    assert "birl train ppo CartPole-v1" in said
+
+
+def test_train_shows_every_setting_with_the_presets_value():
+    code, said = call("train", "ppo", "CartPole-v1", "--help")
+    assert code == 0
+    unwrapped = " ".join(said.replace("│", " ").split())
+    config = birl.ppo.Config()
+    fields = [f.name for part in (config, config.env, config.run) for f in dataclasses.fields(part)]
+    options = ["--" + name.replace("_", "-") for name in fields if name not in ("env", "run", "id")]
+    assert [option for option in options if option not in unwrapped] == []
+    assert "--epochs INT (default: 20)" in unwrapped, "the preset's, not the algorithm's 4"
+    assert "(default: linear:0.001:0.0)" in unwrapped
+    assert "--id" not in unwrapped, "the environment is named as a word"
+
+
+@pytest.mark.parametrize("words", [["--id", "Acrobot-v1"], ["--env.id", "Acrobot-v1"]])
+def test_the_environment_cannot_be_named_twice(words):
+    code, said = call("train", "ppo", "CartPole-v1", *words)
+    assert code == 2
+    assert "Unrecognized options" in said
+
+
+@pytest.mark.parametrize("words", [["train", "--help"], ["train", "ppo", "--help"], ["train", "ppo", "-h"]])
+def test_help_on_half_a_train_command_shows_how_to_write_it(words):
+    code, said = call(*words)
+    assert code == 0
+    assert "usage: birl train ALGORITHM ENV [options]" in said
+
+
+def test_train_alone_is_wrong_usage():
+    assert call("train") == (2, call("train", "--help")[1])
+
+
+def test_a_schedule_is_a_word(tmp_path):
+    """birl train ppo CartPole-v1 --learning-rate linear:1e-3:0, for two updates."""
+    said = call_well("train", "ppo", "CartPole-v1", "--learning-rate", "linear:1e-3:0", *TINY, "--run-dir", tmp_path / "run")
+    assert "preset ppo CartPole-v1 feedforward" in said
+    assert "final score: " in said
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert stored["learning_rate"] == {"kind": "linear", "values": [0.001, 0.0], "points": [1.0]}
+    rates = [json.loads(line).get("optimizer/learning_rate") for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rates[0] == pytest.approx(1e-3)
+    assert rates[1] < rates[0]
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("text", ["linar:1e-3:0", "linear:1e-3", "linear:a:b", "exponential:1:0", "piecewise:0.5", "nan", "fast"])
+def test_a_bad_schedule_is_answered_with_examples(text):
+    code, said = call("train", "ppo", "CartPole-v1", "--learning-rate", text)
+    unwrapped = " ".join(said.replace("│", " ").split())
+    assert code == 2
+    assert f"cannot read schedule '{text}'" in unwrapped
+    assert "write it like one of 3e-4, linear:3e-4:0" in unwrapped
+
+
+@pytest.mark.parametrize(("core", "words"), [("lstm", []), ("gru", []), ("lstm", ["--epochs", "3"])])
+def test_hidden_velocities_and_a_core_choose_their_own_preset(core, words):
+    config, notice = training_config("ppo", "CartPole-v1", ["--hide-velocities", "--core", core, *words])
+    preset = find_preset("ppo", "CartPole-v1", True, core)
+    assert preset is not None
+    assert config == dataclasses.replace(preset.config, epochs=int(words[1]) if words else preset.config.epochs)
+    assert notice.startswith(f"preset ppo CartPole-v1 hidden velocities {core}")
+
+
+def test_the_plain_task_has_its_preset_and_switches_without_one_say_so():
+    config, notice = training_config("ppo", "CartPole-v1", ["--seed", "7"])
+    plain = find_preset("ppo", "CartPole-v1")
+    assert plain is not None
+    assert config == dataclasses.replace(plain.config, run=dataclasses.replace(plain.config.run, seed=7))
+    assert notice.startswith("preset ppo CartPole-v1 feedforward")
+    _, notice = training_config("ppo", "CartPole-v1", ["--core", "lnlstm"])
+    assert notice == "no preset for ppo on CartPole-v1 with these switches: the preset of the plain task"
+    config, notice = training_config("ppo", "birl/ProbeConstant-v0", [])
+    assert config == birl.ppo.Config(EnvConfig("birl/ProbeConstant-v0"))
+    assert notice.endswith("default settings")
+
+
+def test_list_names_every_algorithm_and_a_command_for_every_preset_that_gives_that_preset():
+    said = call_well("list")
+    assert "algorithms: ppo" in said
+    for preset in PRESETS:
+        config = preset.config
+        switches = ["--hide-velocities"] * config.env.hide_velocities + ["--core", config.core] * (config.core != "feedforward")
+        assert " ".join([preset.algorithm, config.env.id, *switches]) in said
+        assert f"{config.run.total_steps:,}" in said
+        assert training_config(preset.algorithm, config.env.id, switches)[0] == config
+
+
+def test_default_run_directories_are_numbered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(3):
+        call_well("train", "ppo", "birl/ProbeConstant-v0", *TINY, "--seed", 5)
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == [f"ppo-birl-ProbeConstant-v0-5{number}" for number in ("", "-2", "-3")]
+
+
+def test_two_runs_that_start_together_get_two_directories(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = birl.ppo.Config(EnvConfig("CartPole-v1"), RunConfig(seed=1))
+    assert claim_directory("ppo", config) != claim_directory("ppo", config)
+
+
+def test_an_existing_run_is_refused_with_what_to_do(tmp_path):
+    words = ["train", "ppo", "birl/ProbeConstant-v0", *TINY, "--run-dir", tmp_path / "run"]
+    call_well(*words)
+    code, said = call(*words)
+    assert code == 2
+    assert f"birl resume {tmp_path / 'run'}, or name another" in said
+
+
+def test_plot_writes_a_picture_and_says_where(tmp_path):
+    for seed in (1, 2):
+        call_well("train", "ppo", "birl/ProbeConstant-v0", *TINY, "--seed", seed, "--run-dir", tmp_path / str(seed))
+    said = call_well("plot", tmp_path / "1", tmp_path / "2", "--out", tmp_path / "curves.png")
+    assert str(tmp_path / "curves.png") in said
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("words", "message"), [(["plot"], "no runs to plot"), (["plot", "nowhere"], "nowhere is not a run")])
+def test_plot_without_a_run_says_what_to_give(words, message):
+    code, said = call(*words)
+    assert (code, message in said) == (2, True)
+
+
+def test_check_env_finds_cartpole_fit_and_nan_unfit():
+    said = call_well("check-env", "CartPole-v1")
+    assert "ok      reproducible" in said
+    assert "error" not in said
+    code, said = call("check-env", "birl/ProbeNaN-v0")
+    assert code == 1
+    assert "error" in said
+    assert "holds NaN or infinity" in said
+
+
+def test_square_brackets_in_a_finding_are_text_and_not_a_style(monkeypatch):
+    monkeypatch.setattr(check, "check_env", lambda config: [check.Finding("error", "observation", "it holds [nan] and [red]")])
+    assert call("check-env", "CartPole-v1") == (1, "error   observation: it holds [nan] and [red]\n")
+
+
+def test_an_interrupt_outside_training_is_no_traceback(monkeypatch):
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(commands.COMMANDS, "list", interrupted)
+    assert call("list") == (130, "birl: interrupted\n")
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    def broken(words: list[str]) -> int:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setitem(commands.COMMANDS, "list", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["list"])
+
+
+def test_the_console_script_is_the_module():
+    entry = Path(sys.executable).with_name("birl")
+    if not entry.exists():
+        pytest.skip("birl is not installed as a script here")
+    assert subprocess.run([entry, "--version"], capture_output=True, text=True, check=True).stdout == f"birl {birl.__version__}\n"

@@ -1,0 +1,297 @@
+"""What every algorithm in birl.ALGORITHMS owes its users. A new one is tested by being listed there."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from contextlib import closing
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+from safetensors.numpy import load, save
+
+from birl import ALGORITHMS
+from birl.cli import main
+from birl.config import ConfigError, EnvConfig, RunConfig, from_json, to_json
+from birl.envs.make import make_envs
+from birl.run import checkpoint as checkpoints
+from birl.run.algorithms import algorithm_named
+from birl.types import Update
+
+ROOT = Path(__file__).parents[1]
+TASKS = ("CartPole-v1", "Pendulum-v1")  # an algorithm is tested on the first whose actions it can take
+ENV = EnvConfig(num_envs=4, max_episode_steps=9)  # episodes end inside the second rollout
+UPDATES = 4
+
+# Small and quick; of these, each algorithm is given the settings that it has.
+SMALL: dict[str, Any] = {"rollout_length": 8, "epochs": 2, "minibatches": 2, "hidden_sizes": (8,), "batch_size": 8, "replay_size": 500}
+SWITCHED_ON: dict[str, Any] = {"core": "lstm", "core_size": 4, "normalize_observations": True, "normalize_rewards": True}
+
+# Beyond what every algorithm reports.
+METRICS = {
+    "ppo": {
+        "loss/policy",
+        "loss/value",
+        "policy/entropy",
+        "policy/approx_kl",
+        "policy/clip_fraction",
+        "value/explained_variance",
+    }
+}
+COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
+    f"time/{part}_seconds" for part in ("environment", "policy", "learning")
+}
+
+every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+plain_and_switched_on = pytest.mark.parametrize("switches", [False, True], ids=["plain", "recurrent and normalised"])
+
+
+class Run(NamedTuple):
+    """The first updates of a training run, with copies of their states made when they were yielded."""
+
+    updates: list[Update]
+    copies: list[Any]
+
+
+def settings_of(name: str, switches: bool = False) -> dict[str, Any]:
+    known = {field.name for field in dataclasses.fields(algorithm_named(name).Config)}
+    return {field: value for field, value in (SMALL | (SWITCHED_ON if switches else {})).items() if field in known}
+
+
+@cache
+def config_of(name: str, switches: bool = False, seed: int = 1) -> Any:
+    """A small Config of that algorithm on the first task that it takes."""
+    algorithm, settings = algorithm_named(name), settings_of(name, switches)
+    for task in TASKS:
+        config = algorithm.Config(env=dataclasses.replace(ENV, id=task), run=RunConfig(total_steps=1000, seed=seed), **settings)
+        try:
+            fresh_state(name, config)
+        except ConfigError:
+            continue
+        return config
+    raise AssertionError(f"{name} can be trained on none of {TASKS}")
+
+
+def spaces_of(config: Any) -> tuple[gym.Space, gym.Space]:
+    with make_envs(config.env, config.run.seed) as envs:
+        return envs.observation_space, envs.action_space
+
+
+def fresh_state(name: str, config: Any) -> Any:
+    return algorithm_named(name).init(config, *spaces_of(config))
+
+
+def run(name: str, config: Any, state: Any = None, world: Any = None, updates: int = UPDATES) -> Run:
+    with closing(algorithm_named(name).train(config, None, state, world)) as training:
+        pairs = [(update, jax.tree.map(np.array, update.state)) for update in islice(training, updates)]
+    return Run(*map(list, zip(*pairs, strict=True)))
+
+
+@cache
+def run_of(name: str, switches: bool = False, seed: int = 1) -> Run:
+    return run(name, config_of(name, switches, seed))
+
+
+def fingerprint(name: str) -> str:
+    """A hash of everything that an algorithm has become after some updates."""
+    tensors = checkpoints.state_to_tensors(run_of(name).updates[-1].state)
+    return hashlib.sha256(b"".join(key.encode() + tensors[key].tobytes() for key in tensors)).hexdigest()
+
+
+def assert_same_bits(left: Any, right: Any) -> None:
+    left, right = checkpoints.state_to_tensors(left), checkpoints.state_to_tensors(right)
+    assert {name: (a.dtype, a.tobytes()) for name, a in left.items()} == {name: (a.dtype, a.tobytes()) for name, a in right.items()}
+
+
+def without_clock(update: Update) -> dict[str, float]:
+    return {name: value for name, value in update.metrics.items() if not name.startswith("time/")}
+
+
+@every_algorithm
+def test_it_offers_the_names_that_every_algorithm_has_and_its_defaults_work(name):
+    algorithm = algorithm_named(name)
+    for part in ("Config", "State", "init", "act", "policy", "loss", "update", "train", "validate"):
+        assert callable(getattr(algorithm, part)), part
+    algorithm.validate(algorithm.Config())
+    assert re.search(r"\b(19|20)\d\d\b", algorithm.__doc__), "the header cites its source"
+
+
+@every_algorithm
+@plain_and_switched_on
+def test_a_config_survives_json_and_is_hashable(name, switches):
+    config = config_of(name, switches)
+    again = from_json(type(config), json.loads(json.dumps(to_json(config), allow_nan=False)))
+    assert again == config
+    assert hash(again) == hash(config)
+
+
+@every_algorithm
+@plain_and_switched_on
+def test_the_same_seed_gives_the_same_run_to_the_bit(name, switches):
+    first, again = run_of(name, switches), run(name, config_of(name, switches))
+    for left, right in zip(first.updates, again.updates, strict=True):
+        assert_same_bits(left.state, right.state)
+        assert without_clock(left) == without_clock(right)
+
+
+@every_algorithm
+def test_processes_with_different_hash_seeds_give_the_same_run_to_the_bit(name):
+    command = [sys.executable, "-c", f"from tests.test_contract import fingerprint; print(fingerprint({name!r}))"]
+    environments = [os.environ | {"PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)} for seed in ("0", "1")]
+    processes = [subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) for env in environments]
+    prints = [process.communicate(timeout=300)[0].strip() for process in processes]
+    assert prints == [fingerprint(name)] * 2
+
+
+@every_algorithm
+def test_two_seeds_differ_and_seed_0_is_one_of_them(name):
+    states = [run_of(name, seed=seed).updates[-1].state for seed in (0, 1)]
+    zero, one = (checkpoints.state_to_tensors(algorithm_named(name).policy(state)) for state in states)
+    weights = [key for key, tensor in zero.items() if tensor.ndim == 2]
+    assert weights
+    assert all(np.any(zero[key] != one[key]) for key in weights)
+    initial = [fresh_state(name, config_of(name, seed=seed)) for seed in (0, 0, 1)]
+    assert_same_bits(initial[0], initial[1])
+    assert any(np.any(left != right) for left, right in zip(*map(jax.tree.leaves, initial[1:]), strict=True))
+
+
+@every_algorithm
+@plain_and_switched_on
+def test_saved_loaded_and_continued_is_the_same_as_continued(name, switches, tmp_path):
+    config, whole = config_of(name, switches), run_of(name, switches)
+    with closing(algorithm_named(name).train(config)) as training:
+        *_, stopped = islice(training, 2)
+        path = checkpoints.save(tmp_path, name, config, spaces_of(config), stopped.state, stopped.world(), {})
+    saved = checkpoints.load(path)
+    assert saved.manifest["exact"]
+    state = checkpoints.tensors_to_state(fresh_state(name, config_of(name, switches, seed=7)), saved.tensors)
+    resumed = run(name, from_json(type(config), saved.config), state, saved.world, UPDATES - 2)
+    for left, right in zip(whole.updates[2:], resumed.updates, strict=True):
+        assert_same_bits(left.state, right.state)
+        assert without_clock(left) == without_clock(right)
+
+
+@every_algorithm
+@plain_and_switched_on
+def test_a_state_survives_safetensors_leaf_by_leaf(name, switches):
+    state = run_of(name, switches).updates[-1].state
+    tensors = load(save(checkpoints.state_to_tensors(state)))
+    assert len(tensors) == len(jax.tree.leaves(state))
+    again = checkpoints.tensors_to_state(fresh_state(name, config_of(name, switches)), tensors)
+    assert jax.tree.structure(again) == jax.tree.structure(state)
+    assert_same_bits(again, state)
+
+
+@every_algorithm
+@plain_and_switched_on
+def test_a_state_that_was_kept_is_not_changed_by_later_updates(name, switches):
+    updates, copies = run_of(name, switches)
+    for update, copy in zip(updates, copies, strict=True):
+        assert_same_bits(update.state, copy)
+    assert any(np.any(left != right) for left, right in zip(*map(jax.tree.leaves, (copies[0], copies[1])), strict=True))
+
+
+@every_algorithm
+@plain_and_switched_on
+def test_every_metric_is_a_finite_number_with_a_documented_kind_of_name(name, switches):
+    for update in run_of(name, switches).updates:
+        assert all(type(value) in (int, float) and math.isfinite(value) for value in update.metrics.values()), update.metrics
+        assert all(re.fullmatch(r"(episode|loss|policy|value|optimizer|replay|exploration|time)/[a-z_]+", key) for key in update.metrics)
+
+
+@every_algorithm
+@plain_and_switched_on
+def test_the_documented_metrics_are_there(name, switches):
+    metrics = run_of(name, switches).updates[-1].metrics
+    assert COMMON_METRICS | METRICS.get(name, set()) <= set(metrics)
+    assert any(key.startswith("loss/") for key in metrics)
+
+
+@every_algorithm
+def test_episode_metrics_are_those_of_episodes_cut_at_nine_steps(name):
+    metrics = run_of(name).updates[-1].metrics
+    assert 1 <= metrics["episode/length"] <= 9
+    assert metrics["episode/count"] >= 4
+
+
+@every_algorithm
+def test_it_counts_updates_and_environment_steps_and_ends_at_total_steps(name):
+    config = dataclasses.replace(config_of(name), run=RunConfig(total_steps=60))
+    states = [update.state for update in run(name, config, updates=1000).updates]
+    steps = [int(state.env_steps) for state in states]
+    assert [int(state.updates) for state in states] == list(range(1, len(states) + 1))
+    assert steps == sorted(set(steps))
+    assert steps[-1] >= 60 > ([0, *steps])[-2]
+
+
+@every_algorithm
+def test_two_updates_through_the_command_line(name, tmp_path, capsys):
+    config, run_dir = config_of(name), tmp_path / "run"
+    words = ["train", name, config.env.id, "--run-dir", run_dir, "--num-envs", 4, "--max-episode-steps", 9]
+    words += ["--total-steps", 8 * 4 + 1, "--eval-episodes", 2, "--seed", 0]
+    for field, value in settings_of(name).items():
+        words += [f"--{field.replace('_', '-')}", *(value if isinstance(value, tuple) else [value])]
+    assert main([str(word) for word in words]) == 0
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    training, evaluations = [row for row in rows if "loss/value" in row or "optimizer/grad_norm" in row], rows[-1]
+    assert len(training) >= 2
+    assert all(math.isfinite(row["time/env_steps_per_second"]) for row in training)
+    assert math.isfinite(evaluations["eval/return_mean"])
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert (summary["algorithm"], summary["seed"]) == (name, 0)
+    assert summary["env_steps"] == training[-1]["env_steps"] > 32
+    assert checkpoints.load(checkpoints.numbered(run_dir / "checkpoints")[-1]).env_steps == summary["env_steps"]
+    assert f"final score: {summary['evaluation']['return_mean']:.1f}" in capsys.readouterr().out
+
+
+class Unsupported(gym.Env):
+    """Spaces that no algorithm takes; its author will never know more than the error says."""
+
+    def __init__(self, kind: str) -> None:
+        number, pair = spaces.Box(-1, 1, (1,), np.float32), spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))
+        self.observation_space = spaces.Text(5) if kind == "observation" else number
+        self.action_space = pair if kind == "action" else spaces.Discrete(2)
+
+    def step(self, action: Any) -> Any:
+        raise AssertionError("stepped with a space that cannot be learned")
+
+
+@every_algorithm
+@pytest.mark.parametrize(("kind", "message"), [("observation", "observation space Text"), ("action", "action space Tuple")])
+def test_a_space_that_cannot_be_learned_is_refused_by_name_before_the_first_step(name, kind, message):
+    if "tests/Unsupported-v0" not in gym.registry:
+        gym.register("tests/Unsupported-v0", entry_point=Unsupported)
+    env = EnvConfig("tests/Unsupported-v0", num_envs=4, kwargs={"kind": kind})
+    with pytest.raises(ConfigError, match=message):
+        next(algorithm_named(name).train(dataclasses.replace(config_of(name), env=env)))
+
+
+@every_algorithm
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Discrete(3), spaces.Box(-2, 3, (2,), np.float32), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3)],
+    ids=lambda space: type(space).__name__,
+)
+def test_each_kind_of_action_is_taken_or_refused_by_name(name, space):
+    observation_space, _ = spaces_of(config_of(name))
+    try:
+        state = algorithm_named(name).init(config_of(name), observation_space, space)
+    except ConfigError as refusal:
+        assert type(space).__name__ in str(refusal)  # noqa: PT017
+        return
+    network = algorithm_named(name).policy(state)
+    memory = state.network.initial_memory(4)
+    observations = np.zeros((4, *observation_space.shape), np.float32)
+    action = jax.eval_shape(algorithm_named(name).act, network, observations, memory, np.zeros(4, bool), None, np.zeros(2, np.uint32))
+    assert action.actions.shape == (4, *space.shape)

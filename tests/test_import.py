@@ -1,0 +1,82 @@
+"""Importing Birl costs nothing, gives what it promises, and keeps heavy packages in one file each."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import birl
+from birl.run.algorithms import algorithm_named
+from tests.run.processes import ENVIRONMENT
+
+PACKAGE = Path(birl.__file__).parent
+
+
+def imports_of(path: Path) -> set[str]:
+    """The top-level packages that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_import_birl_imports_nothing_heavy():
+    code = "import sys, birl; print([n for n in ('jax', 'numpy', 'gymnasium', 'equinox', 'optax', 'tyro', 'rich') if n in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert finished.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", birl.__all__)
+def test_every_public_name_resolves(name):
+    assert getattr(birl, name) is not None
+
+
+def test_public_names_are_sorted_and_complete():
+    assert birl.__all__ == sorted(birl.__all__)
+    assert set(birl._HOMES) | {name.replace("-", "_") for name in birl.ALGORITHMS} | {"ALGORITHMS"} == set(birl.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'birl' has no attribute 'sarsa'"):
+        _ = birl.sarsa
+
+
+@pytest.mark.parametrize("name", birl.ALGORITHMS)
+def test_every_algorithm_has_the_names_of_the_protocol(name):
+    module = algorithm_named(name)
+    assert getattr(birl, name.replace("-", "_")) is module
+    assert [part for part in ("Config", "State", "validate", "init", "policy", "act", "train") if part not in vars(module)] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "files"),
+    [
+        ("envpool", ["envs/make.py"]),
+        ("tensorboard", ["run/tensorboard.py"]),
+        ("wandb", ["run/wandb.py"]),
+        ("ray", []),  # scale/ray.py, once there is one
+        ("imageio_ffmpeg", ["run/video.py"]),
+        ("matplotlib", ["run/plot.py"]),
+    ],
+)
+def test_a_heavy_package_is_imported_in_one_file_only(package, files):
+    found = [path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if package in imports_of(path)]
+    assert found == files
+
+
+def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
+    """An extra that is not installed must not be missed until it is asked for."""
+    code = """
+import importlib, pkgutil, sys, birl
+for module in pkgutil.walk_packages(birl.__path__, "birl."):
+    if module.name.rpartition(".")[2] not in ("wandb", "tensorboard", "worker_main"):
+        importlib.import_module(module.name)
+print([name for name in ("envpool", "wandb", "ray", "ale_py", "mujoco", "torch", "tensorboard") if name in sys.modules])
+"""
+    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert finished.stdout == "[]\n"

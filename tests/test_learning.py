@@ -1,0 +1,53 @@
+"""Learning thresholds: what each preset must reach within its budget of environment steps. Minutes, not seconds."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import birl
+from birl.presets import find_preset
+
+pytestmark = pytest.mark.slow
+
+
+def score(config: Any, run_dir: Path, seed: int = 1) -> float:
+    """The mean return over 20 deterministic episodes after training with these settings."""
+    summary = birl.train(replace(config, run=replace(config.run, seed=seed, run_dir=str(run_dir))))
+    assert summary["env_steps"] >= config.run.total_steps
+    assert summary["evaluation"]["episodes"] == 20
+    return summary["evaluation"]["return_mean"]
+
+
+def preset(algorithm: str, env_id: str, budget: int, hide_velocities: bool = False, core: str = "feedforward") -> Any:
+    """The settings that `birl train` would use, which must not need more steps than the budget."""
+    found = find_preset(algorithm, env_id, hide_velocities, core)
+    assert found is not None, f"no preset for {algorithm} on {env_id}"
+    assert found.config.run.total_steps <= budget
+    return found.config
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_ppo_balances_cartpole_in_50k_steps(seed, tmp_path):
+    assert score(preset("ppo", "CartPole-v1", 50_000), tmp_path / "run", seed) >= 475
+
+
+def test_ppo_with_the_adaptive_kl_penalty_balances_cartpole(tmp_path):
+    config = replace(preset("ppo", "CartPole-v1", 50_000), objective="kl")
+    assert score(config, tmp_path / "run") >= 475
+
+
+def test_ppo_swings_the_pendulum_up_in_100k_steps(tmp_path):
+    assert score(preset("ppo", "Pendulum-v1", 100_000), tmp_path / "run") >= -200
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_ppo_with_memory_balances_cartpole_without_seeing_velocities(core, tmp_path):
+    config = preset("ppo", "CartPole-v1", 150_000, hide_velocities=True, core=core)
+    assert score(config, tmp_path / "run") >= 475
+
+
+def test_ppo_without_memory_cannot_balance_cartpole_without_seeing_velocities(tmp_path):
+    config = replace(preset("ppo", "CartPole-v1", 150_000, hide_velocities=True, core="lstm"), core="feedforward")
+    assert score(config, tmp_path / "run") < 150
