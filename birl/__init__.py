@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from birl.algos import ppo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
+    from birl.presets import preset
     from birl.run.evaluate import evaluate
     from birl.run.policy import load
     from birl.run.train import resume, train
@@ -27,6 +28,7 @@ _HOMES = {
     "piecewise": "birl.maths.schedules",
     "evaluate": "birl.run.evaluate",
     "load": "birl.run.policy",
+    "preset": "birl.presets",
     "resume": "birl.run.train",
     "train": "birl.run.train",
 }
@@ -43,6 +45,7 @@ __all__ = [
     "load",
     "piecewise",
     "ppo",
+    "preset",
     "resume",
     "train",
 ]

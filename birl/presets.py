@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from birl.algos import ppo
-from birl.config import EnvConfig, RunConfig
+from birl.config import EnvConfig, RunConfig, require
 from birl.maths.schedules import linear
 
 
@@ -114,3 +114,11 @@ def find_preset(algorithm: str, env_id: str, hide_velocities: bool = False, core
     """The preset for this task, if there is one."""
     wanted = algorithm, env_id, hide_velocities, core
     return next((preset for preset in PRESETS if preset.task == wanted), None)
+
+
+def preset(algorithm: str, env_id: str, hide_velocities: bool = False, core: str = "feedforward") -> Any:
+    """The Config that `birl train` starts from for this task; change it with dataclasses.replace."""
+    found = find_preset(algorithm, env_id, hide_velocities, core)
+    known = ", ".join(sorted({p.config.env.id for p in PRESETS if p.algorithm == algorithm})) or "none"
+    require(found is not None, f"there is no preset for {algorithm} on {env_id} with core {core}; environments with one: {known}")
+    return found.config  # type: ignore[union-attr]

@@ -83,14 +83,24 @@ class Update(NamedTuple):
 class Algorithm(Protocol):
     """What a module in birl/algos offers. Nothing inherits from this; modules satisfy it."""
 
-    Config: type
-    State: type
+    Config: type  # frozen dataclass with env: EnvConfig, run: RunConfig, core, and settings of its own
+    State: type  # NamedTuple with network, key, env_steps, updates, and whatever else changes; every leaf is an array
 
-    @staticmethod
-    def init(config: Any, observation_space: Any, action_space: Any) -> Any: ...
+    def validate(self, config: Any) -> None:
+        """Raise ConfigError if these settings cannot work."""
 
-    @staticmethod
-    def act(network: Any, observations: PyTree, memory: PyTree, key: Array, masks: Array | None) -> Any: ...
+    def init(self, config: Any, observation_space: Any, action_space: Any, make_network: Any = None) -> Any:
+        """A fresh State, the same for the same seed."""
 
-    @staticmethod
-    def train(config: Any, envs: Envs | None = None, state: Any = None, world: World | None = None) -> Iterator[Update]: ...
+    def policy(self, state: Any) -> PyTree:
+        """The part of the state that acts."""
+
+    def act(
+        self, policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+    ) -> Any:
+        """An Action (see data/collect.py) for B observations; the most likely one if there is no key."""
+
+    def train(
+        self, config: Any, envs: Any = None, state: Any = None, world: World | None = None, make_network: Any = None
+    ) -> Iterator[Update]:
+        """Learn, yielding after each update."""

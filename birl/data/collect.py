@@ -107,12 +107,10 @@ class Collector:
         self.returns, self.lengths = returns[-1] - offsets[0], (lengths[-1] - offsets[1]).astype(np.int64)
 
     def metrics(self) -> Metrics:
-        """Mean return and length of the last finished episodes; seconds spent in environments and policy so far."""
-        metrics: Metrics = {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()} | {"episode/count": self.episodes}
-        if self.recent:
-            returns, lengths = zip(*self.recent, strict=True)
-            metrics |= {"episode/return": float(np.mean(returns)), "episode/length": float(np.mean(lengths))}
-        return metrics
+        """Mean return and length of the last finished episodes, NaN before the first; seconds spent so far."""
+        returns, lengths = zip(*self.recent, strict=True) if self.recent else ((np.nan,), (np.nan,))
+        episodes = {"episode/return": float(np.mean(returns)), "episode/length": float(np.mean(lengths)), "episode/count": self.episodes}
+        return episodes | {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()}
 
     def world(self) -> World:
         """Everything needed to go on from here, exactly."""

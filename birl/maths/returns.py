@@ -14,7 +14,7 @@ Flags = Bool[Array, "T B"] | Float[Array, "T B"]
 
 
 def backward_recurrence(x: Float[Array, "T B"], a: Float[Array, "T B"], initial: Float[Array, " B"]) -> Float[Array, "T B"]:
-    """y with y_t = x_t + a_t y_{t+1} and y_T = initial. The only loop over time in the library."""
+    """y with y_t = x_t + a_t y_{t+1} and y_T = initial. Every return and advantage is this loop over time."""
 
     def step(following: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         current = row[0] + row[1] * following
