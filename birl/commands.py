@@ -57,19 +57,20 @@ def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
 
 
 def resume(words: Words) -> int:
-    def options(run_dir: RunDir, /, total_steps: int | None = None) -> tuple[Path, int | None]:
+    def options(run_dir: RunDir, /, total_steps: int | None = None, workers: int | None = None) -> tuple[Path, int | None, int | None]:
         """Go on with a run from its newest whole checkpoint, exactly as if it had not stopped.
 
         Args:
             run_dir: the run's directory
             total_steps: train to this many environment steps instead; schedules then run to the new end
+            workers: step the environments in this many processes instead; the run stays the same
         """
-        return run_dir, total_steps
+        return run_dir, total_steps, workers
 
-    run_dir, total_steps = tyro.cli(options, args=words, prog="birl resume")
+    run_dir, total_steps, workers = tyro.cli(options, args=words, prog="birl resume")
     from birl.run.train import resume as run_resume
 
-    return _print_summary(run_resume(run_dir, total_steps))
+    return _print_summary(run_resume(run_dir, total_steps, workers))
 
 
 def evaluate(words: Words) -> int:

@@ -155,5 +155,5 @@ def describe(problems: list[str]) -> tuple[np.ndarray, str]:
     if not fresh.any():
         return fresh, ""
     index = int(np.argmax(fresh))
-    others = f", as did {fresh.sum() - 1} others" if fresh.sum() > 1 else ""
-    return fresh, f"this resume is not exact: environment {index} began a new episode{others}; {problems[index]}"
+    which = f"environment {index}" if fresh.sum() == 1 else f"{fresh.sum()} environments, {index} the first of them,"
+    return fresh, f"this resume is not exact: {which} began a new episode; {problems[index]}"

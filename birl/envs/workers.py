@@ -85,7 +85,7 @@ class WorkerEnvs:
             else:
                 failures[number] = failure
         if failures:
-            self._replace(failures)
+            self._replace(dict(sorted(failures.items())))
             for number in failures:
                 self._copy(self._crew.shares[number], self._parts[number], arrays, masks)
         terminated, truncated, valid = flags

@@ -162,8 +162,11 @@ class PlainLines:
 
     def say(self, text: str) -> None:
         encoding = self._stream.encoding or "utf-8"
-        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # a character must not end a run
-        self._stream.flush()
+        try:
+            self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # a character must not end a run
+            self._stream.flush()
+        except BrokenPipeError:  # nor must a reader who left, as `head` does: from here on it goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def close(self) -> None:
         pass

@@ -14,6 +14,7 @@ from birl.run.algorithms import algorithm_named
 from birl.run.policy import Policy, find_checkpoint, policy_of
 from birl.types import Metrics
 
+HANDED_IN = "handed-in"  # the env.id of a run on environments that were not made from a config
 MOST_ENVS = 20  # stepped together
 
 
@@ -46,6 +47,8 @@ def evaluate(path: str | Path, episodes: int = 20, seed: int = 0, deterministic:
 
 def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
     """Each environment plays its share of the episodes: taking the first to finish would favour short ones."""
+    remedy = "step them yourself with birl.load(...).act"
+    require(env.id != HANDED_IN, f"env.id {env.id!r}: this run was trained on environments that cannot be made again; {remedy}")
     require(episodes > 0, f"episodes {episodes} must be at least 1")
     require(seed >= 0, f"seed {seed} must be 0 or more")
     num_envs = min(episodes, MOST_ENVS)

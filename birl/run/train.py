@@ -19,7 +19,7 @@ from birl.run.algorithms import algorithm_named, name_of, validate
 from birl.run.checkpoint import Checkpoint
 from birl.run.console import Console
 from birl.run.directory import METRICS, claim_directory, give_back, read_config, write_config
-from birl.run.evaluate import Evaluation, evaluate_policy
+from birl.run.evaluate import HANDED_IN, Evaluation, evaluate_policy
 from birl.run.policy import Policy, make_policy
 from birl.run.signals import Interrupted, caught_signals
 from birl.run.track import open_sinks, read_metrics
@@ -30,6 +30,8 @@ from birl.types import Envs, Metrics, Update
 def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequence[str] = ()) -> dict[str, Any]:
     """Train from the start in a new run directory; its summary, which is also in summary.json."""
     name = name_of(config)
+    if envs is not None:
+        config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=HANDED_IN))
     validate(name, config)
     run_dir = claim_directory(name, config)
     try:
@@ -39,11 +41,15 @@ def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequ
         raise
 
 
-def resume(run_dir: str | Path, total_steps: int | None = None, envs: Any = None, make_network: Any = None) -> dict[str, Any]:
+def resume(
+    run_dir: str | Path, total_steps: int | None = None, workers: int | None = None, envs: Any = None, make_network: Any = None
+) -> dict[str, Any]:
     """Go on with a run from its newest whole checkpoint, exactly as if it had not stopped; its summary."""
     run_dir = Path(run_dir)
     name, config = read_config(run_dir)
     config = with_run(config, run_dir=str(run_dir))
+    if workers is not None:
+        config = dataclasses.replace(config, env=dataclasses.replace(config.env, workers=workers))
     notices: list[str] = []
     saved = checkpoints.load_newest(run_dir / "checkpoints", notices.append)
     if saved is None:
@@ -94,7 +100,7 @@ class Run:
             checkpoints.mark_best(self.checkpoints, self.best)
             write_config(self.run_dir, self.name, self.config)
             resume_at = self.start_steps if (self.run_dir / METRICS).exists() else None
-            self.sinks = open_sinks(run, self.run_dir, to_json(self.config), resume_at)
+            self.sinks = open_sinks(run, self.run_dir, {"algorithm": self.name} | to_json(self.config), resume_at)
             self.console = Console(self.name, self.config.env.id, run.total_steps, self.start_steps)
             for sink in [*self.sinks, self.console]:
                 stack.callback(sink.close)
@@ -225,6 +231,7 @@ class Run:
         if self.evaluated_steps != self.steps:
             self._evaluate(state, update)
         summary = {
+            "run_dir": str(self.run_dir),
             "algorithm": self.name,
             "env": self.config.env.id,
             "seed": self.config.run.seed,

@@ -120,8 +120,8 @@ def test_the_episode_metrics_are_the_mean_of_the_last_20():
     assert collect.metrics()["episode/return"] == 155.0
 
 
-def test_no_episode_metrics_before_an_episode_has_ended():
-    assert "episode/return" not in start(SerialEnvs(counting_functions(SHAPES))).metrics()
+def test_the_return_is_nan_before_an_episode_has_ended():
+    assert np.isnan(start(SerialEnvs(counting_functions(SHAPES))).metrics()["episode/return"])
 
 
 def test_memory_is_emptied_exactly_at_the_first_observation_of_an_episode():

@@ -390,7 +390,7 @@ def test_environments_that_cannot_be_lived_again_begin_the_same_new_episodes_as_
         for _ in range(12):
             alone.step(np.ones(6, int))
         world = written(alone.snapshot())
-        with pytest.warns(UserWarning, match="environment . began a new episode, as did . others; the same actions led elsewhere"):
+        with pytest.warns(UserWarning, match="environments, . the first of them, began a new episode; the same actions led elsewhere"):
             start = envs.restore(world)
         with serial(config) as again:
             with pytest.warns(UserWarning, match="not exact"):

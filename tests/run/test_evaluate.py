@@ -11,6 +11,7 @@ import pytest
 import birl
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.envs.make import make_envs
 from birl.envs.spaces import derived_seeds
 from birl.run import checkpoint as checkpoints
 from birl.run.evaluate import Evaluation, evaluate_policy
@@ -49,8 +50,9 @@ gym.register("Choice-v0", entry_point=Choice)
 
 
 def untrained(env_id: str, **settings: Any) -> Policy:
-    space = gym.make(env_id).observation_space, gym.make(env_id).action_space
-    return make_policy(ppo, ppo.init(ppo.Config(EnvConfig(env_id), hidden_sizes=(8,), **settings), *space), space[1])
+    with make_envs(EnvConfig(env_id, num_envs=1), 0) as envs:
+        spaces = envs.observation_space, envs.action_space
+    return make_policy(ppo, ppo.init(ppo.Config(EnvConfig(env_id), hidden_sizes=(8,), **settings), *spaces), spaces[1])
 
 
 @pytest.fixture(scope="module")

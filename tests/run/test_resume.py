@@ -153,7 +153,7 @@ def test_envpool_resumes_with_new_episodes_and_says_that_it_is_not_exact(tmp_pat
     assert manifest["exact"] is False
     assert "cannot save its state" in manifest["reason"]
     said = call_well("resume", resumed)
-    assert said.count("this resume is not exact: environment 0 began a new episode, as did 3 others") == 1
+    assert said.count("this resume is not exact: 4 environments, 0 the first of them, began a new episode") == 1
     assert int(end_of(resumed)["number"]) >= 32 * 4 * 3 + 1
 
 
