@@ -20,7 +20,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What issue 2 asks of a row."""
+    """What Birl should reach in a row."""
 
     contender: str
     quantity: str
@@ -43,6 +43,7 @@ class Row:
 COMMON: Settings = {
     "threads": 1,  # of PyTorch: its best for networks this small
     "backend": "gymnasium",
+    "workers": 0,
     "one_by_one": False,  # Birl: single environments even where Gymnasium has a vector one
     "core": "feedforward",
     "core_size": 64,
@@ -92,6 +93,7 @@ CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", in_peers_venv=True)
 CEILING = Contender("environments alone", "birl_envs.py")
 CEILING_ENVPOOL = Contender("EnvPool's environments alone", "birl_envs.py", settings=ENVPOOL)
 BIRL = Contender("Birl", "birl_ppo.py", ceiling=CEILING.name)
+BIRL_WORKERS = Contender("Birl, 2 workers", "birl_ppo.py", settings={"workers": 2}, ceiling=CEILING.name)
 BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_ppo.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
 BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_ppo.py", settings={"one_by_one": True})  # what the peers step
 BIRL_COLD = Contender("Birl, cold", "birl_ppo.py", empty_cache=True)
@@ -113,7 +115,7 @@ ROWS = {
     "lunarlander": Row(
         "PPO LunarLander-v3, SB3-zoo settings: 16 environments, T 1024, 4 epochs of batches of 64",
         LUNARLANDER,
-        (SB3, SBX, BIRL, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        (SB3, SBX, BIRL, BIRL_WORKERS, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
         (
             Wanted("Birl", "steps_per_second", 6.0, "SB3"),
             Wanted("Birl, EnvPool", "steps_per_second", 8.0, "SB3"),

@@ -17,7 +17,7 @@ def birl_schedule(value: float | list[float]) -> object:
 
 settings = read_settings()
 stopwatch = Stopwatch(settings["spawned_at"], settings["wanted_return"])
-env = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"])
+env = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"])
 config = birl.ppo.Config(
     env=env,
     run=birl.RunConfig(total_steps=settings["total_steps"], seed=settings["seed"]),
