@@ -168,6 +168,12 @@ def test_two_seeds_differ_and_seed_0_is_one_of_them(name):
 
 
 @every_algorithm
+def test_every_update_draws_with_a_random_key_of_its_own(name):
+    keys = [np.asarray(state.key).tobytes() for state in (fresh_state(name, config_of(name)), *run_of(name).copies)]
+    assert len(set(keys)) == 1 + UPDATES
+
+
+@every_algorithm
 @plain_and_switched_on
 def test_saved_loaded_and_continued_is_the_same_as_continued(name, switches, tmp_path):
     config, whole = config_of(name, switches), run_of(name, switches)

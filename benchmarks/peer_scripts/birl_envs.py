@@ -10,7 +10,8 @@ import birl
 
 settings = read_settings()
 stopwatch = Stopwatch(settings["spawned_at"], None)
-envs = make_envs(
+config = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"])
+envs = make_envs(config, settings["seed"])
     birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"]),
     settings["seed"],
 )

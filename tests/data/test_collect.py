@@ -120,6 +120,25 @@ def test_the_episode_metrics_are_the_mean_of_the_last_20():
     assert collect.metrics()["episode/return"] == 155.0
 
 
+class Losing(SerialEnvs):
+    """Loses an episode in its third step, as when a worker process dies: a reset that no end announced."""
+
+    steps = 0
+
+    def step(self, actions):
+        self.steps += 1
+        self._ended[0] |= self.steps == 3
+        return super().step(actions)
+
+
+def test_an_episode_that_was_lost_is_counted_neither_by_itself_nor_with_the_next():
+    collect = start(Losing(counting_functions([(5, 100)])), always_one, length=4)
+    rollouts = [collect(NO_POLICY, key(k)) for k in range(3)]
+    assert joined(rollouts).valid[:, 0].tolist() == [True, True, False, True, True, True, True, True, False, True, True, True]
+    assert list(collect.recent) == [(155.0, 5)]
+    assert collect.lengths.tolist() == [3]
+
+
 def test_the_return_is_nan_before_an_episode_has_ended():
     assert np.isnan(start(SerialEnvs(counting_functions(SHAPES))).metrics()["episode/return"])
 

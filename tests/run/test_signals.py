@@ -17,7 +17,7 @@ from birl.run.signals import Interrupted, caught_signals
 from tests.run.processes import assert_same_run, metric_rows, start, succeed, wait_until
 
 KILLS = 20
-TOTAL_STEPS = 10_000
+TOTAL_STEPS = 12_000
 # A checkpoint after each update, so that a blow at a random moment often falls into the writing of one.
 SETTINGS = [
     "--num-envs", 4, "--rollout-length", 16, "--epochs", 4, "--minibatches", 4, "--hidden-sizes", 16,
@@ -115,7 +115,7 @@ def test_after_kill_9_at_twenty_random_moments_resume_works_twenty_times(whole, 
             time.sleep(rng.uniform(0, 3))
         else:
             wait_until(lambda: newest_number(run) > reached[-1], process)
-            time.sleep(rng.uniform(0, 0.15))
+            time.sleep(rng.uniform(0, 0.08))
         assert process.poll() is None, f"life {life} ended before it could be killed: {output(tmp_path)}"
         process.kill()
         process.wait()
