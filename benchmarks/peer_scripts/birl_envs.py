@@ -12,9 +12,6 @@ settings = read_settings()
 stopwatch = Stopwatch(settings["spawned_at"], None)
 config = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"])
 envs = make_envs(config, settings["seed"])
-    birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"]),
-    settings["seed"],
-)
 length = settings["rollout_length"]
 envs.action_space.seed(settings["seed"])
 actions = np.stack([envs.action_space.sample() for _ in range(length * settings["num_envs"])])
