@@ -106,7 +106,15 @@ PRESETS = [
         ),
     ),
     Preset("ppo", LUNAR_LANDER),
-    Preset("ppo", replace(LUNAR_LANDER, env=EnvConfig("LunarLanderContinuous-v3", num_envs=16))),
+    Preset(
+        "ppo",
+        replace(
+            LUNAR_LANDER,
+            env=EnvConfig("LunarLanderContinuous-v3", num_envs=16),
+            learning_rate=linear(5e-4, 0.0),
+            entropy_weight=0.0,
+        ),
+    ),
 ]
 
 
