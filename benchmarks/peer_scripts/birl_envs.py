@@ -3,10 +3,10 @@
 import json
 
 import numpy as np
-from birl.envs.make import make_envs
 from measure import Stopwatch, read_settings
 
 import birl
+from birl.envs.make import make_envs
 
 settings = read_settings()
 stopwatch = Stopwatch(settings["spawned_at"], None)
