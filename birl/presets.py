@@ -68,7 +68,7 @@ PRESETS = [
         "ppo",
         ppo.Config(
             env=EnvConfig("Acrobot-v1", num_envs=8),
-            run=RunConfig(total_steps=200_000),
+            run=RunConfig(total_steps=400_000),
             rollout_length=128,
             epochs=10,
             minibatches=8,

@@ -1,0 +1,73 @@
+"""Copies the figures of RESULTS.md into both READMEs, between their markers, and checks the presets' scores against them.
+
+python benchmarks/readme.py
+"""
+
+import sys
+from pathlib import Path
+
+from results import RESULTS, read_section, table, write_section
+from speed_rows import ROWS
+
+from birl.presets import PRESETS, Preset
+
+ROOT = Path(__file__).resolve().parent.parent
+READMES = ("README.md", "README.zh-CN.md")
+SPEED_COLUMNS = ("contender", "steps per second", "seconds", "times SB3", "times SBX", "times sb3-contrib", "of SB3's time", "peak MB")
+SCORE_COLUMNS = ("environment", "variant", "IQM", "95 % interval", "env steps", "wall s a seed")
+
+
+def read_table(text: str) -> list[dict[str, str]]:
+    """The rows of the first Markdown table in a text, by column."""
+    lines = [line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    header, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def chosen(rows: list[dict[str, str]], columns: tuple[str, ...]) -> str:
+    """The table with only these columns, those that it has."""
+    present = [column for column in columns if column in rows[0]]
+    return table(present, [[row[column] for column in present] for row in rows])
+
+
+def speed_figures() -> str:
+    parts = []
+    for name, row in ROWS.items():
+        section = read_section(RESULTS, f"speed/{name}")
+        if section:
+            parts.append(f"{row.title}:\n\n{chosen(read_table(section), SPEED_COLUMNS)}")
+    return "\n\n".join(parts)
+
+
+def variant(preset: Preset) -> str:
+    switches = (["--hide-velocities"] if preset.config.env.hide_velocities else []) + (
+        [f"--core {preset.config.core}"] if preset.config.core != "feedforward" else []
+    )
+    return " ".join(switches)
+
+
+def wrong_scores(rows: list[dict[str, str]]) -> list[str]:
+    """The presets whose score or interval is not the measured one."""
+    measured = {(row["algorithm"], row["environment"], row["variant"]): (row["IQM"], row["95 % interval"]) for row in rows}
+    problems = []
+    for preset in PRESETS:
+        key = (preset.algorithm, preset.config.env.id, variant(preset))
+        low, high = preset.interval or (float("nan"), float("nan"))
+        stated = (f"{preset.score:,.1f}" if preset.score is not None else "none", f"{low:,.1f} to {high:,.1f}")
+        if measured.get(key) != stated:
+            problems.append(f"{' '.join(key)}: presets.py says {stated}, RESULTS.md {measured.get(key)}")
+    return problems
+
+
+def main() -> int:
+    learning = read_table(read_section(RESULTS, "learning"))
+    for name in READMES:
+        write_section(ROOT / name, "speed", speed_figures())
+        write_section(ROOT / name, "scores", chosen(learning, SCORE_COLUMNS))
+    problems = wrong_scores(learning)
+    print("\n".join(problems) or "READMEs written; the presets' scores are the measured ones")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
