@@ -20,6 +20,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (5, 1.5, 1, 1.5)))  # once the colours have been used
 INK, FAINT = "#2B2B2B", "#E3E3E3"
 GRID_POINTS = 400
+MOST_SHOWN = 3  # settings in which the lines differ, all named in the legend
 RESAMPLES = 1000
 METRIC_LABELS = {
     "episode/return": "episode return",
@@ -117,7 +118,21 @@ def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
     different = [name for name in names if any(sibling.get(name) != one.get(name) for sibling in siblings)]
     several_envs = any(other["env.id"] != one["env.id"] for other in others)
     words = [one["algorithm"], *([one["env.id"]] if several_envs else [])]
-    return ", ".join([" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in different)])
+    shown = different if len(different) <= MOST_SHOWN else _telling(different, siblings)
+    more = [f"and {len(different) - len(shown)} more settings"] if len(shown) < len(different) else []
+    return ", ".join([" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in shown), *more])
+
+
+def _telling(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:
+    """The fewest settings, found greedily, by which each sibling can be told from every other."""
+    shown: list[str] = []
+
+    def told_apart(names: list[str]) -> int:
+        return len({json.dumps([sibling.get(name) for name in names]) for sibling in siblings})
+
+    while told_apart(shown) < len(siblings):
+        shown.append(max(different, key=lambda name: told_apart([*shown, name])))
+    return shown
 
 
 def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

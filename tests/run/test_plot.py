@@ -116,6 +116,13 @@ def test_a_series_is_named_by_the_settings_that_set_it_apart(tmp_path):
     assert labels(*runs, make_run(tmp_path / "a2c", algorithm="a2c")) == ["ppo, clip_range=0.1", "ppo, clip_range=0.2", "a2c"]
 
 
+def test_of_many_different_settings_the_fewest_that_tell_series_apart_are_named(tmp_path):
+    settings = [{"core": core, "epochs": 1 + (core == "lstm"), "discount": 0.9, "minibatches": 1} for core in ("gru", "lstm")]
+    settings.append({"core": "feedforward", "epochs": 1, "discount": 0.99, "minibatches": 2})
+    runs = [make_run(tmp_path / str(i), **one) for i, one in enumerate(settings)]
+    assert labels(*runs) == [f"ppo, core={core}, and 3 more settings" for core in ("gru", "lstm", "feedforward")]
+
+
 def test_a_series_is_named_by_its_environment_if_there_are_several(tmp_path):
     assert labels(make_run(tmp_path / "a"), make_run(tmp_path / "b", env_id="Acrobot-v1")) == ["ppo CartPole-v1", "ppo Acrobot-v1"]
 
