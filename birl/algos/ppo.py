@@ -29,7 +29,7 @@ from birl.maths.statistics import explained_variance
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
+from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_observations, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
@@ -117,6 +117,7 @@ class Learner(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_fields(config.env)
+    validate_network(config)
     steps = config.rollout_length * config.env.num_envs
     require(config.rollout_length > 0, f"rollout_length {config.rollout_length} must be at least 1")
     require(config.epochs > 0, f"epochs {config.epochs} must be at least 1")
@@ -126,8 +127,6 @@ def validate(config: Config) -> None:
     require(config.value_clip is None or config.value_clip > 0, f"value_clip {config.value_clip} must be positive, or None for no clipping")
     clip = config.max_grad_norm
     require(clip is None or clip > 0, f"max_grad_norm {clip} must be positive, or None for no clipping")
-    require(config.core_size > 0, f"core_size {config.core_size} must be at least 1")
-    require(all(size > 0 for size in config.hidden_sizes), f"hidden_sizes {config.hidden_sizes} must each be at least 1")
     require(config.penalty_target_kl > 0, f"penalty_target_kl {config.penalty_target_kl} must be positive; 0.01 is usual")
     require(config.penalty_weight > 0, f"penalty_weight {config.penalty_weight} must be positive; 1 is usual")
     for name, schedule in (("learning_rate", config.learning_rate), ("clip_range", config.clip_range)):
@@ -144,21 +143,8 @@ def validate(config: Config) -> None:
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     rng = np.random.default_rng(config.run.seed)
-    if make_network is not None:
-        network = make_network(rng, observation_space, action_space)
-    else:
-        network = make_actor_critic(
-            rng,
-            observation_space,
-            action_space,
-            config.encoder,
-            config.hidden_sizes,
-            config.activation,
-            config.core,
-            config.core_size,
-            config.share_trunk,
-            config.log_std,
-        )
+    make = make_network or partial(make_actor_critic, settings=config)
+    network = make(rng, observation_space, action_space)
     return State(
         network=network,
         optimizer=initial_optimizer_state(make_optimizer(config.optimizer), network),

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float
 
-from birl.config import ConfigError
+from birl.config import ConfigError, require
 from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, MultiCategorical, mask_logits
 from birl.nets.cores import Core, CoreName, make_core
 from birl.nets.encoders import Encoder, EncoderName, make_encoder
@@ -94,26 +94,42 @@ class ActorCritic(eqx.Module):
         return self.policy_head(features, action_masks), values, memory
 
 
+class NetworkSettings(Protocol):
+    """The settings of an algorithm's Config that say which network it has."""
+
+    @property
+    def encoder(self) -> EncoderName: ...
+    @property
+    def hidden_sizes(self) -> tuple[int, ...]: ...
+    @property
+    def activation(self) -> Activation: ...
+    @property
+    def core(self) -> CoreName: ...
+    @property
+    def core_size(self) -> int: ...
+    @property
+    def share_trunk(self) -> bool: ...
+    @property
+    def log_std(self) -> float: ...
+
+
+def validate_network(settings: NetworkSettings) -> None:
+    """Raise ConfigError if there can be no such network."""
+    require(settings.core_size > 0, f"core_size {settings.core_size} must be at least 1")
+    require(all(size > 0 for size in settings.hidden_sizes), f"hidden_sizes {settings.hidden_sizes} must each be at least 1")
+
+
 def make_actor_critic(
-    rng: np.random.Generator,
-    observation_space: gym.Space,
-    action_space: gym.Space,
-    encoder: EncoderName,
-    hidden_sizes: tuple[int, ...],
-    activation: Activation,
-    core: CoreName,
-    core_size: int,
-    share_trunk: bool,
-    log_std: float,
+    rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
 ) -> ActorCritic:
     """An ActorCritic for these spaces; orthogonal weights: √2 hidden, 0.01 policy head, 1 value head."""
     trunks = []
-    for _ in range(1 if share_trunk else 2):
-        encode, width = make_encoder(rng, observation_space, encoder, hidden_sizes, activation)
-        trunks.append(Trunk(encode, make_core(rng, core, width, core_size)))
+    for _ in range(1 if settings.share_trunk else 2):
+        encoder, width = make_encoder(rng, observation_space, settings.encoder, settings.hidden_sizes, settings.activation)
+        trunks.append(Trunk(encoder, make_core(rng, settings.core, width, settings.core_size)))
     width = trunks[0].core.size
-    policy_head = make_policy_head(rng, action_space, width, log_std)
-    return ActorCritic(trunks[0], None if share_trunk else trunks[1], policy_head, make_linear(rng, width, 1, scale=1.0))
+    policy_head = make_policy_head(rng, action_space, width, settings.log_std)
+    return ActorCritic(trunks[0], None if settings.share_trunk else trunks[1], policy_head, make_linear(rng, width, 1, scale=1.0))
 
 
 def make_policy_head(rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float) -> PolicyHead:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from birl.algos import ppo
 from birl.config import ConfigError
 from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, MultiCategorical
 from birl.nets.models import make_actor_critic, make_policy_head
@@ -21,7 +22,8 @@ jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def network_for(action_space, core="feedforward", share_trunk=False, log_std=0.0):
-    return make_actor_critic(np.random.default_rng(1), BOX, action_space, "mlp", (8,), "tanh", core, 6, share_trunk, log_std)
+    settings = ppo.Config(hidden_sizes=(8,), core=core, core_size=6, share_trunk=share_trunk, log_std=log_std)
+    return make_actor_critic(np.random.default_rng(1), BOX, action_space, settings)
 
 
 def test_initial_scales_are_root_2_hidden_0_01_policy_and_1_value():

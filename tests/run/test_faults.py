@@ -110,7 +110,7 @@ def test_weights_that_overflow_in_a_single_step_are_not_saved_over_good_ones(tmp
 
 def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
     def make_broken(rng: np.random.Generator, *spaces: gym.Space) -> Any:
-        network = make_actor_critic(rng, *spaces, "mlp", (8,), "tanh", "feedforward", 8, False, 0.0)
+        network = make_actor_critic(rng, *spaces, ppo.Config(hidden_sizes=(8,)))
         return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), network)
 
     with pytest.raises(NonFiniteError, match=r"CartPole-v1 after 0 steps: the gradient's norm is nan.*none had been written yet"):
