@@ -111,8 +111,11 @@ PRESETS = [
         replace(
             LUNAR_LANDER,
             env=EnvConfig("LunarLanderContinuous-v3", num_envs=16),
+            rollout_length=512,
+            epochs=6,
+            minibatches=128,
             learning_rate=linear(5e-4, 0.0),
-            entropy_weight=0.0,
+            entropy_weight=0.003,
         ),
     ),
 ]
