@@ -61,9 +61,11 @@ PRESETS = [
             learning_rate=linear(1e-3, 0.0),
             clip_range=linear(0.2, 0.0),
         ),
+        score=500.0,
+        interval=(500.0, 500.0),
     ),
-    Preset("ppo", RECURRENT_CARTPOLE),
-    Preset("ppo", replace(RECURRENT_CARTPOLE, core="gru")),
+    Preset("ppo", RECURRENT_CARTPOLE, score=500.0, interval=(500.0, 500.0)),
+    Preset("ppo", replace(RECURRENT_CARTPOLE, core="gru"), score=500.0, interval=(486.5, 500.0)),
     Preset(
         "ppo",
         ppo.Config(
@@ -91,6 +93,8 @@ PRESETS = [
             normalize_observations=True,
             normalize_rewards=True,
         ),
+        score=92.9,
+        interval=(92.7, 93.5),
     ),
     Preset(
         "ppo",
@@ -104,8 +108,10 @@ PRESETS = [
             learning_rate=linear(1e-3, 0.0),
             normalize_rewards=True,
         ),
+        score=-166.8,
+        interval=(-178.5, -145.5),
     ),
-    Preset("ppo", LUNAR_LANDER),
+    Preset("ppo", LUNAR_LANDER, score=250.4, interval=(242.6, 263.3)),
     Preset(
         "ppo",
         replace(
