@@ -29,11 +29,12 @@ class Vector(eqx.Module):
 
     event_ndim: int = eqx.field(static=True)
     categories: tuple[int, ...] = eqx.field(static=True)  # () for numbers
+    scale: float = eqx.field(static=True, default=1.0)  # of numbers
 
     def __call__(self, observations: Array) -> Array:
         if not self.categories:
             leading = observations.shape[: observations.ndim - self.event_ndim]
-            return observations.reshape(*leading, -1).astype(jnp.float32)
+            return observations.reshape(*leading, -1).astype(jnp.float32) * self.scale
         columns = observations[..., None] if self.event_ndim == 0 else observations.reshape(*observations.shape[: -self.event_ndim], -1)
         return jnp.concatenate([jax.nn.one_hot(columns[..., i], n) for i, n in enumerate(self.categories)], axis=-1)
 
@@ -108,7 +109,7 @@ def _make_part(rng: np.random.Generator, space: gym.Space, name: EncoderName, ac
         case spaces.Box() if is_image(space) and name != "mlp":
             return _make_convolutional(rng, space, name, activation)
         case spaces.Box() | spaces.MultiBinary():
-            return Vector(len(space.shape), ()), int(np.prod(space.shape))
+            return Vector(len(space.shape), (), _byte_scale(space)), int(np.prod(space.shape))
         case spaces.Discrete():
             return Vector(0, (int(space.n),)), int(space.n)
         case spaces.MultiDiscrete():
@@ -129,5 +130,9 @@ def _make_convolutional(rng: np.random.Generator, space: spaces.Box, name: str, 
             raise ConfigError(f"encoder {name!r} needs larger images than {space.shape}; use 84x84, or --encoder mlp")
     features = height * width * channels
     dense = make_linear(rng, features, dense_size) if dense_size else None
-    scale = 1 / 255 if space.dtype == np.uint8 else 1.0
-    return Convolutional(tuple(convolutions), dense, channels_first, scale, activation), dense_size or features
+    return Convolutional(tuple(convolutions), dense, channels_first, _byte_scale(space), activation), dense_size or features
+
+
+def _byte_scale(space: gym.Space) -> float:
+    """Bytes of a Box become numbers from 0 to 1; everything else is taken as it is."""
+    return 1 / 255 if isinstance(space, spaces.Box) and space.dtype == np.uint8 else 1.0

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import equinox as eqx
 import gymnasium as gym
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
@@ -78,8 +79,10 @@ class ActorCritic(eqx.Module):
     value_head: Linear
 
     def initial_memory(self, num_envs: int) -> PyTree:
-        actor = self.actor.core.initial_memory(num_envs)
-        return actor if self.critic is None else (actor, self.critic.core.initial_memory(num_envs))
+        memory = self.actor.core.initial_memory(num_envs)
+        if self.critic is None or not jax.tree.leaves(memory):
+            return memory
+        return memory, self.critic.core.initial_memory(num_envs)
 
     def __call__(
         self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"], action_masks: Array | None
@@ -88,9 +91,10 @@ class ActorCritic(eqx.Module):
             features, memory = self.actor(observations, memory, resets)
             values = self.value_head(features)[..., 0]
         else:
-            features, actor_memory = self.actor(observations, memory[0], resets)
-            critic_features, critic_memory = self.critic(observations, memory[1], resets)
-            values, memory = self.value_head(critic_features)[..., 0], (actor_memory, critic_memory)
+            actor_memory, critic_memory = memory or ((), ())
+            features, actor_memory = self.actor(observations, actor_memory, resets)
+            critic_features, critic_memory = self.critic(observations, critic_memory, resets)
+            values, memory = self.value_head(critic_features)[..., 0], (actor_memory, critic_memory) if memory else ()
         return self.policy_head(features, action_masks), values, memory
 
 

@@ -35,7 +35,7 @@ SMALL = ppo.Config(
     learning_rate=1e-2,
 )
 WEIGHTS = ppo.Weights(learning_rate=jnp.float32(1e-2), clip_range=jnp.float32(0.2), entropy=jnp.float32(0.0), penalty=jnp.float32(3.0))
-NO_MEMORY = ((), ())  # of actor and critic
+NO_MEMORY = ()
 PROBE = ppo.Config(
     run=RunConfig(total_steps=4000),
     rollout_length=16,
