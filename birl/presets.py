@@ -79,6 +79,8 @@ PRESETS = [
             entropy_weight=linear(0.01, 0.0),
             normalize_observations=True,
         ),
+        score=-76.2,
+        interval=(-83.9, -70.8),
     ),
     Preset(
         "ppo",
@@ -123,6 +125,8 @@ PRESETS = [
             learning_rate=linear(5e-4, 0.0),
             entropy_weight=0.003,
         ),
+        score=268.0,
+        interval=(255.8, 272.8),
     ),
 ]
 

@@ -99,6 +99,11 @@ def test_bytes_are_scaled_to_0_to_1_and_floats_are_left_alone():
     np.testing.assert_allclose(*features, atol=1e-6)
 
 
+def test_a_vector_of_bytes_is_scaled_too():
+    memory = np.array([[[0, 51, 255]]], np.uint8)
+    np.testing.assert_allclose(bare_features(spaces.Box(0, 255, (3,), np.uint8), memory), [[[0.0, 0.2, 1.0]]], atol=1e-6)
+
+
 def test_an_image_beside_a_vector_is_convolved_and_both_meet_in_the_dense_layers():
     space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (3,), np.float32)})
     encoder, width = make_encoder(np.random.default_rng(0), space, "cnn_small", (16, 8), "relu")
