@@ -9,7 +9,7 @@ from pathlib import Path
 from results import RESULTS, read_section, table, write_section
 from speed_rows import ROWS
 
-from birl.presets import PRESETS, Preset
+from birl.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 READMES = ("README.md", "README.zh-CN.md")
@@ -39,19 +39,12 @@ def speed_figures() -> str:
     return "\n\n".join(parts)
 
 
-def variant(preset: Preset) -> str:
-    switches = (["--hide-velocities"] if preset.config.env.hide_velocities else []) + (
-        [f"--core {preset.config.core}"] if preset.config.core != "feedforward" else []
-    )
-    return " ".join(switches)
-
-
 def wrong_scores(rows: list[dict[str, str]]) -> list[str]:
     """The presets whose score or interval is not the measured one."""
     measured = {(row["algorithm"], row["environment"], row["variant"]): (row["IQM"], row["95 % interval"]) for row in rows}
     problems = []
     for preset in PRESETS:
-        key = (preset.algorithm, preset.config.env.id, variant(preset))
+        key = (preset.algorithm, preset.config.env.id, " ".join(preset.switches))
         low, high = preset.interval or (float("nan"), float("nan"))
         stated = (f"{preset.score:,.1f}" if preset.score is not None else "none", f"{low:,.1f} to {high:,.1f}")
         if measured.get(key) != stated:

@@ -176,12 +176,9 @@ def list_all(words: Words) -> int:
         table.add_column(column, justify="right")
     for preset in PRESETS:
         config = preset.config
-        switches = (["--hide-velocities"] if config.env.hide_velocities else []) + (
-            [f"--core {config.core}"] if config.core != "feedforward" else []
-        )
         score = "-" if preset.score is None else f"{preset.score:g}"
         interval = "-" if preset.interval is None else f"{preset.interval[0]:g} to {preset.interval[1]:g}"
-        table.add_row(" ".join([preset.algorithm, config.env.id, *switches]), f"{config.run.total_steps:,}", score, interval)
+        table.add_row(" ".join([preset.algorithm, config.env.id, *preset.switches]), f"{config.run.total_steps:,}", score, interval)
     Console().print(f"algorithms: {', '.join(ALGORITHMS)}\n", table)
     return 0
 

@@ -22,6 +22,12 @@ class Preset:
         """What a preset is found by: algorithm, environment, hidden velocities, core."""
         return self.algorithm, self.config.env.id, self.config.env.hide_velocities, self.config.core
 
+    @property
+    def switches(self) -> list[str]:
+        """The options of `birl train` that choose this preset among those of its environment."""
+        hidden = ["--hide-velocities"] if self.config.env.hide_velocities else []
+        return hidden + ([f"--core {self.config.core}"] if self.config.core != "feedforward" else [])
+
 
 RECURRENT_CARTPOLE = ppo.Config(
     env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+from birl.envs.spaces import derived_seeds
 from birl.types import World
 
 ACTION_LIMIT = 100_000  # actions kept for replay; an episode longer than this is not resumed exactly
@@ -147,6 +148,12 @@ def load_native(env: CartPoleVectorEnv, world: World) -> None:
 def same_bits(left: dict[str, np.ndarray], right: dict[str, np.ndarray], rows: Any) -> bool:
     """Whether these rows of the arrays are the same to the bit: NaN equals itself, 0.0 is not -0.0."""
     return all(array[rows].tobytes() == right[name][rows].tobytes() for name, array in left.items())
+
+
+def fresh_start(world: World) -> tuple[int, str]:
+    """For environments that cannot get back to the snapshot: a seed whose episodes the run has not seen, and why it is needed."""
+    seed = derived_seeds([world.values.get("seed", 0), world.values.get("clock", 0)], 1)[0]
+    return seed, world.reason or "the snapshot is of another kind of environments"
 
 
 def describe(problems: list[str]) -> tuple[np.ndarray, str]:

@@ -203,8 +203,8 @@ class WorkerEnvs:
         return "the last step was interrupted" if self._crew.busy else "the environments have not been reset"
 
     def _start_anew(self, world: World) -> tuple[PyTree, np.ndarray | None]:
-        reason = world.reason or "the snapshot is of another kind of environments"
-        start = self.reset(derived_seeds([world.values.get("seed", 0), world.values.get("clock", 0)], 1)[0])
+        seed, reason = snapshots.fresh_start(world)
+        start = self.reset(seed)
         self._note([reason] * self.num_envs)
         return start
 

@@ -56,9 +56,8 @@ def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float)
     if normalizer.returns is None:
         return rollout.rewards, normalizer
     # G_t = r_t + γ G_{t-1}: the library's backward recurrence, run over reversed time. The reset step begins anew.
-    traces = jnp.concatenate([jnp.ones_like(rollout.valid[:1]), rollout.valid[:-1]]) & rollout.valid
     rewards = jnp.where(rollout.valid, rollout.rewards, 0.0)
-    sums = backward_recurrence(rewards[::-1], (discount * traces)[::-1], normalizer.running_returns)[::-1]
+    sums = backward_recurrence(rewards[::-1], (discount * rollout.valid)[::-1], normalizer.running_returns)[::-1]
     moments = update_moments(normalizer.returns, sums.reshape(-1), rollout.valid.reshape(-1))
     scaled = jnp.clip(rewards * jax.lax.rsqrt(moments.variance + 1e-8), -10.0, 10.0)
     ended = rollout.terminated[-1] | rollout.truncated[-1]
