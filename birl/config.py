@@ -53,6 +53,27 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def require_at_least_one(config: Any, *names: str) -> None:
+    """Raise ConfigError unless each of these fields is 1 or more."""
+    for name in names:
+        require(getattr(config, name) >= 1, f"{name} {getattr(config, name)} must be at least 1")
+
+
+def require_fractions(config: Any, *names: str) -> None:
+    """Raise ConfigError unless each of these fields lies in [0, 1]."""
+    for name in names:
+        require(0 <= getattr(config, name) <= 1, f"{name} {getattr(config, name)} must lie in [0, 1]")
+
+
+def require_positive(config: Any, *names: str) -> None:
+    """Raise ConfigError unless each of these fields is above 0, or None where that switches it off."""
+    for known in dataclasses.fields(config):
+        if known.name in names:
+            value, optional = getattr(config, known.name), type(None) in typing.get_args(known.type)
+            remedy = ", or None to switch it off" if optional else f"; {known.default:g} is usual"
+            require((optional and value is None) or value > 0, f"{known.name} {value} must be positive{remedy}")
+
+
 def validate_run(run: RunConfig) -> None:
     """Raise ConfigError if these settings cannot work."""
     require(0 < run.total_steps < 2**31, f"total_steps {run.total_steps} must lie between 1 and {2**31 - 1:,}")

@@ -29,6 +29,14 @@ class Rollout(NamedTuple):
     action_masks: Array | None = None  # [T, B, A] true where an action is allowed; None if everything is
 
 
+class Action(NamedTuple):
+    """What a policy answers to B observations."""
+
+    actions: PyTree  # [B, ...]
+    log_probs: Array  # [B]
+    memory: PyTree
+
+
 class Step(NamedTuple):
     """What B environments answer to one step."""
 
@@ -97,8 +105,8 @@ class Algorithm(Protocol):
 
     def act(
         self, policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
-    ) -> Any:
-        """An Action (see data/collect.py) for B observations; the most likely one if there is no key."""
+    ) -> Action:
+        """An Action for B observations; the most likely one if there is no key."""
 
     def train(
         self, config: Any, envs: Any = None, state: Any = None, world: World | None = None, make_network: Any = None

@@ -17,20 +17,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import EnvConfig, RunConfig, require
-from birl.data.collect import Action, Collector, finite_metrics
+from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.data.collect import Collector, finite_metrics
 from birl.data.minibatch import shuffled_sequences, shuffled_steps
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.returns import gae
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import Schedule, lowest, value_at
 from birl.maths.statistics import explained_variance
+from birl.nets.acting import act, but_last, evaluate_rollout
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, validate_network
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_observations, normalize_rewards
+from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
@@ -119,19 +120,11 @@ def validate(config: Config) -> None:
     validate_fields(config.env)
     validate_network(config)
     steps = config.rollout_length * config.env.num_envs
-    require(config.rollout_length > 0, f"rollout_length {config.rollout_length} must be at least 1")
-    require(config.epochs > 0, f"epochs {config.epochs} must be at least 1")
-    require(0 <= config.discount <= 1, f"discount {config.discount} must lie in [0, 1]")
-    require(0 <= config.gae_lambda <= 1, f"gae_lambda {config.gae_lambda} must lie in [0, 1]")
-    require(config.target_kl is None or config.target_kl > 0, f"target_kl {config.target_kl} must be positive, or None for no early stop")
-    require(config.value_clip is None or config.value_clip > 0, f"value_clip {config.value_clip} must be positive, or None for no clipping")
-    clip = config.max_grad_norm
-    require(clip is None or clip > 0, f"max_grad_norm {clip} must be positive, or None for no clipping")
-    require(config.penalty_target_kl > 0, f"penalty_target_kl {config.penalty_target_kl} must be positive; 0.01 is usual")
-    require(config.penalty_weight > 0, f"penalty_weight {config.penalty_weight} must be positive; 1 is usual")
-    for name, schedule in (("learning_rate", config.learning_rate), ("clip_range", config.clip_range)):
-        lowest = min(schedule.values) if isinstance(schedule, Schedule) else schedule
-        require(lowest >= 0, f"{name} {lowest} must not be negative")
+    require_at_least_one(config, "rollout_length", "epochs")
+    require_fractions(config, "discount", "gae_lambda")
+    require_positive(config, "target_kl", "value_clip", "max_grad_norm", "penalty_target_kl", "penalty_weight")
+    require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    require(lowest(config.clip_range) >= 0, f"clip_range {lowest(config.clip_range)} must not be negative")
     name, whole = ("num_envs", config.env.num_envs) if config.core != "feedforward" else ("rollout_length x num_envs", steps)
     fits = [n for n in range(1, min(whole, 65) + 1) if whole % n == 0]
     require(
@@ -161,30 +154,14 @@ def policy(state: State) -> PyTree:
     return state.network, state.normalizer.observations
 
 
-@jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    """Actions for B observations: sampled, or the most likely ones if there is no key."""
-    network, moments = policy
-    one_step = partial(jax.tree.map, lambda x: x[None])
-    observations = normalize_observations(moments, observations)
-    distribution, _, memory = network(one_step(observations), memory, resets[None], one_step(action_masks))
-    distribution = jax.tree.map(lambda x: x[0], distribution)
-    actions = distribution.mode() if key is None else distribution.sample(key)
-    return Action(actions, distribution.log_prob(actions), memory)
-
-
 def make_batch(state: State, rollout: Rollout, config: Config) -> tuple[Batch, Normalizer]:
     """Values, advantages and targets of a rollout, by one pass of the network over all of it."""
-    # After a step in which the environment reset itself, memory starts empty. [T+1, B]
-    resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
-    observations = normalize_observations(state.normalizer.observations, rollout.observations)
-    masks = rollout.action_masks
-    old, values, _ = state.network(observations, rollout.memory, resets, None if masks is None else jnp.concatenate([masks, masks[-1:]]))
+    observations, resets, distributions, values = evaluate_rollout(policy(state), rollout)
     rewards, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
     ends = rollout.terminated, rollout.truncated, rollout.valid
     advantages = gae(rewards, values[:-1], values[1:], *ends, config.discount, config.gae_lambda)
     batch = Batch(
-        observations=jax.tree.map(lambda x: x[:-1], observations),
+        observations=but_last(observations),
         actions=rollout.actions,
         log_probs=rollout.log_probs,
         advantages=advantages,
@@ -192,10 +169,10 @@ def make_batch(state: State, rollout: Rollout, config: Config) -> tuple[Batch, N
         values=values[:-1],
         valid=rollout.valid,
         resets=resets[:-1],
-        action_masks=masks,
-        old=jax.tree.map(lambda x: x[:-1], old) if config.objective == "kl" else None,
+        action_masks=rollout.action_masks,
+        old=but_last(distributions) if config.objective == "kl" else None,
     )
-    seen = learn_observations(normalizer.observations, jax.tree.map(lambda x: x[:-1], rollout.observations))
+    seen = learn_observations(normalizer.observations, but_last(rollout.observations))
     return batch, normalizer._replace(observations=seen)
 
 

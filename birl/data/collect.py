@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,17 +12,9 @@ from gymnasium import spaces
 
 from birl.errors import NonFiniteError
 from birl.nets.cores import forget
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Step, World
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
 
 RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
-
-
-class Action(NamedTuple):
-    """What a policy answers to B observations."""
-
-    actions: PyTree  # [B, ...]
-    log_probs: Array  # [B]
-    memory: PyTree
 
 
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]  # policy, observations, memory, resets, masks, key

@@ -26,7 +26,9 @@ class Linear(eqx.Module):
     bias: Float[Array, " outputs"]
 
     def __call__(self, x: Array) -> Array:
-        return x @ self.weight + self.bias
+        # As one matrix: with two leading axes XLA would transpose every activation to multiply it with its gradient.
+        rows = x.reshape(-1, x.shape[-1])
+        return (rows @ self.weight + self.bias).reshape(*x.shape[:-1], -1)
 
 
 class LayerNorm(eqx.Module):

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.data.collect import Action, Collector, check_finite, finite_metrics, for_envs
+from birl.data.collect import Collector, check_finite, finite_metrics, for_envs
 from birl.envs.probes import ActionMask, Faulty, OneStep
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
-from birl.types import World
+from birl.types import Action, World
 from tests.envs.counting import Counting, DictCounting, counting_functions
 
 SHAPES = [(5, 100), (100, 4), (3, 3)]  # (goal, limit): ends by reaching, by being cut, by whichever comes first

@@ -1,0 +1,53 @@
+"""A policy at work: actions for observations, and the same network over a whole rollout."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from birl.nets.models import ActorCriticLike, Distribution
+from birl.nets.normalize import normalize_observations
+from birl.types import Action, Array, PyTree, Rollout
+
+ActorCriticPolicy = tuple[ActorCriticLike, PyTree]  # the network, and the moments by which its observations are normalised
+
+
+class Evaluation(NamedTuple):
+    """What a network makes of a rollout, its last observation included."""
+
+    observations: PyTree  # [T+1, B, ...] normalised
+    resets: Array  # [T+1, B] where memory starts empty
+    distributions: Distribution  # [T+1, B]
+    values: Array  # [T+1, B]
+
+
+@jax.jit
+def act(
+    policy: ActorCriticPolicy, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+) -> Action:
+    """Actions for B observations: sampled, or the most likely ones if there is no key."""
+    network, moments = policy
+    one_step = partial(jax.tree.map, lambda x: x[None])
+    observations = normalize_observations(moments, observations)
+    distribution, _, memory = network(one_step(observations), memory, resets[None], one_step(action_masks))
+    distribution = jax.tree.map(lambda x: x[0], distribution)
+    actions = distribution.mode() if key is None else distribution.sample(key)
+    return Action(actions, distribution.log_prob(actions), memory)
+
+
+def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
+    """Distributions and values at every observation of a rollout, by one pass over all of it."""
+    network, moments = policy
+    # After a step in which the environment reset itself, memory starts empty. At step 0 it is already as it must be.
+    resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
+    observations = normalize_observations(moments, rollout.observations)
+    masks = rollout.action_masks
+    masks = None if masks is None else jnp.concatenate([masks, masks[-1:]])
+    distributions, values, _ = network(observations, rollout.memory, resets, masks)
+    return Evaluation(observations, resets, distributions, values)
+
+
+def but_last(tree: PyTree) -> PyTree:
+    """[T+1, ...] leaves without the last row, where no action was taken."""
+    return jax.tree.map(lambda x: x[:-1], tree)
