@@ -30,7 +30,7 @@ from birl.nets.acting import act, but_last, evaluate_rollout
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, validate_network
+from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
@@ -270,8 +270,8 @@ def train(
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
-    prepare_jax()
     validate(config)
+    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs // config.minibatches))
     with open_envs(config.env, config.run.seed, envs) as envs:
         state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))

@@ -4,14 +4,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import jax
 import numpy as np
 from gymnasium import spaces
 
+from birl.data.stepwise import ActAt, Start, compiled, take_apart
 from birl.errors import NonFiniteError
-from birl.nets.cores import forget
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
 
 RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
@@ -32,8 +31,7 @@ class Collector:
         self.lengths = np.zeros(envs.num_envs, np.int64)
         self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
         self.episodes = 0
-        self._structure: PyTree = jax.tree.structure(None)
-        self._act: Callable[..., Action] = act
+        self._stepwise: Start | None = None
         self.seconds = {"environment": 0.0, "policy": 0.0, "learning": 0.0}
 
     def start(self, seed: int, world: World | None = None) -> None:
@@ -45,12 +43,11 @@ class Collector:
 
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""
-        keys = _act_keys(key, self.length)
-        self.memory = _forget(self.memory, self.resets)
+        self.memory = jax.tree.map(lambda m: np.where(self.resets[:, None], m.dtype.type(0), m), self.memory)
         self.resets = np.zeros_like(self.resets)
         rollout = _empty_rollout(self.length, self.envs, self.observations, self.memory, self.masks)
         try:
-            self._fill(rollout, self._prepare(policy), keys)
+            self._fill(rollout, self._start(policy, key))
         except Exception:
             check_finite(rollout)  # if a NaN came first, it is the cause
             raise
@@ -58,20 +55,19 @@ class Collector:
         self._count_episodes(rollout)
         return rollout
 
-    def _prepare(self, policy: PyTree) -> Callable[..., Action]:
-        # A policy of Equinox modules is taken apart in Python at each call; its bare arrays are not (94 against 50 µs a call).
-        leaves, structure = jax.tree.flatten(policy)
-        if structure != self._structure:
-            self._structure = structure
-            self._act = jax.jit(lambda leaves, *inputs: self.act(jax.tree.unflatten(structure, leaves), *inputs))
-        return partial(self._act, leaves)
+    def _start(self, policy: PyTree, key: Array) -> ActAt:
+        """How to act in the next rollout."""
+        inputs = self.observations, self.memory, self.resets, self.masks
+        if self._stepwise is None:
+            self._stepwise = take_apart(self.act, policy, inputs, key, self.length) or compiled(self.act, policy, self.length)
+        return self._stepwise(policy, key)
 
-    def _fill(self, rollout: Rollout, act: Callable[..., Action], keys: np.ndarray) -> None:
+    def _fill(self, rollout: Rollout, act_at: ActAt) -> None:
         clock, for_env = time.perf_counter, for_envs(self.envs.action_space)
         policy_seconds = environment_seconds = 0.0
         before = clock()
         for t in range(self.length):
-            action = act(self.observations, self.memory, self.resets, self.masks, keys[t])
+            action = act_at(t, self.observations, self.memory, self.resets, self.masks)
             actions = np.asarray(action.actions)
             acted = clock()
             step = self.envs.step(for_env(actions))
@@ -206,11 +202,3 @@ def for_envs(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:
         return lambda actions: np.clip(actions.reshape(-1, *space.shape), space.low, space.high)
     shape = space.shape or ()
     return lambda actions: actions.reshape(-1, *shape)
-
-
-def _act_keys(key: Array, count: int) -> np.ndarray:
-    """A random key for each step, made by NumPy's mixer: nothing is compiled, and no split of the same key gives one of these."""
-    return np.random.SeedSequence(np.asarray(key).tolist()).generate_state(2 * count).reshape(count, 2)
-
-
-_forget = jax.jit(forget)

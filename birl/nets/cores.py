@@ -131,6 +131,9 @@ def _unroll(step: Callable[[PyTree, Array], tuple[PyTree, Array]], projected: Ar
         features, starts = at_t
         return step(forget(memory, starts), features)
 
+    if len(projected) == 1:  # to act: no loop
+        memory, output = forget_then_step(memory, (projected[0], resets[0]))
+        return output[None], memory
     memory, outputs = jax.lax.scan(forget_then_step, memory, (projected, resets))
     return outputs, memory
 

@@ -34,7 +34,8 @@ class Vector(eqx.Module):
     def __call__(self, observations: Array) -> Array:
         if not self.categories:
             leading = observations.shape[: observations.ndim - self.event_ndim]
-            return observations.reshape(*leading, -1).astype(jnp.float32) * self.scale
+            numbers = observations.reshape(*leading, -1).astype(jnp.float32)
+            return numbers if self.scale == 1.0 else numbers * self.scale
         columns = observations[..., None] if self.event_ndim == 0 else observations.reshape(*observations.shape[: -self.event_ndim], -1)
         return jnp.concatenate([jax.nn.one_hot(columns[..., i], n) for i, n in enumerate(self.categories)], axis=-1)
 

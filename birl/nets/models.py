@@ -123,6 +123,14 @@ def validate_network(settings: NetworkSettings) -> None:
     require(all(size > 0 for size in settings.hidden_sizes), f"hidden_sizes {settings.hidden_sizes} must each be at least 1")
 
 
+def largest_product(settings: NetworkSettings, rows: int) -> int | None:
+    """Multiplications of the largest matrix product when so many observations are learned from at once; None for images: many."""
+    if settings.encoder != "mlp":
+        return None
+    widths = [settings.core_size * (1 if settings.core == "feedforward" else 4), *settings.hidden_sizes]
+    return rows * max(widths) * max(settings.hidden_sizes, default=1)
+
+
 def make_actor_critic(
     rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
 ) -> ActorCritic:

@@ -1,0 +1,286 @@
+"""A policy's act function taken apart, so that a step costs little where the network is small.
+
+Between two steps of Python environments a call of a compiled program costs about 80 µs, and the environments are slower after it: more
+than the arithmetic of a small network. So act is traced once, and its operations are sorted by what they wait for. Those that wait for the
+policy alone are computed once in a rollout; those that wait for the random key, for all its steps at once; both by JAX. What waits for the
+observations is left for each step, and runs in NumPy. A large network, or one with an operation that is not listed here, is not taken
+apart: it is called as one compiled program.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from birl.types import Action, Array, PyTree
+
+MOST_PRODUCTS = 2_000_000  # multiplications in a step: with more, XLA's arithmetic is worth its call
+MOST_OPERATIONS = 64  # in a step, of about 1 µs each
+
+ActAt = Callable[[int, PyTree, PyTree, Array, Array | None], Action]  # step of the rollout, observations, memory, resets, action masks
+Start = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
+
+
+class WaitsFor(IntEnum):
+    """The last thing that must be there before a value can be computed."""
+
+    POLICY = 0
+    KEY = 1
+    STEP = 2
+
+
+class Value:
+    """An argument, a constant, or the result of an operation."""
+
+    def __init__(self, waits_for: WaitsFor, shape: tuple[int, ...], constant: Array | None = None) -> None:
+        self.waits_for, self.shape, self.constant = waits_for, shape, constant
+
+
+class Operation(NamedTuple):
+    """One equation of the traced function."""
+
+    equation: Any
+    inputs: list[Value]
+    outputs: list[Value]
+
+    @property
+    def waits_for(self) -> WaitsFor:
+        return self.outputs[0].waits_for
+
+
+def take_apart(act: Callable[..., Action], policy: PyTree, inputs: PyTree, key: Array, length: int) -> Start | None:
+    """How to begin rollouts of this length with policies and inputs of these shapes; None if act is better called as a whole."""
+    leaves, structure = jax.tree.flatten(policy)
+    closed, action = jax.make_jaxpr(
+        lambda leaves, key, inputs: act(jax.tree.unflatten(structure, leaves), *inputs, key), return_shape=True
+    )(leaves, key, inputs)
+    kinds = [WaitsFor.POLICY] * len(leaves) + [WaitsFor.KEY] + [WaitsFor.STEP] * len(jax.tree.leaves(inputs))
+    arguments = [Value(kind, variable.aval.shape) for kind, variable in zip(kinds, closed.jaxpr.invars, strict=True)]
+    operations: list[Operation] = []
+    results = _inline(closed.jaxpr, closed.consts, arguments, operations)
+    operations = _needed(operations, results)
+    in_step = [operation for operation in operations if operation.waits_for == WaitsFor.STEP]
+    if len(in_step) > MOST_OPERATIONS or sum(map(_products, in_step)) > MOST_PRODUCTS:
+        return None
+    wanted = list(dict.fromkeys([value for operation in in_step for value in operation.inputs] + results))
+    constants = [value for value in wanted if value.constant is not None]
+    from_policy, from_key = (
+        [value for value in wanted if value.constant is None and value.waits_for == kind] for kind in (WaitsFor.POLICY, WaitsFor.KEY)
+    )
+    given = [value for value in arguments if value.waits_for == WaitsFor.STEP]
+    step = _numpy_program([*constants, *from_policy, *from_key, *given], in_step, results)
+    if step is None:
+        return None
+    action_structure = jax.tree.structure(action)
+
+    @jax.jit
+    def prepare(leaves: Sequence[Array], key: Array) -> tuple[list[Array], list[Array]]:
+        once = _evaluate([op for op in operations if op.waits_for == WaitsFor.POLICY], dict(zip(arguments, leaves, strict=False)))
+
+        def at_one_step(step_key: Array) -> list[Array]:
+            known = once | {arguments[len(leaves)]: step_key}
+            found = _evaluate([op for op in operations if op.waits_for == WaitsFor.KEY], known)
+            return [found[value] for value in from_key]
+
+        return [once[value] for value in from_policy], jax.vmap(at_one_step)(step_keys(key, length))
+
+    def start(policy: PyTree, key: Array) -> ActAt:
+        once, each = prepare(jax.tree.leaves(policy), key)
+        known = [value.constant for value in constants] + [np.asarray(array) for array in once]
+        prepared = [np.asarray(array) for array in each]
+
+        def act_at(t: int, *inputs: PyTree) -> Action:
+            with np.errstate(all="ignore"):  # what is not finite is looked for in the rollout
+                results = step(*known, *[array[t] for array in prepared], *jax.tree.leaves(inputs))
+            return jax.tree.unflatten(action_structure, results)
+
+        return act_at
+
+    return start
+
+
+def compiled(act: Callable[..., Action], policy: PyTree, length: int) -> Start:
+    """The same for an act function that is called as a whole."""
+    structure = jax.tree.structure(policy)
+    # A policy of Equinox modules is taken apart in Python at each call; its bare arrays are not (94 against 50 µs a call).
+    whole = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
+    keys_of = jax.jit(step_keys, static_argnames="length")
+
+    def start(policy: PyTree, key: Array) -> ActAt:
+        leaves, keys = jax.tree.leaves(policy), np.asarray(keys_of(key, length=length))
+        return lambda t, *inputs: whole(leaves, *inputs, keys[t])
+
+    return start
+
+
+def step_keys(key: Array, length: int) -> Array:
+    """A random key for each step of a rollout; no split of the key itself gives one of these."""
+    return jax.random.split(jax.random.fold_in(key, length), length)
+
+
+def _inline(jaxpr: Any, constants: Sequence[Array], inputs: Sequence[Value], operations: list[Operation]) -> list[Value]:
+    """Append the equations of a traced function, and in their place those of the functions that it calls; its results."""
+    known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
+    known |= {variable: _constant(array, variable.aval) for variable, array in zip(jaxpr.constvars, constants, strict=True)}
+
+    def value_of(atom: Any) -> Value:
+        return _constant(atom.val, atom.aval) if hasattr(atom, "val") else known[atom]
+
+    for equation in jaxpr.eqns:
+        values = [value_of(atom) for atom in equation.invars]
+        inner = equation.params.get("jaxpr" if equation.primitive.name == "jit" else "call_jaxpr")
+        if inner is None:
+            waits_for = max((value.waits_for for value in values), default=WaitsFor.POLICY)
+            outputs = [Value(waits_for, variable.aval.shape) for variable in equation.outvars]
+            operations.append(Operation(equation, values, outputs))
+        else:
+            outputs = _inline(inner.jaxpr, inner.consts, values, operations)
+        known |= dict(zip(equation.outvars, outputs, strict=True))
+    return [value_of(atom) for atom in jaxpr.outvars]
+
+
+def _constant(array: Any, aval: Any) -> Value:
+    return Value(WaitsFor.POLICY, aval.shape, np.asarray(array, aval.dtype))
+
+
+def _needed(operations: list[Operation], results: list[Value]) -> list[Operation]:
+    """The operations on which the results depend, in order."""
+    wanted, kept = set(results), []
+    for operation in reversed(operations):
+        if wanted & set(operation.outputs):
+            wanted |= set(operation.inputs)
+            kept.append(operation)
+    return kept[::-1]
+
+
+def _evaluate(operations: list[Operation], known: dict[Value, Array]) -> dict[Value, Array]:
+    """The operations' results, by JAX."""
+    known = dict(known)
+    for equation, inputs, outputs in operations:
+        arrays = [known[value] if value.constant is None else value.constant for value in inputs]
+        found = equation.primitive.bind(*arrays, **equation.params)
+        known |= zip(outputs, found if equation.primitive.multiple_results else [found], strict=True)
+    return known
+
+
+def _products(operation: Operation) -> int:
+    """Multiplications of a matrix product."""
+    if operation.equation.primitive.name != "dot_general":
+        return 0
+    (contracted, _), _ = operation.equation.params["dimension_numbers"]
+    return math.prod(operation.outputs[0].shape) * math.prod(operation.inputs[0].shape[axis] for axis in contracted)
+
+
+# JAX's primitives as expressions in NumPy, of inputs {0}, {1}, ...
+ELEMENTWISE = {
+    "abs": "np.abs({0})",
+    "add": "{0} + {1}",
+    "and": "{0} & {1}",
+    "copy": "{0}",
+    "div": "{0} / {1}",
+    "eq": "{0} == {1}",
+    "exp": "np.exp({0})",
+    "expm1": "np.expm1({0})",
+    "ge": "{0} >= {1}",
+    "gt": "{0} > {1}",
+    "integer_pow": "{0} ** {y}",
+    "le": "{0} <= {1}",
+    "log": "np.log({0})",
+    "log1p": "np.log1p({0})",
+    "logistic": "0.5 * np.tanh(0.5 * {0}) + 0.5",
+    "lt": "{0} < {1}",
+    "max": "np.maximum({0}, {1})",
+    "min": "np.minimum({0}, {1})",
+    "mul": "{0} * {1}",
+    "ne": "{0} != {1}",
+    "neg": "-{0}",
+    "not": "~{0}",
+    "or": "{0} | {1}",
+    "rsqrt": "1 / np.sqrt({0})",
+    "select_n": "np.where({0}, {2}, {1})",
+    "sign": "np.sign({0})",
+    "sqrt": "np.sqrt({0})",
+    "square": "np.square({0})",
+    "stop_gradient": "{0}",
+    "sub": "{0} - {1}",
+    "tanh": "np.tanh({0})",
+}
+OTHERS = {
+    "argmax": "{0}.argmax({axes[0]}).astype('{dtype}')",
+    "broadcast_in_dim": "np.broadcast_to({0}.reshape({placed}), {shape})",
+    "concatenate": "np.concatenate([{all}], {dimension})",
+    "convert_element_type": "{0}.astype('{dtype}')",
+    "dot_general": "{0} @ {1}",
+    "reduce_and": "np.logical_and.reduce({0}, {axes})",
+    "reduce_max": "np.maximum.reduce({0}, {axes})",
+    "reduce_min": "np.minimum.reduce({0}, {axes})",
+    "reduce_or": "np.logical_or.reduce({0}, {axes})",
+    "reduce_sum": "np.add.reduce({0}, {axes}, '{dtype}')",
+    "reshape": "{0}.reshape({shape})",
+    "slice": "{0}[{window}]",
+    "split": "{parts}",
+    "stack": "np.stack([{all}], {axis})",
+    "squeeze": "{0}.reshape({shape})",
+    "transpose": "{0}.transpose({permutation})",
+}
+
+
+def _numpy_program(inputs: list[Value], operations: list[Operation], results: list[Value]) -> Callable[..., tuple[Any, ...]] | None:
+    """A function of the inputs that gives the results; None if an operation has no expression above."""
+    users: dict[Value, list[Operation | None]] = {value: [None] for value in results}  # None: whoever takes the results
+    for operation in operations:
+        for value in operation.inputs:
+            users.setdefault(value, []).append(operation)
+    spread = {op.outputs[0] for op in operations if op.equation.primitive.name == "broadcast_in_dim"}
+    names = {value: f"v{number}" for number, value in enumerate(inputs)}
+    lines = [f"def step({', '.join(names.values())}):"]
+    for operation in operations:
+        expression = _expression(operation, [names[value] for value in operation.inputs], users, spread)
+        if expression is None:
+            return None
+        names |= {value: f"v{number}" for number, value in enumerate(operation.outputs, len(names))}
+        lines.append(f"    {', '.join(names[value] for value in operation.outputs)} = {expression}")
+    lines.append(f"    return {', '.join(names[value] for value in results)},")
+    namespace: dict[str, Any] = {"np": np}
+    exec("\n".join(lines), namespace)  # of the expressions above and nothing else
+    return namespace["step"]
+
+
+def _expression(operation: Operation, inputs: list[str], users: dict[Value, list[Operation | None]], spread: set[Value]) -> str | None:
+    name, params = operation.equation.primitive.name, dict(operation.equation.params)
+    output, shapes = operation.outputs[0], [value.shape for value in operation.inputs]
+    params |= {"shape": output.shape, "dtype": operation.equation.outvars[0].aval.dtype, "all": ", ".join(inputs)}
+    if name == "dot_general" and not _is_matrix_product(params["dimension_numbers"], shapes):
+        return None
+    if name == "split":
+        bounds = pairwise([0, *np.cumsum(params["sizes"]).tolist()])
+        params["parts"] = ", ".join(f"{inputs[0]}[{':, ' * params['axis']}{first}:{end}]" for first, end in bounds)
+    if name == "slice":
+        if params["strides"] is not None:
+            return None
+        params["window"] = ", ".join(f"{a}:{b}" for a, b in zip(params["start_indices"], params["limit_indices"], strict=True))
+    if name == "broadcast_in_dim":
+        placed = [1] * len(output.shape)
+        for axis, size in zip(params["broadcast_dimensions"], shapes[0], strict=True):
+            placed[axis] = size
+        params["placed"] = tuple(placed)
+        if params["placed"] == output.shape or all(_brings(user, output.shape, spread) for user in users[output]):
+            name, params["shape"] = "reshape", params["placed"]  # where it meets an array of the whole shape, NumPy does the rest
+    template = ELEMENTWISE.get(name) or OTHERS.get(name)
+    return None if template is None else template.format(*inputs, **params)
+
+
+def _is_matrix_product(dimension_numbers: Any, shapes: list[tuple[int, ...]]) -> bool:
+    """Whether it is x @ y for a matrix y."""
+    return dimension_numbers == (((len(shapes[0]) - 1,), (0,)), ((), ())) and len(shapes[1]) == 2
+
+
+def _brings(user: Operation | None, shape: tuple[int, ...], spread: set[Value]) -> bool:
+    """Whether an operation has an input that is of this shape without being spread to it."""
+    if user is None or user.equation.primitive.name not in ELEMENTWISE:
+        return False
+    return any(value.shape == shape and value not in spread for value in user.inputs)
