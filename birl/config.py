@@ -22,6 +22,7 @@ class EnvConfig:
     num_envs: int = 8  # environments stepped together
     backend: Literal["gymnasium", "envpool"] = "gymnasium"
     workers: int = 0  # processes that step the environments; 0: this process
+    overlap: bool = False  # act on one half of the environments while the workers step the other half
     step_timeout: float = 60.0  # seconds a worker may take for a step before it is replaced
     hide_velocities: bool = False  # remove velocities from the observation: then memory is needed
     max_episode_steps: int | None = None  # None: the environment's own limit

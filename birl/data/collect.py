@@ -2,52 +2,71 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 
 import jax
 import numpy as np
 from gymnasium import spaces
 
 from birl.data.stepwise import ActAt, Start, compiled, take_apart
+from birl.envs.halves import joined_masks
 from birl.errors import NonFiniteError
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
 
 RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
 
-
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]  # policy, observations, memory, resets, masks, key
+
+
+@dataclass
+class Part:
+    """Environments that step together, where they stand, and what was last done with them."""
+
+    envs: Envs
+    rows: slice  # where they are among all
+    memory: PyTree  # [b, ...]
+    resets: np.ndarray  # [b] begins an episode: its memory must be emptied
+    observations: PyTree = None  # [b, ...]
+    masks: np.ndarray | None = None
+    start: Start | None = None  # how to begin a rollout
+    act_at: ActAt = field(init=False)  # how to act in this one
+    action: Action = field(init=False)  # sent, and its outcome not yet received
 
 
 class Collector:
     """Steps environments with a policy and keeps what lives between rollouts: observations, memory, unfinished episodes."""
 
     def __init__(self, envs: Envs, act: Act, length: int, memory: PyTree):
-        self.envs, self.act, self.length, self.memory = envs, act, length, memory
-        self.observations: PyTree = None
-        self.masks: np.ndarray | None = None
-        self.resets = np.zeros(envs.num_envs, bool)  # begins an episode: its memory must be emptied
+        self.envs, self.act, self.length = envs, act, length
+        self.parts = [
+            Part(part, rows, _rows_of(memory, rows), np.zeros(part.num_envs, bool)) for part, rows in zip(*_divide(envs), strict=True)
+        ]
         self.returns = np.zeros(envs.num_envs)  # of the unfinished episodes
         self.lengths = np.zeros(envs.num_envs, np.int64)
         self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
         self.episodes = 0
-        self._stepwise: Start | None = None
         self.seconds = {"environment": 0.0, "policy": 0.0, "learning": 0.0}
+        self._for_envs = for_envs(envs.action_space)
 
     def start(self, seed: int, world: World | None = None) -> None:
         """Begin with fresh episodes, or go on where `world` was taken."""
-        if world is None:
-            self.observations, self.masks = self.envs.reset(seed)
-        else:
-            self._restore(world)
+        observations, masks = self.envs.reset(seed) if world is None else self._restore(world)
+        for part in self.parts:
+            part.observations, part.masks = _rows_of((observations, masks), part.rows)
 
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""
-        self.memory = jax.tree.map(lambda m: np.where(self.resets[:, None], m.dtype.type(0), m), self.memory)
-        self.resets = np.zeros_like(self.resets)
-        rollout = _empty_rollout(self.length, self.envs, self.observations, self.memory, self.masks)
+        for number, part in enumerate(self.parts):
+            part.memory = jax.tree.map(partial(_forget, part.resets), part.memory)
+            part.resets = np.zeros_like(part.resets)
+            part.act_at = self._start(part, policy, key if number == 0 else np.asarray(key) ^ np.uint32(number))
+        rollout = _empty_rollout(self.length, self.envs, *self._joined())
         try:
-            self._fill(rollout, self._start(policy, key))
+            self._fill(rollout)
         except Exception:
             check_finite(rollout)  # if a NaN came first, it is the cause
             raise
@@ -55,31 +74,42 @@ class Collector:
         self._count_episodes(rollout)
         return rollout
 
-    def _start(self, policy: PyTree, key: Array) -> ActAt:
-        """How to act in the next rollout."""
-        inputs = self.observations, self.memory, self.resets, self.masks
-        if self._stepwise is None:
-            self._stepwise = take_apart(self.act, policy, inputs, key, self.length) or compiled(self.act, policy, self.length)
-        return self._stepwise(policy, key)
+    def _joined(self) -> tuple[PyTree, PyTree, np.ndarray | None]:
+        """Observations, memory and masks of all environments."""
+        observations, memory = (_concatenate([getattr(part, name) for part in self.parts]) for name in ("observations", "memory"))
+        masks = joined_masks([part.masks for part in self.parts], [part.envs.num_envs for part in self.parts])
+        return observations, memory, masks
 
-    def _fill(self, rollout: Rollout, act_at: ActAt) -> None:
-        clock, for_env = time.perf_counter, for_envs(self.envs.action_space)
-        policy_seconds = environment_seconds = 0.0
-        before = clock()
+    def _start(self, part: Part, policy: PyTree, key: Array) -> ActAt:
+        if part.start is None:
+            inputs = part.observations, part.memory, part.resets, part.masks
+            part.start = take_apart(self.act, policy, inputs, key, self.length) or compiled(self.act, policy, self.length)
+        return part.start(policy, key)
+
+    def _fill(self, rollout: Rollout) -> None:
+        """All steps of a rollout. Of two parts, one steps while the other is acted on."""
         for t in range(self.length):
-            action = act_at(t, self.observations, self.memory, self.resets, self.masks)
-            actions = np.asarray(action.actions)
-            acted = clock()
-            step = self.envs.step(for_env(actions))
-            stepped = clock()
-            _write(rollout, t, actions, np.asarray(action.log_probs), step, self.masks)
-            self.memory, self.observations, self.masks = action.memory, step.observations, step.action_masks
-            self.resets = ~step.valid
-            policy_seconds += acted - before
-            environment_seconds += stepped - acted
-            before = stepped
-        self.seconds["policy"] += policy_seconds
-        self.seconds["environment"] += environment_seconds
+            for part in self.parts:
+                if t > 0:
+                    self._receive(part, rollout, t - 1)
+                self._send(part, t)
+        for part in self.parts:
+            self._receive(part, rollout, self.length - 1)
+
+    def _send(self, part: Part, t: int) -> None:
+        before = time.perf_counter()
+        action = part.act_at(t, part.observations, part.memory, part.resets, part.masks)
+        part.action = Action(np.asarray(action.actions), np.asarray(action.log_probs), action.memory)
+        self.seconds["policy"] += time.perf_counter() - before
+        part.envs.send(self._for_envs(part.action.actions))
+
+    def _receive(self, part: Part, rollout: Rollout, t: int) -> None:
+        before = time.perf_counter()
+        step = part.envs.receive()
+        self.seconds["environment"] += time.perf_counter() - before
+        _write(rollout, t, part, step)
+        part.memory, part.observations, part.masks = part.action.memory, step.observations, step.action_masks
+        part.resets = ~step.valid
 
     def _count_episodes(self, rollout: Rollout) -> None:
         returns = self.returns + np.cumsum(rollout.rewards, axis=0, dtype=np.float64)
@@ -102,30 +132,29 @@ class Collector:
     def world(self) -> World:
         """Everything needed to go on from here, exactly."""
         envs = self.envs.snapshot()
-        memory = {f"collector/memory/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.memory))}
+        memory = {f"collector/memory/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self._joined()[1]))}
         arrays = {
-            "collector/resets": self.resets.copy(),
+            "collector/resets": np.concatenate([part.resets for part in self.parts]),
             "collector/returns": self.returns.copy(),
             "collector/lengths": self.lengths.copy(),
         }
         values = {"recent": list(self.recent), "episodes": self.episodes, "seconds": dict(self.seconds), "envs": envs.values}
         return World(arrays | memory | {f"envs/{name}": a for name, a in envs.arrays.items()}, values, envs.exact, envs.reason)
 
-    def _counters(self) -> dict[str, np.ndarray]:
-        return {"resets": self.resets, "returns": self.returns, "lengths": self.lengths}
-
-    def _restore(self, world: World) -> None:
+    def _restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
         arrays, values = world.arrays, world.values
         envs = {name.removeprefix("envs/"): array for name, array in arrays.items() if name.startswith("envs/")}
-        self.observations, self.masks = self.envs.restore(World(envs, values["envs"], world.exact, world.reason))
+        start = self.envs.restore(World(envs, values["envs"], world.exact, world.reason))
         fresh = self.envs.fresh  # what was remembered of these episodes is of no use: they begin anew
-        self.resets = arrays["collector/resets"] | fresh
         self.returns = np.where(fresh, 0.0, arrays["collector/returns"])
         self.lengths = np.where(fresh, 0, arrays["collector/lengths"])
-        leaves = [arrays[f"collector/memory/{i}"] for i in range(len(jax.tree.leaves(self.memory)))]
-        self.memory = jax.tree.unflatten(jax.tree.structure(self.memory), leaves)
+        for part in self.parts:
+            part.resets = (arrays["collector/resets"] | fresh)[part.rows]
+            leaves = [arrays[f"collector/memory/{i}"][part.rows] for i in range(len(jax.tree.leaves(part.memory)))]
+            part.memory = jax.tree.unflatten(jax.tree.structure(part.memory), leaves)
         self.recent.extend((float(total), int(length)) for total, length in values["recent"])
         self.episodes, self.seconds = values["episodes"], dict(values["seconds"])
+        return start
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -176,24 +205,45 @@ def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree
         memory=memory,
         action_masks=None if masks is None else np.zeros((length, *masks.shape), bool),
     )
-    _write_observations(rollout, 0, observations)
+    _write_observations(rollout, 0, slice(None), observations)
     return rollout
 
 
-def _write(rollout: Rollout, t: int, actions: np.ndarray, log_probs: np.ndarray, step: Step, masks: np.ndarray | None) -> None:
-    _write_observations(rollout, t + 1, step.observations)
-    rollout.actions[t], rollout.log_probs[t], rollout.rewards[t] = actions, log_probs, step.rewards
-    rollout.terminated[t], rollout.truncated[t], rollout.valid[t] = step.terminated, step.truncated, step.valid
+def _write(rollout: Rollout, t: int, part: Part, step: Step) -> None:
+    rows, action = part.rows, part.action
+    _write_observations(rollout, t + 1, rows, step.observations)
+    rollout.actions[t, rows], rollout.log_probs[t, rows], rollout.rewards[t, rows] = action.actions, action.log_probs, step.rewards
+    rollout.terminated[t, rows], rollout.truncated[t, rows], rollout.valid[t, rows] = step.terminated, step.truncated, step.valid
     if rollout.action_masks is not None:
-        rollout.action_masks[t] = masks
+        rollout.action_masks[t, rows] = True if part.masks is None else part.masks
 
 
-def _write_observations(rollout: Rollout, t: int, observations: PyTree) -> None:
+def _write_observations(rollout: Rollout, t: int, rows: slice, observations: PyTree) -> None:
     if isinstance(observations, dict):
         for name, array in observations.items():
-            rollout.observations[name][t] = array
+            rollout.observations[name][t, rows] = array
     else:
-        rollout.observations[t] = observations
+        rollout.observations[t, rows] = observations
+
+
+def _divide(envs: Envs) -> tuple[Sequence[Envs], list[slice]]:
+    """The parts that step by themselves, and their rows among all."""
+    parts: Sequence[Envs] = getattr(envs, "halves", (envs,))
+    bounds = np.cumsum([0, *[part.num_envs for part in parts]]).tolist()
+    return parts, [slice(first, end) for first, end in pairwise(bounds)]
+
+
+def _rows_of(tree: PyTree, rows: slice) -> PyTree:
+    return jax.tree.map(lambda x: np.asarray(x)[rows], tree)
+
+
+def _concatenate(trees: list[PyTree]) -> PyTree:
+    return trees[0] if len(trees) == 1 else jax.tree.map(lambda *arrays: np.concatenate(arrays), *trees)
+
+
+def _forget(resets: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Memory with the rows of environments that begin an episode emptied: every core's empty memory is zero."""
+    return np.where(resets[:, None], memory.dtype.type(0), memory)
 
 
 def for_envs(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:

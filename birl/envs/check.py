@@ -32,7 +32,7 @@ class Finding:
 
 def check_env(config: EnvConfig) -> list[Finding]:
     """What was found by making, resetting, stepping, seeding and restoring the environment, in this process."""
-    config = replace(config, workers=0)
+    config = replace(config, workers=0, overlap=False)
     try:
         make_envs(replace(config, num_envs=1), 0).close()
     except ConfigError as error:

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from birl.config import ConfigError, EnvConfig, require
+from birl.envs.halves import HalvedEnvs
 from birl.envs.probes import register_probes
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import derived_seeds
@@ -28,14 +29,14 @@ NATIVE_FROM = 8  # environments: with fewer, its fixed price of 70 µs a step is
 EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
 
 
-def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | WorkerEnvs:
+def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | WorkerEnvs | HalvedEnvs:
     """The environments, not yet reset. Use as a context manager, which closes them."""
     validate_fields(config)
     require(seed >= 0, f"run.seed {seed} is negative; use 0 or more")
     if config.backend == "envpool":
         return _make_envpool(config, seed)
     if config.workers:  # also for CartPole: its own vector environment has one generator for all, which cannot be shared out
-        return WorkerEnvs(config)
+        return _make_halves(config) if config.overlap else WorkerEnvs(config)
     register_probes()
     keep = positions(config.id) if config.hide_velocities else None
     with _explained(config):
@@ -43,6 +44,18 @@ def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | Work
             kwargs = _make_kwargs(config)
             return VectorAdapter(gym.make_vec(config.id, config.num_envs, "vector_entry_point", **kwargs), keep=keep)
         return SerialEnvs([partial(make_env, config)] * config.num_envs)
+
+
+def _make_halves(config: EnvConfig) -> HalvedEnvs:
+    half, workers = config.num_envs // 2, config.workers // 2
+    part = replace(config, overlap=False, num_envs=half, workers=workers)
+    first = WorkerEnvs(part)
+    try:
+        second = WorkerEnvs(replace(part, num_envs=config.num_envs - half, workers=config.workers - workers), first=half)
+    except BaseException:
+        first.close()
+        raise
+    return HalvedEnvs(first, second)
 
 
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
@@ -66,7 +79,7 @@ def adapt(vector_env: gym.vector.VectorEnv) -> VectorAdapter:
 def validate_env(config: EnvConfig) -> None:
     """Raise ConfigError unless the environment can be made; makes one and closes it."""
     validate_fields(config)
-    make_envs(replace(config, num_envs=1, workers=0), 0).close()
+    make_envs(replace(config, num_envs=1, workers=0, overlap=False), 0).close()
 
 
 def validate_fields(config: EnvConfig) -> None:
@@ -84,6 +97,8 @@ def validate_workers(config: EnvConfig) -> None:
     remedy = "EnvPool steps them in threads of its own; use workers 0, or backend gymnasium"
     require(workers == 0 or config.backend != "envpool", f"env.workers {workers} does not go with env.backend 'envpool': {remedy}")
     require(workers == 0 or os.name == "posix", f"env.workers {workers} needs Linux or macOS; use workers 0")
+    remedy = "one half steps in workers of its own while the other half is acted on; use workers 2 or more, or no overlap"
+    require(not config.overlap or workers >= 2, f"env.overlap does not go with env.workers {workers}: {remedy}")
     require(config.step_timeout > 0, f"env.step_timeout {config.step_timeout} is not more than 0 seconds; use 60")
 
 

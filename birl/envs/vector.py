@@ -42,6 +42,7 @@ class VectorAdapter:
         self._ended = np.zeros(self.num_envs, bool)
         self._arrays: Arrays = {}
         self._masks: np.ndarray | None = None
+        self._sent: PyTree = None
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
         """First observations and action masks."""
@@ -78,6 +79,14 @@ class VectorAdapter:
         if self._masks is not None:
             self._masks[self._ended] = True  # the next action is ignored, and a finished game may allow none
         return Step(self._tree(), rewards, terminated, truncated, valid, self._masks)
+
+    def send(self, actions: PyTree) -> None:
+        """Note the actions: a vector environment steps when it is waited for."""
+        self._sent = actions
+
+    def receive(self) -> Step:
+        """What becomes of the actions that were sent."""
+        return self.step(self._sent)
 
     def snapshot(self) -> World:
         """The state itself where it can be read; else only what the environments showed last, and not exact."""

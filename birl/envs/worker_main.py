@@ -24,9 +24,9 @@ class Host:
     """The environments of one worker, and their share of the arrays."""
 
     def __init__(self, task: Task, memory: int) -> None:
-        self.envs = SerialEnvs([partial(make_env, task.config)] * task.size, first=task.first)
+        self.envs = SerialEnvs([partial(make_env, task.config)] * (task.share.stop - task.share.start), first=task.first)
         everything = map_arrays(memory, self.envs.layout, self.envs.action_space, task.config.num_envs)
-        self.shared = everything.part(slice(task.first, task.first + task.size))
+        self.shared = everything.part(task.share)
 
     def spaces(self) -> tuple[gym.Space, gym.Space]:
         """As the environment has them: what networks see is worked out by whoever asks."""

@@ -35,8 +35,8 @@ class Task(NamedTuple):
     """What a worker is told first."""
 
     config: EnvConfig
-    first: int  # its environments' first index
-    size: int
+    share: slice  # where its environments are among those of the config
+    first: int  # the index of its first environment among all
 
 
 class Failure(NamedTuple):
