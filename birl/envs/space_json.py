@@ -38,7 +38,8 @@ def space_from_json(values: dict[str, Any]) -> gym.Space:
         case "MultiDiscrete":
             return spaces.MultiDiscrete(values["nvec"], start=values.get("start"))
         case "MultiBinary":
-            return spaces.MultiBinary(values["shape"])
+            shape = values["shape"]
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case "Dict":
             return spaces.Dict({name: space_from_json(part) for name, part in values["spaces"].items()})
         case "Tuple":

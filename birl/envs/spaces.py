@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 SUPPORTED = "Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these"
 REMEDIES = {
-    "Text": "a wrapper can turn text into numbers of a fixed count: a MultiDiscrete of characters or words",
+    "Text": "a wrapper can make it a Discrete among known texts, or a MultiDiscrete of characters, filled up to a fixed length",
     "Sequence": "a wrapper can fill it up to a fixed length: a Box, and a Discrete that says how much of it counts",
     "Graph": "a wrapper can fill it up to a fixed number of nodes and edges: a Box each",
     "OneOf": "a wrapper can make it a Dict: a Discrete that says which one it is, and every alternative beside it",
