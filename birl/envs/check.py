@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs
-from birl.envs.spaces import MASK, flat_action, flat_mask, is_composite, leaves_of, mask_width, parts_of, shown
+from birl.envs.spaces import MASK, is_composite, leaves_of, mask_width, parts_of, shown
+from birl.envs.trees import flat_action, flat_mask
 from birl.types import Envs, Step
 
 PLAY_STEPS = 10_000  # random steps in search of an episode's end

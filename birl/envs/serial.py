@@ -8,19 +8,8 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
-from birl.envs.spaces import (
-    MASK,
-    Arrays,
-    batched_actions,
-    derived_seeds,
-    first_value,
-    flat_mask,
-    is_composite,
-    layout_of,
-    mask_width,
-    own_actions,
-    zero_based,
-)
+from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, is_composite, layout_of, mask_width, zero_based
+from birl.envs.trees import flat_mask, own_actions
 from birl.types import PyTree, Step, World
 
 

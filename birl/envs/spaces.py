@@ -1,10 +1,6 @@
-"""What Birl sees of an environment's spaces: observations flat and at most 32 bits wide, actions counted from 0, masks apart.
+"""What Birl sees of an environment's spaces: observations flat and at most 32 bits wide, actions counted from 0, masks apart."""
 
-A Dict or Tuple of actions is, inside Birl, one float32 row for each environment: its parts side by side, each flattened, those of
-a Dict in the order of their keys. Whole numbers are exact in float32 below 2²⁴. Only this file knows the tree.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,16 +41,16 @@ class Layout:
     def write(self, arrays: Arrays, index: int, observation: Any) -> None:
         """Copy one environment's observation into row `index`."""
         for name, path in self.paths.items():
-            arrays[name][index] = _at(observation, path)
+            arrays[name][index] = at_path(observation, path)
 
     def batch(self, observations: Any) -> Arrays:
         """A vector environment's observations as arrays of our own."""
-        return {name: np.array(_at(observations, path), self.leaves[name].dtype) for name, path in self.paths.items()}
+        return {name: np.array(at_path(observations, path), self.leaves[name].dtype) for name, path in self.paths.items()}
 
     def check_shapes(self, observation: Any, index: int) -> None:
         """Raise unless each array has its space's shape: NumPy would broadcast a smaller one without a word."""
         for name, path in self.paths.items():
-            shape, expected = np.shape(_at(observation, path)), self.leaves[name].shape
+            shape, expected = np.shape(at_path(observation, path)), self.leaves[name].shape
             if shape != expected:
                 raise ValueError(f"environment {index} returned an observation {name} of shape {shape}; its space says {expected}")
 
@@ -119,31 +115,12 @@ def leaves_of(space: gym.Space) -> list[gym.Space]:
 
 def action_shape(space: gym.Space) -> tuple[int, ...]:
     """The shape of one action as `Envs.step` takes it."""
-    return (sum(_width(leaf) for leaf in leaves_of(space)),) if is_composite(space) else space.shape or ()
+    return (sum(width_of(leaf) for leaf in leaves_of(space)),) if is_composite(space) else space.shape or ()
 
 
 def action_dtype(space: gym.Space) -> np.dtype:
     """The type of actions as `Envs.step` takes them."""
     return np.dtype(np.float32) if is_composite(space) else np.dtype(space.dtype)
-
-
-def action_tree(space: gym.Space, rows: np.ndarray) -> PyTree:
-    """[L, K] flat rows as a Dict or Tuple has them, [L, ...] arrays at the leaves: offsets added, a Box's numbers clipped."""
-    ends = np.cumsum([_width(leaf) for leaf in leaves_of(space)])[:-1]
-    return _grow(space, iter(np.split(rows.reshape(-1, *action_shape(space)), ends, axis=1)))
-
-
-def own_actions(space: gym.Space, rows: np.ndarray) -> list[Any]:
-    """The same as one action for each row: what the environment's own `step` takes, in memory of its own."""
-    tree = action_tree(space, rows)
-    return [_pick(tree, space, index) for index in range(len(rows))]
-
-
-def flat_action(space: gym.Space, action: Any) -> np.ndarray:
-    """[K] one action of a Dict or Tuple space as a flat row: the inverse of `own_actions`."""
-    starts = [(path, first_value(leaf)) for path, leaf in walk(space, "action")]
-    parts = [np.ravel(_at(action, path)) if start is None else np.ravel(_at(action, path) - start) for path, start in starts]
-    return np.concatenate(parts).astype(np.float32)
 
 
 def mask_width(space: gym.Space) -> int | None:
@@ -156,39 +133,6 @@ def mask_width(space: gym.Space) -> int | None:
     if isinstance(space, spaces.MultiDiscrete):
         return int(space.nvec.sum())
     return sum(mask_width(leaf) or 0 for leaf in leaves_of(space)) or None if is_composite(space) else None
-
-
-def flat_mask(mask: Any, space: gym.Space) -> np.ndarray:
-    """A mask as one array of booleans. It may be given as a Dict's or Tuple's own tree, where None or nothing allows everything.
-
-    Gymnasium's MultiDiscrete masks are tuples with one array for each part.
-    """
-    width = mask_width(space) or 0
-    if mask is None:
-        return np.ones(width, bool)
-    if isinstance(space, spaces.Dict) and isinstance(mask, Mapping):
-        unknown = sorted(set(mask) - set(space.spaces))
-        if unknown:
-            raise ValueError(f"{MASK} has a part {unknown[0]!r}; action space {shown(space)} has none of that name")
-        return np.concatenate([flat_mask(mask.get(key), part) for key, part in parts_of(space)])
-    if isinstance(space, spaces.Tuple) and isinstance(mask, tuple):
-        if len(mask) != len(space.spaces):
-            raise ValueError(f"{MASK} has {len(mask)} parts; action space {shown(space)} has {len(space.spaces)}")
-        return np.concatenate([flat_mask(part_mask, part) for part_mask, part in zip(mask, space.spaces, strict=True)])
-    flat = np.concatenate([np.ravel(part) for part in mask]) if isinstance(mask, tuple) else np.ravel(mask)
-    if flat.size != width:
-        raise ValueError(f"{MASK} has {flat.size} entries; action space {shown(space)} has {width} choices that can be masked")
-    return flat.astype(bool)
-
-
-def mask_of(masks: Any, index: int) -> Any:
-    """One environment's mask out of a vector environment's tree of them; "_KEY" says which environments gave KEY."""
-    if isinstance(masks, tuple):
-        return tuple(mask_of(part, index) for part in masks)
-    if not isinstance(masks, Mapping):
-        return masks[index]
-    keys = [key for key in masks if not (key.startswith("_") and key[1:] in masks)]
-    return {key: mask_of(masks[key], index) for key in keys if f"_{key}" not in masks or masks[f"_{key}"][index]}
 
 
 def batched_actions(actions: Any, space: gym.Space, num_envs: int) -> np.ndarray:
@@ -211,15 +155,15 @@ def derived_seeds(seed: int | Sequence[int], count: int) -> list[int]:
 def walk(space: gym.Space, role: str, path: Path = ()) -> list[tuple[Path, gym.Space]]:
     """The arrays of a space and where they lie in it; ConfigError, naming space and remedy, if there is one that cannot be learned."""
     if is_composite(space):
-        words = all(isinstance(key, str) for key, _ in parts_of(space)) or not (role == "action" and isinstance(space, spaces.Dict))
-        require(words, f"action space {shown(space)} has keys that are no strings; use strings, for it is written as JSON")
+        if role == "action" and isinstance(space, spaces.Dict) and not all(isinstance(key, str) for key in space.spaces):
+            raise ConfigError(f"action space {shown(space)} has keys that are no strings; use strings, for it is written as JSON")
         return [found for key, part in parts_of(space) for found in walk(part, role, (*path, key))]
     if not isinstance(space, ARRAY_SPACES):
         remedy = REMEDIES.get(type(space).__name__, f"a gymnasium.{role.capitalize()}Wrapper can turn it into one of these")
         raise ConfigError(f"{role} space {shown(space)}{_place(path)} is not supported; use {SUPPORTED}: {remedy}")
-    shifted = role == "observation" and first_value(space) is not None
-    remedy = "subtract its start by gymnasium.wrappers.TransformObservation"
-    require(not shifted, f"observation space {shown(space)}{_place(path)} is not counted from 0; {remedy}")
+    if role == "observation" and first_value(space) is not None:
+        remedy = "subtract its start by gymnasium.wrappers.TransformObservation"
+        raise ConfigError(f"observation space {shown(space)}{_place(path)} is not counted from 0; {remedy}")
     return [(path, space)]
 
 
@@ -240,31 +184,12 @@ def _place(path: Path) -> str:
     return f" at {'/'.join(map(str, path))}" if path else ""
 
 
-def _width(leaf: gym.Space) -> int:
+def width_of(leaf: gym.Space) -> int:
+    """The columns of one part."""
     return int(np.prod(leaf.shape or ()))
 
 
-def _grow(space: gym.Space, columns: Iterator[np.ndarray]) -> PyTree:
-    if isinstance(space, spaces.Dict):
-        return {key: _grow(part, columns) for key, part in parts_of(space)}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_grow(part, columns) for part in space.spaces)
-    array = next(columns).reshape(-1, *(space.shape or ())).astype(space.dtype)
-    if isinstance(space, spaces.Box):
-        return np.clip(array, space.low, space.high)  # in the space's own precision: a bound rounded to float32 may lie outside
-    offset = first_value(space)
-    return array if offset is None else array + offset
-
-
-def _pick(tree: PyTree, space: gym.Space, index: int) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _pick(tree[key], part, index) for key, part in parts_of(space)}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_pick(branch, part, index) for branch, part in zip(tree, space.spaces, strict=True))
-    return int(tree[index]) if isinstance(space, spaces.Discrete) else tree[index, ...]
-
-
-def _at(observation: Any, path: Path) -> Any:
+def at_path(tree: Any, path: Path) -> Any:
     for key in path:
-        observation = observation[key]
-    return observation
+        tree = tree[key]
+    return tree

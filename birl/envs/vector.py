@@ -9,20 +9,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from birl.envs import snapshot as snapshots
-from birl.envs.spaces import (
-    MASK,
-    Arrays,
-    action_tree,
-    batched_actions,
-    derived_seeds,
-    first_value,
-    flat_mask,
-    is_composite,
-    layout_of,
-    mask_of,
-    mask_width,
-    zero_based,
-)
+from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, is_composite, layout_of, mask_width, zero_based
+from birl.envs.trees import action_tree, flat_mask, mask_of
 from birl.envs.wrappers import kept_space
 from birl.types import PyTree, Step, World
 

@@ -12,7 +12,8 @@ import numpy as np
 from birl.config import from_json
 from birl.data.collect import for_envs
 from birl.device import prepare_jax
-from birl.envs.spaces import flat_mask, is_composite, own_actions
+from birl.envs.spaces import is_composite
+from birl.envs.trees import flat_mask, own_actions
 from birl.errors import CheckpointError
 from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named

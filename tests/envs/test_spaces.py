@@ -11,19 +11,8 @@ from gymnasium.vector.utils import batch_space, iterate
 from birl.config import ConfigError
 from birl.envs.serial import SerialEnvs
 from birl.envs.space_json import space_from_json, space_to_json
-from birl.envs.spaces import (
-    action_dtype,
-    action_shape,
-    action_tree,
-    batched_actions,
-    flat_action,
-    flat_mask,
-    layout_of,
-    mask_of,
-    mask_width,
-    own_actions,
-    zero_based,
-)
+from birl.envs.spaces import action_dtype, action_shape, batched_actions, layout_of, mask_width, zero_based
+from birl.envs.trees import action_tree, flat_action, flat_mask, mask_of, own_actions
 from tests.envs.counting import Counting
 from tests.envs.hybrid import ACTIONS, STATE
 

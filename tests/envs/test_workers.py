@@ -20,7 +20,8 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs import worker_crew
 from birl.envs.make import make_env, make_envs
 from birl.envs.serial import SerialEnvs
-from birl.envs.spaces import flat_action, is_composite
+from birl.envs.spaces import is_composite
+from birl.envs.trees import flat_action
 from birl.envs.worker_process import PATIENCE
 from birl.envs.workers import WorkerEnvs
 from birl.types import World
