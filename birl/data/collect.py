@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from birl.data.stepwise import ActAt, Start, compiled, take_apart
 from birl.envs.halves import joined_masks
+from birl.envs.spaces import action_shape, is_composite
 from birl.errors import NonFiniteError
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
 
@@ -193,10 +194,11 @@ def finite_metrics(metrics: Metrics) -> Metrics:
 def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree, masks: np.ndarray | None) -> Rollout:
     shape = (length, envs.num_envs)
     space = envs.action_space
-    action_shape = () if isinstance(space, spaces.Discrete) else (int(np.prod(space.shape)),)
+    columns = () if isinstance(space, spaces.Discrete) else (int(np.prod(action_shape(space))),)
+    numbers = isinstance(space, spaces.Box) or is_composite(space)
     rollout = Rollout(
         observations=jax.tree.map(lambda o: np.zeros((length + 1, *o.shape), o.dtype), observations),
-        actions=np.zeros((*shape, *action_shape), np.float32 if isinstance(space, spaces.Box) else np.int32),
+        actions=np.zeros((*shape, *columns), np.float32 if numbers else np.int32),
         rewards=np.zeros(shape, np.float32),
         terminated=np.zeros(shape, bool),
         truncated=np.zeros(shape, bool),
@@ -247,8 +249,11 @@ def _forget(resets: np.ndarray, memory: np.ndarray) -> np.ndarray:
 
 
 def for_envs(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:
-    """What to do with a policy's actions [B, ...] before the environment gets them: a Box's are clipped, the stored ones are not."""
+    """What to do with a policy's actions [B, ...] before the environment gets them: a Box's are clipped, the stored ones are not.
+
+    Those of a Dict or Tuple stay flat, and are clipped where the tree is made of them.
+    """
     if isinstance(space, spaces.Box):
         return lambda actions: np.clip(actions.reshape(-1, *space.shape), space.low, space.high)
-    shape = space.shape or ()
+    shape = action_shape(space)
     return lambda actions: actions.reshape(-1, *shape)

@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs
-from birl.envs.spaces import MASK, flat_mask
+from birl.envs.spaces import MASK, is_composite, leaves_of, mask_width, parts_of, shown
+from birl.envs.trees import flat_action, flat_mask
 from birl.types import Envs, Step
 
 PLAY_STEPS = 10_000  # random steps in search of an episode's end
@@ -80,16 +81,14 @@ def check_actions(config: EnvConfig) -> list[Finding]:
     """The action space, and bounds that make trouble."""
     with make_envs(replace(config, num_envs=1), 0) as envs:
         space = envs.action_space
-    if not isinstance(space, spaces.Box):
-        return [Finding("ok", "actions", f"discrete, {_shown(space)}: for algorithms with discrete actions")]
-    findings = [Finding("ok", "actions", f"continuous, {_shown(space)}: for algorithms with continuous actions")]
-    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-        text = "some are infinite: algorithms that scale actions to the bounds cannot work"
-        findings.append(Finding("warning", "action bounds", text))
-    elif not np.allclose(space.low, -space.high):
-        text = "they are not symmetric about 0. Birl allows for it; many programs do not"
-        findings.append(Finding("warning", "action bounds", text))
-    return findings
+    boxes = [leaf for leaf in leaves_of(space) if isinstance(leaf, spaces.Box)]
+    if is_composite(space):
+        text = f"hybrid, {shown(space)}: for algorithms that learn a policy with every kind of action, as ppo does"
+    elif boxes:
+        text = f"continuous, {shown(space)}: for algorithms with continuous actions"
+    else:
+        text = f"discrete, {shown(space)}: for algorithms with discrete actions"
+    return [Finding("ok", "actions", text), *_check_bounds(boxes)]
 
 
 def check_seeding(config: EnvConfig) -> list[Finding]:
@@ -160,10 +159,10 @@ def _guarded(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> 
 
 def _check_observation(space: gym.Space, observation: Any, function: str) -> Finding:
     if space.contains(observation):
-        return Finding("ok", f"observation of {function}", f"lies in {_shown(space)}")
+        return Finding("ok", f"observation of {function}", f"lies in {shown(space)}")
     array = np.asarray(observation) if not isinstance(observation, dict | tuple) else None
     if array is None or not isinstance(space, spaces.Box):
-        return Finding("error", f"observation of {function}", f"{observation!r} is not in {_shown(space)}")
+        return Finding("error", f"observation of {function}", f"{observation!r} is not in {shown(space)}")
     if array.shape != space.shape:
         return Finding("error", f"observation of {function}", f"its shape is {array.shape}, the space says {space.shape}")
     if not np.isfinite(array).all():
@@ -171,6 +170,14 @@ def _check_observation(space: gym.Space, observation: Any, function: str) -> Fin
     if array.dtype != space.dtype:
         return Finding("warning", f"observation of {function}", f"its type is {array.dtype}, the space says {space.dtype}; Birl casts it")
     return Finding("warning", f"observation of {function}", "it lies outside the bounds of observation_space; correct the bounds")
+
+
+def _check_bounds(boxes: list[spaces.Box]) -> list[Finding]:
+    if not all(np.isfinite(box.low).all() and np.isfinite(box.high).all() for box in boxes):
+        return [Finding("warning", "action bounds", "some are infinite: algorithms that scale actions to the bounds cannot work")]
+    if not all(np.allclose(box.low, -box.high) for box in boxes):
+        return [Finding("warning", "action bounds", "they are not symmetric about 0. Birl allows for it; many programs do not")]
+    return []
 
 
 def _check_rewards(steps: list[Step]) -> Finding:
@@ -220,25 +227,31 @@ def _allowed_action(env: gym.Env, observation: Any, info: dict[str, Any]) -> Any
     env.action_space.seed(0)
     shown = observation.get(MASK) if isinstance(observation, dict) else None
     mask = info.get(MASK, shown)
-    return env.action_space.sample() if mask is None else env.action_space.sample(mask=_sample_mask(env.action_space, flat_mask(mask)))
+    return (
+        env.action_space.sample()
+        if mask is None
+        else env.action_space.sample(mask=_sample_mask(env.action_space, flat_mask(mask, env.action_space)))
+    )
 
 
 def _sample(envs: Envs, masks: np.ndarray | None) -> np.ndarray:
-    """[B, ...] random allowed actions."""
-    if masks is None:
-        return np.array([envs.action_space.sample() for _ in range(envs.num_envs)])
-    return np.array([envs.action_space.sample(mask=_sample_mask(envs.action_space, mask)) for mask in masks])
+    """[B, ...] random allowed actions, as `Envs.step` takes them."""
+    space = envs.action_space
+    rows = [None] * envs.num_envs if masks is None else [_sample_mask(space, mask) for mask in masks]
+    actions = [space.sample(mask=mask) for mask in rows]
+    return np.array([flat_action(space, action) for action in actions] if is_composite(space) else actions)
 
 
 def _sample_mask(space: gym.Space, mask: np.ndarray) -> Any:
     """A flat mask as `sample` of the space wants it."""
+    if is_composite(space):
+        ends = np.cumsum([mask_width(part) or 0 for _, part in parts_of(space)])[:-1]
+        masks = {key: _sample_mask(part, cut) for (key, part), cut in zip(parts_of(space), np.split(mask, ends), strict=True)}
+        return masks if isinstance(space, spaces.Dict) else tuple(masks.values())
+    if mask_width(space) is None:
+        return None
     bits = mask.astype(np.int8)
     return tuple(np.split(bits, np.cumsum(space.nvec)[:-1])) if isinstance(space, spaces.MultiDiscrete) else bits
-
-
-def _shown(space: gym.Space) -> str:
-    text = " ".join(str(space).split())
-    return f"Box of shape {space.shape}, {space.dtype}" if isinstance(space, spaces.Box) and len(text) > 60 else text
 
 
 def _equal(left: Any, right: Any) -> bool:

@@ -124,6 +124,39 @@ class ActionMask(gym.Env):
         return {"action_mask": np.arange(3) != self.forbidden}
 
 
+class MaskedMemory(gym.Env):
+    """Two signs seen at the start tell, the first, which two of four actions are allowed and, both, the right third one.
+
+    Return 1 with memory; 0 on average without, even where masks are kept; a forbidden action takes 10 off. So masks and memory
+    must both be those of the episode. The mask comes in the info, or in a Dict observation.
+    """
+
+    action_space = spaces.Discrete(4)
+    time, answer = 0, 0
+
+    def __init__(self, mask_in_observation: bool = False) -> None:
+        self.mask_in_observation = mask_in_observation
+        seen = spaces.Box(-1, 1, (3,), np.float32)
+        self.observation_space = spaces.Dict({"seen": seen, "action_mask": spaces.MultiBinary(4)}) if mask_in_observation else seen
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.time = 0
+        self.answer = int(self.np_random.integers(4))
+        return self._show(2.0 * (self.answer // 2) - 1, 2.0 * (self.answer % 2) - 1)
+
+    def step(self, action: int) -> Outcome:
+        self.time += 1
+        forbidden = -10.0 if action // 2 != self.answer // 2 else 0.0
+        right = 0.0 if self.time < 3 else 1.0 if action == self.answer else -1.0
+        observation, info = self._show(0.0, 0.0)
+        return observation, forbidden + right, self.time == 3, False, info
+
+    def _show(self, first: float, second: float) -> Reset:
+        seen, mask = np.array([first, second, self.time / 3], np.float32), (np.arange(4) // 2 == self.answer // 2).astype(np.int8)
+        return ({"seen": seen, "action_mask": mask}, {}) if self.mask_in_observation else (seen, {"action_mask": mask})
+
+
 class DictObservation(gym.Env):
     """One step; the right one of four actions is known only from a vector and an image together. V = 1."""
 
@@ -173,6 +206,20 @@ def _right(sign: float, action: int) -> float:
     return 1.0 if (action == 1) == (sign > 0) else -1.0
 
 
+def _gear_and_throttle(sign: float, action: dict[str, Any]) -> float:
+    """1 for gear 1 and throttle 0.5 at a positive sign, gear -1 and throttle -0.5 at a negative one."""
+    return float(action["gear"] == sign) - (float(action["throttle"][0]) - 0.5 * sign) ** 2
+
+
+def _every_part(sign: float, action: tuple[Any, Any]) -> float:
+    """1 for choices (1, 2), aim (0.5, -0.5), and all bits set at a positive sign, none at a negative one."""
+    choices, (aim, bits) = action[0], (action[1]["aim"], action[1]["bits"])
+    right = np.concatenate([np.asarray(choices) == (1, 2), np.asarray(bits) == (sign > 0)])
+    return float(right.mean() - np.square(np.asarray(aim) - np.array([[0.5], [-0.5]])).sum())
+
+
+TREE = spaces.Dict({"aim": spaces.Box(-2, 3, (2, 1), np.float32), "bits": spaces.MultiBinary(2)})
+
 ONE_STEP: dict[str, tuple[spaces.Space, Callable[[float, Any], float]]] = {
     # V(s) = s: the value must use the observation.
     "birl/ProbeObservation-v0": (spaces.Discrete(2), lambda sign, _: sign),
@@ -186,6 +233,13 @@ ONE_STEP: dict[str, tuple[spaces.Space, Callable[[float, Any], float]]] = {
     "birl/ProbeMultiDiscrete-v0": (spaces.MultiDiscrete([2, 3]), lambda _, action: float(np.mean(np.asarray(action) == (1, 2)))),
     # All bits set at +1, none at -1. V = 1.
     "birl/ProbeMultiBinary-v0": (spaces.MultiBinary(3), lambda sign, action: float(np.mean(np.asarray(action) == (sign > 0)))),
+    # The gear is the sign, the throttle half of it. V = 1: the parts of a Dict are learned together, and gears start at -1.
+    "birl/ProbeDictAction-v0": (
+        spaces.Dict({"gear": spaces.Discrete(3, start=-1), "throttle": spaces.Box(-2, 3, (1,), np.float32)}),
+        _gear_and_throttle,
+    ),
+    # Choices (1, 2), aim (0.5, -0.5), bits as for MultiBinary. V = 1: a tree within a tree.
+    "birl/ProbeTupleAction-v0": (spaces.Tuple((spaces.MultiDiscrete([2, 3]), TREE)), _every_part),
 }
 
 PROBES: dict[str, tuple[Callable[..., gym.Env], dict[str, Any]]] = {
@@ -194,6 +248,7 @@ PROBES: dict[str, tuple[Callable[..., gym.Env], dict[str, Any]]] = {
     "birl/ProbeTruncation-v0": (Truncation, {}),
     "birl/ProbeMemory-v0": (Memory, {}),
     "birl/ProbeMask-v0": (ActionMask, {}),
+    "birl/ProbeMaskedMemory-v0": (MaskedMemory, {}),
     "birl/ProbeDict-v0": (DictObservation, {}),
     "birl/ProbeNaN-v0": (Faulty, {"fault": "nan observation"}),
     "birl/ProbeInfinite-v0": (Faulty, {"fault": "infinite reward"}),

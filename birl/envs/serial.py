@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
-from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, flat_mask, layout_of, mask_width, zero_based
+from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, is_composite, layout_of, mask_width, zero_based
+from birl.envs.trees import flat_mask, own_actions
 from birl.types import PyTree, Step, World
 
 
@@ -161,6 +162,8 @@ class SerialEnvs:
 
     def _own_actions(self, actions: np.ndarray) -> list[Any]:
         """One action for each environment as its own space has it. Copies: environments clip them in place."""
+        if is_composite(self.action_space):
+            return own_actions(self.action_space, actions)
         shifted = actions if self._first_action is None else actions + self._first_action
         return shifted.tolist() if isinstance(self.action_space, gym.spaces.Discrete) else list(shifted.copy())
 
@@ -178,7 +181,7 @@ class SerialEnvs:
             return
         if masks is None:
             raise RuntimeError(f"environment {self.first + index} gave an action_mask in step but none did in reset; give it in both")
-        masks[index] = flat_mask(mask)
+        masks[index] = flat_mask(mask, self.action_space)
 
     def _replay(self, index: int, world: World) -> str:
         """Bring one environment to where it was; what went wrong, if anything."""

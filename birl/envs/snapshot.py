@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
-from birl.envs.spaces import derived_seeds
+from birl.envs.spaces import action_dtype, action_shape, derived_seeds
 from birl.types import World
 
 ACTION_LIMIT = 100_000  # actions kept for replay; an episode longer than this is not resumed exactly
@@ -76,7 +76,7 @@ def save_replay(
     masks: np.ndarray | None,
 ) -> World:
     """The world of environments that will live their running episodes again."""
-    blank = np.zeros((len(ended), *(action_space.shape or ())), action_space.dtype)
+    blank = np.zeros((len(ended), *action_shape(action_space)), action_dtype(action_space))
     arrays, values = log.save(blank)
     arrays |= {f"observations/{name}": array.copy() for name, array in observations.items()} | {"ended": ended.copy()}
     if masks is not None:

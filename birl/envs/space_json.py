@@ -14,13 +14,15 @@ def space_to_json(space: gym.Space) -> dict[str, Any]:
             bounds = {"low": _compact(space.low), "high": _compact(space.high)}
             return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)} | bounds
         case spaces.Discrete():
-            return {"kind": "Discrete", "n": int(space.n)}
+            return {"kind": "Discrete", "n": int(space.n)} | _start(space)
         case spaces.MultiDiscrete():
-            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist()}
+            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist()} | _start(space)
         case spaces.MultiBinary():
             return {"kind": "MultiBinary", "shape": list(space.shape)}
         case spaces.Dict():
             return {"kind": "Dict", "spaces": {name: space_to_json(part) for name, part in space.items()}}
+        case spaces.Tuple():
+            return {"kind": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
     raise TypeError(f"{space} has no JSON form")
 
 
@@ -32,14 +34,22 @@ def space_from_json(values: dict[str, Any]) -> gym.Space:
             low, high = (np.broadcast_to(np.asarray(_numbers(values[end]), dtype), shape) for end in ("low", "high"))
             return spaces.Box(low.copy(), high.copy(), dtype=dtype.type)
         case "Discrete":
-            return spaces.Discrete(values["n"])
+            return spaces.Discrete(values["n"], start=values.get("start", 0))
         case "MultiDiscrete":
-            return spaces.MultiDiscrete(values["nvec"])
+            return spaces.MultiDiscrete(values["nvec"], start=values.get("start"))
         case "MultiBinary":
-            return spaces.MultiBinary(values["shape"])
+            shape = values["shape"]
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case "Dict":
             return spaces.Dict({name: space_from_json(part) for name, part in values["spaces"].items()})
+        case "Tuple":
+            return spaces.Tuple([space_from_json(part) for part in values["spaces"]])
     raise ValueError(f"space kind {values['kind']!r} is unknown: the file was written by a newer version of Birl")
+
+
+def _start(space: spaces.Discrete | spaces.MultiDiscrete) -> dict[str, Any]:
+    """Where it starts to count, if not at 0."""
+    return {"start": space.start.tolist()} if np.any(space.start) else {}
 
 
 def _compact(bound: np.ndarray) -> Any:

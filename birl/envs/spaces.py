@@ -1,6 +1,6 @@
 """What Birl sees of an environment's spaces: observations flat and at most 32 bits wide, actions counted from 0, masks apart."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from birl.config import ConfigError
+from birl.config import ConfigError, require
 from birl.types import PyTree
 
 MASK = "action_mask"  # the key in an info, or in a Dict observation, that says which actions are allowed
@@ -16,7 +16,13 @@ Arrays = dict[str, np.ndarray]
 Path = tuple[str | int, ...]
 
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
-NAMES = "Box, Discrete, MultiBinary, MultiDiscrete"
+SUPPORTED = "Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these"
+REMEDIES = {
+    "Text": "a wrapper can make it a Discrete among known texts, or a MultiDiscrete of characters, filled up to a fixed length",
+    "Sequence": "a wrapper can fill it up to a fixed length: a Box, and a Discrete that says how much of it counts",
+    "Graph": "a wrapper can fill it up to a fixed number of nodes and edges: a Box each",
+    "OneOf": "a wrapper can make it a Dict: a Discrete that says which one it is, and every alternative beside it",
+}
 
 
 @dataclass(frozen=True)
@@ -35,16 +41,16 @@ class Layout:
     def write(self, arrays: Arrays, index: int, observation: Any) -> None:
         """Copy one environment's observation into row `index`."""
         for name, path in self.paths.items():
-            arrays[name][index] = _at(observation, path)
+            arrays[name][index] = at_path(observation, path)
 
     def batch(self, observations: Any) -> Arrays:
         """A vector environment's observations as arrays of our own."""
-        return {name: np.array(_at(observations, path), self.leaves[name].dtype) for name, path in self.paths.items()}
+        return {name: np.array(at_path(observations, path), self.leaves[name].dtype) for name, path in self.paths.items()}
 
     def check_shapes(self, observation: Any, index: int) -> None:
         """Raise unless each array has its space's shape: NumPy would broadcast a smaller one without a word."""
         for name, path in self.paths.items():
-            shape, expected = np.shape(_at(observation, path)), self.leaves[name].shape
+            shape, expected = np.shape(at_path(observation, path)), self.leaves[name].shape
             if shape != expected:
                 raise ValueError(f"environment {index} returned an observation {name} of shape {shape}; its space says {expected}")
 
@@ -55,13 +61,13 @@ class Layout:
 
 def layout_of(space: gym.Space, action_space: gym.Space) -> Layout:
     """How to read observations of this space; a Dict's top-level "action_mask" is taken out where actions can be masked."""
-    paths = {"/".join(map(str, path)): path for path, _ in _walk(space)}
-    leaves = {"/".join(map(str, path)): narrowed(leaf) for path, leaf in _walk(space)}
+    masked = isinstance(space, spaces.Dict) and MASK in space.spaces and mask_width(action_space) is not None
+    found = [(path, leaf) for path, leaf in walk(space, "observation") if not (masked and path[0] == MASK)]
+    paths = {"/".join(map(str, path)): path for path, _ in found}
+    leaves = {"/".join(map(str, path)): narrowed(leaf) for path, leaf in found}
+    require(len(paths) == len(found), f"observation space {shown(space)} has two parts of one name; use keys without a slash")
     if "" in leaves:
         return Layout(leaves[""], leaves, paths)
-    masked = mask_width(action_space) is not None and paths.get(MASK) == (MASK,)
-    if masked:
-        del leaves[MASK], paths[MASK]
     return Layout(spaces.Dict(leaves), leaves, paths, (MASK,) if masked else None)
 
 
@@ -74,9 +80,15 @@ def narrowed(space: gym.Space) -> gym.Space:
 
 
 def zero_based(space: gym.Space) -> gym.Space:
-    """The action space as policies see it: Discrete actions are 0 to n-1 wherever the environment starts counting."""
-    if not isinstance(space, ARRAY_SPACES):
-        raise ConfigError(f"action space {space} is not supported; use one of {NAMES} (gymnasium.wrappers can flatten others)")
+    """The action space as policies see it: Discrete actions are 0 to n-1 wherever the environment starts counting.
+
+    A Dict or Tuple stays as it is, for its flat rows count from 0.
+    """
+    leaves = walk(space, "action")
+    require(bool(leaves), f"action space {shown(space)} has no parts; use {SUPPORTED}")
+    for path, leaf in leaves:
+        whole = isinstance(leaf, spaces.Box) and not np.issubdtype(leaf.dtype, np.floating)
+        require(not whole, f"action space {shown(leaf)}{_place(path)} has whole numbers; use MultiDiscrete, or a Box of float32")
     if isinstance(space, spaces.Discrete):
         return spaces.Discrete(int(space.n))
     if isinstance(space, spaces.MultiDiscrete):
@@ -91,27 +103,47 @@ def first_value(space: gym.Space) -> np.ndarray | None:
     return None
 
 
+def is_composite(space: gym.Space) -> bool:
+    """Whether actions of this space are a tree, and flat rows inside Birl."""
+    return isinstance(space, spaces.Dict | spaces.Tuple)
+
+
+def leaves_of(space: gym.Space) -> list[gym.Space]:
+    """The parts of an action space in the order of their columns; a space that is no tree is its own part."""
+    return [leaf for _, leaf in walk(space, "action")]
+
+
+def action_shape(space: gym.Space) -> tuple[int, ...]:
+    """The shape of one action as `Envs.step` takes it."""
+    return (sum(width_of(leaf) for leaf in leaves_of(space)),) if is_composite(space) else space.shape or ()
+
+
+def action_dtype(space: gym.Space) -> np.dtype:
+    """The type of actions as `Envs.step` takes them."""
+    return np.dtype(np.float32) if is_composite(space) else np.dtype(space.dtype)
+
+
 def mask_width(space: gym.Space) -> int | None:
-    """The number of entries of an action mask: n, or for MultiDiscrete all parts side by side; None: cannot be masked."""
+    """The number of entries of an action mask, one for each choice: n, or for MultiDiscrete all parts side by side.
+
+    For a Dict or Tuple all its Discrete and MultiDiscrete parts side by side, in the order of the columns. None: cannot be masked.
+    """
     if isinstance(space, spaces.Discrete):
         return int(space.n)
-    return int(space.nvec.sum()) if isinstance(space, spaces.MultiDiscrete) else None
-
-
-def flat_mask(mask: Any) -> np.ndarray:
-    """A mask as one array of booleans; Gymnasium's MultiDiscrete masks are tuples with one array for each part."""
-    return np.concatenate([np.ravel(part) for part in mask]).astype(bool) if isinstance(mask, tuple) else np.ravel(mask).astype(bool)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    return sum(mask_width(leaf) or 0 for leaf in leaves_of(space)) or None if is_composite(space) else None
 
 
 def batched_actions(actions: Any, space: gym.Space, num_envs: int) -> np.ndarray:
     """A copy of the actions, [B, ...] in the space's type. A wrong length makes EnvPool abort the process: raise before that."""
     given = np.asarray(actions)
-    expected = (num_envs, *(space.shape or ()))
+    expected, dtype = (num_envs, *action_shape(space)), action_dtype(space)
     if given.shape != expected:
         raise ValueError(f"actions have shape {given.shape}; {num_envs} environments with action space {space} need {expected}")
-    if not np.can_cast(given.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
-        raise ValueError(f"actions have type {given.dtype}; action space {space} needs {space.dtype}")
-    return given.astype(space.dtype)
+    if not np.can_cast(given.dtype, dtype, "same_kind"):
+        raise ValueError(f"actions have type {given.dtype}; action space {space} needs {dtype}")
+    return given.astype(dtype)
 
 
 def derived_seeds(seed: int | Sequence[int], count: int) -> list[int]:
@@ -120,18 +152,44 @@ def derived_seeds(seed: int | Sequence[int], count: int) -> list[int]:
     return list(dict.fromkeys(words.tolist()))[:count]
 
 
-def _walk(space: gym.Space, path: Path = ()) -> Iterator[tuple[Path, gym.Space]]:
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.items() if isinstance(space.spaces, Mapping) else enumerate(space.spaces)
-        for key, part in parts:
-            yield from _walk(part, (*path, key))
-    elif isinstance(space, ARRAY_SPACES) and first_value(space) is None:
-        yield path, space
-    else:
-        raise ConfigError(f"observation space {space} is not supported; use {NAMES} that start at 0, or a Dict or Tuple of them")
+def walk(space: gym.Space, role: str, path: Path = ()) -> list[tuple[Path, gym.Space]]:
+    """The arrays of a space and where they lie in it; ConfigError, naming space and remedy, if there is one that cannot be learned."""
+    if is_composite(space):
+        if role == "action" and isinstance(space, spaces.Dict) and not all(isinstance(key, str) for key in space.spaces):
+            raise ConfigError(f"action space {shown(space)} has keys that are no strings; use strings, for it is written as JSON")
+        return [found for key, part in parts_of(space) for found in walk(part, role, (*path, key))]
+    if not isinstance(space, ARRAY_SPACES):
+        remedy = REMEDIES.get(type(space).__name__, f"a gymnasium.{role.capitalize()}Wrapper can turn it into one of these")
+        raise ConfigError(f"{role} space {shown(space)}{_place(path)} is not supported; use {SUPPORTED}: {remedy}")
+    if role == "observation" and first_value(space) is not None:
+        remedy = "subtract its start by gymnasium.wrappers.TransformObservation"
+        raise ConfigError(f"observation space {shown(space)}{_place(path)} is not counted from 0; {remedy}")
+    return [(path, space)]
 
 
-def _at(observation: Any, path: Path) -> Any:
+def shown(space: gym.Space) -> str:
+    """The space in one line."""
+    text = " ".join(str(space).split())
+    return f"Box of shape {space.shape}, {space.dtype}" if isinstance(space, spaces.Box) and len(text) > 60 else text
+
+
+def parts_of(space: gym.Space) -> list[tuple[Any, gym.Space]]:
+    """The parts of a Dict in the order of their keys, of a Tuple by their numbers."""
+    if isinstance(space, spaces.Dict):
+        return sorted(space.spaces.items(), key=lambda item: str(item[0]))
+    return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else []
+
+
+def _place(path: Path) -> str:
+    return f" at {'/'.join(map(str, path))}" if path else ""
+
+
+def width_of(leaf: gym.Space) -> int:
+    """The columns of one part."""
+    return int(np.prod(leaf.shape or ()))
+
+
+def at_path(tree: Any, path: Path) -> Any:
     for key in path:
-        observation = observation[key]
-    return observation
+        tree = tree[key]
+    return tree

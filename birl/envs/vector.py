@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from birl.envs import snapshot as snapshots
-from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, flat_mask, layout_of, mask_width, zero_based
+from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, is_composite, layout_of, mask_width, zero_based
+from birl.envs.trees import action_tree, flat_mask, mask_of
 from birl.envs.wrappers import kept_space
 from birl.types import PyTree, Step, World
 
@@ -64,9 +65,8 @@ class VectorAdapter:
         if not self._arrays:
             raise RuntimeError("the environments have not been reset; call reset(seed) before step")
         batch = batched_actions(actions, self.action_space, self.num_envs)
-        own_actions = batch if self._first_action is None else batch + self._first_action
         valid = ~self._ended
-        own_rewards, own_terminated, own_truncated = self._advance(own_actions)
+        own_rewards, own_terminated, own_truncated = self._advance(self._own_actions(batch))
         rewards = np.array(own_rewards, np.float32)  # copies: some environments go on writing in theirs
         terminated = np.array(own_terminated, bool)
         truncated = np.array(own_truncated, bool) & ~terminated
@@ -129,7 +129,13 @@ class VectorAdapter:
         tree = self.layout.tree(self._arrays)
         return tree if self._keep is None else tree[:, self._keep]
 
-    def _advance(self, actions: np.ndarray) -> tuple[Any, Any, Any]:
+    def _own_actions(self, actions: np.ndarray) -> PyTree:
+        """The actions as the vector environment has them: of a Dict or Tuple, a tree of arrays."""
+        if is_composite(self.action_space):
+            return action_tree(self.action_space, actions)
+        return actions if self._first_action is None else actions + self._first_action
+
+    def _advance(self, actions: PyTree) -> tuple[Any, Any, Any]:
         """Rewards and flags of one step of the vector environment; its observations and masks are ours then."""
         match self._mode:
             case AutoresetMode.NEXT_STEP:
@@ -139,7 +145,7 @@ class VectorAdapter:
             case AutoresetMode.DISABLED:
                 return self._disabled(actions)
 
-    def _next_step(self, actions: np.ndarray) -> tuple[Any, Any, Any]:
+    def _next_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
         observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
         if self._declared is None and ("final_obs" in infos or "final_observation" in infos or np.any(np.asarray(rewards)[self._ended])):
             raise RuntimeError(
@@ -149,7 +155,7 @@ class VectorAdapter:
         self._take(observations, infos)
         return rewards, terminated, truncated
 
-    def _same_step(self, actions: np.ndarray) -> tuple[Any, Any, Any]:
+    def _same_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
         """The environment has reset itself at the end and steps on: show the end first, then reset it again for the next row."""
         observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
         self._take(observations, infos)
@@ -160,7 +166,7 @@ class VectorAdapter:
             self._show_final(ending, infos)
         return rewards, terminated, truncated
 
-    def _disabled(self, actions: np.ndarray) -> tuple[Any, Any, Any]:
+    def _disabled(self, actions: PyTree) -> tuple[Any, Any, Any]:
         """All environments step together, so one that must be reset steps too: before, to be able to; after, to undo it."""
         if self._ended.any():
             self._reset_ended()
@@ -199,13 +205,14 @@ class VectorAdapter:
         if self._mask_width is None:
             return None
         if self.layout.mask_path is not None:
-            return np.array([flat_mask(mask) for mask in observations[MASK]])
+            given = observations[MASK]
+            return np.array([flat_mask(mask_of(given, index), self.action_space) for index in range(self.num_envs)])
         if MASK not in infos:
             return masks
         if masks is None:
             raise RuntimeError(f"{self.vector_env} gave an action_mask in step but none in reset; give it in both")
         for index in np.flatnonzero(infos.get(f"_{MASK}", np.ones(self.num_envs, bool))):
-            masks[index] = flat_mask(infos[MASK][index])
+            masks[index] = flat_mask(mask_of(infos[MASK], int(index)), self.action_space)
         return masks
 
     def _start_anew(self, world: World) -> tuple[PyTree, np.ndarray | None]:

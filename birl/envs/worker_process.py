@@ -22,7 +22,7 @@ import gymnasium as gym
 import numpy as np
 
 from birl.config import EnvConfig
-from birl.envs.spaces import Arrays, Layout, mask_width
+from birl.envs.spaces import Arrays, Layout, action_dtype, action_shape, mask_width
 
 STEP, CALL = b"s", b"c"  # an order; after a call come its name and argument
 STEPPED, VALUE, ERROR = b"k", b"v", b"e"  # an answer; after a value or an error comes what it is
@@ -190,7 +190,7 @@ def unnamed_memory() -> int:
 def map_arrays(memory: int, layout: Layout, action_space: gym.Space, num_envs: int) -> SharedArrays:
     """The arrays in this memory, which is given their size: the same for every process."""
     B = num_envs
-    kinds: list[tuple[tuple[int, ...], Any]] = [((B, *(action_space.shape or ())), action_space.dtype)]
+    kinds: list[tuple[tuple[int, ...], Any]] = [((B, *action_shape(action_space)), action_dtype(action_space))]
     kinds += [((B,), np.float32), ((3, B), bool), ((B, mask_width(action_space) or 0), bool)]
     kinds += [((B, *(leaf.shape or ())), leaf.dtype) for leaf in layout.leaves.values()]
     sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds]

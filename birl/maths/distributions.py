@@ -67,10 +67,10 @@ class MultiCategorical:
         """The most probable action of each Categorical."""
         return jnp.stack([part.mode() for part in self._parts()], axis=-1)
 
-    def log_prob(self, actions: Int[Array, "*batch K"]) -> Float[Array, "*batch"]:
+    def log_prob(self, actions: Num[Array, "*batch K"]) -> Float[Array, "*batch"]:
         """Σ_k log π_k(a_k)."""
         _require_shape(actions, (*self.logits.shape[:-1], len(self.sizes)))
-        return _total([part.log_prob(actions[..., k]) for k, part in enumerate(self._parts())])
+        return _total([part.log_prob(actions[..., k].astype(jnp.int32)) for k, part in enumerate(self._parts())])
 
     def entropy(self) -> Float[Array, "*batch"]:
         """Σ_k H(π_k)."""
@@ -142,6 +142,45 @@ class Bernoulli(NamedTuple):
         """KL(self‖other) = Σ_k (p_k (l_k - l'_k) - softplus(l_k) + softplus(l'_k))."""
         expected = jax.nn.sigmoid(self.logits) * (self.logits - other.logits)
         return jnp.sum(expected - jax.nn.softplus(self.logits) + jax.nn.softplus(other.logits), axis=-1)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Joint:
+    """Independent distributions whose actions lie side by side in one float vector; for Dict and Tuple spaces.
+
+    Each part has an event axis: one of n choices is a MultiCategorical of one. Whole numbers are exact below 2²⁴.
+    """
+
+    parts: Any  # a tuple of distributions with the same batch axes
+    widths: tuple[int, ...] = field(metadata={"static": True})  # columns of each
+
+    def sample(self, key: Key) -> Float[Array, "*batch K"]:
+        """One action of each part."""
+        keys = jax.random.split(key, len(self.parts))
+        return _side_by_side([part.sample(part_key) for part, part_key in zip(self.parts, keys, strict=True)])
+
+    def mode(self) -> Float[Array, "*batch K"]:
+        """The mode of each part."""
+        return _side_by_side([part.mode() for part in self.parts])
+
+    def log_prob(self, actions: Float[Array, "*batch K"]) -> Float[Array, "*batch"]:
+        """Σ_k log π_k(a_k)."""
+        _require_shape(actions, (*actions.shape[:-1], sum(self.widths)))
+        ends = [sum(self.widths[:k]) for k in range(1, len(self.widths))]
+        return _total([part.log_prob(a) for part, a in zip(self.parts, jnp.split(actions, ends, axis=-1), strict=True)])
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """Σ_k H(π_k)."""
+        return _total([part.entropy() for part in self.parts])
+
+    def kl(self, other: "Joint") -> Float[Array, "*batch"]:
+        """Σ_k KL(π_k‖π'_k)."""
+        return _total([part.kl(other_part) for part, other_part in zip(self.parts, other.parts, strict=True)])
+
+
+def _side_by_side(actions: list[Array]) -> Array:
+    return jnp.concatenate([part.astype(jnp.float32) for part in actions], axis=-1)
 
 
 def _total(terms: list[Array]) -> Array:

@@ -1,5 +1,6 @@
 """Encoders: observations of any space to feature vectors, over any leading axes."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import equinox as eqx
@@ -77,12 +78,15 @@ class Encoder(eqx.Module):
 
     parts: tuple[Vector | Convolutional, ...]
     keys: tuple[str, ...] = eqx.field(static=True)  # of a Dict observation; () if the observation is one array
+    scales: tuple[float, ...] = eqx.field(static=True)  # of each part's features
     mlp: MLP
 
     def __call__(self, observations: PyTree) -> Array:
         arrays = [observations[key] for key in self.keys] if self.keys else [observations]
-        features = [part(array) for part, array in zip(self.parts, arrays, strict=True)]
-        return self.mlp(features[0] if len(features) == 1 else jnp.concatenate(features, axis=-1))
+        if len(arrays) == 1:
+            return self.mlp(self.parts[0](arrays[0]))
+        features = [part(array) * scale for part, array, scale in zip(self.parts, arrays, self.scales, strict=True)]
+        return self.mlp(jnp.concatenate(features, axis=-1))
 
 
 def make_encoder(
@@ -98,7 +102,19 @@ def make_encoder(
         layers.append(make_linear(rng, inputs, size))
         inputs = size
     keys = tuple(leaves) if isinstance(space, spaces.Dict) else ()
-    return Encoder(parts, keys, MLP(tuple(layers), activation)), inputs
+    return Encoder(parts, keys, _scales(parts, widths), MLP(tuple(layers), activation)), inputs
+
+
+def _scales(parts: Sequence[Vector | Convolutional], widths: Sequence[int]) -> tuple[float, ...]:
+    """Factors that give the features of an image, hundreds of order 1, together the length of the numbers beside it.
+
+    Without them a vector is drowned: every weight moves by the learning rate, so what an image says moves as many times faster.
+    """
+    numbers = sum(width for part, width in zip(parts, widths, strict=True) if isinstance(part, Vector))
+    return tuple(
+        min(1.0, float(np.sqrt(numbers / width))) if numbers and isinstance(part, Convolutional) else 1.0
+        for part, width in zip(parts, widths, strict=True)
+    )
 
 
 def is_image(space: gym.Space) -> bool:

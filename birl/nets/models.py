@@ -1,7 +1,7 @@
 """Networks made of encoder + core + heads."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import equinox as eqx
 import gymnasium as gym
@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float
 
-from birl.config import ConfigError, require
-from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, MultiCategorical, mask_logits
+from birl.config import require
+from birl.envs.spaces import is_composite, leaves_of
+from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical, mask_logits
 from birl.nets.cores import Core, CoreName, make_core
 from birl.nets.encoders import Encoder, EncoderName, make_encoder
 from birl.nets.layers import Activation, Linear, full, make_linear
@@ -20,7 +21,7 @@ from birl.types import PyTree
 
 
 class Distribution(Protocol):
-    """What a policy gives for each observation: Categorical, DiagonalGaussian, MultiCategorical or Bernoulli."""
+    """What a policy gives for each observation: Categorical, DiagonalGaussian, MultiCategorical, Bernoulli or a Joint of these."""
 
     def sample(self, key: Array) -> Array: ...
     def mode(self) -> Array: ...
@@ -42,22 +43,40 @@ class ActorCriticLike(Protocol):
 MakeNetwork = Callable[[np.random.Generator, gym.Space, gym.Space], ActorCriticLike]
 
 
+class Part(NamedTuple):
+    """What one part of an action space asks of a policy."""
+
+    kind: Literal["categorical", "multicategorical", "bernoulli", "gaussian"]
+    sizes: tuple[int, ...]  # choices of each component; (2,) * n is n bits, (1,) * n is n numbers
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the network gives for it."""
+        return sum(self.sizes) if self.kind in ("categorical", "multicategorical") else len(self.sizes)
+
+    @property
+    def choices(self) -> int:
+        """Entries of an action mask."""
+        return self.outputs if self.kind in ("categorical", "multicategorical") else 0
+
+
 class PolicyHead(eqx.Module):
-    """Features to a distribution over the actions of a space."""
+    """Features to a distribution over the actions of a space: one layer, its outputs side by side for each part."""
 
     linear: Linear
-    log_std: Float[Array, " A"] | None  # does not depend on the state
-    sizes: tuple[int, ...] = eqx.field(static=True)  # choices of each component; () for numbers, (2,) * n is n bits
-    kind: str = eqx.field(static=True)
+    log_std: Float[Array, " A"] | None  # of all numbers, side by side; does not depend on the state
+    parts: tuple[Part, ...] = eqx.field(static=True)
+    composite: bool = eqx.field(static=True)  # a Dict or Tuple
 
     def __call__(self, features: Array, action_masks: Array | None) -> Distribution:
         outputs = self.linear(features)
-        if self.log_std is not None:
-            return DiagonalGaussian(outputs, jnp.broadcast_to(self.log_std, outputs.shape))
-        if self.kind == "bernoulli":
-            return Bernoulli(outputs)
-        logits = outputs if action_masks is None else mask_logits(outputs, action_masks)
-        return Categorical(logits) if self.kind == "categorical" else MultiCategorical(logits, self.sizes)
+        if not self.composite:
+            return _distribution(self.parts[0], outputs, self.log_std, action_masks)
+        logits = _split(outputs, [part.outputs for part in self.parts])
+        masks = _split(action_masks, [part.choices for part in self.parts])
+        log_stds = _split(self.log_std, [part.outputs if part.kind == "gaussian" else 0 for part in self.parts])
+        parts = tuple(map(_distribution, self.parts, logits, log_stds, masks))
+        return Joint(parts, tuple(len(part.sizes) for part in self.parts))
 
 
 class Trunk(eqx.Module):
@@ -146,18 +165,36 @@ def make_actor_critic(
 
 def make_policy_head(rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float) -> PolicyHead:
     """The head that fits the action space, with weights so small that the first policy is almost uniform."""
-    sizes: tuple[int, ...]
+    composite = is_composite(space)
+    parts = tuple(_part_of(leaf, composite) for leaf in leaves_of(space))
+    numbers = sum(part.outputs for part in parts if part.kind == "gaussian")
+    linear = make_linear(rng, inputs, sum(part.outputs for part in parts), scale=0.01)
+    return PolicyHead(linear, full((numbers,), log_std) if numbers else None, parts, composite)
+
+
+def _part_of(space: gym.Space, within: bool) -> Part:
     match space:
         case spaces.Discrete():
-            kind, sizes, outputs = "categorical", (int(space.n),), int(space.n)
+            return Part("multicategorical" if within else "categorical", (int(space.n),))  # within others it needs an axis
         case spaces.MultiDiscrete():
-            kind, sizes = "multicategorical", tuple(int(n) for n in space.nvec.flat)
-            outputs = sum(sizes)
+            return Part("multicategorical", tuple(int(n) for n in space.nvec.flat))
         case spaces.MultiBinary():
-            kind, sizes, outputs = "bernoulli", (2,) * int(np.prod(space.shape)), int(np.prod(space.shape))
-        case spaces.Box():
-            kind, sizes, outputs = "gaussian", (), int(np.prod(space.shape))
+            return Part("bernoulli", (2,) * int(np.prod(space.shape)))
         case _:
-            raise ConfigError(f"action space {space} is not supported; use Discrete, MultiDiscrete, MultiBinary or Box")
-    scale = full((outputs,), log_std) if kind == "gaussian" else None
-    return PolicyHead(make_linear(rng, inputs, outputs, scale=0.01), scale, sizes, kind)
+            return Part("gaussian", (1,) * int(np.prod(space.shape or ())))
+
+
+def _distribution(part: Part, outputs: Any, log_std: Any, action_masks: Any) -> Distribution:
+    if part.kind == "gaussian":
+        return DiagonalGaussian(outputs, jnp.broadcast_to(log_std, outputs.shape))
+    if part.kind == "bernoulli":
+        return Bernoulli(outputs)
+    logits = outputs if action_masks is None else mask_logits(outputs, action_masks)
+    return Categorical(logits) if part.kind == "categorical" else MultiCategorical(logits, part.sizes)
+
+
+def _split(array: Array | None, widths: list[int]) -> list[Array] | list[None]:
+    """The array cut on its last axis into these widths; as many Nones if there is none."""
+    if array is None:
+        return [None] * len(widths)
+    return jnp.split(array, np.cumsum(widths)[:-1], axis=-1)

@@ -12,6 +12,8 @@ import numpy as np
 from birl.config import from_json
 from birl.data.collect import for_envs
 from birl.device import prepare_jax
+from birl.envs.spaces import is_composite
+from birl.envs.trees import flat_mask, own_actions
 from birl.errors import CheckpointError
 from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named
@@ -41,19 +43,22 @@ class Policy:
         action_masks: np.ndarray | None = None,
         key: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PyTree]:
-        """Actions [B, ...] that an environment can take; the most likely ones, or samples if a random key is given."""
+        """Actions [B, ...] for `Envs.step`; the most likely ones, or samples if a random key is given."""
         action = self._act(self._leaves, observations, memory, resets, action_masks, key)
         return self._for_envs(np.asarray(action.actions)), action.memory
 
-    def act(
-        self, observation: PyTree, memory: PyTree = None, action_mask: np.ndarray | None = None, seed: int | None = None
-    ) -> tuple[Any, PyTree]:
-        """The action for one observation, and the memory to hand in with the next; None begins an episode. A seed samples."""
+    def act(self, observation: PyTree, memory: PyTree = None, action_mask: PyTree = None, seed: int | None = None) -> tuple[Any, PyTree]:
+        """The action for one observation, and the memory to hand in with the next; None begins an episode. A seed samples.
+
+        The action of a Dict or Tuple space is the environment's own. One of a Discrete or MultiDiscrete space counts from 0.
+        """
         memory = self.initial_memory(1) if memory is None else memory
         batch = jax.tree.map(lambda x: np.asarray(x)[None], observation)
-        masks = None if action_mask is None else np.asarray(action_mask, bool)[None]
+        masks = None if action_mask is None else flat_mask(action_mask, self.action_space)[None]
         key = None if seed is None else np.array(divmod(seed % 2**64, 2**32), np.uint32)
         actions, memory = self.act_batch(batch, memory, np.zeros(1, bool), masks, key)
+        if is_composite(self.action_space):
+            return own_actions(self.action_space, actions)[0], memory
         action = actions[0]
         return (int(action) if isinstance(self.action_space, gym.spaces.Discrete) else action), memory
 

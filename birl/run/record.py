@@ -12,7 +12,7 @@ import numpy as np
 
 from birl.config import EnvConfig, from_json, require
 from birl.envs.make import make_env
-from birl.envs.spaces import MASK, first_value, flat_mask, layout_of
+from birl.envs.spaces import MASK, first_value, layout_of, mask_width
 from birl.run.algorithms import algorithm_named
 from birl.run.policy import Policy, find_checkpoint, policy_of
 from birl.run.video import write_video
@@ -81,15 +81,14 @@ def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> It
     """Live one episode; the reward of each step."""
     layout, offset = layout_of(env.observation_space, env.action_space), first_value(env.action_space)
     observation, info = env.reset(seed=seed)
-    memory, ended, step = None, False, 0
+    memory, ended, step, maskable = None, False, 0, mask_width(env.action_space) is not None
     while not ended:
         arrays = layout.empty(1)
         layout.write(arrays, 0, observation)
         single = {name: array[0] for name, array in arrays.items()}
         mask = info.get(MASK) if layout.mask_path is None else observation[MASK]
-        action, memory = policy.act(
-            layout.tree(single), memory, None if mask is None else flat_mask(mask), None if deterministic else seed * 100_003 + step
-        )
+        mask = mask if maskable else None
+        action, memory = policy.act(layout.tree(single), memory, mask, None if deterministic else seed * 100_003 + step)
         observation, reward, terminated, truncated, info = env.step(action if offset is None else action + offset)
         ended, step = bool(terminated or truncated), step + 1
         yield float(reward)

@@ -122,6 +122,25 @@ def test_a_good_environment_has_no_complaints(env_id):
     assert {"reproducible", "rewards", "episodes end", "speed", "exact resume", "actions"} <= titles
 
 
+@pytest.mark.parametrize("masks", ["info", "observation", "none"])
+def test_a_tree_of_actions_has_no_complaints_but_its_bounds(masks):
+    findings = check_env(EnvConfig("tests.envs.hybrid:Hybrid-v0", kwargs={"masks": masks}))
+    assert [finding.title for finding in findings if finding.level != "ok"] == ["action bounds"]
+    found = {finding.title: finding.explanation for finding in findings}
+    assert found["actions"].startswith("hybrid, Dict('force': Box(")
+    assert {"reproducible", "exact resume", "episodes end"} <= set(found)
+
+
+def test_a_space_that_cannot_be_learned_is_one_error_with_the_remedy():
+    class Speaking(Good):
+        action_space = spaces.Dict({"say": spaces.Text(5)})
+
+    (finding,) = check(Speaking)
+    assert (finding.level, finding.title) == ("error", "cannot be made")
+    assert "action space Text" in finding.explanation
+    assert "at say is not supported; use Discrete" in finding.explanation
+
+
 def test_the_good_toy_has_no_complaints():
     assert {finding.level for finding in check(Good)} == {"ok"}
 

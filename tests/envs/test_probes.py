@@ -34,6 +34,11 @@ BEST = {
     "birl/ProbeContinuous-v0": (lambda o, i: np.array([0.5], np.float32), [0]),
     "birl/ProbeMultiDiscrete-v0": (lambda o, i: np.array([1, 2]), [1]),
     "birl/ProbeMultiBinary-v0": (lambda o, i: np.full(3, int(o[0] > 0), np.int8), [1]),
+    "birl/ProbeDictAction-v0": (lambda o, i: {"gear": int(o[0]), "throttle": o / 2}, [1]),
+    "birl/ProbeTupleAction-v0": (
+        lambda o, i: (np.array([1, 2]), {"aim": np.float32([[0.5], [-0.5]]), "bits": np.full(2, int(o[0] > 0), np.int8)}),
+        [1],
+    ),
     "birl/ProbeDict-v0": (lambda o, i: 2 * int(o["vector"][0] > 0) + int(o["image"].mean() > 127), [1]),
 }
 
@@ -53,6 +58,9 @@ def test_the_best_policy_gets_the_promised_rewards(env_id):
         ("birl/ProbeMask-v0", lambda o, i: int(np.argmin(i["action_mask"])), [-1] * 4),
         ("birl/ProbeContinuous-v0", lambda o, i: np.array([3.0], np.float32), [-6.25]),
         ("birl/ProbeMultiDiscrete-v0", lambda o, i: np.array([1, 0]), [0.5]),
+        ("birl/ProbeDictAction-v0", lambda o, i: {"gear": 0, "throttle": o / 2}, [0]),
+        ("birl/ProbeDictAction-v0", lambda o, i: {"gear": int(o[0]), "throttle": o / 2 + 1}, [0]),
+        ("birl/ProbeMaskedMemory-v0", lambda o, i: int(np.argmin(i["action_mask"])), [-10, -10, -11]),
     ],
 )
 def test_a_wrong_policy_gets_less(env_id, choose, rewards):
@@ -85,6 +93,28 @@ def test_the_memory_probe_is_solved_by_its_first_observation_only():
         assert remembered[1:] == [0, 0]
     blind = [episode("birl/ProbeMemory-v0", lambda o, i: 1)[0][-1] for _ in range(40)]
     assert {-1.0, 1.0} == set(blind)
+
+
+@pytest.mark.parametrize("in_observation", [False, True])
+def test_the_masked_memory_probe_takes_masks_and_memory(in_observation):
+    first = []
+
+    def mask_of(observation, info):
+        return observation["action_mask"] if in_observation else info["action_mask"]
+
+    def remember(observation, info):
+        first.append(observation["seen"] if in_observation else observation)
+        return 2 * int(first[0][0] > 0) + int(first[0][1] > 0)
+
+    for _ in range(10):
+        first.clear()
+        assert episode("birl/ProbeMaskedMemory-v0", remember, mask_in_observation=in_observation) == ([0, 0, 1], "terminated")
+        assert not np.any(np.array(first)[1:, :2])
+    guesses = [
+        episode("birl/ProbeMaskedMemory-v0", lambda o, i: int(np.argmax(mask_of(o, i))), mask_in_observation=in_observation)[0]
+        for _ in range(40)
+    ]
+    assert {tuple(rewards) for rewards in guesses} == {(0, 0, 1), (0, 0, -1)}  # what masks allow, right or wrong by chance
 
 
 @pytest.mark.parametrize(("env_id", "array"), [("birl/ProbeNaN-v0", "observations"), ("birl/ProbeInfinite-v0", "rewards")])

@@ -226,13 +226,8 @@ def test_unsupported_spaces_are_named():
     class Text(Counting):
         observation_space = spaces.Text(5)
 
-    class Hybrid(Counting):
-        action_space = spaces.Dict({"a": spaces.Discrete(2)})
-
     with pytest.raises(ConfigError, match="observation space Text"):
         SerialEnvs([Text])
-    with pytest.raises(ConfigError, match="action space Dict"):
-        SerialEnvs([Hybrid])
 
 
 def test_closing_closes_every_environment():

@@ -1,13 +1,18 @@
 """Vector environments that break a rule are refused with the remedy; good ones are not disturbed."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from birl.envs.serial import SerialEnvs
+from birl.envs.spaces import derived_seeds
 from birl.envs.vector import VectorAdapter
 from tests.envs.counting import MODES, MaskedCounting, counting_functions
+from tests.envs.hybrid import Hybrid
 
 
 class Wrapped(gym.vector.VectorWrapper):
@@ -112,6 +117,33 @@ def test_actions_count_from_0_wherever_the_environment_starts():
     envs = VectorAdapter(SyncVectorEnv([Shifted] * 2))
     envs.reset(0)
     assert envs.step(np.array([0, 1])).observations.tolist() == [[7], [8]]
+
+
+@pytest.mark.parametrize("masks", ["info", "observation", "none"])
+def test_a_tree_of_actions_and_of_masks_goes_the_same_way_as_stepped_one_by_one(masks):
+    vector = SyncVectorEnv([partial(Hybrid, masks)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
+    ours, theirs = SerialEnvs([partial(Hybrid, masks)] * 3), VectorAdapter(vector)
+    assert ours.action_space == theirs.action_space
+    start, _ = ours.begin([derived_seeds(0, 1)[0] + i for i in range(3)]), None
+    other = theirs.reset(0)
+    np.testing.assert_equal(start, other)
+    current, resets = start[1], 0
+    for _ in range(150):
+        actions = allowed_rows(ours, current)
+        step, other = ours.step(actions), theirs.step(actions)
+        np.testing.assert_equal(tuple(step), tuple(other))
+        current, resets = step.action_masks, resets + (~step.valid).sum()
+    assert resets > 3
+    assert (current is None) == (masks == "none")
+
+
+def allowed_rows(envs, masks):
+    """[B, K] flat actions that the masks allow, the first of each choice; with numbers far beyond the bounds."""
+    rows = np.zeros((envs.num_envs, 7), np.float32)
+    rows[:, :2] = np.random.default_rng(0).normal(scale=5, size=(envs.num_envs, 2))
+    if masks is not None:
+        rows[:, 2], rows[:, 5], rows[:, 6] = masks[:, :3].argmax(1), masks[:, 3:5].argmax(1), masks[:, 5:].argmax(1)
+    return rows
 
 
 def test_actions_of_the_wrong_length_raise():

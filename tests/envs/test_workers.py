@@ -20,6 +20,8 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs import worker_crew
 from birl.envs.make import make_env, make_envs
 from birl.envs.serial import SerialEnvs
+from birl.envs.spaces import is_composite
+from birl.envs.trees import flat_action
 from birl.envs.worker_process import PATIENCE
 from birl.envs.workers import WorkerEnvs
 from birl.types import World
@@ -36,12 +38,15 @@ SAME = {
     "masks of some environments only": EnvConfig("tests.envs.troubled:SometimesMasked-v0", 4, kwargs={"limit": 5}),
     "nested Dict with a mask": EnvConfig("tests.envs.troubled:DictCounting-v0", 3),
     "Dict with images": EnvConfig("birl/ProbeDict-v0", 4),
+    "a tree of actions": EnvConfig("tests.envs.hybrid:Hybrid-v0", 4, kwargs={"masks": "none"}),
 }
 
 
 def random_actions(envs, count, seed=0):
-    envs.action_space.seed(seed)
-    return [np.array([envs.action_space.sample() for _ in range(envs.num_envs)]) for _ in range(count)]
+    space = envs.action_space
+    space.seed(seed)
+    samples = [[space.sample() for _ in range(envs.num_envs)] for _ in range(count)]
+    return [np.array([flat_action(space, sample) for sample in row] if is_composite(space) else row) for row in samples]
 
 
 def serial(config):

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, MultiCategorical, mask_logits
+from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical, mask_logits
 from tests import oracle
 
 GENERATOR = np.random.default_rng(0)
 LOGITS, OTHER_LOGITS = 2.0 * GENERATOR.normal(size=(2, 4, 5))  # a batch of 4
 
 
-Distribution = Categorical | MultiCategorical | DiagonalGaussian | Bernoulli
+Distribution = Categorical | MultiCategorical | DiagonalGaussian | Bernoulli | Joint
 
 # One compiled call each, hardly optimised: else the tests would mostly compile.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -169,7 +169,19 @@ def gaussian(logits: np.ndarray) -> DiagonalGaussian:
     return DiagonalGaussian(array(logits), array([0.1, -0.3, 0.5, 0.0, 1.0]))
 
 
-every = pytest.mark.parametrize("make", [categorical, multi_categorical, bernoulli, gaussian])
+def joint(logits: np.ndarray) -> Joint:
+    """Two choices and three, two bits, a choice of three and two numbers, made of the same logits: columns 2, 2, 1, 2."""
+    log_std = jnp.broadcast_to(array([0.1, -0.3]), (*logits.shape[:-1], 2))
+    parts = (
+        MultiCategorical(array(logits), (2, 3)),
+        Bernoulli(array(logits[..., :2])),
+        MultiCategorical(array(logits[..., 2:]), (3,)),
+        DiagonalGaussian(array(logits[..., 3:]), log_std),
+    )
+    return Joint(parts, (2, 2, 1, 2))
+
+
+every = pytest.mark.parametrize("make", [categorical, multi_categorical, bernoulli, gaussian, joint])
 
 
 @every
@@ -206,6 +218,62 @@ def test_actions_of_another_shape_are_an_error_and_not_a_broadcast(make):
     for wrong in (actions[..., None], actions[0]):
         with pytest.raises(ValueError, match="actions have shape"):
             distribution.log_prob(wrong)
+
+
+def joint_terms(logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """log π of each part of one action of `joint`, by explicit sums."""
+    ones = 1.0 / (1.0 + np.exp(-logits[:2]))
+    density = oracle.normal_density(actions[5:], logits[3:], np.exp([0.1, -0.3]))
+    return np.array(
+        [
+            math.log(multi_categorical_table(logits)[int(actions[0]), int(actions[1])]),
+            sum(math.log(p if bit else 1.0 - p) for bit, p in zip(actions[2:4], ones, strict=True)),
+            math.log(oracle.softmax(logits[2:])[int(actions[4])]),
+            np.log(density).sum(),
+        ]
+    )
+
+
+JOINT_ACTIONS = np.array([[0, 2, 1, 0, 2, 0.3, -1.5], [1, 0, 0, 0, 0, 2.0, 0.1], [1, 1, 1, 1, 1, -0.4, 0.0], [0, 0, 0, 1, 2, 1.0, 1.0]])
+
+
+def test_joint_log_prob_is_the_sum_over_its_parts_each_given_its_columns():
+    expected = [joint_terms(logits, actions).sum() for logits, actions in zip(LOGITS, JOINT_ACTIONS, strict=True)]
+    np.testing.assert_allclose(log_prob(joint(LOGITS), array(JOINT_ACTIONS)), expected, rtol=1e-4)
+
+
+def test_joint_entropy_and_kl_are_the_sums_over_its_parts():
+    one, other = joint(LOGITS), joint(OTHER_LOGITS)
+    np.testing.assert_allclose(entropy(one), sum(entropy(part) for part in one.parts), rtol=1e-6)
+    expected = sum(kl(part, other_part) for part, other_part in zip(one.parts, other.parts, strict=True))
+    np.testing.assert_allclose(kl(one, other), expected, rtol=1e-6)
+
+
+def test_joint_kl_is_the_mean_log_ratio_over_its_own_samples():
+    one, other = (joint(logits[0]) for logits in (LOGITS, OTHER_LOGITS))
+    samples = draw(one, 20_000)
+    ratios = np.asarray(jax.vmap(lambda a: one.log_prob(a) - other.log_prob(a))(array(samples)))
+    assert ratios.mean() == pytest.approx(float(kl(one, other)), abs=4.5 * float(ratios.std()) / math.sqrt(20_000))
+
+
+def test_joint_mode_is_the_mode_of_every_part_side_by_side():
+    expected = [
+        [*max(multi_categorical_table(row), key=multi_categorical_table(row).get), *(row[:2] > 0), row[2:].argmax(), *row[3:]]
+        for row in LOGITS
+    ]
+    np.testing.assert_allclose(mode(joint(LOGITS)), np.array(expected, float), rtol=1e-5)
+
+
+def test_joint_samples_are_those_of_its_parts_and_the_parts_draw_apart():
+    samples = draw(joint(np.zeros(5)), 20_000)
+    assert [sorted(set(column)) for column in samples.T[:5]] == [[0, 1], [0, 1, 2], [0, 1], [0, 1], [0, 1, 2]]
+    correlations = np.corrcoef(samples.T) - np.eye(7)
+    assert np.abs(correlations).max() < 4.5 / math.sqrt(20_000)
+
+
+def test_whole_numbers_up_to_16_million_are_exact_in_a_row_of_floats():
+    actions = np.array([2**24 - 1, 2**24 - 2, 1], np.float32)
+    assert actions.astype(np.int64).tolist() == [2**24 - 1, 2**24 - 2, 1]
 
 
 MASK = jnp.array([[True, False, True, True, False], [False, False, False, True, False]] * 2)

@@ -116,6 +116,34 @@ def test_an_image_beside_a_vector_is_convolved_and_both_meet_in_the_dense_layers
         assert np.abs(encode(encoder, changed) - features).max() > 1e-3
 
 
+def test_an_image_beside_numbers_has_features_of_their_length_in_all():
+    """Hundreds of features of order 1 would drown them: it took a strong entropy bonus, and luck, to learn from both."""
+    vector, image = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    for numbers, expected in (({"vector": vector}, np.sqrt(3 / 128)), ({"vector": vector, "kind": spaces.Discrete(5)}, np.sqrt(8 / 128))):
+        encoder, _ = make_encoder(np.random.default_rng(0), spaces.Dict({"image": image} | numbers), "cnn_small", (4,), "relu")
+        by_key = dict(zip(encoder.keys, encoder.scales, strict=True))
+        assert by_key == pytest.approx({"image": expected} | dict.fromkeys(numbers, 1.0))
+    long, _ = make_encoder(
+        np.random.default_rng(0),
+        spaces.Dict({"image": image, "vector": spaces.Box(-1, 1, (500,), np.float32)}),
+        "cnn_small",
+        (),
+        "relu",
+    )
+    two, _ = make_encoder(np.random.default_rng(0), spaces.Dict({"left": image, "right": image}), "cnn_small", (), "relu")
+    assert long.scales == two.scales == (1.0, 1.0)  # numbers that are many, or none: nothing is drowned
+
+
+def test_the_scale_of_an_image_is_applied_to_its_features():
+    space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (2,), np.float32)})
+    encoder, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")
+    observations = samples(space)
+    features = encode(encoder, observations)
+    alone = encode(encoder.parts[0], observations["image"])
+    np.testing.assert_allclose(features[..., :128], alone * np.sqrt(2 / 128), rtol=1e-5)
+    np.testing.assert_array_equal(features[..., 128:], observations["vector"])
+
+
 def test_hidden_layers_are_dense_layers_each_followed_by_the_activation():
     encoder, width = make_encoder(np.random.default_rng(0), spaces.Box(-1, 1, (3,), np.float32), "mlp", (6, 5), "tanh")
     x = samples(spaces.Box(-1, 1, (3,), np.float32))

@@ -10,13 +10,21 @@ from gymnasium import spaces
 
 from birl.algos import ppo
 from birl.config import ConfigError
-from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, MultiCategorical
+from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical
 from birl.nets.models import make_actor_critic, make_policy_head
 
 T, B = 3, 2
 BOX = spaces.Box(-1, 1, (4,), np.float32)
 OBSERVATIONS = np.random.default_rng(0).standard_normal((T, B, 4)).astype(np.float32)
 NEVER = np.zeros((T, B), bool)
+# Columns: aim (2), gear (1), rest/0 (2), rest/1 (2).
+HYBRID = spaces.Dict(
+    {
+        "gear": spaces.Discrete(3, start=-1),
+        "aim": spaces.Box(-2, 3, (2,), np.float32),
+        "rest": spaces.Tuple((spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3]))),
+    }
+)
 # Hardly optimised: else the tests would mostly compile.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
@@ -47,6 +55,7 @@ def test_the_trunks_of_actor_and_critic_start_different():
         (spaces.MultiBinary(4), Bernoulli, 4, (4,)),
         (spaces.Box(-2, 3, (2,), np.float32), DiagonalGaussian, 2, (2,)),
         (spaces.Box(-2, 3, (2, 3), np.float32), DiagonalGaussian, 6, (6,)),
+        (HYBRID, Joint, 2 + 3 + 2 + 5, (2 + 1 + 2 + 2,)),
     ],
 )
 def test_each_action_space_gets_its_distribution(space, kind, outputs, action_shape):
@@ -76,6 +85,33 @@ def test_a_multi_discrete_mask_is_all_parts_side_by_side():
     masks = np.array([[[False, True, True, False, False]]])
     mode = jit(lambda head, features, masks: head(features, masks).mode())(head, np.zeros((1, 1, 5), np.float32), masks)
     np.testing.assert_array_equal(mode, [[[1, 0]]])
+
+
+def test_the_parts_of_a_tree_are_cut_from_one_layer_in_the_order_of_the_columns():
+    head = make_policy_head(np.random.default_rng(0), HYBRID, 5, log_std=-0.5)
+    features = np.random.default_rng(1).normal(size=(T, B, 5)).astype(np.float32)
+    outputs = features @ np.asarray(head.linear.weight)
+    aim, gear, bits, choices = jit(lambda head, features: head(features, None))(head, features).parts
+    np.testing.assert_allclose(np.concatenate([aim.mean, gear.logits, bits.logits, choices.logits], -1), outputs, atol=1e-6)
+    assert (gear.sizes, choices.sizes) == ((3,), (2, 3))
+    np.testing.assert_array_equal(aim.log_std, np.full((T, B, 2), -0.5, np.float32))
+    assert head.log_std.shape == (2,)
+
+
+def test_the_mask_of_a_tree_forbids_choices_of_its_discrete_parts_and_touches_nothing_else():
+    head = make_policy_head(np.random.default_rng(0), HYBRID, 5, 0.0)
+    features, masks = np.ones((1, 1, 5), np.float32), np.array([[[False, False, True, True, False, False, True, True]]])
+    call = jit(lambda head, features, masks: head(features, masks))
+    (aim, gear, bits, choices), free = call(head, features, masks).parts, call(head, features, np.ones_like(masks)).parts
+    np.testing.assert_allclose(jax.nn.softmax(gear.logits)[0, 0], [0, 0, 1])
+    np.testing.assert_allclose(jax.nn.softmax(choices.logits[..., :2])[0, 0], [1, 0])
+    assert (jax.nn.softmax(choices.logits[..., 2:])[0, 0] > 0).tolist() == [False, True, True]
+    np.testing.assert_array_equal(aim.mean, free[0].mean)
+    np.testing.assert_array_equal(bits.logits, free[2].logits)
+
+
+def test_a_tree_without_numbers_has_no_deviation_to_learn():
+    assert make_policy_head(np.random.default_rng(0), spaces.Tuple((spaces.Discrete(2),)), 5, 0.0).log_std is None
 
 
 @pytest.mark.parametrize("share_trunk", [False, True])

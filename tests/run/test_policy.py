@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from birl.algos import ppo
 from birl.config import EnvConfig
 from birl.errors import CheckpointError
 from birl.run.policy import find_checkpoint
+from tests.envs.hybrid import ACTIONS
 from tests.run.processes import ENVIRONMENT, ROOT, write_untrained
 
 TASKS = {
@@ -23,6 +25,8 @@ TASKS = {
     "gru": ("CartPole-v1", "gru"),
     "mask": ("birl/ProbeMask-v0", "feedforward"),
     "dict": ("birl/ProbeDict-v0", "feedforward"),
+    "tree of actions": ("tests.envs.hybrid:Hybrid-v0", "lstm"),
+    "shifted tree": ("birl/ProbeDictAction-v0", "feedforward"),
 }
 
 
@@ -126,6 +130,41 @@ def test_dict_observations_are_given_as_dicts(runs):
     policy = birl.load(runs["dict"])
     action, _ = policy.act({"vector": np.ones(1, np.float32), "image": np.zeros((36, 36, 1), np.uint8)})
     assert action in range(4)
+
+
+def test_the_action_of_a_tree_is_the_environments_own(runs):
+    policy, memory = birl.load(runs["tree of actions"]), None
+    observation = {"state": np.zeros(3, np.float32), "picture": np.zeros((2, 2, 1), np.uint8)}
+    mask = {"move": [False, True, False], "switches": (None, ([1, 0], [0, 0, 1]))}
+    for seed in (None, *range(20)):
+        action, memory = policy.act(observation, memory, mask, seed)
+        assert ACTIONS.contains(action)
+        assert action["move"] == 2
+        assert action["switches"][1].tolist() == [0, 7]
+    free = [policy.act(observation, seed=seed)[0]["move"] for seed in range(30)]
+    assert set(free) == {1, 2, 3}
+
+
+def test_a_tree_whose_choices_start_elsewhere_is_loaded_with_its_starts(runs):
+    policy = birl.load(runs["shifted tree"])
+    gears = [policy.act(np.ones(1, np.float32), seed=seed)[0]["gear"] for seed in range(30)]
+    assert set(gears) == {-1, 0, 1}
+    assert all(type(gear) is int for gear in gears)
+
+
+def test_a_batch_of_trees_is_flat_for_the_environments_that_birl_steps(runs):
+    policy = birl.load(runs["shifted tree"])
+    actions, _ = policy.act_batch(np.ones((5, 1), np.float32), policy.initial_memory(5), np.zeros(5, bool))
+    assert (actions.shape, actions.dtype) == ((5, 2), np.float32)
+
+
+@pytest.mark.parametrize("masks", ["info", "observation", "none"])
+def test_evaluation_gives_a_tree_only_actions_that_it_has_and_allows(masks, tmp_path):
+    """The environment raises at any other."""
+    config = replace(config_of("tree of actions"), env=EnvConfig("tests.envs.hybrid:Hybrid-v0", 2, kwargs={"masks": masks}))
+    write_untrained(tmp_path, config)
+    for deterministic in (False, True):
+        assert len(birl.evaluate(tmp_path, episodes=3, deterministic=deterministic).returns) == 3
 
 
 def test_seeds_of_any_size_work_and_differ(runs):

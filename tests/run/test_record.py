@@ -22,7 +22,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {env_id: directory / env_id for env_id in ("CartPole-v1", "LunarLander-v3")}
     for env_id, path in paths.items():
         write_untrained(path, ppo.Config(EnvConfig(env_id, num_envs=2), hidden_sizes=(8,)))
-    return paths
+    write_untrained(directory / "Hybrid-v0", ppo.Config(EnvConfig("tests.envs.hybrid:Hybrid-v0", num_envs=2), hidden_sizes=(8,)))
+    return paths | {"Hybrid-v0": directory / "Hybrid-v0"}
 
 
 def read_video(path: Path) -> tuple[int, tuple[int, int], float]:
@@ -57,6 +58,14 @@ def test_what_is_filmed_is_what_the_policy_does(runs, tmp_path):
                 total, ended = total + float(reward), terminated or truncated
             by_hand.append(total)
     assert returns == by_hand
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_tree_of_actions_is_filmed_with_actions_that_the_environment_has_and_allows(deterministic, runs, tmp_path):
+    """The environment raises at any other."""
+    path, returns = record(runs["Hybrid-v0"], tmp_path / "film.mp4", episodes=2, seed=0, deterministic=deterministic)
+    assert read_video(path)[0] > 2
+    assert len(returns) == 2
 
 
 def test_a_video_never_overwrites_another(runs, tmp_path):

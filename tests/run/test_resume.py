@@ -23,6 +23,7 @@ TASKS = [
     ("Pendulum-v1", "lstm", 2),
     ("LunarLander-v3", "feedforward", 2),
     ("LunarLander-v3", "lstm", 2),
+    ("tests.envs.hybrid:Hybrid-v0", "lstm", 2),  # a tree of actions with masks
 ]
 
 
