@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import ppo
+    from birl.algos import a2c, ppo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 ALGORITHMS: dict[str, str] = {
+    "a2c": "birl.algos.a2c",
     "ppo": "birl.algos.ppo",
 }
 
@@ -38,6 +39,7 @@ __all__ = [
     "ConfigError",
     "EnvConfig",
     "RunConfig",
+    "a2c",
     "constant",
     "evaluate",
     "exponential",
