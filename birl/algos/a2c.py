@@ -47,7 +47,7 @@ class Config:
     gae_lambda: float = 1.0  # λ; 1: plain n-step returns
     entropy_weight: float | Schedule = 0.01
     value_weight: float = 0.5
-    learning_rate: float | Schedule = linear(7e-4, 0.0)
+    learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))
     max_grad_norm: float | None = 0.5
     optimizer: OptimizerName = "rmsprop"
     optimizer_epsilon: float = 1e-5  # ε: inside the square root in rmsprop, outside in adam
@@ -106,8 +106,9 @@ def policy(state: State) -> PyTree:
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
-    """RMSProp or Adam, with these settings."""
-    return make_optimizer(config.optimizer, config.optimizer_epsilon, config.rmsprop_decay)
+    """RMSProp or Adam with these settings, on one vector of all parameters."""
+    # Steps are many and small: moments of a dozen arrays cost more to hand in and out than to compute (492 against 409 µs an update).
+    return optax.flatten(make_optimizer(config.optimizer, config.optimizer_epsilon, config.rmsprop_decay))
 
 
 def loss(network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config) -> tuple[Array, Metrics]:
