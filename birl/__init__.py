@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 ALGORITHMS: dict[str, str] = {
-    "a2c": "birl.algos.a2c",
     "ppo": "birl.algos.ppo",
+    "a2c": "birl.algos.a2c",
 }
 
 _HOMES = {
