@@ -54,7 +54,7 @@ LUNAR_LANDER = ppo.Config(
 )
 RECURRENT_CARTPOLE_A2C = a2c.Config(
     env=EnvConfig("CartPole-v1", num_envs=16, hide_velocities=True),
-    run=RunConfig(total_steps=500_000, log_every=10),
+    run=RunConfig(total_steps=300_000, log_every=10),
     rollout_length=32,
     gae_lambda=0.95,
     entropy_weight=0.0,
@@ -158,23 +158,25 @@ PRESETS = [
     Preset(
         "a2c",
         a2c.Config(
-            env=EnvConfig("LunarLander-v3", num_envs=8),
-            run=RunConfig(total_steps=1_000_000, log_every=25),
+            env=EnvConfig("LunarLander-v3", num_envs=16),
+            run=RunConfig(total_steps=1_000_000, log_every=10),
+            rollout_length=16,
             discount=0.995,
-            entropy_weight=1e-5,
-            learning_rate=linear(8.3e-4, 0.0),
+            gae_lambda=0.95,
+            learning_rate=linear(2e-3, 0.0),
+            normalize_rewards=True,
         ),
     ),
     Preset(
         "a2c",
         a2c.Config(
-            env=EnvConfig("Pendulum-v1", num_envs=8),
+            env=EnvConfig("Pendulum-v1", num_envs=16),
             run=RunConfig(total_steps=1_000_000, log_every=25),
             rollout_length=8,
-            discount=0.9,
-            gae_lambda=0.9,
+            discount=0.95,
+            gae_lambda=0.95,
             entropy_weight=0.0,
-            normalize_observations=True,
+            learning_rate=linear(2e-3, 0.0),
             normalize_rewards=True,
         ),
     ),
