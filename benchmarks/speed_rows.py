@@ -48,10 +48,14 @@ COMMON: Settings = {
     "core": "feedforward",
     "core_size": 64,
     "hidden_sizes": [64, 64],
+    "share_trunk": False,
+    "value_weight": 0.5,  # this and the next: the peers' defaults
+    "max_grad_norm": 0.5,
     "wanted_return": None,
     "seed": 1,
 }
-CARTPOLE = COMMON | {  # SB3 zoo
+PPO = COMMON | {"algorithm": "ppo", "normalize_advantages": True, "value_clip": None}  # the peers' defaults
+CARTPOLE = PPO | {  # SB3 zoo
     "env": "CartPole-v1",
     "num_envs": 8,
     "rollout_length": 32,
@@ -64,7 +68,7 @@ CARTPOLE = COMMON | {  # SB3 zoo
     "entropy_weight": 0.0,
     "total_steps": 100_000,
 }
-LUNARLANDER = COMMON | {  # SB3 zoo; its run is a million steps, of which these are the first
+LUNARLANDER = PPO | {  # SB3 zoo; its run is a million steps, of which these are the first
     "env": "LunarLander-v3",
     "num_envs": 16,
     "rollout_length": 1024,
@@ -83,21 +87,35 @@ RECURRENT = LUNARLANDER | {
     "minibatches": 8,  # of 128, the zoo's: in Birl one environment's sequence each
     "hidden_sizes": [64],
     "core": "lstm",
+    "share_trunk": True,
     "total_steps": 20 * 8 * 128,
+}
+A2C_CARTPOLE = COMMON | {  # OpenAI Baselines' settings, which are the defaults of both
+    "algorithm": "a2c",
+    "env": "CartPole-v1",
+    "num_envs": 8,
+    "rollout_length": 5,
+    "discount": 0.99,
+    "gae_lambda": 1.0,
+    "learning_rate": [0.0007, 0.0],
+    "entropy_weight": 0.01,
+    "optimizer": "rmsprop",
+    "total_steps": 100_000,
 }
 ENVPOOL = {"backend": "envpool"}
 
 SB3 = Contender("SB3", "sb3_ppo.py", in_peers_venv=True)
+SB3_A2C = Contender("SB3", "sb3_a2c.py", in_peers_venv=True)
 SBX = Contender("SBX", "sbx_ppo.py", in_peers_venv=True)
 CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", in_peers_venv=True)
 CEILING = Contender("environments alone", "birl_envs.py")
 CEILING_ENVPOOL = Contender("EnvPool's environments alone", "birl_envs.py", settings=ENVPOOL)
-BIRL = Contender("Birl", "birl_ppo.py", ceiling=CEILING.name)
-BIRL_WORKERS = Contender("Birl, 2 workers", "birl_ppo.py", settings={"workers": 2}, ceiling=CEILING.name)
-BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_ppo.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
-BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_ppo.py", settings={"one_by_one": True})  # what the peers step
-BIRL_COLD = Contender("Birl, cold", "birl_ppo.py", empty_cache=True)
-BIRL_WARM = Contender("Birl, warm", "birl_ppo.py")
+BIRL = Contender("Birl", "birl_run.py", ceiling=CEILING.name)
+BIRL_WORKERS = Contender("Birl, 2 workers", "birl_run.py", settings={"workers": 2}, ceiling=CEILING.name)
+BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_run.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
+BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True})  # what the peers step
+BIRL_COLD = Contender("Birl, cold", "birl_run.py", empty_cache=True)
+BIRL_WARM = Contender("Birl, warm", "birl_run.py")
 
 ROWS = {
     "cartpole": Row(
@@ -138,5 +156,12 @@ ROWS = {
         (Wanted("Birl, cold", "seconds_to_return", 0.7, "SB3"), Wanted("Birl, warm", "seconds_to_return", 0.4, "SB3")),
         quick_steps=3 * 256,
         seeds_differ=True,
+    ),
+    "a2c": Row(
+        "A2C CartPole-v1, OpenAI Baselines' settings: 8 environments, n 5",
+        A2C_CARTPOLE,
+        (SB3_A2C, BIRL, BIRL_ONE_BY_ONE, CEILING),
+        (Wanted("Birl", "steps_per_second", 5.0, "SB3"),),
+        quick_steps=20 * 40,
     ),
 }

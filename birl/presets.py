@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from birl.algos import ppo
+from birl.algos import a2c, ppo
 from birl.config import EnvConfig, RunConfig, require
 from birl.maths.schedules import linear
 
@@ -51,6 +51,19 @@ LUNAR_LANDER = ppo.Config(
     discount=0.999,
     gae_lambda=0.98,
     entropy_weight=0.01,
+)
+RECURRENT_CARTPOLE_A2C = a2c.Config(
+    env=EnvConfig("CartPole-v1", num_envs=16, hide_velocities=True),
+    run=RunConfig(total_steps=300_000, log_every=10),
+    rollout_length=32,
+    gae_lambda=0.95,
+    entropy_weight=0.0,
+    learning_rate=linear(2e-3, 0.0),
+    normalize_observations=True,
+    normalize_rewards=True,
+    hidden_sizes=(64,),
+    core="lstm",
+    core_size=64,
 )
 
 PRESETS = [
@@ -134,6 +147,41 @@ PRESETS = [
         score=268.0,
         interval=(255.8, 272.8),
     ),
+    Preset(
+        "a2c",
+        a2c.Config(
+            env=EnvConfig("CartPole-v1", num_envs=8),
+            run=RunConfig(total_steps=300_000, log_every=25),
+            entropy_weight=0.0,
+        ),
+    ),
+    Preset(
+        "a2c",
+        a2c.Config(
+            env=EnvConfig("LunarLander-v3", num_envs=16),
+            run=RunConfig(total_steps=1_000_000, log_every=10),
+            rollout_length=16,
+            discount=0.995,
+            gae_lambda=0.95,
+            learning_rate=linear(2e-3, 0.0),
+            normalize_rewards=True,
+        ),
+    ),
+    Preset(
+        "a2c",
+        a2c.Config(
+            env=EnvConfig("Pendulum-v1", num_envs=16),
+            run=RunConfig(total_steps=1_000_000, log_every=25),
+            rollout_length=8,
+            discount=0.95,
+            gae_lambda=0.95,
+            entropy_weight=0.0,
+            learning_rate=linear(2e-3, 0.0),
+            normalize_rewards=True,
+        ),
+    ),
+    Preset("a2c", RECURRENT_CARTPOLE_A2C),
+    Preset("a2c", replace(RECURRENT_CARTPOLE_A2C, core="gru")),
 ]
 
 

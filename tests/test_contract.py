@@ -41,6 +41,7 @@ SWITCHED_ON: dict[str, Any] = {"core": "lstm", "core_size": 4, "normalize_observ
 
 # Beyond what every algorithm reports.
 METRICS = {
+    "a2c": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
     "ppo": {
         "loss/policy",
         "loss/value",
@@ -48,7 +49,7 @@ METRICS = {
         "policy/approx_kl",
         "policy/clip_fraction",
         "value/explained_variance",
-    }
+    },
 }
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")

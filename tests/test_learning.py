@@ -51,3 +51,17 @@ def test_ppo_with_memory_balances_cartpole_without_seeing_velocities(core, tmp_p
 def test_ppo_without_memory_cannot_balance_cartpole_without_seeing_velocities(tmp_path):
     config = replace(preset("ppo", "CartPole-v1", 150_000, hide_velocities=True, core="lstm"), core="feedforward")
     assert score(config, tmp_path / "run") < 150
+
+
+def test_a2c_balances_cartpole_in_300k_steps(tmp_path):
+    assert score(preset("a2c", "CartPole-v1", 300_000), tmp_path / "run") >= 475
+
+
+def test_a2c_swings_the_pendulum_up_in_a_million_steps(tmp_path):
+    assert score(preset("a2c", "Pendulum-v1", 1_000_000), tmp_path / "run") >= -200
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_a2c_with_memory_balances_cartpole_without_seeing_velocities(core, tmp_path):
+    config = preset("a2c", "CartPole-v1", 300_000, hide_velocities=True, core=core)
+    assert score(config, tmp_path / "run") >= 475

@@ -1,13 +1,10 @@
 """sb3-contrib's RecurrentPPO, measured: see measure.py. The network is Birl's: encoder, one LSTM for actor and critic, linear heads."""
 
-import json
-
 import gymnasium as gym
 import torch
-from measure import Stopwatch, read_settings, sb3_schedule
+from measure import read_settings
 from sb3_contrib import RecurrentPPO
-from sb3_watch import Watch
-from stable_baselines3.common.env_util import make_vec_env
+from sb3_run import learn_and_report, ppo_arguments
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, create_mlp
 
 
@@ -24,19 +21,9 @@ class Encoder(BaseFeaturesExtractor):
 
 
 settings = read_settings()
-torch.set_num_threads(settings["threads"])
-stopwatch = Stopwatch(settings["spawned_at"], settings["wanted_return"])
 model = RecurrentPPO(
     "MlpLstmPolicy",
-    make_vec_env(settings["env"], settings["num_envs"], seed=settings["seed"]),
-    n_steps=settings["rollout_length"],
-    batch_size=settings["rollout_length"] * settings["num_envs"] // settings["minibatches"],
-    n_epochs=settings["epochs"],
-    gamma=settings["discount"],
-    gae_lambda=settings["gae_lambda"],
-    learning_rate=sb3_schedule(settings["learning_rate"]),
-    clip_range=sb3_schedule(settings["clip_range"]),
-    ent_coef=settings["entropy_weight"],
+    **ppo_arguments(settings),
     policy_kwargs={
         "net_arch": [],
         "features_extractor_class": Encoder,
@@ -45,9 +32,5 @@ model = RecurrentPPO(
         "shared_lstm": True,
         "enable_critic_lstm": False,
     },
-    seed=settings["seed"],
-    device="cpu",
 )
-model.learn(settings["total_steps"], callback=Watch(stopwatch), log_interval=None)
-stopwatch.mark(model.num_timesteps)
-print(json.dumps(stopwatch.report(("sb3-contrib", "stable-baselines3", "torch", "gymnasium", "numpy"))))
+learn_and_report(model, settings, ("sb3-contrib", "torch"))

@@ -181,7 +181,7 @@ def check_finite(rollout: Rollout) -> None:
 
 def finite_metrics(metrics: Metrics) -> Metrics:
     """The metrics as plain numbers; NonFiniteError if the gradient is not finite, so that its step is never handed on."""
-    numbers = {name: float(value) for name, value in metrics.items()}
+    numbers = {name: float(np.asarray(value)) for name, value in metrics.items()}  # float() of JAX's own takes 17 µs more each
     norm = numbers["optimizer/grad_norm"]
     if not np.isfinite(norm):
         raise NonFiniteError(

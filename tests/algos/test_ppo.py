@@ -1,6 +1,5 @@
 """PPO's oracles: what must hold exactly, whatever it learns; and what it must have learned on probes whose answers are known."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
@@ -15,15 +14,15 @@ from gymnasium.vector import SyncVectorEnv
 
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.data.collect import Collector
 from birl.device import prepare_jax
-from birl.envs.make import make_env, make_envs
+from birl.envs.make import make_env
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import exponential, linear, piecewise
-from birl.maths.statistics import Moments
 from birl.nets.layers import Linear, make_linear
 from birl.types import Rollout
 from tests import oracle
+from tests.algos import probing
+from tests.algos.probing import answers, assert_same_bits, sign
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = ppo.Config(
@@ -54,35 +53,10 @@ def compiled_programs_on_disk() -> None:
     prepare_jax()
 
 
-def stirred(state: ppo.State) -> ppo.State:
-    """A state with a policy that is far from uniform and moments that are not the initial ones, as after some learning."""
-    network = eqx.tree_at(lambda network: network.policy_head.linear.weight, state.network, replace_fn=lambda weight: 50 * weight)
-    moments = jax.tree.map(
-        lambda m: Moments(m.count + 9, m.mean + 0.3, 2 * m.variance),
-        state.normalizer.observations,
-        is_leaf=lambda m: isinstance(m, Moments),
-    )
-    return state._replace(network=network, normalizer=state.normalizer._replace(observations=moments))
-
-
-@cache
-def collected(config: ppo.Config) -> tuple[ppo.State, Rollout]:
-    """A state and the second rollout that it has collected: episodes and memories are under way at its start."""
-    with make_envs(config.env, config.run.seed) as envs:
-        state = stirred(ppo.init(config, envs.observation_space, envs.action_space))
-        collect = Collector(envs, ppo.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
-        collect.start(config.run.seed)
-        collect(ppo.policy(state), np.array([0, 1], np.uint32))
-        return state, collect(ppo.policy(state), state.key)
-
+collected = partial(probing.collected, ppo)
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
 update = jax.jit(ppo.update.__wrapped__, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0})
-
-
-def assert_same_bits(left, right) -> None:
-    assert jax.tree.structure(left) == jax.tree.structure(right)
-    jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
 # The first minibatch
@@ -469,20 +443,6 @@ def learned(env_id: str, **changes) -> ppo.Update:
     """The last update of a short run."""
     *_, last = ppo.train(replace(PROBE, env=EnvConfig(env_id), **changes))
     return last
-
-
-def answers(state: ppo.State, *observations) -> Iterator[tuple[float, np.ndarray]]:
-    """The value of each observation at an episode's start, and the policy's best action there."""
-    for observation in observations:
-        batch = jax.tree.map(lambda x: np.asarray(x)[None, None], observation)
-        distribution, values, _ = jax.jit(lambda network, *inputs: network(*inputs))(
-            state.network, batch, state.network.initial_memory(1), np.zeros((1, 1), bool), None
-        )
-        yield float(values[0, 0]), np.asarray(distribution.mode()[0, 0])
-
-
-def sign(number: float) -> np.ndarray:
-    return np.array([number], np.float32)
 
 
 def test_probe_a_constant_reward_of_1_has_value_1():

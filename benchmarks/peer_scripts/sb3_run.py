@@ -1,0 +1,65 @@
+"""What SB3 and its kin share: the arguments of a model, and a run of it that is watched once a rollout, which adds nothing to the work."""
+
+import json
+from typing import Any
+
+import torch
+from measure import EPISODES, Stopwatch, sb3_schedule
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+
+
+class Watch(BaseCallback):
+    """Marks every update, and ends the training once the wanted return is reached."""
+
+    def __init__(self, stopwatch: Stopwatch):
+        super().__init__()
+        self.stopwatch = stopwatch
+
+    def _on_rollout_start(self) -> None:
+        self.stopwatch.mark(self.num_timesteps)
+
+    def _on_rollout_end(self) -> None:
+        # Before the update, which is to the peer's advantage: Birl is asked after it.
+        returns = [episode["r"] for episode in self.model.ep_info_buffer][-EPISODES:]
+        if len(returns) == EPISODES:
+            self.stopwatch.see(sum(returns) / EPISODES, self.num_timesteps)
+
+    def _on_step(self) -> bool:
+        return self.stopwatch.reached is None
+
+
+def actor_critic_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that A2C, PPO and recurrent PPO have in common, as they want them."""
+    torch.set_num_threads(settings["threads"])  # before the model is made; SBX too hands out its rollouts as torch tensors
+    return {
+        "env": make_vec_env(settings["env"], settings["num_envs"], seed=settings["seed"]),
+        "n_steps": settings["rollout_length"],
+        "gamma": settings["discount"],
+        "gae_lambda": settings["gae_lambda"],
+        "learning_rate": sb3_schedule(settings["learning_rate"]),
+        "ent_coef": settings["entropy_weight"],
+        "vf_coef": settings["value_weight"],
+        "max_grad_norm": settings["max_grad_norm"],
+        "seed": settings["seed"],
+        "device": "cpu",
+    }
+
+
+def ppo_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those, and what PPO has besides."""
+    return actor_critic_arguments(settings) | {
+        "batch_size": settings["rollout_length"] * settings["num_envs"] // settings["minibatches"],
+        "n_epochs": settings["epochs"],
+        "clip_range": sb3_schedule(settings["clip_range"]),
+        "normalize_advantage": settings["normalize_advantages"],
+    }
+
+
+def learn_and_report(model: BaseAlgorithm, settings: dict[str, Any], packages: tuple[str, ...]) -> None:
+    """Train to the end, or to the wanted return, and print the report."""
+    stopwatch = Stopwatch(settings["spawned_at"], settings["wanted_return"])
+    model.learn(settings["total_steps"], callback=Watch(stopwatch), log_interval=None)
+    stopwatch.mark(model.num_timesteps)
+    print(json.dumps(stopwatch.report((*packages, "stable-baselines3", "gymnasium", "numpy"))))

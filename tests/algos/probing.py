@@ -1,0 +1,55 @@
+"""What the tests of actor-critics share: a rollout of a policy that is not uniform, and a network's answers to single observations."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from birl.data.collect import Collector
+from birl.envs.make import make_envs
+from birl.maths.statistics import Moments
+from birl.types import Rollout
+
+
+def stirred(state: Any) -> Any:
+    """A state with a policy that is far from uniform and moments that are not the initial ones, as after some learning."""
+    network = eqx.tree_at(lambda network: network.policy_head.linear.weight, state.network, replace_fn=lambda weight: 50 * weight)
+    moments = jax.tree.map(
+        lambda m: Moments(m.count + 9, m.mean + 0.3, 2 * m.variance),
+        state.normalizer.observations,
+        is_leaf=lambda m: isinstance(m, Moments),
+    )
+    return state._replace(network=network, normalizer=state.normalizer._replace(observations=moments))
+
+
+@cache
+def collected(algorithm: Any, config: Any) -> tuple[Any, Rollout]:
+    """A state and the second rollout that it has collected: episodes and memories are under way at its start."""
+    with make_envs(config.env, config.run.seed) as envs:
+        state = stirred(algorithm.init(config, envs.observation_space, envs.action_space))
+        collect = Collector(envs, algorithm.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect.start(config.run.seed)
+        collect(algorithm.policy(state), np.array([0, 1], np.uint32))
+        return state, collect(algorithm.policy(state), state.key)
+
+
+def answers(state: Any, *observations: Any) -> Iterator[tuple[float, np.ndarray]]:
+    """The value of each observation at an episode's start, and the policy's best action there."""
+    for observation in observations:
+        batch = jax.tree.map(lambda x: np.asarray(x)[None, None], observation)
+        distribution, values, _ = jax.jit(lambda network, *inputs: network(*inputs))(
+            state.network, batch, state.network.initial_memory(1), np.zeros((1, 1), bool), None
+        )
+        yield float(values[0, 0]), np.asarray(distribution.mode()[0, 0])
+
+
+def sign(number: float) -> np.ndarray:
+    return np.array([number], np.float32)
+
+
+def assert_same_bits(left: Any, right: Any) -> None:
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    jax.tree.map(np.testing.assert_array_equal, left, right)
