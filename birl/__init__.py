@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import ppo
+    from birl.algos import ppo, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 ALGORITHMS: dict[str, str] = {
     "ppo": "birl.algos.ppo",
+    "trpo": "birl.algos.trpo",
 }
 
 _HOMES = {
@@ -48,6 +49,7 @@ __all__ = [
     "preset",
     "resume",
     "train",
+    "trpo",
 ]
 
 
