@@ -56,7 +56,7 @@ def run_row(row: Row, rounds: int, peers_python: Path, scratch: Path) -> Rounds:
 def warm_up(row: Row, peers_python: Path, scratch: Path) -> None:
     """One short, unmeasured run of each Birl contender that uses the cache, with a seed of its own: a warm start is another seed's."""
     for contender in row.contenders:
-        if contender.script == "birl_ppo.py" and not contender.empty_cache:
+        if contender.script in ("birl_ppo.py", "birl_trpo.py") and not contender.empty_cache:
             # Any return will do, so it ends within a few updates; total_steps stays, since compiled schedules depend on it.
             run(contender, row.settings | {"seed": row.settings["seed"] - 1, "wanted_return": -math.inf}, peers_python, scratch)
 

@@ -227,7 +227,10 @@ def test_every_metric_is_a_finite_number_with_a_documented_kind_of_name(name, sw
         before_any_episode = {"episode/return", "episode/length"} if update.metrics["episode/count"] == 0 else set()
         numbers = [value for key, value in update.metrics.items() if key not in before_any_episode]
         assert all(type(value) in (int, float) and math.isfinite(value) for value in numbers), update.metrics
-        assert all(re.fullmatch(r"(episode|loss|policy|value|optimizer|trust_region|replay|exploration|time)/[a-z_]+", key) for key in update.metrics)
+        assert all(
+            re.fullmatch(r"(episode|loss|policy|value|optimizer|trust_region|replay|exploration|time)/[a-z_]+", key)
+            for key in update.metrics
+        )
 
 
 @every_algorithm

@@ -185,18 +185,11 @@ def improve_policy(actor: PyTree, critic: PyTree, batch: Batch, memory: PyTree, 
         return loss(eqx.combine(unravel(parameters), critic), *part)
 
     whole, thinned = (batch, memory), thin_out(batch, memory, config.fisher_every)
-    (before, _), gradient = jax.value_and_grad(evaluate, has_aux=True)(parameters, whole)
+    gradient, _ = jax.grad(evaluate, has_aux=True)(parameters, whole)
     product = fisher_vector_product(lambda parameters: evaluate(parameters, thinned)[1], parameters, config.cg_damping)
     direction, size = natural_step(product, gradient, config.max_kl, config.cg_steps)
-    found = line_search(
-        partial(evaluate, part=whole),
-        parameters,
-        size * direction,
-        before,
-        config.max_kl,
-        config.backtrack_factor,
-        config.backtrack_tries,
-    )
+    limits = config.max_kl, config.backtrack_factor, config.backtrack_tries
+    found = line_search(partial(evaluate, part=whole), parameters, size * direction, *limits)
     return unravel(found.parameters), {
         "loss/policy": found.loss,
         "policy/kl": found.kl,

@@ -34,6 +34,14 @@ class LineSearch(NamedTuple):
     backtracks: Array  # candidates that were refused
 
 
+class _Solution(NamedTuple):
+    x: Array
+    residual: Array  # target - H x
+    direction: Array
+    squared: Array  # ‖residual‖²
+    steps: Array
+
+
 def fisher_vector_product(mean_kl: Callable[[Array], Array], parameters: Vector, damping: Scalar) -> Product:
     """v -> (H + damping · I) v, H the Hessian of θ -> mean KL(old‖θ) at old: the Fisher matrix (appendix C.1).
 
@@ -48,22 +56,21 @@ def conjugate_gradient(product: Product, target: Vector, max_steps: int, toleran
     """x with H x ≈ target for a positive definite H (Hestenes & Stiefel 1952); stops once ‖target - H x‖² ≤ tolerance · ‖target‖²."""
     enough = tolerance * jnp.vdot(target, target)
 
-    def unfinished(state: tuple[Array, ...]) -> Array:
-        *_, squared, step = state
-        return (step < max_steps) & (squared > enough)
+    def unfinished(solution: _Solution) -> Array:
+        return (solution.steps < max_steps) & (solution.squared > enough)
 
-    def improve(state: tuple[Array, ...]) -> tuple[Array, ...]:
-        x, residual, direction, squared, step = state
-        curved = product(direction)
-        curvature = jnp.vdot(direction, curved)
+    def improve(solution: _Solution) -> _Solution:
+        curved = product(solution.direction)
+        curvature = jnp.vdot(solution.direction, curved)
         # Rounding can make a flat direction curve downwards: stop there, rather than run off along it.
-        length = jnp.where(curvature > 0, squared / jnp.where(curvature > 0, curvature, 1.0), 0.0)
-        x, residual = x + length * direction, residual - length * curved
-        smaller = jnp.where(curvature > 0, jnp.vdot(residual, residual), 0.0)
-        return x, residual, residual + smaller / squared * direction, smaller, step + 1
+        length = jnp.where(curvature > 0, solution.squared / jnp.where(curvature > 0, curvature, 1.0), 0.0)
+        residual = solution.residual - length * curved
+        squared = jnp.where(curvature > 0, jnp.vdot(residual, residual), 0.0)
+        direction = residual + squared / solution.squared * solution.direction
+        return _Solution(solution.x + length * solution.direction, residual, direction, squared, solution.steps + 1)
 
-    start = jnp.zeros_like(target), target, target, jnp.vdot(target, target), jnp.int32(0)
-    return jax.lax.while_loop(unfinished, improve, start)[0]
+    start = _Solution(jnp.zeros_like(target), target, target, jnp.vdot(target, target), jnp.int32(0))
+    return jax.lax.while_loop(unfinished, improve, start).x
 
 
 def natural_step(product: Product, gradient: Vector, max_kl: Scalar, cg_steps: int) -> Step:
@@ -79,7 +86,6 @@ def line_search(
     evaluate: Callable[[Array], tuple[Array, Array]],  # parameters -> loss, KL
     parameters: Vector,
     step: Vector,
-    loss: Float[Array, ""],  # at the parameters
     max_kl: Scalar,  # δ
     factor: float,
     max_tries: int,
@@ -93,12 +99,15 @@ def line_search(
         return ~search.accepted & (search.backtracks < max_tries)
 
     def try_next(search: LineSearch) -> LineSearch:
+        # The loss to beat comes from this loop too: compiled elsewhere, its last bits could make a step of nothing look better.
+        at_start = search.backtracks < 0
         fraction = jnp.float32(factor) ** search.backtracks
-        candidate = parameters + fraction * step
-        candidate_loss, kl = evaluate(candidate)
-        accepted = (kl <= max_kl) & (candidate_loss < loss)
-        found = LineSearch(candidate, candidate_loss, kl, fraction, accepted, search.backtracks)
-        return jax.tree.map(partial(jnp.where, accepted), found, search._replace(backtracks=search.backtracks + 1))
+        candidate = jnp.where(at_start, parameters, parameters + fraction * step)
+        loss, kl = evaluate(candidate)
+        accepted = ~at_start & (kl <= max_kl) & (loss < search.loss)
+        found = LineSearch(candidate, loss, kl, fraction, accepted, search.backtracks)
+        refused = search._replace(loss=jnp.where(at_start, loss, search.loss), backtracks=search.backtracks + 1)
+        return jax.tree.map(partial(jnp.where, accepted), found, refused)
 
-    zero = jnp.zeros_like(loss)
-    return jax.lax.while_loop(searching, try_next, LineSearch(parameters, loss, zero, zero, jnp.bool_(False), jnp.int32(0)))
+    zero = jnp.zeros((), parameters.dtype)
+    return jax.lax.while_loop(searching, try_next, LineSearch(parameters, zero, zero, zero, jnp.bool_(False), jnp.int32(-1)))

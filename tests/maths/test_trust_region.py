@@ -156,7 +156,7 @@ def bowl(parameters: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def search(step, max_kl=4.0, evaluate=bowl, tries=5):
-    return line_search(evaluate, START, jnp.array(step), bowl(START)[0], max_kl, 0.5, tries)
+    return line_search(evaluate, START, jnp.array(step), max_kl, 0.5, tries)
 
 
 def test_a_full_step_that_is_better_and_near_enough_is_taken():
@@ -185,7 +185,7 @@ FAILURES = {
     "every step is worse": {"step": [-1.0, 0.0]},
     "every step is too far": {"step": [1.0, 0.0], "max_kl": 1e-9},
     "a step of nothing is no better": {"step": [0.0, 0.0]},
-    "the loss is NaN": {"step": [1.0, 0.0], "evaluate": lambda p: (bowl(p)[0] * jnp.nan, bowl(p)[1])},
+    "the loss becomes NaN": {"step": [1.0, 0.0], "evaluate": lambda p: (jnp.where(p[0] == 0, 1.0, jnp.nan), bowl(p)[1])},
     "the KL is NaN": {"step": [1.0, 0.0], "evaluate": lambda p: (bowl(p)[0], bowl(p)[1] * jnp.nan)},
     "the step is NaN": {"step": [jnp.nan, 0.0]},
 }
@@ -197,6 +197,12 @@ def test_if_nothing_is_accepted_the_parameters_are_the_same_bit_for_bit(failure)
     assert np.asarray(found.parameters).tobytes() == np.asarray(START).tobytes()
     assert (bool(found.accepted), int(found.backtracks)) == (False, 5)
     assert (float(found.loss), float(found.kl), float(found.fraction)) == (1.0, 0.0, 0.0)
+
+
+def test_if_the_loss_is_nan_to_begin_with_nothing_is_accepted():
+    found = search([1.0, 0.0], evaluate=lambda p: (jnp.where(p[0] == 0, jnp.nan, 0.0), bowl(p)[1]))
+    assert not bool(found.accepted)
+    assert np.asarray(found.parameters).tobytes() == np.asarray(START).tobytes()
 
 
 def test_no_more_candidates_are_tried_than_allowed():
