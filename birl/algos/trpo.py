@@ -3,8 +3,8 @@
 Collect T steps of B environments with the policy as it is; estimate advantages by GAE; then take the natural-gradient step on the
 surrogate whose KL from the policy that acted is at most δ, shortened until the surrogate is better and the KL within its limit; or none.
 
-Differs from the paper: advantages by GAE (Schulman et al. 2016) from a critic that Adam fits apart, in minibatches, and normalised over
-the batch; the analytic KL averaged over the states of the whole batch; a damped Fisher matrix, from every step unless `fisher_every` says less.
+Differs from the paper: advantages are GAE's (Schulman et al. 2016), normalised over the batch, from a critic that Adam fits apart in
+minibatches; the Fisher matrix is damped, and taken from every step unless `fisher_every` says less. There is no vine sampling.
 """
 
 from collections.abc import Iterator
