@@ -48,7 +48,7 @@ def wrong_scores(rows: list[dict[str, str]]) -> list[str]:
         low, high = preset.interval or (float("nan"), float("nan"))
         stated = (f"{preset.score:,.1f}" if preset.score is not None else "none", f"{low:,.1f} to {high:,.1f}")
         if measured.get(key) != stated:
-            problems.append(f"{' '.join(key)}: presets.py says {stated}, RESULTS.md {measured.get(key)}")
+            problems.append(f"{' '.join(key)}: the preset says {stated}, RESULTS.md {measured.get(key)}")
     return problems
 
 

@@ -102,12 +102,31 @@ A2C_CARTPOLE = COMMON | {  # OpenAI Baselines' settings, which are the defaults 
     "optimizer": "rmsprop",
     "total_steps": 100_000,
 }
+TRPO = LUNARLANDER | {
+    "algorithm": "trpo",
+    "max_grad_norm": None,  # this and the next: as the peer's
+    "fisher_every": 1,
+    "num_envs": 8,
+    "rollout_length": 256,
+    "minibatches": 16,  # of 128
+    "epochs": 10,
+    "discount": 0.99,
+    "gae_lambda": 0.95,
+    "learning_rate": 0.001,
+    "max_kl": 0.01,
+    "cg_steps": 15,
+    "cg_damping": 0.1,
+    "backtrack_factor": 0.8,
+    "backtrack_tries": 10,
+    "total_steps": 20 * 8 * 256,
+}
 ENVPOOL = {"backend": "envpool"}
 
 SB3 = Contender("SB3", "sb3_ppo.py", in_peers_venv=True)
 SB3_A2C = Contender("SB3", "sb3_a2c.py", in_peers_venv=True)
 SBX = Contender("SBX", "sbx_ppo.py", in_peers_venv=True)
 CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", in_peers_venv=True)
+CONTRIB_TRPO = Contender("sb3-contrib", "contrib_trpo.py", in_peers_venv=True)
 CEILING = Contender("environments alone", "birl_envs.py")
 CEILING_ENVPOOL = Contender("EnvPool's environments alone", "birl_envs.py", settings=ENVPOOL)
 BIRL = Contender("Birl", "birl_run.py", ceiling=CEILING.name)
@@ -148,6 +167,13 @@ ROWS = {
         (CONTRIB, BIRL, CEILING),
         (Wanted("Birl", "steps_per_second", 8.0, "sb3-contrib"),),
         quick_steps=3 * 8 * 128,
+    ),
+    "trpo": Row(
+        "TRPO LunarLander-v3: 8 environments, T 256, 15 steps of conjugate gradients, 10 critic epochs of batches of 128",
+        TRPO,
+        (CONTRIB_TRPO, BIRL, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        (Wanted("Birl", "steps_per_second", 8.0, "sb3-contrib"),),
+        quick_steps=3 * 8 * 256,
     ),
     "start": Row(
         "From process start to a mean return of 475 over 20 episodes: PPO CartPole-v1, SB3-zoo settings",

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, ppo
+    from birl.algos import a2c, ppo, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 ALGORITHMS: dict[str, str] = {
     "ppo": "birl.algos.ppo",
     "a2c": "birl.algos.a2c",
+    "trpo": "birl.algos.trpo",
 }
 
 _HOMES = {
@@ -50,6 +51,7 @@ __all__ = [
     "preset",
     "resume",
     "train",
+    "trpo",
 ]
 
 

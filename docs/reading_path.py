@@ -39,7 +39,7 @@ TRAINING = {
     "maths/distributions.py": ["Categorical"],
     "maths/losses.py": ["masked_mean", "normalize", "clipped_surrogate", "value_loss", "_ratios"],
     "maths/schedules.py": ["value_at"],
-    "data/minibatch.py": ["shuffled_steps"],
+    "data/minibatch.py": ["shuffled_parts", "shuffled_steps"],
     "nets/optimizers.py": ["make_optimizer", "gradient_step"],
     "algos/ppo.py": [
         "State",

@@ -19,7 +19,7 @@ import numpy as np
 
 from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import Collector, finite_metrics
-from birl.data.minibatch import shuffled_sequences, shuffled_steps
+from birl.data.minibatch import require_minibatches, shuffled_parts
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
@@ -119,18 +119,12 @@ def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_fields(config.env)
     validate_network(config)
-    steps = config.rollout_length * config.env.num_envs
     require_at_least_one(config, "rollout_length", "epochs")
     require_fractions(config, "discount", "gae_lambda")
     require_positive(config, "target_kl", "value_clip", "max_grad_norm", "penalty_target_kl", "penalty_weight")
     require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
     require(lowest(config.clip_range) >= 0, f"clip_range {lowest(config.clip_range)} must not be negative")
-    name, whole = ("num_envs", config.env.num_envs) if config.core != "feedforward" else ("rollout_length x num_envs", steps)
-    fits = [n for n in range(1, min(whole, 65) + 1) if whole % n == 0]
-    require(
-        config.minibatches in fits or (config.minibatches > 65 and whole % config.minibatches == 0),
-        f"{name} {whole} does not divide into {config.minibatches} minibatches; use one of {', '.join(map(str, fits))}",
-    )
+    require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, config.core != "feedforward")
 
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
@@ -215,10 +209,7 @@ def learn_minibatch(learner: Learner, part: tuple[Batch, PyTree], weights: Weigh
 
 def learn_epoch(learner: Learner, key: Array, batch: Batch, memory: PyTree, weights: Weights, config: Config) -> tuple[Learner, Metrics]:
     """One pass over the batch in shuffled minibatches: whole sequences where there is memory, else single steps."""
-    if jax.tree.leaves(memory):
-        parts = shuffled_sequences(key, batch, memory, config.minibatches)
-    else:
-        parts = shuffled_steps(key, batch, config.minibatches), memory
+    parts = shuffled_parts(key, batch, memory, config.minibatches)
     return jax.lax.scan(partial(learn_minibatch, weights=weights, config=config), learner, parts)
 
 

@@ -33,6 +33,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "policy/approx_kl": "train/approx_kl",
         "policy/kl": "train/kl_divergence_loss",
         "policy/clip_fraction": "train/clip_fraction",
+        "trust_region/accepted": "train/is_line_search_success",
         "value/explained_variance": "train/explained_variance",
         "optimizer/learning_rate": "train/learning_rate",
         "exploration/epsilon": "rollout/exploration_rate",

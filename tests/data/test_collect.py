@@ -321,6 +321,8 @@ def test_a_gradient_that_is_not_finite_is_refused_with_advice():
     assert finite_metrics({"optimizer/grad_norm": jnp.float32(2.0)}) == {"optimizer/grad_norm": 2.0}
     with pytest.raises(NonFiniteError, match=r"gradient's norm is nan.*Lower learning_rate"):
         finite_metrics({"optimizer/grad_norm": jnp.nan})
+    with pytest.raises(NonFiniteError, match=r"gradient's norm is inf"):
+        finite_metrics({"optimizer/grad_norm": jnp.float32(2.0), "optimizer/value_grad_norm": jnp.inf})
 
 
 def test_the_time_that_something_takes_is_added_to_its_name():

@@ -61,6 +61,18 @@ def test_policy_gradient_equals_the_analytic_one_over_all_actions():
     np.testing.assert_allclose(gradient, -probabilities * (ADVANTAGES - baseline), atol=1e-6)
 
 
+def test_surrogate_is_schulman_2015_equation_14_with_the_policy_gradient_at_the_old_policy():
+    probabilities = oracle.softmax(OLD_LOGITS)
+    value, gradient = jax.value_and_grad(lambda logits: losses.surrogate(log_ratios_of(logits), ADVANTAGES, jnp.array(probabilities)))(
+        OLD_LOGITS
+    )
+    baseline = probabilities @ np.asarray(ADVANTAGES)
+    assert value == pytest.approx(-baseline, rel=1e-5)
+    np.testing.assert_allclose(gradient, -probabilities * (ADVANTAGES - baseline), atol=1e-6)
+    moved = losses.surrogate(log_ratios_of(NEW_LOGITS), ADVANTAGES, jnp.array(probabilities))
+    assert moved == pytest.approx(-(oracle.softmax(NEW_LOGITS) @ np.asarray(ADVANTAGES)), rel=1e-5)  # importance sampling is exact
+
+
 @pytest.mark.parametrize(
     ("ratio", "advantage", "objective"),
     [(1.1, 2.0, 2.2), (1.5, 2.0, 2.4), (0.5, 2.0, 1.0), (1.1, -2.0, -2.2), (1.5, -2.0, -3.0), (0.5, -2.0, -1.6)],

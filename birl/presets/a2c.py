@@ -1,0 +1,60 @@
+"""Tuned settings of A2C."""
+
+from dataclasses import replace
+
+from birl.algos.a2c import Config
+from birl.config import EnvConfig, RunConfig
+from birl.maths.schedules import linear
+from birl.presets.entry import Preset
+
+RECURRENT_CARTPOLE = Config(
+    env=EnvConfig("CartPole-v1", num_envs=16, hide_velocities=True),
+    run=RunConfig(total_steps=300_000, log_every=10),
+    rollout_length=32,
+    gae_lambda=0.95,
+    entropy_weight=0.0,
+    learning_rate=linear(2e-3, 0.0),
+    normalize_observations=True,
+    normalize_rewards=True,
+    hidden_sizes=(64,),
+    core="lstm",
+    core_size=64,
+)
+
+PRESETS = [
+    Preset(
+        "a2c",
+        Config(
+            env=EnvConfig("CartPole-v1", num_envs=8),
+            run=RunConfig(total_steps=300_000, log_every=25),
+            entropy_weight=0.0,
+        ),
+    ),
+    Preset(
+        "a2c",
+        Config(
+            env=EnvConfig("LunarLander-v3", num_envs=16),
+            run=RunConfig(total_steps=1_000_000, log_every=10),
+            rollout_length=16,
+            discount=0.995,
+            gae_lambda=0.95,
+            learning_rate=linear(2e-3, 0.0),
+            normalize_rewards=True,
+        ),
+    ),
+    Preset(
+        "a2c",
+        Config(
+            env=EnvConfig("Pendulum-v1", num_envs=16),
+            run=RunConfig(total_steps=1_000_000, log_every=25),
+            rollout_length=8,
+            discount=0.95,
+            gae_lambda=0.95,
+            entropy_weight=0.0,
+            learning_rate=linear(2e-3, 0.0),
+            normalize_rewards=True,
+        ),
+    ),
+    Preset("a2c", RECURRENT_CARTPOLE),
+    Preset("a2c", replace(RECURRENT_CARTPOLE, core="gru")),
+]

@@ -1,0 +1,25 @@
+"""What a preset is."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings for one task, and what they reach: the interquartile mean over seeds of the final evaluation's mean return."""
+
+    algorithm: str
+    config: Any
+    score: float | None = None
+    interval: tuple[float, float] | None = None  # 95 %, over 5 seeds
+
+    @property
+    def task(self) -> tuple[str, str, bool, str]:
+        """What a preset is found by: algorithm, environment, hidden velocities, core."""
+        return self.algorithm, self.config.env.id, self.config.env.hide_velocities, self.config.core
+
+    @property
+    def switches(self) -> list[str]:
+        """The options of `birl train` that choose this preset among those of its environment."""
+        hidden = ["--hide-velocities"] if self.config.env.hide_velocities else []
+        return hidden + ([f"--core {self.config.core}"] if self.config.core != "feedforward" else [])

@@ -1,0 +1,116 @@
+"""Tuned settings of PPO."""
+
+from dataclasses import replace
+
+from birl.algos.ppo import Config
+from birl.config import EnvConfig, RunConfig
+from birl.maths.schedules import linear
+from birl.presets.entry import Preset
+
+RECURRENT_CARTPOLE = Config(
+    env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
+    run=RunConfig(total_steps=150_000),
+    rollout_length=128,
+    epochs=10,
+    minibatches=2,
+    learning_rate=linear(1e-3, 0.0),
+    normalize_observations=True,
+    normalize_rewards=True,
+    hidden_sizes=(64,),
+    core="lstm",
+    core_size=64,
+)
+
+LUNAR_LANDER = Config(
+    env=EnvConfig("LunarLander-v3", num_envs=16),
+    run=RunConfig(total_steps=1_000_000),
+    rollout_length=1024,
+    epochs=4,
+    minibatches=256,
+    discount=0.999,
+    gae_lambda=0.98,
+    entropy_weight=0.01,
+)
+
+PRESETS = [
+    Preset(
+        "ppo",
+        Config(
+            env=EnvConfig("CartPole-v1", num_envs=8),
+            run=RunConfig(total_steps=50_000),
+            rollout_length=32,
+            epochs=20,
+            minibatches=1,
+            discount=0.98,
+            gae_lambda=0.8,
+            learning_rate=linear(1e-3, 0.0),
+            clip_range=linear(0.2, 0.0),
+        ),
+        score=500.0,
+        interval=(500.0, 500.0),
+    ),
+    Preset("ppo", RECURRENT_CARTPOLE, score=500.0, interval=(500.0, 500.0)),
+    Preset("ppo", replace(RECURRENT_CARTPOLE, core="gru"), score=500.0, interval=(486.5, 500.0)),
+    Preset(
+        "ppo",
+        Config(
+            env=EnvConfig("Acrobot-v1", num_envs=8),
+            run=RunConfig(total_steps=400_000),
+            rollout_length=128,
+            epochs=10,
+            minibatches=8,
+            gae_lambda=0.98,
+            learning_rate=linear(2e-3, 0.0),
+            entropy_weight=linear(0.01, 0.0),
+            normalize_observations=True,
+        ),
+        score=-76.2,
+        interval=(-83.9, -70.8),
+    ),
+    Preset(
+        "ppo",
+        Config(
+            env=EnvConfig("MountainCarContinuous-v0", num_envs=8),
+            run=RunConfig(total_steps=50_000),
+            rollout_length=128,
+            epochs=10,
+            minibatches=4,
+            discount=0.999,
+            learning_rate=linear(1e-3, 0.0),
+            normalize_observations=True,
+            normalize_rewards=True,
+        ),
+        score=92.9,
+        interval=(92.7, 93.5),
+    ),
+    Preset(
+        "ppo",
+        Config(
+            env=EnvConfig("Pendulum-v1", num_envs=8),
+            run=RunConfig(total_steps=100_000),
+            rollout_length=128,
+            epochs=10,
+            minibatches=16,
+            discount=0.95,
+            learning_rate=linear(1e-3, 0.0),
+            normalize_rewards=True,
+        ),
+        score=-166.8,
+        interval=(-178.5, -145.5),
+    ),
+    Preset("ppo", LUNAR_LANDER, score=250.4, interval=(242.6, 263.3)),
+    Preset(
+        "ppo",
+        replace(
+            LUNAR_LANDER,
+            env=EnvConfig("LunarLanderContinuous-v3", num_envs=16),
+            rollout_length=512,
+            epochs=6,
+            minibatches=128,
+            learning_rate=linear(5e-4, 0.0),
+            entropy_weight=0.003,
+        ),
+        score=268.0,
+        interval=(255.8, 272.8),
+    ),
+]

@@ -1,0 +1,65 @@
+"""Tuned settings of TRPO."""
+
+from dataclasses import replace
+
+from birl.algos.trpo import Config
+from birl.config import EnvConfig, RunConfig
+from birl.presets.entry import Preset
+
+RECURRENT_CARTPOLE = Config(
+    env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
+    run=RunConfig(total_steps=150_000),
+    rollout_length=128,
+    max_kl=0.03,
+    cg_damping=0.01,
+    minibatches=4,
+    normalize_observations=True,
+    normalize_rewards=True,
+    hidden_sizes=(64,),
+    core="lstm",
+    core_size=64,
+)
+
+PRESETS = [
+    Preset(
+        "trpo",
+        Config(
+            env=EnvConfig("CartPole-v1", num_envs=8),
+            run=RunConfig(total_steps=100_000),
+            rollout_length=128,
+            gae_lambda=0.98,
+            cg_damping=1e-3,
+            minibatches=4,
+        ),
+    ),
+    Preset("trpo", RECURRENT_CARTPOLE),
+    Preset("trpo", replace(RECURRENT_CARTPOLE, core="gru")),
+    Preset(
+        "trpo",
+        Config(
+            env=EnvConfig("Pendulum-v1", num_envs=8),
+            run=RunConfig(total_steps=100_000),
+            rollout_length=128,
+            discount=0.9,
+            max_kl=0.03,
+            cg_damping=0.01,
+            epochs=15,
+            minibatches=8,
+            normalize_rewards=True,
+        ),
+    ),
+    Preset(
+        "trpo",
+        Config(
+            env=EnvConfig("LunarLander-v3", num_envs=8),
+            run=RunConfig(total_steps=500_000),
+            rollout_length=256,
+            discount=0.99,
+            gae_lambda=0.98,
+            max_kl=0.02,
+            cg_damping=0.01,
+            epochs=20,
+            minibatches=16,
+        ),
+    ),
+]

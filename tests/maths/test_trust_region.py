@@ -1,0 +1,210 @@
+"""The trust region against closed forms: the Fisher matrices of a softmax and of a Gaussian, NumPy's solver, the quadratic model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from birl.maths.distributions import Categorical, DiagonalGaussian
+from birl.maths.trust_region import conjugate_gradient, fisher_vector_product, line_search, natural_step
+from tests import oracle
+
+LOGITS = jnp.array([0.3, -1.0, 0.8, 0.1])
+SOFTMAX = oracle.softmax(np.asarray(LOGITS, np.float64))
+SOFTMAX_FISHER = np.diag(SOFTMAX) - np.outer(SOFTMAX, SOFTMAX)
+
+
+def softmax_kl(logits: jax.Array) -> jax.Array:
+    return Categorical(LOGITS).kl(Categorical(logits))
+
+
+def matrix_of(product, size: int) -> np.ndarray:
+    return np.stack([np.asarray(product(column)) for column in jnp.eye(size)], axis=1)
+
+
+def positive_definite(size: int, eigenvalues: np.ndarray) -> np.ndarray:
+    rotation, _ = np.linalg.qr(np.random.default_rng(3).standard_normal((size, size)))
+    return rotation @ np.diag(eigenvalues) @ rotation.T
+
+
+def times(matrix: np.ndarray):
+    return lambda vector: jnp.asarray(matrix, jnp.float32) @ vector
+
+
+# Fisher-vector products
+
+
+def test_the_product_for_a_softmax_is_that_with_diag_p_minus_p_p_transposed():
+    product = fisher_vector_product(softmax_kl, LOGITS, damping=0.0)
+    np.testing.assert_allclose(matrix_of(product, 4), SOFTMAX_FISHER, atol=1e-6)
+
+
+def test_damping_is_added_to_the_diagonal():
+    product = fisher_vector_product(softmax_kl, LOGITS, damping=0.3)
+    np.testing.assert_allclose(matrix_of(product, 4), SOFTMAX_FISHER + 0.3 * np.eye(4), atol=1e-6)
+
+
+def test_the_product_for_a_gaussian_has_1_over_the_variance_for_the_mean_and_2_for_the_log_deviation():
+    old = jnp.array([0.5, -1.0, 0.2, -0.7])  # two means, two log deviations
+
+    def kl(parameters: jax.Array) -> jax.Array:
+        return DiagonalGaussian(old[:2], old[2:]).kl(DiagonalGaussian(parameters[:2], parameters[2:]))
+
+    expected = np.diag([np.exp(-0.4), np.exp(1.4), 2.0, 2.0])
+    np.testing.assert_allclose(matrix_of(fisher_vector_product(kl, old, 0.0), 4), expected, atol=1e-5)
+
+
+def test_the_product_is_the_finite_difference_of_the_kl_of_a_network_in_float64():
+    rng = np.random.default_rng(0)
+    inputs, parameters = rng.standard_normal((20, 3)), rng.standard_normal(3 * 4 + 4 * 2)
+
+    def logits(parameters, tanh):
+        return tanh(inputs @ parameters[:12].reshape(3, 4)) @ parameters[12:].reshape(4, 2)
+
+    def exact_kl(moved: np.ndarray) -> float:
+        old, new = (oracle.softmax(logits(p, np.tanh)) for p in (parameters, moved))
+        return float((old * np.log(old / new)).sum(-1).mean())
+
+    flat = jnp.asarray(parameters, jnp.float32)
+    old = Categorical(logits(flat, jnp.tanh))
+    product = fisher_vector_product(lambda p: old.kl(Categorical(logits(p, jnp.tanh))).mean(), flat, 0.0)
+    for vector in rng.standard_normal((4, 20)):
+        # The KL and its gradient are 0 at the old parameters, so vᵀHv is what is left of the second difference.
+        second = (exact_kl(parameters + 1e-4 * vector) + exact_kl(parameters - 1e-4 * vector)) / 1e-8
+        assert float(vector @ np.asarray(product(jnp.asarray(vector, jnp.float32)))) == pytest.approx(second, rel=1e-3)
+
+
+# Conjugate gradients
+
+
+def test_conjugate_gradients_solve_what_numpy_solves():
+    matrix = positive_definite(12, np.linspace(0.5, 8.0, 12))
+    target = np.random.default_rng(1).standard_normal(12)
+    found = conjugate_gradient(times(matrix), jnp.asarray(target, jnp.float32), max_steps=24)
+    np.testing.assert_allclose(found, np.linalg.solve(matrix, target), rtol=1e-3, atol=1e-4)
+
+
+def test_as_many_steps_suffice_as_there_are_different_eigenvalues_and_no_fewer():
+    matrix = positive_definite(12, np.repeat([0.5, 2.0, 9.0], 4))
+    target = np.random.default_rng(1).standard_normal(12)
+    solution = np.linalg.solve(matrix, target)
+    errors = [
+        np.abs(conjugate_gradient(times(matrix), jnp.asarray(target, jnp.float32), max_steps=steps) - solution).max() for steps in (2, 3)
+    ]
+    assert errors[0] > 0.05
+    assert errors[1] < 1e-4
+
+
+def test_it_stops_at_the_solution_however_many_steps_are_allowed():
+    found = conjugate_gradient(times(np.diag([1.0, 4.0])), jnp.array([1.0, 2.0]), max_steps=10_000)
+    np.testing.assert_allclose(found, [1.0, 0.5], rtol=1e-5)
+
+
+def test_of_nothing_the_solution_is_nothing():
+    np.testing.assert_array_equal(conjugate_gradient(times(np.eye(3)), jnp.zeros(3), max_steps=5), np.zeros(3))
+
+
+def test_a_direction_that_does_not_curve_upwards_is_not_followed():
+    found = conjugate_gradient(times(np.diag([2.0, -1e-9])), jnp.array([1.0, 1.0]), max_steps=10)
+    assert np.abs(found).max() < 10
+    np.testing.assert_array_equal(conjugate_gradient(times(-np.eye(2)), jnp.array([1.0, 1.0]), max_steps=10), [0.0, 0.0])
+
+
+# The natural step
+
+
+def test_appendix_c_the_quadratic_model_of_the_kl_at_the_full_step_is_delta():
+    matrix = positive_definite(6, np.linspace(0.1, 5.0, 6))
+    gradient = np.random.default_rng(2).standard_normal(6)
+    direction, size = natural_step(times(matrix), jnp.asarray(gradient, jnp.float32), max_kl=0.02, cg_steps=12)
+    np.testing.assert_allclose(direction, -np.linalg.solve(matrix, gradient), rtol=1e-3, atol=1e-3)
+    step = np.asarray(size * direction, np.float64)
+    assert 0.5 * step @ matrix @ step == pytest.approx(0.02, rel=1e-4)
+
+
+def test_too_few_steps_of_conjugate_gradients_still_give_a_quadratic_model_of_delta():
+    matrix = positive_definite(6, np.linspace(0.1, 5.0, 6))
+    direction, size = natural_step(times(matrix), jnp.ones(6), max_kl=0.02, cg_steps=1)
+    step = np.asarray(size * direction, np.float64)
+    assert 0.5 * step @ matrix @ step == pytest.approx(0.02, rel=1e-4)
+
+
+def test_the_natural_gradient_of_a_softmax_is_its_advantages():
+    """F⁻¹ ∇ E[A] = A - E[A] up to a constant for all logits, which changes no probability (Kakade 2001)."""
+    advantages = np.array([1.0, -2.0, 0.5, 3.0])
+    gradient = -SOFTMAX * (advantages - SOFTMAX @ advantages)  # of -E[A]
+    product = fisher_vector_product(softmax_kl, LOGITS, damping=0.0)
+    direction, size = natural_step(product, jnp.asarray(gradient, jnp.float32), max_kl=1e-4, cg_steps=8)
+    np.testing.assert_allclose(direction - np.mean(direction), advantages - advantages.mean(), atol=1e-3)
+    # So small a step is in the quadratic model's reach: the exact KL is δ too.
+    assert float(softmax_kl(LOGITS + size * direction)) == pytest.approx(1e-4, rel=0.05)
+
+
+def test_without_a_gradient_the_step_is_0_and_not_nan():
+    direction, size = natural_step(times(np.eye(3)), jnp.zeros(3), max_kl=0.01, cg_steps=5)
+    np.testing.assert_array_equal(size * direction, np.zeros(3))
+
+
+# The line search: a KL of |x|² and a loss of |x - goal|²
+
+GOAL = jnp.array([1.0, 0.0])
+START = jnp.array([0.0, -0.0])  # a sum would lose the sign of the second
+
+
+def bowl(parameters: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jnp.sum((parameters - GOAL) ** 2), jnp.sum(parameters**2)
+
+
+def search(step, max_kl=4.0, evaluate=bowl, tries=5):
+    return line_search(evaluate, START, jnp.array(step), max_kl, 0.5, tries)
+
+
+def test_a_full_step_that_is_better_and_near_enough_is_taken():
+    found = search([1.0, 0.0])
+    np.testing.assert_array_equal(found.parameters, [1.0, 0.0])
+    assert (bool(found.accepted), int(found.backtracks), float(found.fraction)) == (True, 0, 1.0)
+    assert (float(found.loss), float(found.kl)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("max_kl", "backtracks"), [(1.0, 0), (0.99, 1), (0.25, 1), (0.2, 2), (0.06, 3)])
+def test_a_step_is_halved_until_its_kl_is_at_most_delta(max_kl, backtracks):
+    found = search([1.0, 0.0], max_kl)
+    assert (bool(found.accepted), int(found.backtracks)) == (True, backtracks)
+    assert float(found.fraction) == float(found.parameters[0]) == 0.5**backtracks
+    assert float(found.kl) <= max_kl
+
+
+@pytest.mark.parametrize(("length", "backtracks"), [(1.9, 0), (2.0, 1), (3.9, 1), (4.0, 2)])
+def test_a_step_is_halved_until_the_loss_is_lower_and_equal_is_not_lower(length, backtracks):
+    found = search([length, 0.0], max_kl=100.0)
+    assert (bool(found.accepted), int(found.backtracks)) == (True, backtracks)
+    assert float(found.loss) < 1.0
+
+
+FAILURES = {
+    "every step is worse": {"step": [-1.0, 0.0]},
+    "every step is too far": {"step": [1.0, 0.0], "max_kl": 1e-9},
+    "a step of nothing is no better": {"step": [0.0, 0.0]},
+    "the loss becomes NaN": {"step": [1.0, 0.0], "evaluate": lambda p: (jnp.where(p[0] == 0, 1.0, jnp.nan), bowl(p)[1])},
+    "the KL is NaN": {"step": [1.0, 0.0], "evaluate": lambda p: (bowl(p)[0], bowl(p)[1] * jnp.nan)},
+    "the step is NaN": {"step": [jnp.nan, 0.0]},
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_if_nothing_is_accepted_the_parameters_are_the_same_bit_for_bit(failure):
+    found = search(**failure)
+    assert np.asarray(found.parameters).tobytes() == np.asarray(START).tobytes()
+    assert (bool(found.accepted), int(found.backtracks)) == (False, 5)
+    assert (float(found.loss), float(found.kl), float(found.fraction)) == (1.0, 0.0, 0.0)
+
+
+def test_if_the_loss_is_nan_to_begin_with_nothing_is_accepted():
+    found = search([1.0, 0.0], evaluate=lambda p: (jnp.where(p[0] == 0, jnp.nan, 0.0), bowl(p)[1]))
+    assert not bool(found.accepted)
+    assert np.asarray(found.parameters).tobytes() == np.asarray(START).tobytes()
+
+
+def test_no_more_candidates_are_tried_than_allowed():
+    assert bool(search([8.0, 0.0], max_kl=1.0, tries=4).accepted)  # 8, 4, 2, 1
+    assert not bool(search([8.0, 0.0], max_kl=1.0, tries=3).accepted)

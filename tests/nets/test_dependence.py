@@ -1,0 +1,96 @@
+"""Which leaves are the policy's, found by tracing alone."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from birl.config import ConfigError
+from birl.nets.dependence import leaves_used, require_own_critic, split_actor_critic
+from birl.nets.models import make_actor_critic
+
+NUMBERS = spaces.Box(-1, 1, (3,), np.float32)
+OBSERVATIONS = np.zeros((5, 2, 3), np.float32)
+
+
+@dataclass(frozen=True)
+class Settings:
+    core: str = "feedforward"
+    share_trunk: bool = False
+    encoder: str = "mlp"
+    hidden_sizes: tuple[int, ...] = (4,)
+    activation: str = "relu"
+    core_size: int = 3
+    log_std: float = 0.0
+
+
+def network_of(action_space=None, **settings):
+    return make_actor_critic(np.random.default_rng(0), NUMBERS, action_space or spaces.Discrete(2), Settings(**settings))
+
+
+def paths(tree) -> set[str]:
+    return {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def test_a_leaf_is_used_if_the_result_depends_on_it_through_whatever_it_passes():
+    def function(tree):
+        summed, _ = jax.lax.scan(lambda total, x: (total + x * tree["scale"], None), 0.0, tree["xs"])
+        ignored = jnp.sum(tree["ignored"]) + tree["scale"]
+        return jax.jit(lambda a, b: (a, b))(summed, ignored)[0]
+
+    used = leaves_used(function, {"scale": jnp.float32(2.0), "xs": jnp.ones(3), "ignored": jnp.ones(2)})
+    assert used == {"scale": True, "xs": True, "ignored": False}
+
+
+@pytest.mark.parametrize("core", ["feedforward", "lstm", "lnlstm", "gru"])
+def test_the_policys_leaves_are_those_of_its_trunk_and_its_head(core):
+    network = network_of(core=core)
+    actor, critic = split_actor_critic(network, OBSERVATIONS)
+    assert {path.split(".")[1] for path in paths(actor)} == {"actor", "policy_head"}
+    assert {path.split(".")[1] for path in paths(critic)} == {"critic", "value_head"}
+    assert paths(actor) | paths(critic) == paths(network)
+
+
+def test_the_deviation_of_a_gaussian_is_the_policys():
+    actor, _ = split_actor_critic(network_of(spaces.Box(-1, 1, (2,), np.float32)), OBSERVATIONS)
+    assert ".policy_head.log_std" in paths(actor)
+
+
+def test_a_trunk_that_both_stand_on_is_the_policys():
+    _, critic = split_actor_critic(network_of(share_trunk=True), OBSERVATIONS)
+    assert paths(critic) == {".value_head.weight", ".value_head.bias"}
+
+
+def test_the_parts_together_are_the_network_bit_for_bit():
+    network = network_of(core="gru")
+    again = eqx.combine(*split_actor_critic(network, OBSERVATIONS))
+    assert jax.tree.structure(again) == jax.tree.structure(network)
+    jax.tree.map(np.testing.assert_array_equal, again, network)
+
+
+def test_the_critics_own_leaves_are_found_from_a_dict_space():
+    space = spaces.Dict({"a": NUMBERS, "b": spaces.Discrete(3)})
+    network = make_actor_critic(np.random.default_rng(0), space, spaces.Discrete(2), Settings())
+    assert {path.split(".")[1] for path in paths(require_own_critic(network, space))} == {"critic", "value_head"}
+
+
+class AllShared(eqx.Module):
+    """The value is read off the policy's own logits."""
+
+    weight: jax.Array
+
+    def initial_memory(self, num_envs):
+        return ()
+
+    def __call__(self, observations, memory, resets, action_masks):
+        logits = observations @ self.weight
+        return logits, logits[..., 0], memory
+
+
+def test_a_critic_without_parameters_of_its_own_is_refused():
+    with pytest.raises(ConfigError, match="every parameter of AllShared is its policy's; give its value function"):
+        require_own_critic(AllShared(jnp.ones((3, 2))), NUMBERS)
