@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import ppo
+    from birl.algos import ppo, qac, reinforce
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -16,6 +16,8 @@ __version__ = "0.1.0"
 
 ALGORITHMS: dict[str, str] = {
     "ppo": "birl.algos.ppo",
+    "reinforce": "birl.algos.reinforce",
+    "qac": "birl.algos.qac",
 }
 
 _HOMES = {
@@ -46,6 +48,8 @@ __all__ = [
     "piecewise",
     "ppo",
     "preset",
+    "qac",
+    "reinforce",
     "resume",
     "train",
 ]

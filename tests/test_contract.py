@@ -47,7 +47,9 @@ METRICS = {
         "policy/approx_kl",
         "policy/clip_fraction",
         "value/explained_variance",
-    }
+    },
+    "reinforce": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance", "episode/finished_share"},
+    "qac": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
 }
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")
