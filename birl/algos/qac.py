@@ -4,10 +4,10 @@ Collect T steps of B environments with the policy as it is; the critic steps tow
 that was taken next, the actor up log π(a|s) Q(s, a). No target network, no replay. With critic "v" it is the book's box: V(s) steps
 towards r + γ V(s'), the actor up log π(a|s) δ with the TD error δ.
 
-Differs from the book: one gradient step for T·B transitions rather than one for each, with one optimiser for actor and critic, and
-without the factor γ^t. The next action after a rollout's last step is not known yet: the critic does not learn from that step unless
-its episode terminated there; the actor does. Where a time limit cut the episode, the next action is the one that was drawn at the
-last observation, though it was not carried out. Where there are action masks, which do not go so far, the critic leaves that step out.
+Differs from the book: one gradient step each for T·B transitions rather than for every one, and without the factor γ^t. The next
+action after a rollout's last step is not known yet: the critic does not learn from that step unless its episode terminated there; the
+actor does. Where a time limit cut the episode, the next action is the one that was drawn at the last observation, though it was not
+carried out. Where there are action masks, which do not go so far, the critic leaves that step out.
 """
 
 from collections.abc import Iterator
@@ -51,9 +51,9 @@ class Config:
     discount: float = 0.99  # γ
     normalize_advantages: bool = False  # standardise what log π is weighted by
     entropy_weight: float | Schedule = 0.0
-    value_weight: float = 0.5
-    learning_rate: float | Schedule = 1e-3
-    max_grad_norm: float | None = 0.5
+    learning_rate: float | Schedule = 3e-4  # α^θ, of the actor
+    critic_learning_rate: float | Schedule = 1e-3  # α^w; the critic should be the faster one (Konda & Tsitsiklis 2000)
+    max_grad_norm: float | None = 0.5  # of each
     optimizer: OptimizerName = "adam"
     normalize_observations: bool = False
     normalize_rewards: bool = False
@@ -70,7 +70,8 @@ class State(NamedTuple):
     """Everything that changes while QAC learns."""
 
     network: ActorCriticLike  # an ActorQCritic with critic "q"
-    optimizer: PyTree
+    actor_optimizer: PyTree
+    critic_optimizer: PyTree
     normalizer: Normalizer
     key: Array
     env_steps: Array
@@ -100,6 +101,8 @@ def validate(config: Config) -> None:
     require_fractions(config, "discount")
     require_positive(config, "max_grad_norm")
     require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    lowest_critic = lowest(config.critic_learning_rate)
+    require(lowest_critic >= 0, f"critic_learning_rate {lowest_critic} must not be negative")
 
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
@@ -110,9 +113,11 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_q_critic if config.critic == "q" else make_actor_critic, settings=config)
     network = make(rng, observation_space, action_space)
+    optimizer = initial_optimizer_state(make_optimizer(config.optimizer), network)
     return State(
         network=network,
-        optimizer=initial_optimizer_state(make_optimizer(config.optimizer), network),
+        actor_optimizer=optimizer,
+        critic_optimizer=optimizer,
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=np.int32(0),
@@ -146,8 +151,10 @@ def judge_states(network: ActorCriticLike, evaluation: Evaluation, rollout: Roll
     return Judgement(values, targets, rollout.valid, targets - values)
 
 
-def loss(network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config) -> tuple[Array, Metrics]:
-    """The actor's -E[log π(a|s) Q(s, a)] or -E[log π(a|s) δ], minus the entropy bonus, plus the critic's squared error."""
+def loss(
+    network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config
+) -> tuple[tuple[Array, Array], Metrics]:
+    """The actor's -E[log π(a|s) Q(s, a)] or -E[log π(a|s) δ], minus the entropy bonus; and the critic's squared error."""
     evaluation = evaluate_rollout((network, moments), rollout)
     judge = judge_actions if config.critic == "q" else judge_states
     values, targets, known, advantages = judge(network, evaluation, rollout, config)
@@ -156,8 +163,7 @@ def loss(network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Arr
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
     value_loss = losses.value_loss(values, targets, known)
     entropy = losses.masked_mean(distribution.entropy(), rollout.valid)
-    total = policy_loss + config.value_weight * value_loss - entropy_weight * entropy
-    return total, {
+    return (policy_loss - entropy_weight * entropy, value_loss), {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "policy/entropy": entropy,
@@ -167,25 +173,38 @@ def loss(network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Arr
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
-    """The state after one gradient step on a rollout, and what happened."""
+    """The state after one gradient step of the actor and one of the critic on a rollout, and what happened."""
     progress = state.env_steps / config.run.total_steps
-    learning_rate, entropy_weight = value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
+    learning_rate, critic_learning_rate = (value_at(rate, progress) for rate in (config.learning_rate, config.critic_learning_rate))
+    entropy_weight = value_at(config.entropy_weight, progress)
     rewards, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
-    scaled = rollout._replace(rewards=rewards)
-    gradients, metrics = jax.grad(loss, has_aux=True)(*policy(state), scaled, entropy_weight, config)
-    network, optimizer, norm = gradient_step(
-        make_optimizer(config.optimizer), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm
+    inputs = state.normalizer.observations, rollout._replace(rewards=rewards), entropy_weight, config
+    _, pull_back, metrics = jax.vjp(lambda network: loss(network, *inputs), state.network, has_aux=True)
+    (actor_gradients,), (critic_gradients,) = (pull_back(which) for which in ((1.0, 0.0), (0.0, 1.0)))
+
+    # Both gradients are of the network that acted, so the order of the two steps does not matter.
+    optimizer, limit = make_optimizer(config.optimizer), config.max_grad_norm
+    network, actor_optimizer, actor_norm = gradient_step(
+        optimizer, state.network, state.actor_optimizer, actor_gradients, learning_rate, limit
+    )
+    network, critic_optimizer, critic_norm = gradient_step(
+        optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, limit
     )
     seen = learn_observations(normalizer.observations, but_last(rollout.observations))
     state = State(
         network=network,
-        optimizer=optimizer,
+        actor_optimizer=actor_optimizer,
+        critic_optimizer=critic_optimizer,
         normalizer=normalizer._replace(observations=seen),
         key=jax.random.split(state.key)[0],
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,
     )
-    return state, metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
+    return state, metrics | {
+        "optimizer/grad_norm": jnp.hypot(actor_norm, critic_norm),
+        "optimizer/learning_rate": learning_rate,
+        "optimizer/critic_learning_rate": critic_learning_rate,
+    }
 
 
 def train(
