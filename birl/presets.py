@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from birl.algos import ppo
+from birl.algos import ppo, qac, reinforce
 from birl.config import EnvConfig, RunConfig, require
 from birl.maths.schedules import linear
 
@@ -133,6 +133,42 @@ PRESETS = [
         ),
         score=268.0,
         interval=(255.8, 272.8),
+    ),
+    Preset(
+        "reinforce",
+        reinforce.Config(
+            env=EnvConfig("CartPole-v1", num_envs=8),
+            run=RunConfig(total_steps=500_000),
+            rollout_length=512,
+            learning_rate=linear(1e-2, 0.0),
+        ),
+    ),
+    Preset(
+        "reinforce",
+        reinforce.Config(
+            env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
+            run=RunConfig(total_steps=300_000),
+            rollout_length=128,
+            learning_rate=linear(5e-3, 0.0),
+            normalize_observations=True,
+            normalize_rewards=True,
+            hidden_sizes=(64,),
+            core="lstm",
+            core_size=64,
+        ),
+    ),
+    Preset(
+        "qac",
+        qac.Config(
+            env=EnvConfig("CartPole-v1", num_envs=8),
+            run=RunConfig(total_steps=500_000),
+            rollout_length=16,
+            baseline=True,
+            entropy_weight=linear(3e-3, 0.0),
+            learning_rate=linear(5e-4, 0.0),
+            critic_learning_rate=linear(5e-3, 0.0),
+            normalize_rewards=True,
+        ),
     ),
 ]
 

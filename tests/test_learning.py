@@ -51,3 +51,21 @@ def test_ppo_with_memory_balances_cartpole_without_seeing_velocities(core, tmp_p
 def test_ppo_without_memory_cannot_balance_cartpole_without_seeing_velocities(tmp_path):
     config = replace(preset("ppo", "CartPole-v1", 150_000, hide_velocities=True, core="lstm"), core="feedforward")
     assert score(config, tmp_path / "run") < 150
+
+
+def test_reinforce_balances_cartpole_in_500k_steps(tmp_path):
+    assert score(preset("reinforce", "CartPole-v1", 500_000), tmp_path / "run") >= 475
+
+
+def test_reinforce_with_memory_balances_cartpole_without_seeing_velocities(tmp_path):
+    config = preset("reinforce", "CartPole-v1", 300_000, hide_velocities=True, core="lstm")
+    assert score(config, tmp_path / "run") >= 475
+
+
+def test_reinforce_without_memory_cannot_balance_cartpole_without_seeing_velocities(tmp_path):
+    config = replace(preset("reinforce", "CartPole-v1", 300_000, hide_velocities=True, core="lstm"), core="feedforward")
+    assert score(config, tmp_path / "run") < 150
+
+
+def test_qac_balances_cartpole_in_500k_steps(tmp_path):
+    assert score(preset("qac", "CartPole-v1", 500_000), tmp_path / "run") >= 475
