@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, ppo, trpo
+    from birl.algos import a2c, ppo, qac, reinforce, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 ALGORITHMS: dict[str, str] = {
-    "ppo": "birl.algos.ppo",
+    "reinforce": "birl.algos.reinforce",
+    "qac": "birl.algos.qac",
     "a2c": "birl.algos.a2c",
+    "ppo": "birl.algos.ppo",
     "trpo": "birl.algos.trpo",
 }
 
@@ -49,6 +51,8 @@ __all__ = [
     "piecewise",
     "ppo",
     "preset",
+    "qac",
+    "reinforce",
     "resume",
     "train",
     "trpo",

@@ -47,6 +47,17 @@ def discounted_returns(rewards, terminated, truncated, valid, next_values, disco
     return n_step_returns(rewards, terminated, truncated, valid, next_values, discount, n=len(rewards))
 
 
+def sarsa_targets(rewards, action_values, terminated, valid, discount: float) -> np.ndarray:
+    """r_t + γ Q(s_{t+1}, a_{t+1}) (Sutton & Barto 2018, eq. 6.7); NaN where there is no next action, or no transition."""
+    targets = np.full(rewards.shape, np.nan)
+    for t, b in np.ndindex(*rewards.shape):
+        if valid[t, b] and terminated[t, b]:
+            targets[t, b] = rewards[t, b]
+        elif valid[t, b] and t + 1 < len(rewards):
+            targets[t, b] = rewards[t, b] + discount * action_values[t + 1, b]
+    return targets
+
+
 def gae(rewards, values, next_values, terminated, truncated, valid, discount: float, gae_lambda: float) -> np.ndarray:
     """Σ_l (γλ)^l δ_{t+l} (Schulman et al. 2016, eq. 16)."""
     advantages = np.zeros(rewards.shape)

@@ -61,6 +61,8 @@ METRICS = {
         "value/explained_variance",
         "optimizer/value_grad_norm",
     },
+    "reinforce": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance", "episode/finished_share"},
+    "qac": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
 }
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")

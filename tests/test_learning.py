@@ -65,3 +65,21 @@ def test_a2c_swings_the_pendulum_up_in_a_million_steps(tmp_path):
 def test_a2c_with_memory_balances_cartpole_without_seeing_velocities(core, tmp_path):
     config = preset("a2c", "CartPole-v1", 300_000, hide_velocities=True, core=core)
     assert score(config, tmp_path / "run") >= 475
+
+
+def test_reinforce_balances_cartpole_in_500k_steps(tmp_path):
+    assert score(preset("reinforce", "CartPole-v1", 500_000), tmp_path / "run") >= 475
+
+
+def test_reinforce_with_memory_balances_cartpole_without_seeing_velocities(tmp_path):
+    config = preset("reinforce", "CartPole-v1", 300_000, hide_velocities=True, core="lstm")
+    assert score(config, tmp_path / "run") >= 475
+
+
+def test_reinforce_without_memory_cannot_balance_cartpole_without_seeing_velocities(tmp_path):
+    config = replace(preset("reinforce", "CartPole-v1", 300_000, hide_velocities=True, core="lstm"), core="feedforward")
+    assert score(config, tmp_path / "run") < 150
+
+
+def test_qac_balances_cartpole_in_500k_steps(tmp_path):
+    assert score(preset("qac", "CartPole-v1", 500_000), tmp_path / "run") >= 475

@@ -76,6 +76,15 @@ def adapt(vector_env: gym.vector.VectorEnv) -> VectorAdapter:
     return VectorAdapter(vector_env)
 
 
+def episode_limit(config: EnvConfig) -> int | None:
+    """The steps after which an episode is cut, if it is known before the environment is made."""
+    if config.max_episode_steps is not None or config.backend == "envpool":
+        return config.max_episode_steps
+    register_probes()
+    with _explained(config):
+        return _find_spec(config.id).max_episode_steps
+
+
 def validate_env(config: EnvConfig) -> None:
     """Raise ConfigError unless the environment can be made; makes one and closes it."""
     validate_fields(config)

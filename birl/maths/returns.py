@@ -37,6 +37,13 @@ def discounted_returns(
     return backward_recurrence(x, a, initial)
 
 
+def ends_inside(terminated: Flags, truncated: Flags, valid: Flags) -> Bool[Array, "T B"]:
+    """True on the rows whose episode ends inside the rollout: the rewards that follow them are all there."""
+    ended = valid.astype(bool) & (terminated.astype(bool) | truncated.astype(bool))
+    continues = _continues(terminated, truncated, valid).astype(jnp.float32)
+    return backward_recurrence(ended.astype(jnp.float32), continues, jnp.zeros(ended.shape[1])) > 0
+
+
 def n_step_returns(
     rewards: Float[Array, "T B"],
     terminated: Flags,
@@ -58,6 +65,23 @@ def n_step_returns(
     a = jnp.concatenate([a, jnp.ones((n - 1, B), a.dtype)])[rows]
     successors = _successor_values(next_values, terminated)[jnp.minimum(rows[-1], T - 1)]
     return backward_recurrence(x.reshape(n, T * B), a.reshape(n, T * B), successors.reshape(T * B))[0].reshape(T, B)
+
+
+def sarsa_targets(
+    rewards: Float[Array, "T B"],
+    action_values: Float[Array, "T B"],  # Q(s_t, a_t)
+    terminated: Flags,
+    valid: Flags,
+    discount: Scalar,  # γ
+) -> tuple[Float[Array, "T B"], Bool[Array, "T B"]]:
+    """r_t + γ Q(s_{t+1}, a_{t+1}) (Sutton & Barto 2018, eq. 6.7), and the rows where it is known; 0 on the others.
+
+    In the row after an end the policy was still asked at the true successor, so a cut needs no special case. After the last row it was not.
+    """
+    terminated = terminated.astype(bool)
+    known = valid.astype(bool) & (terminated | _next_row(jnp.ones_like(terminated), False))
+    targets = rewards + discount * _successor_values(_next_row(action_values, 0.0), terminated)
+    return jnp.where(known, targets, 0.0), known
 
 
 def gae(

@@ -19,7 +19,7 @@ class Evaluation(NamedTuple):
     observations: PyTree  # [T+1, B, ...] normalised
     resets: Array  # [T+1, B] where memory starts empty
     distributions: Distribution  # [T+1, B]
-    values: Array  # [T+1, B]
+    values: Array  # [T+1, B]; of an ActorQCritic, the critic's features [T+1, B, F]
 
 
 @jax.jit

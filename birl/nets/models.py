@@ -15,8 +15,8 @@ from birl.config import require
 from birl.envs.spaces import is_composite, leaves_of
 from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical, mask_logits
 from birl.nets.cores import Core, CoreName, make_core
-from birl.nets.encoders import Encoder, EncoderName, make_encoder
-from birl.nets.layers import Activation, Linear, full, make_linear
+from birl.nets.encoders import Encoder, EncoderName, Vector, make_encoder
+from birl.nets.layers import ACTIVATIONS, Activation, Linear, full, make_linear
 from birl.types import PyTree
 
 
@@ -98,23 +98,69 @@ class ActorCritic(eqx.Module):
     value_head: Linear
 
     def initial_memory(self, num_envs: int) -> PyTree:
-        memory = self.actor.core.initial_memory(num_envs)
-        if self.critic is None or not jax.tree.leaves(memory):
-            return memory
-        return memory, self.critic.core.initial_memory(num_envs)
+        return _initial_memory(self.actor, self.critic, num_envs)
 
     def __call__(
         self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"], action_masks: Array | None
     ) -> tuple[Distribution, Float[Array, "T B"], PyTree]:
-        if self.critic is None:
-            features, memory = self.actor(observations, memory, resets)
-            values = self.value_head(features)[..., 0]
-        else:
-            actor_memory, critic_memory = memory or ((), ())
-            features, actor_memory = self.actor(observations, actor_memory, resets)
-            critic_features, critic_memory = self.critic(observations, critic_memory, resets)
-            values, memory = self.value_head(critic_features)[..., 0], (actor_memory, critic_memory) if memory else ()
-        return self.policy_head(features, action_masks), values, memory
+        features, critic_features, memory = _features(self.actor, self.critic, observations, memory, resets)
+        return self.policy_head(features, action_masks), self.value_head(critic_features)[..., 0], memory
+
+
+class ActionValueHead(eqx.Module):
+    """Features of a state and an action to Q(s, a): an output for each of a few actions, or the action as one more input."""
+
+    joint: Linear | None  # takes features and action together; None: there is an output for each action
+    linear: Linear
+    encode: Vector  # an action as numbers; one-hot if it is a choice
+    activation: str = eqx.field(static=True)
+
+    def __call__(self, features: Array, actions: Array) -> Float[Array, "T B"]:
+        encoded = self.encode(actions)
+        if self.joint is None:
+            return jnp.sum(self.linear(features) * encoded, axis=-1)
+        together = jnp.concatenate([features, encoded], axis=-1)
+        return self.linear(ACTIVATIONS[self.activation](self.joint(together)))[..., 0]
+
+    def expected(self, features: Array, distribution: Categorical) -> Float[Array, "T B"]:
+        """Σ_a π(a|s) Q(s, a), where there is an output for each action."""
+        return jnp.sum(jax.nn.softmax(distribution.logits) * self.linear(features), axis=-1)
+
+
+class ActorQCritic(eqx.Module):
+    """A policy and an action-value function on one trunk, or on one each. A call gives the critic's features in place of values."""
+
+    actor: Trunk
+    critic: Trunk | None  # None: the action values stand on the actor's trunk
+    policy_head: PolicyHead
+    action_value_head: ActionValueHead
+
+    def initial_memory(self, num_envs: int) -> PyTree:
+        return _initial_memory(self.actor, self.critic, num_envs)
+
+    def __call__(
+        self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"], action_masks: Array | None
+    ) -> tuple[Distribution, Float[Array, "T B F"], PyTree]:
+        features, critic_features, memory = _features(self.actor, self.critic, observations, memory, resets)
+        return self.policy_head(features, action_masks), critic_features, memory
+
+
+def _initial_memory(actor: Trunk, critic: Trunk | None, num_envs: int) -> PyTree:
+    memory = actor.core.initial_memory(num_envs)
+    if critic is None or not jax.tree.leaves(memory):
+        return memory
+    return memory, critic.core.initial_memory(num_envs)
+
+
+def _features(actor: Trunk, critic: Trunk | None, observations: PyTree, memory: PyTree, resets: Array) -> tuple[Array, Array, PyTree]:
+    """What the actor's and the critic's heads stand on, and the memory after."""
+    if critic is None:
+        features, memory = actor(observations, memory, resets)
+        return features, features, memory
+    actor_memory, critic_memory = memory or ((), ())
+    features, actor_memory = actor(observations, actor_memory, resets)
+    critic_features, critic_memory = critic(observations, critic_memory, resets)
+    return features, critic_features, (actor_memory, critic_memory) if memory else ()
 
 
 class NetworkSettings(Protocol):
@@ -154,13 +200,36 @@ def make_actor_critic(
     rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
 ) -> ActorCritic:
     """An ActorCritic for these spaces; orthogonal weights: √2 hidden, 0.01 policy head, 1 value head."""
+    actor, critic = _make_trunks(rng, observation_space, settings)
+    policy_head = make_policy_head(rng, action_space, actor.core.size, settings.log_std)
+    return ActorCritic(actor, critic, policy_head, make_linear(rng, actor.core.size, 1, scale=1.0))
+
+
+def make_actor_q_critic(
+    rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
+) -> ActorQCritic:
+    """An ActorQCritic for these spaces, with the scales of `make_actor_critic`."""
+    actor, critic = _make_trunks(rng, observation_space, settings)
+    policy_head = make_policy_head(rng, action_space, actor.core.size, settings.log_std)
+    return ActorQCritic(actor, critic, policy_head, _make_action_value_head(rng, action_space, actor.core.size, settings.activation))
+
+
+def _make_trunks(rng: np.random.Generator, space: gym.Space, settings: NetworkSettings) -> tuple[Trunk, Trunk | None]:
     trunks = []
     for _ in range(1 if settings.share_trunk else 2):
-        encoder, width = make_encoder(rng, observation_space, settings.encoder, settings.hidden_sizes, settings.activation)
+        encoder, width = make_encoder(rng, space, settings.encoder, settings.hidden_sizes, settings.activation)
         trunks.append(Trunk(encoder, make_core(rng, settings.core, width, settings.core_size)))
-    width = trunks[0].core.size
-    policy_head = make_policy_head(rng, action_space, width, settings.log_std)
-    return ActorCritic(trunks[0], None if settings.share_trunk else trunks[1], policy_head, make_linear(rng, width, 1, scale=1.0))
+    return trunks[0], None if settings.share_trunk else trunks[1]
+
+
+def _make_action_value_head(rng: np.random.Generator, space: gym.Space, width: int, activation: Activation) -> ActionValueHead:
+    if isinstance(space, spaces.Discrete):
+        actions = int(space.n)
+        return ActionValueHead(None, make_linear(rng, width, actions, scale=1.0), Vector(0, (actions,)), activation)
+    sizes = tuple(int(n) for n in space.nvec.flat) if isinstance(space, spaces.MultiDiscrete) else ()
+    inputs = sum(sizes) or int(np.prod(space.shape or ()))  # a rollout's actions are flat, whatever the space's shape
+    joint = make_linear(rng, width + inputs, width)
+    return ActionValueHead(joint, make_linear(rng, width, 1, scale=1.0), Vector(1, sizes), activation)
 
 
 def make_policy_head(rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float) -> PolicyHead:

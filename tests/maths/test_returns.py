@@ -20,6 +20,8 @@ GO_ON, TERMINATED, TRUNCATED, BOTH = range(4)
 
 discounted_returns = jax.jit(returns.discounted_returns)
 n_step_returns = jax.jit(returns.n_step_returns, static_argnames="n")
+sarsa_targets = jax.jit(returns.sarsa_targets)
+ends_inside = jax.jit(returns.ends_inside)
 gae = jax.jit(returns.gae)
 vtrace = jax.jit(returns.vtrace)
 retrace = jax.jit(returns.retrace)
@@ -103,6 +105,23 @@ def test_discounted_returns_are_their_explicit_sum(case, discount):
 def test_n_step_returns_are_their_explicit_sum(case, discount, n):
     arguments = (case.rewards, *case.flags, case.next_values, discount)
     assert_close(n_step_returns(*arguments, n=n), oracle.n_step_returns(*arguments, n=n))
+
+
+@given(case=cases)
+def test_ends_inside_is_where_the_last_row_of_the_episode_ends_it(case):
+    expected = np.zeros((T, B), bool)
+    for t, b in np.ndindex(T, B):
+        episode = oracle.episode_rows(t, b, *case.flags)
+        expected[t, b] = bool(episode) and bool(case.terminated[episode[-1], b] | case.truncated[episode[-1], b])
+    np.testing.assert_array_equal(ends_inside(*case.flags), expected)
+
+
+@given(case=cases, discount=shares)
+def test_sarsa_targets_are_sutton_and_barto_equation_6_7(case, discount):
+    targets, known = sarsa_targets(case.rewards, case.action_values, case.terminated, case.valid, discount)
+    expected = oracle.sarsa_targets(case.rewards, case.action_values, case.terminated, case.valid, discount)
+    np.testing.assert_array_equal(known, ~np.isnan(expected))
+    assert_close(targets, np.nan_to_num(expected))
 
 
 @given(case=cases, discount=shares, gae_lambda=shares)

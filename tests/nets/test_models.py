@@ -11,7 +11,7 @@ from gymnasium import spaces
 from birl.algos import ppo
 from birl.config import ConfigError
 from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical
-from birl.nets.models import make_actor_critic, make_policy_head
+from birl.nets.models import make_actor_critic, make_actor_q_critic, make_policy_head
 
 T, B = 3, 2
 BOX = spaces.Box(-1, 1, (4,), np.float32)
@@ -167,3 +167,56 @@ def test_the_critic_has_a_memory_of_its_own():
     np.testing.assert_array_equal(value, same_value)
     assert np.all(value != changed_value)
     assert np.all(plain.logits != changed_policy.logits)
+
+
+# Action values
+
+
+def q_network_for(action_space, core="feedforward", share_trunk=False):
+    settings = ppo.Config(hidden_sizes=(8,), core=core, core_size=6, share_trunk=share_trunk)
+    return make_actor_q_critic(np.random.default_rng(1), BOX, action_space, settings)
+
+
+def action_values(network, actions):
+    _, features, _ = network(OBSERVATIONS, network.initial_memory(B), NEVER, None)
+    return network.action_value_head(features, actions)
+
+
+@pytest.mark.parametrize("share_trunk", [False, True])
+@pytest.mark.parametrize("core", ["feedforward", "lstm"])
+@pytest.mark.parametrize(
+    ("space", "one", "other"),
+    [
+        (spaces.Discrete(3), 0, 2),
+        (spaces.MultiDiscrete([2, 3]), [0, 2], [0, 1]),
+        (spaces.MultiBinary(4), [0, 1, 1, 0], [0, 1, 1, 1]),
+        (spaces.Box(-2, 3, (2, 3), np.float32), [0.0] * 6, [0.0] * 5 + [0.5]),
+    ],
+    ids=["Discrete", "MultiDiscrete", "MultiBinary", "Box"],
+)
+def test_an_action_value_depends_on_every_part_of_the_action_in_each_space(space, one, other, core, share_trunk):
+    network = q_network_for(space, core, share_trunk)
+    first, second = (jit(action_values)(network, np.broadcast_to(np.array(action), (T, B, *np.shape(action)))) for action in (one, other))
+    assert first.shape == (T, B)
+    assert np.all(first != second)
+    assert (network.critic is None) == share_trunk
+
+
+def test_an_output_for_each_action_is_picked_by_it_and_averaged_by_the_policy():
+    network = q_network_for(spaces.Discrete(3))
+    distribution, features, _ = network(OBSERVATIONS, (), NEVER, None)
+    outputs = np.asarray(network.action_value_head.linear(features))
+    actions = np.array([[0, 1], [2, 0], [1, 2]])
+    np.testing.assert_allclose(action_values(network, actions), np.take_along_axis(outputs, actions[..., None], -1)[..., 0], rtol=1e-6)
+    chances = np.asarray(jax.nn.softmax(distribution.logits))
+    np.testing.assert_allclose(network.action_value_head.expected(features, distribution), (chances * outputs).sum(-1), rtol=1e-5)
+
+
+def test_with_trunks_apart_policy_and_action_values_share_no_parameters():
+    network, actions = q_network_for(spaces.Box(-1, 1, (2,), np.float32), "gru"), np.zeros((T, B, 2), np.float32)
+    gradients = jit(jax.grad(lambda network: action_values(network, actions).sum()))(network)
+    parts = ("actor", "critic", "policy_head", "action_value_head")
+    assert {part for part in parts if any(np.any(leaf) for leaf in jax.tree.leaves(getattr(gradients, part)))} == {
+        "critic",
+        "action_value_head",
+    }

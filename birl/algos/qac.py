@@ -1,0 +1,237 @@
+"""One-step actor-critic with action values, QAC (Sutton & Barto 2018, section 13.5; Konda & Tsitsiklis 2000).
+
+Collect T steps of B environments with the policy as it is; the critic steps towards Sarsa's target r + γ Q(s', a') of the action
+that was taken next, the actor up log π(a|s) Q(s, a). No target network, no replay. With critic "v" it is the book's box: V(s) steps
+towards r + γ V(s'), the actor up log π(a|s) δ with the TD error δ.
+
+Differs from the book: one gradient step each for T·B transitions rather than for every one, and without the factor γ^t. The next
+action after a rollout's last step is not known yet: the critic does not learn from that step unless its episode terminated there; the
+actor does. Where a time limit cut the episode, the next action is the one that was drawn at the last observation, though it was not
+carried out. Where there are action masks, which do not go so far, the critic leaves that step out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.data.collect import Collector, finite_metrics
+from birl.device import prepare_jax
+from birl.envs.make import open_envs, validate_fields
+from birl.maths import losses
+from birl.maths.returns import n_step_returns, sarsa_targets
+from birl.maths.schedules import Schedule, lowest, value_at
+from birl.maths.statistics import explained_variance
+from birl.nets.acting import Evaluation, act, but_last, evaluate_rollout
+from birl.nets.cores import CoreName
+from birl.nets.encoders import EncoderName
+from birl.nets.layers import Activation
+from birl.nets.models import (
+    ActorCriticLike,
+    ActorQCritic,
+    MakeNetwork,
+    largest_product,
+    make_actor_critic,
+    make_actor_q_critic,
+    validate_network,
+)
+from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
+from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
+
+
+@dataclass(frozen=True)
+class Config:
+    """QAC's settings."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    rollout_length: int = 16  # T: steps of each environment between updates
+    critic: Literal["q", "v"] = "q"  # Q(s, a) by Sarsa's target, or V(s) and the TD error
+    baseline: bool = False  # the actor's Q(s, a) less its mean under the policy; critic "q", Discrete actions
+    discount: float = 0.99  # γ
+    normalize_advantages: bool = False  # standardise what log π is weighted by
+    entropy_weight: float | Schedule = 0.0
+    learning_rate: float | Schedule = 3e-4  # α^θ, of the actor
+    critic_learning_rate: float | Schedule = 1e-3  # α^w; the critic should be the faster one (Konda & Tsitsiklis 2000)
+    max_grad_norm: float | None = 0.5  # of each
+    optimizer: OptimizerName = "adam"
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    encoder: EncoderName = "mlp"
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: Activation = "tanh"
+    core: CoreName = "feedforward"
+    core_size: int = 64
+    share_trunk: bool = False  # one encoder and core for actor and critic
+    log_std: float = 0.0  # of a continuous policy, to begin with
+
+
+class State(NamedTuple):
+    """Everything that changes while QAC learns."""
+
+    network: ActorCriticLike  # an ActorQCritic with critic "q"
+    actor_optimizer: PyTree
+    critic_optimizer: PyTree
+    normalizer: Normalizer
+    key: Array
+    env_steps: Array
+    updates: Array
+
+
+class Judgement(NamedTuple):
+    """What the critic makes of the steps of a rollout; leaves [T, B]."""
+
+    values: Array  # Q(s, a) or V(s)
+    targets: Array  # what they should have been, by the next value
+    known: Array  # where there is a target
+    advantages: Array  # what the actor's log π is weighted by
+
+
+def validate(config: Config) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    validate_fields(config.env)
+    validate_network(config)
+    require_at_least_one(config, "rollout_length")
+    require(
+        config.critic == "v" or config.rollout_length > 1,
+        f"rollout_length {config.rollout_length} holds no next action for the target of critic 'q'; use 2 or more, or critic v",
+    )
+    remedy = "its TD error has V(s) subtracted already; use baseline False, or critic q"
+    require(config.critic == "q" or not config.baseline, f"baseline True does not go with critic 'v': {remedy}")
+    require_fractions(config, "discount")
+    require_positive(config, "max_grad_norm")
+    require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    lowest_critic = lowest(config.critic_learning_rate)
+    require(lowest_critic >= 0, f"critic_learning_rate {lowest_critic} must not be negative")
+
+
+def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
+    """A fresh State for these spaces, the same for the same seed."""
+    countable = isinstance(action_space, spaces.Discrete)
+    remedy = "the mean of Q(s, a) needs Discrete actions; use baseline False, or critic v"
+    require(countable or not config.baseline, f"baseline True does not go with action space {action_space}: {remedy}")
+    rng = np.random.default_rng(config.run.seed)
+    make = make_network or partial(make_actor_q_critic if config.critic == "q" else make_actor_critic, settings=config)
+    network = make(rng, observation_space, action_space)
+    optimizer = initial_optimizer_state(make_optimizer(config.optimizer), network)
+    return State(
+        network=network,
+        actor_optimizer=optimizer,
+        critic_optimizer=optimizer,
+        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        env_steps=np.int32(0),
+        updates=np.int32(0),
+    )
+
+
+def policy(state: State) -> PyTree:
+    """The part of the state that acts: what is evaluated, exported and played."""
+    return state.network, state.normalizer.observations
+
+
+def judge_actions(network: ActorQCritic, evaluation: Evaluation, rollout: Rollout, config: Config) -> Judgement:
+    """Q(s, a), Sarsa's targets (eq. 6.7), and Q(s, a), or that less its mean, as the actor's weight (eq. 13.5)."""
+    features = evaluation.values[:-1]
+    values = network.action_value_head(features, rollout.actions)
+    targets, known = sarsa_targets(rollout.rewards, values, rollout.terminated, rollout.valid, config.discount)
+    if rollout.action_masks is not None:
+        known = known & ~rollout.truncated  # the action after a cut was drawn without a mask
+    advantages = values
+    if config.baseline:
+        advantages = values - network.action_value_head.expected(features, but_last(evaluation.distributions))
+    return Judgement(values, targets, known, advantages)
+
+
+def judge_states(network: ActorCriticLike, evaluation: Evaluation, rollout: Rollout, config: Config) -> Judgement:
+    """V(s), its targets r + γ V(s'), and the TD error as the actor's weight (eqs. 13.12 to 13.14)."""
+    values = evaluation.values[:-1]
+    ends = rollout.terminated, rollout.truncated, rollout.valid
+    targets = n_step_returns(rollout.rewards, *ends, evaluation.values[1:], config.discount, n=1)
+    return Judgement(values, targets, rollout.valid, targets - values)
+
+
+def loss(
+    network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config
+) -> tuple[tuple[Array, Array], Metrics]:
+    """The actor's -E[log π(a|s) Q(s, a)] or -E[log π(a|s) δ], minus the entropy bonus; and the critic's squared error."""
+    evaluation = evaluate_rollout((network, moments), rollout)
+    judge = judge_actions if config.critic == "q" else judge_states
+    values, targets, known, advantages = judge(network, evaluation, rollout, config)
+    distribution = but_last(evaluation.distributions)
+    advantages = losses.normalize(advantages, rollout.valid) if config.normalize_advantages else advantages
+    policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
+    value_loss = losses.value_loss(values, targets, known)
+    entropy = losses.masked_mean(distribution.entropy(), rollout.valid)
+    return (policy_loss - entropy_weight * entropy, value_loss), {
+        "loss/policy": policy_loss,
+        "loss/value": value_loss,
+        "policy/entropy": entropy,
+        "value/explained_variance": explained_variance(values, targets, known),
+    }
+
+
+@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
+    """The state after one gradient step of the actor and one of the critic on a rollout, and what happened."""
+    progress = state.env_steps / config.run.total_steps
+    learning_rate, critic_learning_rate = (value_at(rate, progress) for rate in (config.learning_rate, config.critic_learning_rate))
+    entropy_weight = value_at(config.entropy_weight, progress)
+    rewards, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
+    inputs = state.normalizer.observations, rollout._replace(rewards=rewards), entropy_weight, config
+    _, pull_back, metrics = jax.vjp(lambda network: loss(network, *inputs), state.network, has_aux=True)
+    (actor_gradients,), (critic_gradients,) = (pull_back(which) for which in ((1.0, 0.0), (0.0, 1.0)))
+
+    # Both gradients are of the network that acted, so the order of the two steps does not matter.
+    optimizer, limit = make_optimizer(config.optimizer), config.max_grad_norm
+    network, actor_optimizer, actor_norm = gradient_step(
+        optimizer, state.network, state.actor_optimizer, actor_gradients, learning_rate, limit
+    )
+    network, critic_optimizer, critic_norm = gradient_step(
+        optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, limit
+    )
+    seen = learn_observations(normalizer.observations, but_last(rollout.observations))
+    state = State(
+        network=network,
+        actor_optimizer=actor_optimizer,
+        critic_optimizer=critic_optimizer,
+        normalizer=normalizer._replace(observations=seen),
+        key=jax.random.split(state.key)[0],
+        env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
+        updates=state.updates + 1,
+    )
+    return state, metrics | {
+        "optimizer/grad_norm": jnp.hypot(actor_norm, critic_norm),
+        "optimizer/learning_rate": learning_rate,
+        "optimizer/critic_learning_rate": critic_learning_rate,
+    }
+
+
+def train(
+    config: Config,
+    envs: Envs | gym.vector.VectorEnv | None = None,
+    state: State | None = None,
+    world: World | None = None,
+    make_network: MakeNetwork | None = None,
+) -> Iterator[Update]:
+    """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
+    validate(config)
+    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
+    with open_envs(config.env, config.run.seed, envs) as envs:
+        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect.start(config.run.seed, world)
+        while int(state.env_steps) < config.run.total_steps:
+            rollout = collect(policy(state), state.key)
+            with collect.timed("learning"):
+                state, metrics = update(state, rollout, config)
+                metrics = finite_metrics(metrics)
+            yield Update(state, metrics | collect.metrics(), collect.world)
