@@ -173,7 +173,7 @@ def list_all(words: Words) -> int:
     table = Table(title="Presets. Score: interquartile mean of 5 seeds", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
     table.add_column("birl train", no_wrap=True)  # to be copied: never cut off
     for column in ("steps", "score", "95 % interval"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=column != "95 % interval")  # the one that may break on a narrow screen
     for preset in PRESETS:
         config = preset.config
         score = "-" if preset.score is None else f"{preset.score:g}"
