@@ -25,11 +25,8 @@ PRESETS = [
         "trpo",
         Config(
             env=EnvConfig("CartPole-v1", num_envs=8),
-            run=RunConfig(total_steps=100_000),
+            run=RunConfig(total_steps=60_000),
             rollout_length=128,
-            gae_lambda=0.98,
-            cg_damping=1e-3,
-            minibatches=4,
         ),
     ),
     Preset("trpo", RECURRENT_CARTPOLE),
