@@ -115,7 +115,7 @@ def ratio_text(rounds: Rounds, contender: str, against: str, name: str) -> str:
 
 def rate_table(row: Row, rounds: Rounds) -> str:
     """Environment steps per second once compiled, against each peer and against the environments alone."""
-    rivals = [contender.name for contender in row.contenders if contender.in_peers_venv]
+    rivals = [contender.name for contender in row.contenders if contender.in_peers_venv or contender.rival]
     header = [
         "contender",
         "steps per second",
@@ -127,7 +127,8 @@ def rate_table(row: Row, rounds: Rounds) -> str:
     lines = []
     for contender in row.contenders:
         share = ratio_text(rounds, contender.name, contender.ceiling, "steps_per_second") if contender.ceiling else ""
-        trains = contender.script != "birl_envs.py"  # to be faster than a peer by not learning is no feat
+        # To be faster than a peer by not learning is no feat, unless nobody learns.
+        trains = contender.script != "birl_envs.py" or any(other.rival for other in row.contenders)
         times = [ratio_text(rounds, contender.name, rival, "steps_per_second") if trains else "" for rival in rivals]
         figures = [number(median(rounds, contender.name, name)) for name in ("steps_per_second", "seconds_total", "peak_rss_mb")]
         lines.append([contender.name, figures[0], *times, share, *figures[1:]])
@@ -136,7 +137,7 @@ def rate_table(row: Row, rounds: Rounds) -> str:
 
 def start_table(row: Row, rounds: Rounds) -> str:
     """Wall time and steps from process start to the wanted return, with each seed's time."""
-    rivals = [contender.name for contender in row.contenders if contender.in_peers_venv]
+    rivals = [contender.name for contender in row.contenders if contender.in_peers_venv or contender.rival]
     header = ["contender", "seconds", *[f"of {rival}'s time" for rival in rivals], "each seed, s", "steps", "peak MB"]
     lines = []
     for contender in row.contenders:

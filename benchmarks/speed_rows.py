@@ -13,6 +13,7 @@ class Contender:
     name: str
     script: str
     in_peers_venv: bool = False
+    rival: bool = False  # the others are compared with it; who is from the peers' venv always is
     settings: Settings = field(default_factory=dict)  # over the row's
     empty_cache: bool = False  # Birl without the compilations of earlier runs
     ceiling: str | None = None  # the contender that steps the same environments and does nothing else
@@ -44,6 +45,7 @@ COMMON: Settings = {
     "threads": 1,  # of PyTorch: its best for networks this small
     "backend": "gymnasium",
     "workers": 0,
+    "overlap": False,
     "one_by_one": False,  # Birl: single environments even where Gymnasium has a vector one
     "core": "feedforward",
     "core_size": 64,
@@ -127,10 +129,14 @@ SB3_A2C = Contender("SB3", "sb3_a2c.py", in_peers_venv=True)
 SBX = Contender("SBX", "sbx_ppo.py", in_peers_venv=True)
 CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", in_peers_venv=True)
 CONTRIB_TRPO = Contender("sb3-contrib", "contrib_trpo.py", in_peers_venv=True)
+GYMNASIUM_ASYNC = Contender("AsyncVectorEnv", "gymnasium_envs.py", settings={"vectorization": "async"}, rival=True)
+GYMNASIUM_SYNC = Contender("SyncVectorEnv", "gymnasium_envs.py", settings={"vectorization": "sync"}, rival=True)
+WORKERS = Contender("2 workers", "birl_envs.py", settings={"workers": 2})
 CEILING = Contender("environments alone", "birl_envs.py")
 CEILING_ENVPOOL = Contender("EnvPool's environments alone", "birl_envs.py", settings=ENVPOOL)
 BIRL = Contender("Birl", "birl_run.py", ceiling=CEILING.name)
 BIRL_WORKERS = Contender("Birl, 2 workers", "birl_run.py", settings={"workers": 2}, ceiling=CEILING.name)
+BIRL_OVERLAP = Contender("Birl, 2 workers, overlap", "birl_run.py", settings={"workers": 2, "overlap": True}, ceiling=CEILING.name)
 BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_run.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
 BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True})  # what the peers step
 BIRL_COLD = Contender("Birl, cold", "birl_run.py", empty_cache=True)
@@ -152,7 +158,7 @@ ROWS = {
     "lunarlander": Row(
         "PPO LunarLander-v3, SB3-zoo settings: 16 environments, T 1024, 4 epochs of batches of 64",
         LUNARLANDER,
-        (SB3, SBX, BIRL, BIRL_WORKERS, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        (SB3, SBX, BIRL, BIRL_WORKERS, BIRL_OVERLAP, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
         (
             Wanted("Birl", "steps_per_second", 6.0, "SB3"),
             Wanted("Birl, EnvPool", "steps_per_second", 8.0, "SB3"),
@@ -174,6 +180,20 @@ ROWS = {
         (CONTRIB_TRPO, BIRL, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
         (Wanted("Birl", "steps_per_second", 8.0, "sb3-contrib"),),
         quick_steps=3 * 8 * 256,
+    ),
+    "workers-8": Row(
+        "8 LunarLanders, stepped with random actions and nothing else",
+        LUNARLANDER | {"num_envs": 8, "total_steps": 10 * 8 * 1024},
+        (GYMNASIUM_ASYNC, GYMNASIUM_SYNC, CEILING, WORKERS),
+        (Wanted("2 workers", "steps_per_second", 5.0, "AsyncVectorEnv"),),
+        quick_steps=8 * 1024,
+    ),
+    "workers-16": Row(
+        "16 LunarLanders, stepped with random actions and nothing else",
+        LUNARLANDER | {"total_steps": 10 * 16 * 1024},
+        (GYMNASIUM_SYNC, CEILING, WORKERS),
+        (Wanted("2 workers", "steps_per_second", 1.5, "SyncVectorEnv"),),
+        quick_steps=16 * 1024,
     ),
     "start": Row(
         "From process start to a mean return of 475 over 20 episodes: PPO CartPole-v1, SB3-zoo settings",

@@ -26,7 +26,9 @@ settings = read_settings()
 stopwatch = Stopwatch(settings["spawned_at"], settings["wanted_return"])
 algorithm = algorithm_named(settings["algorithm"])
 known = {field.name for field in dataclasses.fields(algorithm.Config)}
-env = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"])
+env = birl.EnvConfig(
+    id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"], overlap=settings["overlap"]
+)
 own = {name: birl_value(name, value) for name, value in settings.items() if name in known - {"env"}}
 config = algorithm.Config(env=env, run=birl.RunConfig(total_steps=settings["total_steps"], seed=settings["seed"]), **own)
 envs = SerialEnvs([partial(make_env, env)] * env.num_envs) if settings["one_by_one"] else None  # None: whatever Birl chooses

@@ -16,7 +16,7 @@ import gymnasium as gym
 from birl.config import ConfigError
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
-from birl.envs.worker_process import ERROR, STEP, STEPPED, VALUE, Task, map_arrays
+from birl.envs.worker_process import ERROR, STEP, STEPPED, VALUE, Task, map_arrays, wait_for
 from birl.types import World
 
 
@@ -86,7 +86,9 @@ def main(orders: int, answers: int, lifeline: int, memory: int) -> None:
     requests, replies = Connection(orders, writable=False), Connection(answers, readable=False)
     host: Host | None = None
     value: Any
-    while order := os.read(orders, 1):
+    poller = select.poll()
+    poller.register(orders, select.POLLIN)
+    while wait_for(poller, None) and (order := os.read(orders, 1)):
         try:
             if host is None:
                 host = Host(requests.recv()[1], memory)

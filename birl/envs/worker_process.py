@@ -28,6 +28,7 @@ STEP, CALL = b"s", b"c"  # an order; after a call come its name and argument
 STEPPED, VALUE, ERROR = b"k", b"v", b"e"  # an answer; after a value or an error comes what it is
 BOOT = "import sys; sys.path[:] = sys.argv[5:]; from birl.envs.worker_main import main; main(*map(int, sys.argv[1:5]))"
 PATIENCE = 1.0  # seconds to close its environments before a worker is killed
+SLEEPLESS = 0.002  # seconds: many steps take less, and an update, which workers sleep through, takes more
 ALIGNMENT = 64  # bytes: a cache line
 
 
@@ -155,6 +156,20 @@ def arrivals(workers: Sequence[WorkerProcess], seconds: float | None) -> Iterato
             yield index, workers[index].receive()
     for index in waiting.values():
         yield index, Failure(f"no answer within {seconds} seconds")
+
+
+def wait_for(poller: select.poll, deadline: float | None) -> list[tuple[int, int]]:
+    """The descriptors that are ready; [] if none is by the deadline. Looks for a while before it sleeps.
+
+    A core that falls asleep takes long to wake, on a virtual machine above all: two workers with four LunarLanders each lost a third of
+    their time to it. Who looks in vain gives way to whoever wants the core.
+    """
+    sleepless = time.monotonic() + SLEEPLESS
+    while time.monotonic() < sleepless:
+        if ready := poller.poll(0):
+            return ready
+        os.sched_yield()
+    return poller.poll(None if deadline is None else max(0.0, 1000 * (deadline - time.monotonic())))
 
 
 def answers_of(workers: Sequence[WorkerProcess], seconds: float | None) -> list[Any]:
