@@ -3,8 +3,9 @@
     python docs/reading_path.py
 
 Prints, in reading order, every definition on the way and its lines of code: no blank lines, comments or docstrings. The way begins where
-the collector calls `envs.step` and ends with new weights. What `envs.step` does for single Gymnasium environments is counted apart.
-Diagnostics are left out, and so is normalisation, which is off by default.
+the collector calls `envs.step` and ends with new weights. What `envs.step` does for single Gymnasium environments is counted apart, and so
+is how a small network's `act` is run quickly, which changes nothing of what it does.
+Diagnostics and the search for NaN are left out, and so is normalisation, which is off by default.
 """
 
 import ast
@@ -15,27 +16,28 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "birl"
 TRAINING = {
-    "types.py": ["Rollout", "Step", "Update"],
+    "types.py": ["Rollout", "Action", "Step", "Update"],
     "data/collect.py": [
-        "Action",
+        "Part",
         "Collector.__init__",
         "Collector.start",
         "Collector.__call__",
-        "Collector._prepare",
+        "Collector._joined",
+        "Collector._start",
         "Collector._fill",
-        "check_finite",
-        "finite_metrics",
+        "Collector._send",
+        "Collector._receive",
         "for_envs",
         "_empty_rollout",
         "_write",
         "_write_observations",
-        "_act_keys",
     ],
     "maths/returns.py": ["backward_recurrence", "gae", "_td_errors", "_successor_values", "_continues", "_next_row"],
     "nets/layers.py": ["Linear"],
     "nets/encoders.py": ["Vector", "MLP", "Encoder"],
     "nets/cores.py": ["FeedForward"],
-    "nets/models.py": ["PolicyHead", "Trunk", "ActorCritic"],
+    "nets/acting.py": ["Evaluation", "act", "evaluate_rollout", "but_last"],
+    "nets/models.py": ["Part", "PolicyHead", "_distribution", "Trunk", "ActorCritic", "_features"],
     "maths/distributions.py": ["Categorical"],
     "maths/losses.py": ["masked_mean", "normalize", "clipped_surrogate", "value_loss", "_ratios"],
     "maths/schedules.py": ["value_at"],
@@ -47,7 +49,6 @@ TRAINING = {
         "Weights",
         "Learner",
         "policy",
-        "act",
         "make_batch",
         "loss",
         "learn_minibatch",
@@ -60,6 +61,8 @@ ENVIRONMENTS = {
     "envs/serial.py": ["SerialEnvs.step", "SerialEnvs._begin", "SerialEnvs._own_actions"],
     "envs/spaces.py": ["Layout.empty", "Layout.write", "Layout.tree", "batched_actions"],
 }
+ACTING = {"data/stepwise.py": ["WaitsFor", "Value", "Operation", "take_apart", "compiled", "step_keys", "_inline", "_constant", "_needed"]}
+ACTING["data/stepwise.py"] += ["_evaluate", "_products", "_numpy_program", "_expression", "_is_matrix_product", "_brings"]
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 
@@ -103,7 +106,8 @@ def count(path: dict[str, list[str]]) -> int:
 
 def main() -> None:
     sys.stdout.write(f"{count(TRAINING):4} lines from envs.step to new weights\n\n")
-    sys.stdout.write(f"{count(ENVIRONMENTS):4} lines inside envs.step\n")
+    sys.stdout.write(f"{count(ENVIRONMENTS):4} lines inside envs.step\n\n")
+    sys.stdout.write(f"{count(ACTING):4} lines that run `act` in NumPy between two steps, where it is a small network\n")
 
 
 if __name__ == "__main__":

@@ -237,15 +237,8 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         kl = losses.masked_mean(batch.old.kl(distribution), batch.valid)
         penalty_weight = losses.adapt_kl_weight(penalty_weight, kl, config.penalty_target_kl)
         metrics |= {"policy/kl": kl, "policy/penalty_weight": penalty_weight}
-    state = State(
-        network=learner.network,
-        optimizer=learner.optimizer,
-        normalizer=normalizer,
-        penalty_weight=penalty_weight,
-        key=key,
-        env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
-        updates=state.updates + 1,
-    )
+    env_steps, updates = state.env_steps + rollout.valid.sum(dtype=jnp.int32), state.updates + 1
+    state = State(learner.network, learner.optimizer, normalizer, penalty_weight, key, env_steps, updates)
     return state, metrics | {
         "value/explained_variance": explained_variance(batch.values, batch.value_targets, batch.valid),
         "optimizer/learning_rate": weights.learning_rate,

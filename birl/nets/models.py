@@ -12,7 +12,7 @@ from gymnasium import spaces
 from jaxtyping import Array, Bool, Float
 
 from birl.config import require
-from birl.envs.spaces import is_composite, leaves_of
+from birl.envs.spaces import action_shape, is_composite, leaves_of
 from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical, mask_logits
 from birl.nets.cores import Core, CoreName, make_core
 from birl.nets.encoders import Encoder, EncoderName, Vector, make_encoder
@@ -227,7 +227,7 @@ def _make_action_value_head(rng: np.random.Generator, space: gym.Space, width: i
         actions = int(space.n)
         return ActionValueHead(None, make_linear(rng, width, actions, scale=1.0), Vector(0, (actions,)), activation)
     sizes = tuple(int(n) for n in space.nvec.flat) if isinstance(space, spaces.MultiDiscrete) else ()
-    inputs = sum(sizes) or int(np.prod(space.shape or ()))  # a rollout's actions are flat, whatever the space's shape
+    inputs = sum(sizes) or int(np.prod(action_shape(space)))  # a rollout's actions are flat, whatever the space's shape
     joint = make_linear(rng, width + inputs, width)
     return ActionValueHead(joint, make_linear(rng, width, 1, scale=1.0), Vector(1, sizes), activation)
 
