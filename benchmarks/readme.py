@@ -13,8 +13,9 @@ from birl.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 READMES = ("README.md", "README.zh-CN.md")
-SPEED_COLUMNS = ("contender", "steps per second", "seconds", "times SB3", "times SBX", "times sb3-contrib", "of SB3's time", "peak MB")
-SCORE_COLUMNS = ("environment", "variant", "IQM", "95 % interval", "env steps", "wall s a seed")
+RIVALS = ("times SB3", "times SBX", "times sb3-contrib", "times AsyncVectorEnv", "times SyncVectorEnv", "of SB3's time")
+SPEED_COLUMNS = ("contender", "steps per second", "seconds", *RIVALS, "peak MB")
+SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", "env steps", "wall s a seed")
 
 
 def read_table(text: str) -> list[dict[str, str]]:
