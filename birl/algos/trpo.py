@@ -57,7 +57,7 @@ class Config:
     backtrack_tries: int = 10  # steps that are tried before the update is given up
     normalize_advantages: bool = True
     epochs: int = 10  # of the critic, over each rollout
-    minibatches: int = 16  # of the critic, per epoch
+    minibatches: int = 8  # of the critic, per epoch
     learning_rate: float | Schedule = 1e-3  # of the critic
     max_grad_norm: float | None = None  # of the critic
     normalize_observations: bool = False

@@ -112,7 +112,7 @@ class ActionValueHead(eqx.Module):
 
     joint: Linear | None  # takes features and action together; None: there is an output for each action
     linear: Linear
-    encode: Vector  # an action as numbers; one-hot if it is a choice
+    encode: Vector  # an action as numbers; the choices of Discrete and MultiDiscrete are one-hot
     activation: str = eqx.field(static=True)
 
     def __call__(self, features: Array, actions: Array) -> Float[Array, "T B"]:

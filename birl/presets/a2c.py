@@ -1,7 +1,5 @@
 """Tuned settings of A2C."""
 
-from dataclasses import replace
-
 from birl.algos.a2c import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
@@ -56,5 +54,4 @@ PRESETS = [
         ),
     ),
     Preset("a2c", RECURRENT_CARTPOLE),
-    Preset("a2c", replace(RECURRENT_CARTPOLE, core="gru")),
 ]

@@ -1,7 +1,5 @@
 """Tuned settings of TRPO."""
 
-from dataclasses import replace
-
 from birl.algos.trpo import Config
 from birl.config import EnvConfig, RunConfig
 from birl.presets.entry import Preset
@@ -27,10 +25,10 @@ PRESETS = [
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=60_000),
             rollout_length=128,
+            minibatches=16,
         ),
     ),
     Preset("trpo", RECURRENT_CARTPOLE),
-    Preset("trpo", replace(RECURRENT_CARTPOLE, core="gru")),
     Preset(
         "trpo",
         Config(
