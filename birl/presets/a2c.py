@@ -27,18 +27,8 @@ PRESETS = [
             run=RunConfig(total_steps=300_000, log_every=25),
             entropy_weight=0.0,
         ),
-    ),
-    Preset(
-        "a2c",
-        Config(
-            env=EnvConfig("LunarLander-v3", num_envs=16),
-            run=RunConfig(total_steps=1_000_000, log_every=10),
-            rollout_length=16,
-            discount=0.995,
-            gae_lambda=0.95,
-            learning_rate=linear(2e-3, 0.0),
-            normalize_rewards=True,
-        ),
+        score=500.0,
+        interval=(500.0, 500.0),
     ),
     Preset(
         "a2c",
@@ -52,6 +42,8 @@ PRESETS = [
             learning_rate=linear(2e-3, 0.0),
             normalize_rewards=True,
         ),
+        score=-164.7,
+        interval=(-179.9, -150.8),
     ),
-    Preset("a2c", RECURRENT_CARTPOLE),
+    Preset("a2c", RECURRENT_CARTPOLE, score=499.2, interval=(495.7, 500.0)),
 ]

@@ -27,8 +27,10 @@ PRESETS = [
             rollout_length=128,
             minibatches=16,
         ),
+        score=500.0,
+        interval=(500.0, 500.0),
     ),
-    Preset("trpo", RECURRENT_CARTPOLE),
+    Preset("trpo", RECURRENT_CARTPOLE, score=500.0, interval=(486.5, 500.0)),
     Preset(
         "trpo",
         Config(
@@ -42,6 +44,8 @@ PRESETS = [
             minibatches=8,
             normalize_rewards=True,
         ),
+        score=-244.1,
+        interval=(-412.4, -215.3),
     ),
     Preset(
         "trpo",
@@ -56,5 +60,7 @@ PRESETS = [
             epochs=20,
             minibatches=16,
         ),
+        score=118.9,
+        interval=(-24.5, 200.0),
     ),
 ]
