@@ -165,7 +165,7 @@ def test_the_plain_task_has_its_preset_and_switches_without_one_say_so():
 
 def test_list_names_every_algorithm_and_a_command_for_every_preset_that_gives_that_preset():
     said = call_well("list")
-    assert "algorithms: ppo" in said
+    assert "algorithms: reinforce, qac, a2c, ppo, trpo" in said
     for preset in PRESETS:
         config = preset.config
         switches = ["--hide-velocities"] * config.env.hide_velocities + ["--core", config.core] * (config.core != "feedforward")
