@@ -25,10 +25,9 @@ PRESETS = [
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=60_000),
             rollout_length=128,
-            minibatches=16,
         ),
         score=500.0,
-        interval=(500.0, 500.0),
+        interval=(498.9, 500.0),
     ),
     Preset("trpo", RECURRENT_CARTPOLE, score=500.0, interval=(486.5, 500.0)),
     Preset(
