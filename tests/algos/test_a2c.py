@@ -383,6 +383,7 @@ def test_probe_every_bit_of_a_multi_binary_action_is_learned():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
     # A strong entropy bonus: the image's 128 features drown the vector at first, and half of the answers is half of the reward.
     settings = {"learning_rate": 2e-3, "entropy_weight": 0.2, "activation": "relu", "share_trunk": True}

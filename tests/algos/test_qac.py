@@ -399,6 +399,7 @@ def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric(criti
         assert best_action(state, observation) == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 @CRITICS
 def test_probe_every_part_of_a_multi_discrete_and_of_a_multi_binary_action_is_learned(critic):
     state = learned("birl/ProbeMultiDiscrete-v0", critic=critic).state

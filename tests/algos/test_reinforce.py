@@ -398,7 +398,7 @@ def test_probe_the_better_action_follows_the_observation(baseline):
     assert (right, left) == (1, 0)
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", [pytest.param("lstm", marks=pytest.mark.slow), "gru"])
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
     last = learned("birl/ProbeMemory-v0", core=core)
     assert last.metrics["episode/return"] >= 0.9
@@ -424,6 +424,7 @@ def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric():
         assert action == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_every_part_of_a_multi_discrete_and_of_a_multi_binary_action_is_learned():
     for _, action in answers(learned("birl/ProbeMultiDiscrete-v0").state, 1, -1):
         assert action.tolist() == [1, 2]

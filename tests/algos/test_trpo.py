@@ -581,7 +581,7 @@ def test_probe_the_better_action_follows_the_observation():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
-@pytest.mark.parametrize("core", ["lstm", "lnlstm", "gru"])
+@pytest.mark.parametrize("core", [pytest.param("lstm", marks=pytest.mark.slow), pytest.param("lnlstm", marks=pytest.mark.slow), "gru"])
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
     assert learned("birl/ProbeMemory-v0", core=core).metrics["episode/return"] >= 0.9
 
@@ -601,6 +601,7 @@ def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric():
         assert value == pytest.approx(0.0, abs=0.1)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_every_part_of_a_multi_discrete_action_is_learned():
     for value, action in answers(learned("birl/ProbeMultiDiscrete-v0").state, sign(1), sign(-1)):
         assert action.tolist() == [1, 2]
@@ -613,6 +614,7 @@ def test_probe_every_bit_of_a_multi_binary_action_is_learned():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", run=RunConfig(total_steps=2000), activation="relu", cg_steps=5).state
     images = [np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255)]
