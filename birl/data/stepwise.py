@@ -8,9 +8,11 @@ apart: it is called as one compiled program.
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -175,103 +177,116 @@ def _products(operation: Operation) -> int:
     return math.prod(operation.outputs[0].shape) * math.prod(operation.inputs[0].shape[axis] for axis in contracted)
 
 
-# JAX's primitives as expressions in NumPy, of inputs {0}, {1}, ...
-ELEMENTWISE = {
-    "abs": "np.abs({0})",
-    "add": "{0} + {1}",
-    "and": "{0} & {1}",
-    "copy": "{0}",
-    "div": "{0} / {1}",
-    "eq": "{0} == {1}",
-    "exp": "np.exp({0})",
-    "expm1": "np.expm1({0})",
-    "ge": "{0} >= {1}",
-    "gt": "{0} > {1}",
-    "integer_pow": "{0} ** {y}",
-    "le": "{0} <= {1}",
-    "log": "np.log({0})",
-    "log1p": "np.log1p({0})",
-    "logistic": "0.5 * np.tanh(0.5 * {0}) + 0.5",
-    "lt": "{0} < {1}",
-    "max": "np.maximum({0}, {1})",
-    "min": "np.minimum({0}, {1})",
-    "mul": "{0} * {1}",
-    "ne": "{0} != {1}",
-    "neg": "-{0}",
-    "not": "~{0}",
-    "or": "{0} | {1}",
-    "rsqrt": "1 / np.sqrt({0})",
-    "select_n": "np.where({0}, {2}, {1})",
-    "sign": "np.sign({0})",
-    "sqrt": "np.sqrt({0})",
-    "square": "np.square({0})",
-    "stop_gradient": "{0}",
-    "sub": "{0} - {1}",
-    "tanh": "np.tanh({0})",
+# JAX's primitives in NumPy. Those of the first table work element by element; the second's need to know the equation's parameters.
+ELEMENTWISE: dict[str, Callable[..., Array]] = {
+    "abs": np.abs,
+    "add": operator.add,
+    "and": operator.and_,
+    "copy": lambda x: x,
+    "div": operator.truediv,
+    "eq": operator.eq,
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "ge": operator.ge,
+    "gt": operator.gt,
+    "le": operator.le,
+    "log": np.log,
+    "log1p": np.log1p,
+    "logistic": lambda x: 0.5 * np.tanh(0.5 * x) + 0.5,
+    "lt": operator.lt,
+    "max": np.maximum,
+    "min": np.minimum,
+    "mul": operator.mul,
+    "ne": operator.ne,
+    "neg": operator.neg,
+    "not": operator.invert,
+    "or": operator.or_,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "select_n": lambda which, first, second: np.where(which, second, first),
+    "sign": np.sign,
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "stop_gradient": lambda x: x,
+    "sub": operator.sub,
+    "tanh": np.tanh,
 }
-OTHERS = {
-    "argmax": "{0}.argmax({axes[0]}).astype('{dtype}')",
-    "broadcast_in_dim": "np.broadcast_to({0}.reshape({placed}), {shape})",
-    "concatenate": "np.concatenate([{all}], {dimension})",
-    "convert_element_type": "{0}.astype('{dtype}')",
-    "dot_general": "{0} @ {1}",
-    "reduce_and": "np.logical_and.reduce({0}, {axes})",
-    "reduce_max": "np.maximum.reduce({0}, {axes})",
-    "reduce_min": "np.minimum.reduce({0}, {axes})",
-    "reduce_or": "np.logical_or.reduce({0}, {axes})",
-    "reduce_sum": "np.add.reduce({0}, {axes}, '{dtype}')",
-    "reshape": "{0}.reshape({shape})",
-    "slice": "{0}[{window}]",
-    "split": "{parts}",
-    "stack": "np.stack([{all}], {axis})",
-    "squeeze": "{0}.reshape({shape})",
-    "transpose": "{0}.transpose({permutation})",
+OTHERS: dict[str, Callable[[Any], Callable[..., Array]]] = {
+    "argmax": lambda p: lambda x: x.argmax(p.axes[0]).astype(p.dtype),
+    "broadcast_in_dim": lambda p: lambda x: np.broadcast_to(x.reshape(p.placed), p.shape),
+    "concatenate": lambda p: lambda *arrays: np.concatenate(arrays, p.dimension),
+    "convert_element_type": lambda p: lambda x: x.astype(p.dtype),
+    "dot_general": lambda p: np.matmul,
+    "integer_pow": lambda p: lambda x: x**p.y,
+    "reduce_and": lambda p: lambda x: np.logical_and.reduce(x, p.axes),
+    "reduce_max": lambda p: lambda x: np.maximum.reduce(x, p.axes),
+    "reduce_min": lambda p: lambda x: np.minimum.reduce(x, p.axes),
+    "reduce_or": lambda p: lambda x: np.logical_or.reduce(x, p.axes),
+    "reduce_sum": lambda p: lambda x: np.add.reduce(x, p.axes, p.dtype),
+    "reshape": lambda p: lambda x: x.reshape(p.shape),
+    "slice": lambda p: lambda x: x[p.window],
+    "stack": lambda p: lambda *arrays: np.stack(arrays, p.axis),
+    "squeeze": lambda p: lambda x: x.reshape(p.shape),
+    "transpose": lambda p: lambda x: x.transpose(p.permutation),
 }
 
 
-def _numpy_program(inputs: list[Value], operations: list[Operation], results: list[Value]) -> Callable[..., tuple[Any, ...]] | None:
-    """A function of the inputs that gives the results; None if an operation has no expression above."""
+def _numpy_program(inputs: list[Value], operations: list[Operation], results: list[Value]) -> Callable[..., list[Array]] | None:
+    """A function of the inputs that gives the results; None if an operation is in neither table."""
     users: dict[Value, list[Operation | None]] = {value: [None] for value in results}  # None: whoever takes the results
     for operation in operations:
         for value in operation.inputs:
             users.setdefault(value, []).append(operation)
     spread = {op.outputs[0] for op in operations if op.equation.primitive.name == "broadcast_in_dim"}
-    names = {value: f"v{number}" for number, value in enumerate(inputs)}
-    lines = [f"def step({', '.join(names.values())}):"]
+    places = {value: place for place, value in enumerate(inputs)}
+    program: list[tuple[Callable[..., Array], tuple[int, ...]]] = []
     for operation in operations:
-        expression = _expression(operation, [names[value] for value in operation.inputs], users, spread)
-        if expression is None:
+        functions = _in_numpy(operation, users, spread)
+        if functions is None:
             return None
-        names |= {value: f"v{number}" for number, value in enumerate(operation.outputs, len(names))}
-        lines.append(f"    {', '.join(names[value] for value in operation.outputs)} = {expression}")
-    lines.append(f"    return {', '.join(names[value] for value in results)},")
-    namespace: dict[str, Any] = {"np": np}
-    exec("\n".join(lines), namespace)  # of the expressions above and nothing else
-    return namespace["step"]
+        taken = tuple(places[value] for value in operation.inputs)
+        for function, output in zip(functions, operation.outputs, strict=True):
+            program.append((function, taken))
+            places[output] = len(places)
+    wanted = [places[value] for value in results]
+
+    def step(*arrays: Array) -> list[Array]:
+        values = list(arrays)
+        for function, taken in program:
+            match taken:  # unpacking any number of them would double this loop's own time
+                case (one,):
+                    values.append(function(values[one]))
+                case (one, two):
+                    values.append(function(values[one], values[two]))
+                case _:
+                    values.append(function(*[values[place] for place in taken]))
+        return [values[place] for place in wanted]
+
+    return step
 
 
-def _expression(operation: Operation, inputs: list[str], users: dict[Value, list[Operation | None]], spread: set[Value]) -> str | None:
-    name, params = operation.equation.primitive.name, dict(operation.equation.params)
-    output, shapes = operation.outputs[0], [value.shape for value in operation.inputs]
-    params |= {"shape": output.shape, "dtype": operation.equation.outvars[0].aval.dtype, "all": ", ".join(inputs)}
-    if name == "dot_general" and not _is_matrix_product(params["dimension_numbers"], shapes):
-        return None
+def _in_numpy(operation: Operation, users: dict[Value, list[Operation | None]], spread: set[Value]) -> list[Callable[..., Array]] | None:
+    """A function of the operation's inputs for each of its outputs; None if there is none in NumPy."""
+    name, output, shapes = operation.equation.primitive.name, operation.outputs[0], [value.shape for value in operation.inputs]
+    params = SimpleNamespace(
+        **operation.equation.params | {"shape": output.shape, "dtype": np.dtype(operation.equation.outvars[0].aval.dtype)}
+    )
     if name == "split":
-        bounds = pairwise([0, *np.cumsum(params["sizes"]).tolist()])
-        params["parts"] = ", ".join(f"{inputs[0]}[{':, ' * params['axis']}{first}:{end}]" for first, end in bounds)
+        bounds = pairwise([0, *np.cumsum(params.sizes).tolist()])
+        return [operator.itemgetter((slice(None),) * params.axis + (slice(*bound),)) for bound in bounds]
+    if (name == "dot_general" and not _is_matrix_product(params.dimension_numbers, shapes)) or (name == "slice" and params.strides):
+        return None
     if name == "slice":
-        if params["strides"] is not None:
-            return None
-        params["window"] = ", ".join(f"{a}:{b}" for a, b in zip(params["start_indices"], params["limit_indices"], strict=True))
+        params.window = tuple(map(slice, params.start_indices, params.limit_indices))
     if name == "broadcast_in_dim":
         placed = [1] * len(output.shape)
-        for axis, size in zip(params["broadcast_dimensions"], shapes[0], strict=True):
+        for axis, size in zip(params.broadcast_dimensions, shapes[0], strict=True):
             placed[axis] = size
-        params["placed"] = tuple(placed)
-        if params["placed"] == output.shape or all(_brings(user, output.shape, spread) for user in users[output]):
-            name, params["shape"] = "reshape", params["placed"]  # where it meets an array of the whole shape, NumPy does the rest
-    template = ELEMENTWISE.get(name) or OTHERS.get(name)
-    return None if template is None else template.format(*inputs, **params)
+        params.placed = tuple(placed)
+        if params.placed == output.shape or all(_brings(user, output.shape, spread) for user in users[output]):
+            name, params.shape = "reshape", params.placed  # where it meets an array of the whole shape, NumPy does the rest
+    if name in ELEMENTWISE:
+        return [ELEMENTWISE[name]]
+    return [OTHERS[name](params)] if name in OTHERS else None
 
 
 def _is_matrix_product(dimension_numbers: Any, shapes: list[tuple[int, ...]]) -> bool:

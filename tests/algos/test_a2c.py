@@ -94,10 +94,8 @@ def test_a2c_is_ppo_with_one_epoch_of_one_batch_lambda_1_and_nothing_normalised_
 
 def test_a2c_is_not_ppo_with_another_lambda_or_two_epochs():
     config = plain("CartPole-v1", "feedforward")
-    for changes in ({"gae_lambda": 0.95}, {"epochs": 2}):
-        assert (
-            furthest(last_state(a2c, config), last_state(ppo, replace(as_ppo(config), **changes))) > 1e-4
-        )  # a hundred times the tolerance
+    for changes in ({"gae_lambda": 0.5}, {"epochs": 2}):
+        assert furthest(last_state(a2c, config), last_state(ppo, replace(as_ppo(config), **changes))) > 1e-3
 
 
 # What the loss is made of
