@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, ppo, qac, reinforce, trpo
+    from birl.algos import a2c, dqn, ppo, qac, reinforce, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -20,6 +20,7 @@ ALGORITHMS: dict[str, str] = {
     "a2c": "birl.algos.a2c",
     "ppo": "birl.algos.ppo",
     "trpo": "birl.algos.trpo",
+    "dqn": "birl.algos.dqn",
 }
 
 _HOMES = {
@@ -44,6 +45,7 @@ __all__ = [
     "RunConfig",
     "a2c",
     "constant",
+    "dqn",
     "evaluate",
     "exponential",
     "linear",

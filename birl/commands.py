@@ -38,6 +38,7 @@ def train(words: Words) -> int:
 def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
     """The Config that the words ask for, and a sentence on where its defaults come from."""
     from birl.presets import find_preset
+    from birl.presets.entry import core_of
     from birl.run.algorithms import algorithm_named
 
     algorithm = algorithm_named(name)
@@ -45,7 +46,7 @@ def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
     default = plain.config if plain else algorithm.Config(env=EnvConfig(env_id))
     config = _parse_config(algorithm.Config, default, words, f"birl train {name} {env_id}")
     # Hidden velocities and a core choose another preset; then the words are read again on top of it.
-    preset = find_preset(name, env_id, config.env.hide_velocities, config.core)
+    preset = find_preset(name, env_id, config.env.hide_velocities, core_of(config))
     if preset is None:
         return config, f"no preset for {name} on {env_id} with these switches: " + (
             "the preset of the plain task" if plain else "default settings"
@@ -53,7 +54,7 @@ def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
     if preset is not plain:
         config = _parse_config(algorithm.Config, preset.config, words, f"birl train {name} {env_id}")
     score = "" if preset.score is None else f", measured at a return of {preset.score:g}"
-    return config, f"preset {name} {env_id}{' hidden velocities' if config.env.hide_velocities else ''} {config.core}{score}"
+    return config, f"preset {name} {env_id}{' hidden velocities' if config.env.hide_velocities else ''} {core_of(config)}{score}"
 
 
 def resume(words: Words) -> int:

@@ -29,6 +29,17 @@ class Rollout(NamedTuple):
     action_masks: Array | None = None  # [T, B, A] true where an action is allowed; None if everything is
 
 
+class Transitions(NamedTuple):
+    """Steps drawn from a replay, each followed for up to n rewards; arrays of one leading shape."""
+
+    observations: PyTree
+    actions: PyTree
+    rewards: Array  # r_t + γ r_{t+1} + ..., n of them, or up to the episode's end
+    discounts: Array  # γᵏ after k rewards: what the value of the next observation counts; 0 if the episode terminated
+    next_observations: PyTree  # the true successor of the last of those steps
+    next_action_masks: Array | None = None  # true where an action is allowed there; None if everything is
+
+
 class Action(NamedTuple):
     """What a policy answers to B observations."""
 

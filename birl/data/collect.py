@@ -65,7 +65,7 @@ class Collector:
             part.memory = jax.tree.map(partial(_forget, part.resets), part.memory)
             part.resets = np.zeros_like(part.resets)
             part.act_at = self._start(part, policy, key if number == 0 else np.asarray(key) ^ np.uint32(number))
-        rollout = _empty_rollout(self.length, self.envs, *self._joined())
+        rollout = self.empty_rollout()
         try:
             self._fill(rollout)
         except Exception:
@@ -74,6 +74,10 @@ class Collector:
         check_finite(rollout)
         self._count_episodes(rollout)
         return rollout
+
+    def empty_rollout(self) -> Rollout:
+        """A rollout to fill, with its first observations and memory in place."""
+        return _empty_rollout(self.length, self.envs, *self._joined())
 
     def _joined(self) -> tuple[PyTree, PyTree, np.ndarray | None]:
         """Observations, memory and masks of all environments."""

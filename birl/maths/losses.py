@@ -79,6 +79,12 @@ def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], 
     return masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)
 
 
+def huber(errors: Float[Array, "*batch"], delta: Scalar = 1.0) -> Float[Array, "*batch"]:
+    """½ e² where |e| ≤ δ, else δ (|e| - ½ δ): its slope is the error, clipped (Huber 1964; Mnih et al. 2015, methods)."""
+    inside = jnp.minimum(jnp.abs(errors), delta)
+    return inside * (jnp.abs(errors) - 0.5 * inside)
+
+
 def clipped_value_loss(
     values: Float[Array, "*batch"],
     old_values: Float[Array, "*batch"],

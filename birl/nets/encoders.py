@@ -1,6 +1,7 @@
 """Encoders: observations of any space to feature vectors, over any leading axes."""
 
 from collections.abc import Sequence
+from itertools import pairwise, zip_longest
 from typing import Literal
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from gymnasium import spaces
 from jaxtyping import Array
 
 from birl.config import ConfigError
-from birl.nets.layers import ACTIVATIONS, Activation, Conv, Linear, make_conv, make_linear
+from birl.nets.layers import ACTIVATIONS, Activation, Conv, LayerNorm, Linear, make_conv, make_layer_norm, make_linear
 from birl.types import PyTree
 
 EncoderName = Literal["mlp", "cnn", "cnn_small", "conv_only"]
@@ -62,14 +63,16 @@ class Convolutional(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Dense layers, each followed by the activation."""
+    """Dense layers, each followed by its normalisation, if there is one, and the activation."""
 
     layers: tuple[Linear, ...]
     activation: str = eqx.field(static=True)
+    norms: tuple[LayerNorm | None, ...] = ()
 
     def __call__(self, x: Array) -> Array:
-        for layer in self.layers:
-            x = ACTIVATIONS[self.activation](layer(x))
+        for layer, norm in zip_longest(self.layers, self.norms):
+            x = layer(x) if norm is None else norm(layer(x))
+            x = ACTIVATIONS[self.activation](x)
         return x
 
 
@@ -90,19 +93,27 @@ class Encoder(eqx.Module):
 
 
 def make_encoder(
-    rng: np.random.Generator, space: gym.Space, name: EncoderName, hidden_sizes: tuple[int, ...], activation: Activation
+    rng: np.random.Generator,
+    space: gym.Space,
+    name: EncoderName,
+    hidden_sizes: tuple[int, ...],
+    activation: Activation,
+    layer_norm: bool = False,
 ) -> tuple[Encoder, int]:
     """An encoder for that space and its number of features; images go through the named convolutions, the rest through `mlp`."""
     leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     parts, widths = zip(*[_make_part(rng, leaf, name, activation) for leaf in leaves.values()], strict=True)
     # A convolutional encoder has its own dense layer; more follow only for what is mixed with vectors.
     sizes = () if len(parts) == 1 and isinstance(parts[0], Convolutional) else hidden_sizes
-    inputs, layers = sum(widths), []
-    for size in sizes:
-        layers.append(make_linear(rng, inputs, size))
-        inputs = size
     keys = tuple(leaves) if isinstance(space, spaces.Dict) else ()
-    return Encoder(parts, keys, _scales(parts, widths), MLP(tuple(layers), activation)), inputs
+    mlp = make_mlp(rng, (sum(widths), *sizes), activation, layer_norm)
+    return Encoder(parts, keys, _scales(parts, widths), mlp), (sum(widths), *sizes)[-1]
+
+
+def make_mlp(rng: np.random.Generator, sizes: tuple[int, ...], activation: Activation, layer_norm: bool = False) -> MLP:
+    """Dense layers from each of these sizes to the next."""
+    layers = tuple(make_linear(rng, inputs, outputs) for inputs, outputs in pairwise(sizes))
+    return MLP(layers, activation, tuple(make_layer_norm(size) for size in sizes[1:]) if layer_norm else ())
 
 
 def _scales(parts: Sequence[Vector | Convolutional], widths: Sequence[int]) -> tuple[float, ...]:

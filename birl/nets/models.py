@@ -163,8 +163,8 @@ def _features(actor: Trunk, critic: Trunk | None, observations: PyTree, memory: 
     return features, critic_features, (actor_memory, critic_memory) if memory else ()
 
 
-class NetworkSettings(Protocol):
-    """The settings of an algorithm's Config that say which network it has."""
+class TrunkSettings(Protocol):
+    """The settings of an algorithm's Config that say what its heads stand on."""
 
     @property
     def encoder(self) -> EncoderName: ...
@@ -176,19 +176,24 @@ class NetworkSettings(Protocol):
     def core(self) -> CoreName: ...
     @property
     def core_size(self) -> int: ...
+
+
+class NetworkSettings(TrunkSettings, Protocol):
+    """The settings of an algorithm's Config that say which actor-critic it has."""
+
     @property
     def share_trunk(self) -> bool: ...
     @property
     def log_std(self) -> float: ...
 
 
-def validate_network(settings: NetworkSettings) -> None:
+def validate_network(settings: TrunkSettings) -> None:
     """Raise ConfigError if there can be no such network."""
     require(settings.core_size > 0, f"core_size {settings.core_size} must be at least 1")
     require(all(size > 0 for size in settings.hidden_sizes), f"hidden_sizes {settings.hidden_sizes} must each be at least 1")
 
 
-def largest_product(settings: NetworkSettings, rows: int) -> int | None:
+def largest_product(settings: TrunkSettings, rows: int) -> int | None:
     """Multiplications of the largest matrix product when so many observations are learned from at once; None for images: many."""
     if settings.encoder != "mlp":
         return None
@@ -215,11 +220,14 @@ def make_actor_q_critic(
 
 
 def _make_trunks(rng: np.random.Generator, space: gym.Space, settings: NetworkSettings) -> tuple[Trunk, Trunk | None]:
-    trunks = []
-    for _ in range(1 if settings.share_trunk else 2):
-        encoder, width = make_encoder(rng, space, settings.encoder, settings.hidden_sizes, settings.activation)
-        trunks.append(Trunk(encoder, make_core(rng, settings.core, width, settings.core_size)))
-    return trunks[0], None if settings.share_trunk else trunks[1]
+    actor = make_trunk(rng, space, settings)
+    return actor, None if settings.share_trunk else make_trunk(rng, space, settings)
+
+
+def make_trunk(rng: np.random.Generator, space: gym.Space, settings: TrunkSettings) -> Trunk:
+    """Encoder and core for observations of this space."""
+    encoder, width = make_encoder(rng, space, settings.encoder, settings.hidden_sizes, settings.activation)
+    return Trunk(encoder, make_core(rng, settings.core, width, settings.core_size))
 
 
 def _make_action_value_head(rng: np.random.Generator, space: gym.Space, width: int, activation: Activation) -> ActionValueHead:

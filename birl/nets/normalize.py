@@ -64,6 +64,11 @@ def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float)
     return scaled, normalizer._replace(returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1]))
 
 
+def reward_scale(normalizer: Normalizer) -> Array:
+    """What rewards are multiplied by that were not normalised when they came: 1 over the deviation of returns seen by now."""
+    return jnp.float32(1.0) if normalizer.returns is None else jax.lax.rsqrt(normalizer.returns.variance + 1e-8)
+
+
 def _initial_observation_moments(space: gym.Space) -> PyTree:
     if isinstance(space, spaces.Dict):
         parts = {name: _initial_observation_moments(part) for name, part in space.items()}

@@ -42,3 +42,8 @@ def gradient_step(
     steps, optimizer_state = optimizer.update(gradients, optimizer_state, parameters)
     parameters = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, steps)
     return parameters, optimizer_state, norm
+
+
+def moved_towards(target: PyTree, parameters: PyTree, rate: Array | float) -> PyTree:
+    """(1 - τ) target + τ parameters (Lillicrap et al. 2016, algorithm 1); with a rate of exactly 1 or 0, one of the two to the bit."""
+    return jax.tree.map(lambda t, p: (1.0 - rate) * t + rate * p, target, parameters)

@@ -16,10 +16,15 @@ class Preset:
     @property
     def task(self) -> tuple[str, str, bool, str]:
         """What a preset is found by: algorithm, environment, hidden velocities, core."""
-        return self.algorithm, self.config.env.id, self.config.env.hide_velocities, self.config.core
+        return self.algorithm, self.config.env.id, self.config.env.hide_velocities, core_of(self.config)
 
     @property
     def switches(self) -> list[str]:
         """The options of `birl train` that choose this preset among those of its environment."""
         hidden = ["--hide-velocities"] if self.config.env.hide_velocities else []
-        return hidden + ([f"--core {self.config.core}"] if self.config.core != "feedforward" else [])
+        return hidden + ([f"--core {core_of(self.config)}"] if core_of(self.config) != "feedforward" else [])
+
+
+def core_of(config: Any) -> str:
+    """The core of its network; an algorithm that takes none has no such setting."""
+    return str(vars(config).get("core", "feedforward"))

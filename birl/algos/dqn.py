@@ -1,0 +1,313 @@
+"""Deep Q-network (Mnih et al. 2015, "Human-level control through deep reinforcement learning"), with what was added to it since.
+
+Act ε-greedily on Q and keep every step in a replay. Draw past steps and move Q(s, a) towards r + γ max Q'(s', ·) by Huber's loss,
+with Q' an older copy of Q. Each cycle's gradient steps are one compiled call on batches that were drawn before it.
+
+Switches: `double` (van Hasselt et al. 2016), `dueling` (Wang et al. 2016), `n_step` (Sutton 1988; Hessel et al. 2018), `prioritized`
+(Schaul et al. 2016), `core` for memory: sequences from the memory they were lived with, after a burn-in (Kapturowski et al. 2019).
+
+Differs from the papers: Adam instead of RMSProp; many environments; the target network may follow softly; priorities change after a
+cycle's gradient steps, not after each.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.data.collect import Collector, finite_metrics
+from birl.data.replay import Places, Replay
+from birl.device import prepare_jax
+from birl.envs.make import open_envs, validate_fields
+from birl.maths import losses
+from birl.maths.exploration import epsilon_greedy
+from birl.maths.returns import n_step_returns
+from birl.maths.schedules import Schedule, linear, lowest, value_at
+from birl.nets.acting import but_last
+from birl.nets.cores import CoreName
+from birl.nets.encoders import EncoderName
+from birl.nets.layers import Activation
+from birl.nets.models import largest_product, validate_network
+from birl.nets.normalize import (
+    Normalizer,
+    initial_normalizer,
+    learn_observations,
+    normalize_observations,
+    normalize_rewards,
+    reward_scale,
+)
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
+from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
+
+
+@dataclass(frozen=True)
+class Config:
+    """DQN's settings."""
+
+    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
+    run: RunConfig = field(default_factory=RunConfig)
+    rollout_length: int = 4  # steps of each environment between updates; with memory, the length of the sequences learned from
+    update_ratio: float = 0.25  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
+    learning_starts: int = 1000  # environment steps before the first gradient step
+    batch_size: int = 64  # transitions in a gradient step; with memory, sequences
+    replay_size: int = 100_000  # transitions kept
+    frame_stack: int = 1  # observations are stacks of so many frames, newest last: each frame is kept once
+    discount: float = 0.99  # γ
+    n_step: int = 1  # rewards summed before the bootstrap
+    double: bool = True  # the network chooses the next action, the target network values it
+    dueling: bool = False  # value and advantages apart
+    prioritized: bool = False  # draw in proportion to |error|^α, not with equal chances
+    priority_exponent: float = 0.6  # α
+    priority_correction: float | Schedule = field(default_factory=partial(linear, 0.4, 1.0))  # β: 1 undoes the bias of drawing so
+    exploration: float | Schedule = field(default_factory=partial(linear, 1.0, 0.05, 0.2))  # ε
+    target_every: int = 250  # gradient steps between moves of the target network
+    target_rate: float = 1.0  # τ: how far it then moves to the network; 1 copies it
+    burn_in: int = 0  # first steps of a sequence that only warm the memory up
+    learning_rate: float | Schedule = 1e-3
+    max_grad_norm: float | None = 10.0
+    optimizer_epsilon: float = 1e-5
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    encoder: EncoderName = "mlp"
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: Activation = "relu"
+    core: CoreName = "feedforward"
+    core_size: int = 64
+
+
+class State(NamedTuple):
+    """Everything that changes while DQN learns, but for the replay."""
+
+    network: QNetworkLike
+    target: QNetworkLike
+    optimizer: PyTree
+    normalizer: Normalizer
+    epsilon: Array  # ε of the next rollout
+    key: Array
+    env_steps: Array
+    updates: Array
+    gradient_steps: Array
+
+
+class Batches(NamedTuple):
+    """What one cycle learns from: G batches."""
+
+    steps: Transitions | Rollout  # [G, N, ...]; with memory, sequences [G, T, N, ...]
+    chances: Array  # [G, N] of each to have been drawn, up to a factor
+
+
+def validate(config: Config) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    validate_fields(config.env)
+    validate_network(config)
+    require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "frame_stack", "n_step", "target_every")
+    require_fractions(config, "discount", "target_rate", "priority_exponent")
+    require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
+    require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
+    most = config.rollout_length - 1
+    require(0 <= config.burn_in <= most, f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}")
+    recurrent = config.core != "feedforward"
+    require(not (recurrent and config.prioritized), "prioritized draws single steps and core remembers sequences; use one of the two")
+    require(recurrent or not config.burn_in, f"burn_in {config.burn_in} warms a memory up, and core feedforward has none; use 0")
+    gradient_steps_of(config)
+
+
+def gradient_steps_of(config: Config) -> int:
+    """Gradient steps in a cycle."""
+    steps = config.rollout_length * config.env.num_envs
+    count = round(config.update_ratio * steps)
+    remedy = f"use {max(1, count)}/{steps} = {max(1, count) / steps:g}"
+    wrong = f"update_ratio {config.update_ratio} asks for {config.update_ratio * steps:g} gradient steps after {steps} environment steps"
+    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-6 * steps, f"{wrong}; {remedy}")
+    return count
+
+
+def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
+    """A fresh State for these spaces, the same for the same seed."""
+    rng = np.random.default_rng(config.run.seed)
+    make = make_network or partial(make_q_network, settings=config, dueling=config.dueling)
+    network = make(rng, observation_space, action_space)
+    return State(
+        network=network,
+        target=network,
+        optimizer=initial_optimizer_state(optimizer_of(config), network),
+        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        epsilon=np.float32(value_at(config.exploration, 0.0)),
+        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        env_steps=np.int32(0),
+        updates=np.int32(0),
+        gradient_steps=np.int32(0),
+    )
+
+
+def policy(state: State) -> PyTree:
+    """The part of the state that acts: what is evaluated, exported and played."""
+    return state.network, state.normalizer.observations, state.epsilon
+
+
+def optimizer_of(config: Config) -> optax.GradientTransformation:
+    """Adam with these settings."""
+    return make_optimizer("adam", config.optimizer_epsilon)
+
+
+@jax.jit
+def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+    """ε-greedy actions for B observations; the best ones if there is no key."""
+    network, moments, epsilon = policy
+    observations = jax.tree.map(lambda x: x[None], normalize_observations(moments, observations))
+    action_values, memory = network(observations, memory, resets[None])
+    behaviour = epsilon_greedy(action_values[0], epsilon, action_masks)
+    actions = behaviour.mode() if key is None else behaviour.sample(key)
+    return Action(actions, behaviour.log_prob(actions), memory)
+
+
+def best_values(choosing: Array, target_values: Array, action_masks: Array | None) -> Array:
+    """The target network's value of the action that `choosing` values most: its own, or the network's (van Hasselt et al. 2016, eq. 4)."""
+    allowed = choosing if action_masks is None else jnp.where(action_masks, choosing, -jnp.inf)
+    return of_actions(target_values, jnp.argmax(allowed, axis=-1))
+
+
+def of_actions(action_values: Array, actions: Array) -> Array:
+    """Q(s, a) of these actions."""
+    return jnp.take_along_axis(action_values, actions[..., None], axis=-1)[..., 0]
+
+
+def transition_errors(
+    network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Transitions, config: Config
+) -> tuple[Array, Array]:
+    """[N] r + γᵏ max Q'(s', ·) - Q(s, a), with a gradient through Q(s, a) alone; all of them count."""
+    now, following = (
+        jax.tree.map(lambda x: x[None], normalize_observations(normalizer.observations, observations))
+        for observations in (batch.observations, batch.next_observations)
+    )
+    resets = jnp.zeros((1, *batch.rewards.shape), bool)
+    target_values = target(following, (), resets)[0][0]
+    choosing = network(following, (), resets)[0][0] if config.double else target_values
+    bootstrap = best_values(choosing, target_values, batch.next_action_masks)
+    targets = batch.rewards * reward_scale(normalizer) + batch.discounts * bootstrap
+    errors = jax.lax.stop_gradient(targets) - of_actions(network(now, (), resets)[0][0], batch.actions)
+    return errors, jnp.ones_like(errors)
+
+
+def sequence_errors(
+    network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Rollout, config: Config
+) -> tuple[Array, Array]:
+    """[T, N] the same for sequences, each from the memory it was lived with; the valid steps after the burn-in count."""
+    observations = normalize_observations(normalizer.observations, batch.observations)
+    resets = jnp.concatenate([jnp.zeros_like(batch.valid[:1]), ~batch.valid])
+    action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
+    target_values = unroll(target, observations, batch.memory, resets, config.burn_in)
+    batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None))
+    masks = batch.action_masks
+    masks = None if masks is None else jnp.concatenate([masks[1:], jnp.ones_like(masks[:1])])
+    bootstrap = best_values(action_values[1:] if config.double else target_values[1:], target_values[1:], masks)
+    ends = batch.terminated, batch.truncated, batch.valid
+    targets = n_step_returns(batch.rewards * reward_scale(normalizer), *ends, bootstrap, config.discount, config.n_step)
+    return jax.lax.stop_gradient(targets) - of_actions(action_values[:-1], batch.actions), batch.valid
+
+
+def unroll(network: QNetworkLike, observations: PyTree, memory: PyTree, resets: Array, burn_in: int) -> Array:
+    """Action values after the burn-in, whose steps only lead to the memory from which they begin."""
+    if burn_in:
+        _, memory = jax.lax.stop_gradient(network(jax.tree.map(lambda x: x[:burn_in], observations), memory, resets[:burn_in]))
+    return network(jax.tree.map(lambda x: x[burn_in:], observations), memory, resets[burn_in:])[0]
+
+
+def loss(
+    network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Batches, correction: Array, config: Config
+) -> tuple[Array, tuple[Metrics, Array]]:
+    """Huber's loss of the errors, each weighed by P^-β over the largest such weight (Schaul et al. 2016, section 3.4); the errors too."""
+    if isinstance(batch.steps, Transitions):
+        errors, counted = transition_errors(network, target, normalizer, batch.steps, config)
+    else:
+        errors, counted = sequence_errors(network, target, normalizer, batch.steps, config)
+    weights = (batch.chances / batch.chances.min()) ** -correction
+    value = losses.masked_mean(weights * losses.huber(errors), counted)
+    return value, ({"loss/value": value, "value/td_error": losses.masked_mean(jnp.abs(errors), counted)}, errors)
+
+
+def learn(state: State, batch: Batches, learning_rate: Array, correction: Array, config: Config) -> tuple[State, tuple[Metrics, Array]]:
+    """One gradient step on one batch."""
+    (_, (metrics, errors)), gradients = jax.value_and_grad(loss, has_aux=True)(
+        state.network, state.target, state.normalizer, batch, correction, config
+    )
+    network, optimizer, norm = gradient_step(
+        optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm
+    )
+    steps = state.gradient_steps + 1
+    rate = jnp.where(steps % config.target_every == 0, config.target_rate, 0.0)
+    target = moved_towards(state.target, network, rate)
+    state = state._replace(network=network, target=target, optimizer=optimizer, gradient_steps=steps)
+    return state, (metrics | {"optimizer/grad_norm": norm}, errors)
+
+
+@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+def update(state: State, rollout: Rollout, batches: Batches | None, config: Config) -> tuple[State, Metrics, Array | None]:
+    """The state after a rollout and a cycle's gradient steps, what happened, and the errors of what was drawn."""
+    progress = state.env_steps / config.run.total_steps
+    learning_rate, correction = value_at(config.learning_rate, progress), value_at(config.priority_correction, progress)
+    metrics: Metrics = {"exploration/epsilon": state.epsilon}
+    errors = None
+    if batches is not None:
+        step = partial(learn, learning_rate=learning_rate, correction=correction, config=config)
+        state, (found, errors) = jax.lax.scan(step, state, batches)
+        metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": learning_rate}
+    _, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
+    env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
+    state = state._replace(
+        normalizer=normalizer._replace(observations=learn_observations(normalizer.observations, but_last(rollout.observations))),
+        epsilon=value_at(config.exploration, env_steps / config.run.total_steps),
+        key=jax.random.split(state.key)[0],
+        env_steps=env_steps,
+        updates=state.updates + 1,
+    )
+    return state, metrics, errors
+
+
+def draw(replay: Replay, key: Array, config: Config) -> tuple[Batches, Places]:
+    """A cycle's batches, and where they lie in the replay."""
+    rng, shape = np.random.default_rng(np.asarray(key)), (gradient_steps_of(config), config.batch_size)
+    places = replay.draw(rng, shape)
+    steps = replay.transitions(places) if config.core == "feedforward" else replay.draw_sequences(rng, shape)
+    return Batches(steps, places.chances), places
+
+
+def train(
+    config: Config,
+    envs: Envs | gym.vector.VectorEnv | None = None,
+    state: State | None = None,
+    world: World | None = None,
+    make_network: MakeQNetwork | None = None,
+) -> Iterator[Update]:
+    """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
+    validate(config)
+    prepare_jax(largest_product(config, config.batch_size))
+    with open_envs(config.env, config.run.seed, envs) as envs:
+        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect.start(config.run.seed, world)
+        exponent = config.priority_exponent if config.prioritized else None
+        replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent)
+        if world is not None:
+            replay.restore(world, envs.fresh)
+        while int(state.env_steps) < config.run.total_steps:
+            rollout = collect(policy(state), state.key)
+            replay.add(rollout)
+            with collect.timed("learning"):
+                ready = int(state.env_steps) >= config.learning_starts and len(replay.drawable) >= config.rollout_length
+                batches, places = draw(replay, state.key, config) if ready else (None, None)
+                state, metrics, errors = update(state, rollout, batches, config)
+                metrics = finite_metrics(metrics)
+                if places is not None:
+                    replay.set_errors(places, errors)
+            sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
+            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.world()))

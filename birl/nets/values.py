@@ -1,0 +1,57 @@
+"""Networks that value every action of a Discrete space."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import equinox as eqx
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array, Bool, Float
+
+from birl.config import ConfigError
+from birl.envs.spaces import shown
+from birl.nets.layers import Linear, make_linear
+from birl.nets.models import Trunk, TrunkSettings, make_trunk
+from birl.types import PyTree
+
+
+class QNetworkLike(Protocol):
+    """What value-based algorithms need of a network; an Equinox module of the user's own may stand in for QNetwork."""
+
+    def initial_memory(self, num_envs: int) -> PyTree: ...
+
+    def __call__(self, observations: PyTree, memory: PyTree, resets: Array) -> tuple[Float[Array, "T B A"], PyTree]: ...
+
+
+MakeQNetwork = Callable[[np.random.Generator, gym.Space, gym.Space], QNetworkLike]
+
+
+class QNetwork(eqx.Module):
+    """Q(s, ·): an output for each action; dueling, V(s) + A(s, ·) - mean A(s, ·) (Wang et al. 2016, eq. 9)."""
+
+    trunk: Trunk
+    head: Linear
+    value_head: Linear | None  # None: not dueling
+
+    def initial_memory(self, num_envs: int) -> PyTree:
+        return self.trunk.core.initial_memory(num_envs)
+
+    def __call__(self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"]) -> tuple[Float[Array, "T B A"], PyTree]:
+        features, memory = self.trunk(observations, memory, resets)
+        values = self.head(features)
+        if self.value_head is not None:
+            values = values - values.mean(-1, keepdims=True) + self.value_head(features)
+        return values, memory
+
+
+def make_q_network(
+    rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: TrunkSettings, dueling: bool
+) -> QNetwork:
+    """A QNetwork for these spaces; orthogonal weights: √2 hidden, 1 heads."""
+    if not isinstance(action_space, spaces.Discrete):
+        remedy = "ddpg, td3 and sac take Box actions; ppo, a2c, trpo, reinforce and qac take all kinds"
+        raise ConfigError(f"action space {shown(action_space)} has no value for each action: only Discrete has; {remedy}")
+    trunk = make_trunk(rng, observation_space, settings)
+    head = make_linear(rng, trunk.core.size, int(action_space.n), scale=1.0)
+    return QNetwork(trunk, head, make_linear(rng, trunk.core.size, 1, scale=1.0) if dueling else None)
