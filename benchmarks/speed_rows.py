@@ -54,6 +54,7 @@ COMMON: Settings = {
     "value_weight": 0.5,  # this and the next: the peers' defaults
     "max_grad_norm": 0.5,
     "wanted_return": None,
+    "rate_from": 0,
     "seed": 1,
 }
 PPO = COMMON | {"algorithm": "ppo", "normalize_advantages": True, "value_clip": None}  # the peers' defaults
@@ -122,6 +123,60 @@ TRPO = LUNARLANDER | {
     "backtrack_tries": 10,
     "total_steps": 20 * 8 * 256,
 }
+DQN_CARTPOLE = COMMON | {  # SB3 zoo
+    "algorithm": "dqn",
+    "env": "CartPole-v1",
+    "num_envs": 1,
+    "rollout_length": 256,
+    "update_ratio": 0.5,
+    "learning_starts": 1000,
+    "batch_size": 64,
+    "replay_size": 100_000,
+    "discount": 0.99,
+    "double": False,  # the peers have no other
+    "learning_rate": 2.3e-3,
+    "max_grad_norm": 10.0,  # the peers' default
+    "hidden_sizes": [256, 256],
+    "exploration": [1.0, 0.04, 0.16],
+    "target_every": 128,  # the zoo's 10 environment steps fall between updates: it is moved once in each cycle
+    "peer_target_interval": 10,
+    "rate_from": 2000,
+    "total_steps": 20_000,
+}
+DQN_LUNARLANDER = DQN_CARTPOLE | {  # SB3 zoo; the first steps of its hundred thousand
+    "env": "LunarLander-v3",
+    "rollout_length": 4,
+    "update_ratio": 1.0,
+    "learning_starts": 100,
+    "batch_size": 128,
+    "replay_size": 50_000,
+    "learning_rate": 6.3e-4,
+    "exploration": [1.0, 0.1, 0.12],
+    "target_every": 250,
+    "peer_target_interval": 250,
+    "rate_from": 500,
+    "total_steps": 6_000,
+}
+PENDULUM = COMMON | {
+    "env": "Pendulum-v1",
+    "num_envs": 1,
+    "rollout_length": 1,
+    "update_ratio": 1.0,
+    "learning_starts": 200,
+    "batch_size": 256,
+    "replay_size": 100_000,
+    "discount": 0.99,
+    "learning_rate": 1e-3,
+    "actor_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+    "max_grad_norm": None,
+    "hidden_sizes": [256, 256],
+    "target_rate": 0.005,
+    "noise": "gaussian",
+    "noise_scale": 0.1,
+    "rate_from": 500,
+    "total_steps": 4_000,
+}
 ENVPOOL = {"backend": "envpool"}
 
 SB3 = Contender("SB3", "sb3_ppo.py", in_peers_venv=True)
@@ -129,18 +184,31 @@ SB3_A2C = Contender("SB3", "sb3_a2c.py", in_peers_venv=True)
 SBX = Contender("SBX", "sbx_ppo.py", in_peers_venv=True)
 CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", in_peers_venv=True)
 CONTRIB_TRPO = Contender("sb3-contrib", "contrib_trpo.py", in_peers_venv=True)
+OFF_POLICY = (  # SBX computes by XLA, which takes as many threads as it likes
+    Contender("SB3, 1 thread", "off_policy.py", True, settings={"library": "sb3"}),
+    Contender("SB3, 2 threads", "off_policy.py", True, settings={"library": "sb3", "threads": 2}),
+    Contender("SBX", "off_policy.py", True, settings={"library": "sbx"}),
+)
 GYMNASIUM_ASYNC = Contender("AsyncVectorEnv", "gymnasium_envs.py", settings={"vectorization": "async"}, rival=True)
 GYMNASIUM_SYNC = Contender("SyncVectorEnv", "gymnasium_envs.py", settings={"vectorization": "sync"}, rival=True)
 WORKERS = Contender("2 workers", "birl_envs.py", settings={"workers": 2})
 CEILING = Contender("environments alone", "birl_envs.py")
 CEILING_ENVPOOL = Contender("EnvPool's environments alone", "birl_envs.py", settings=ENVPOOL)
 BIRL = Contender("Birl", "birl_run.py", ceiling=CEILING.name)
+BIRL_ALONE = Contender("Birl", "birl_run.py")  # where learning takes so long that the environments do not matter
 BIRL_WORKERS = Contender("Birl, 2 workers", "birl_run.py", settings={"workers": 2}, ceiling=CEILING.name)
 BIRL_OVERLAP = Contender("Birl, 2 workers, overlap", "birl_run.py", settings={"workers": 2, "overlap": True}, ceiling=CEILING.name)
 BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_run.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
 BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True})  # what the peers step
 BIRL_COLD = Contender("Birl, cold", "birl_run.py", empty_cache=True)
 BIRL_WARM = Contender("Birl, warm", "birl_run.py")
+
+
+def off_policy_wanted(of_sb3: float, of_sbx: float) -> tuple[Wanted, ...]:
+    """Limits against both peers; of SB3's two ways to run, the faster one counts."""
+    limits = {"SB3": of_sb3, "SBX": of_sbx}
+    return tuple(Wanted("Birl", "steps_per_second", limits[c.name.split(",")[0]], c.name) for c in OFF_POLICY)
+
 
 ROWS = {
     "cartpole": Row(
@@ -210,4 +278,27 @@ ROWS = {
         (Wanted("Birl", "steps_per_second", 5.0, "SB3"),),
         quick_steps=20 * 40,
     ),
+    "dqn-cartpole": Row(
+        "DQN CartPole-v1, SB3-zoo settings: 256-256, 128 gradient steps on batches of 64 after every 256 steps",
+        DQN_CARTPOLE,
+        (*OFF_POLICY, BIRL_ALONE),
+        off_policy_wanted(4.0, 1.5),
+        quick_steps=3_000,
+    ),
+    "dqn-lunarlander": Row(
+        "DQN LunarLander-v3, SB3-zoo settings: 256-256, 4 gradient steps on batches of 128 after every 4 steps",
+        DQN_LUNARLANDER,
+        (*OFF_POLICY, BIRL_ALONE),
+        off_policy_wanted(4.5, 3.0),
+        quick_steps=1_000,
+    ),
+} | {
+    algorithm: Row(
+        f"{algorithm.upper()} Pendulum-v1: 256-256, batches of 256, one gradient step for each environment step",
+        PENDULUM | {"algorithm": algorithm},
+        (*OFF_POLICY, BIRL_ALONE),
+        off_policy_wanted(2.5, limit),
+        quick_steps=1_000,
+    )
+    for algorithm, limit in (("ddpg", 1.5), ("td3", 1.5), ("sac", 1.4))
 }

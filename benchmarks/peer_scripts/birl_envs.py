@@ -9,7 +9,7 @@ import birl
 from birl.envs.make import make_envs
 
 settings = read_settings()
-stopwatch = Stopwatch(settings["spawned_at"], None)
+stopwatch = Stopwatch(settings)
 config = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"])
 envs = make_envs(config, settings["seed"])
 length = settings["rollout_length"]

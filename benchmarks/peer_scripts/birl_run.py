@@ -12,7 +12,7 @@ from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.run.algorithms import algorithm_named
 
-SCHEDULES = ("learning_rate", "clip_range")
+SCHEDULES = ("learning_rate", "clip_range", "exploration")
 
 
 def birl_value(name: str, value: Any) -> Any:
@@ -23,7 +23,7 @@ def birl_value(name: str, value: Any) -> Any:
 
 
 settings = read_settings()
-stopwatch = Stopwatch(settings["spawned_at"], settings["wanted_return"])
+stopwatch = Stopwatch(settings)
 algorithm = algorithm_named(settings["algorithm"])
 known = {field.name for field in dataclasses.fields(algorithm.Config)}
 env = birl.EnvConfig(

@@ -7,7 +7,7 @@ import numpy as np
 from measure import Stopwatch, read_settings
 
 settings = read_settings()
-stopwatch = Stopwatch(settings["spawned_at"], None)
+stopwatch = Stopwatch(settings)
 length, num_envs = settings["rollout_length"], settings["num_envs"]
 envs = gym.make_vec(settings["env"], num_envs, settings["vectorization"])
 envs.single_action_space.seed(settings["seed"])

@@ -18,8 +18,11 @@ EPISODES = 20  # the return to reach is a mean over this many
 class Stopwatch:
     """When each update ended, how many environment steps had been made, and when the wanted return was first seen."""
 
-    def __init__(self, spawned_at: float, wanted_return: float | None):
-        self.spawned_at, self.wanted_return = spawned_at, wanted_return
+    def __init__(self, settings: dict[str, Any]):
+        self.spawned_at, self.wanted_return = settings["spawned_at"], settings["wanted_return"]
+        self.rate_from = settings[
+            "rate_from"
+        ]  # environment steps before the rate is taken: until then, what is compiled or not yet learned
         self.marks: list[tuple[float, int]] = []  # the first before training, one after each update
         self.reached: tuple[float, int] | None = None
 
@@ -33,10 +36,10 @@ class Stopwatch:
     def report(self, packages: tuple[str, ...]) -> dict[str, Any]:
         """The contender's figures; a rate needs two updates, since the first contains the compiling."""
         (start, _), (end, env_steps) = self.marks[0], self.marks[-1]
-        rate = None
-        if len(self.marks) > 2:
-            after_first, steps_of_first = self.marks[1]
-            rate = (env_steps - steps_of_first) / (end - after_first)
+        rate, counted = None, [mark for mark in self.marks[1:] if mark[1] >= self.rate_from]
+        if len(counted) > 1:
+            begin, steps_before = counted[0]
+            rate = (env_steps - steps_before) / (end - begin)
         return {
             "env_steps": env_steps,
             "seconds_total": time.time() - self.spawned_at,

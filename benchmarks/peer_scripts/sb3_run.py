@@ -59,7 +59,7 @@ def ppo_arguments(settings: dict[str, Any]) -> dict[str, Any]:
 
 def learn_and_report(model: BaseAlgorithm, settings: dict[str, Any], packages: tuple[str, ...]) -> None:
     """Train to the end, or to the wanted return, and print the report."""
-    stopwatch = Stopwatch(settings["spawned_at"], settings["wanted_return"])
+    stopwatch = Stopwatch(settings)
     model.learn(settings["total_steps"], callback=Watch(stopwatch), log_interval=None)
     stopwatch.mark(model.num_timesteps)
     print(json.dumps(stopwatch.report((*packages, "stable-baselines3", "gymnasium", "numpy"))))

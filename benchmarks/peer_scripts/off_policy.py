@@ -1,0 +1,47 @@
+"""DQN, DDPG, TD3 and SAC of Stable-Baselines3 or of SBX, measured: see measure.py."""
+
+import importlib
+from typing import Any
+
+import torch
+from measure import read_settings
+from sb3_run import learn_and_report
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
+
+LIBRARIES = {"sb3": ("stable_baselines3", ("torch",)), "sbx": ("sbx", ("sbx-rl", "jax", "flax"))}
+
+
+def own_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """What only this algorithm has."""
+    if settings["algorithm"] == "dqn":
+        return {
+            "target_update_interval": settings["peer_target_interval"],
+            "exploration_fraction": settings["exploration"][2],
+            "exploration_final_eps": settings["exploration"][1],
+        }
+    if settings["algorithm"] == "sac":
+        return {"tau": settings["target_rate"]}
+    noise = NormalActionNoise([0.0], [settings["noise_scale"]])
+    return {"tau": settings["target_rate"], "action_noise": noise}
+
+
+settings = read_settings()
+torch.set_num_threads(settings["threads"])
+module, packages = LIBRARIES[settings["library"]]
+model = getattr(importlib.import_module(module), settings["algorithm"].upper())(
+    "MlpPolicy",
+    make_vec_env(settings["env"], settings["num_envs"], seed=settings["seed"]),
+    learning_rate=settings["learning_rate"],
+    buffer_size=settings["replay_size"],
+    learning_starts=settings["learning_starts"],
+    batch_size=settings["batch_size"],
+    gamma=settings["discount"],
+    train_freq=settings["rollout_length"],
+    gradient_steps=round(settings["update_ratio"] * settings["rollout_length"] * settings["num_envs"]),
+    policy_kwargs={"net_arch": settings["hidden_sizes"]},
+    seed=settings["seed"],
+    device="cpu",
+    **own_arguments(settings),
+)
+learn_and_report(model, settings, packages)
