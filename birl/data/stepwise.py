@@ -183,6 +183,7 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "add": operator.add,
     "and": operator.and_,
     "copy": lambda x: x,
+    "cos": np.cos,
     "div": operator.truediv,
     "eq": operator.eq,
     "exp": np.exp,
