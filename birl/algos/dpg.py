@@ -6,7 +6,7 @@ r + γ Q(s', μ(s')), in which Q(s', μ(s')) = vᵀφ(s'); then Θ follows Q's s
 Differs from the paper: B environments step together and each of a rollout's T steps learns from the mean over them, so with one
 environment it is the paper's; the policy that acts is at most T steps old; Fourier features instead of tiles; actions are on [-1, 1],
 scaled to the space's bounds; where μ(s) lies beyond a bound it counts as the bound, and Θ does not follow a slope further out
-(Hausknecht and Stone 2016, section 4.1); where an episode is cut by a time limit, V goes on.
+(Hausknecht and Stone 2016); no step of the critic undoes more than its whole error; where an episode is cut by a time limit, V goes on.
 """
 
 from collections.abc import Iterator
@@ -131,10 +131,19 @@ def td_errors(network: CompatibleActorCritic, steps: Steps, discount: float) -> 
     return jax.lax.stop_gradient(targets) - network.action_values(steps.observations, steps.actions)
 
 
-def loss(network: CompatibleActorCritic, steps: Steps, discount: float) -> tuple[Array, Array]:
-    """The critic's: E[δ²] / 2, whose gradient is -E[δ (a - μ)∇μ] in w and -E[δ φ] in v; and the errors."""
+def step_shares(network: CompatibleActorCritic, steps: Steps, rates: LearningRates) -> Array:
+    """1 over α_w |φ(s, a)|² + α_v |φ(s)|², how much of its error a step undoes, or 1 if that is less (Nagumo and Noda 1967).
+
+    A step that undid more than the whole error would make the next one larger, and quadratic features have no bound.
+    """
+    action_lengths, state_lengths = network.feature_lengths(steps.observations, steps.actions)
+    return 1.0 / jnp.maximum(1.0, rates.critic * action_lengths + rates.value * state_lengths)
+
+
+def loss(network: CompatibleActorCritic, steps: Steps, shares: Array, discount: float) -> tuple[Array, Array]:
+    """The critic's: E[δ²] / 2, whose gradient is -E[δ φ(s, a)] in w and -E[δ φ(s)] in v, with each step's share; and the errors δ."""
     errors = td_errors(network, steps, discount)
-    return losses.masked_mean(errors**2, steps.valid) / 2, errors
+    return losses.masked_mean(shares * errors**2, steps.valid) / 2, errors
 
 
 def policy_gradient(network: CompatibleActorCritic, steps: Steps) -> Array:
@@ -147,7 +156,8 @@ def policy_gradient(network: CompatibleActorCritic, steps: Steps) -> Array:
 
 def learn(network: CompatibleActorCritic, steps: Steps, rates: LearningRates, discount: float) -> tuple[CompatibleActorCritic, Metrics]:
     """The network after one step of each environment: Θ, w and v move at once, as in the paper."""
-    (value, errors), gradients = jax.value_and_grad(loss, has_aux=True)(network, steps, discount)
+    shares = step_shares(network, steps, rates)
+    (_, errors), gradients = jax.value_and_grad(loss, has_aux=True)(network, steps, shares, discount)
     ascent = policy_gradient(network, steps)
     moved = (
         network.theta + rates.actor * ascent,
@@ -156,7 +166,7 @@ def learn(network: CompatibleActorCritic, steps: Steps, rates: LearningRates, di
     )
     saturated = jnp.mean(jnp.abs(network.preferred(steps.observations)) >= 1.0, axis=-1)
     return eqx.tree_at(lambda n: (n.theta, n.w, n.v), network, moved), {
-        "loss/value": value,
+        "loss/value": losses.masked_mean(errors**2, steps.valid) / 2,
         "value/td_error": losses.masked_mean(jnp.abs(errors), steps.valid),
         "value/mean": losses.masked_mean(network.values(steps.observations), steps.valid),
         "policy/saturation": losses.masked_mean(saturated, steps.valid),

@@ -46,8 +46,18 @@ class CompatibleActorCritic(eqx.Module):
 
     def action_values(self, observations: PyTree, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
         """Q(s, a)."""
-        away = actions - jnp.clip(self.preferred(observations), -1.0, 1.0)
-        return jnp.sum(away * self.slopes(observations), axis=-1) + self.values(observations)
+        return jnp.sum(self.away(observations, actions) * self.slopes(observations), axis=-1) + self.values(observations)
+
+    def away(self, observations: PyTree, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
+        """a - μ(s)."""
+        return actions - jnp.clip(self.preferred(observations), -1.0, 1.0)
+
+    def feature_lengths(
+        self, observations: PyTree, actions: Float[Array, "*batch A"]
+    ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+        """|φ(s, a)|², of the gradient ∇μ(s)(a - μ(s)) of Q(s, a) in w, and |φ(s)|², of that in v."""
+        lengths = [jnp.sum(jnp.square(f), axis=-1) for f in (self.away(observations, actions), self.actor_features(observations))]
+        return lengths[0] * lengths[1], jnp.sum(jnp.square(self.critic_features(observations)), axis=-1)
 
 
 MakeCompatible = Callable[[np.random.Generator, gym.Space, gym.Space], CompatibleActorCritic]
