@@ -42,7 +42,7 @@ class Config:
     rollout_length: int = 32  # T: steps of each environment between updates of the policy that acts; each is learned from in turn
     discount: float = 0.99  # γ
     exploration_noise: float | Schedule = 0.3  # deviation of what is added to an action, of which 1 is half the range
-    actor_learning_rate: float | Schedule = 1e-3  # α_θ
+    actor_learning_rate: float | Schedule = 1e-2  # α_θ
     critic_learning_rate: float | Schedule = 1.0  # α_w
     value_learning_rate: float | Schedule = 0.1  # α_v
     normalize_observations: bool = False

@@ -246,6 +246,17 @@ def test_a_rollout_is_learned_from_step_by_step():
         np.testing.assert_allclose(getattr(whole.network, name), getattr(parts.network, name), atol=1e-5)
 
 
+def test_what_follows_a_step_is_the_next_observation():
+    config = replace(SMALL, rollout_length=1)
+    state, rollout = collected(config)
+    assert rollout.valid.all()
+    now, following = (np.asarray(state.network.values(rollout.observations[t])) for t in (0, 1))
+    assert np.abs(now - following).min() > 1e-3
+    advantages = state.network.action_values(rollout.observations[0], rollout.actions[0] / HALF) - now
+    errors = rollout.rewards[0] + config.discount * following - (now + advantages)
+    assert float(update(state, rollout, config)[1]["value/td_error"]) == pytest.approx(np.abs(errors).mean(), rel=1e-4)
+
+
 def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_update():
     config = replace(SMALL, normalize_rewards=True, normalize_observations=True)
     state, rollout = collected(config)
