@@ -168,7 +168,8 @@ def test_list_names_every_algorithm_and_a_command_for_every_preset_that_gives_th
     assert "algorithms: reinforce, qac, a2c, ppo, trpo" in said
     for preset in PRESETS:
         config = preset.config
-        switches = ["--hide-velocities"] * config.env.hide_velocities + ["--core", config.core] * (config.core != "feedforward")
+        core = vars(config).get("core", "feedforward")  # an algorithm without memory has no such setting
+        switches = ["--hide-velocities"] * config.env.hide_velocities + ["--core", core] * (core != "feedforward")
         assert " ".join([preset.algorithm, config.env.id, *switches]) in said
         assert f"{config.run.total_steps:,}" in said
         assert training_config(preset.algorithm, config.env.id, switches)[0] == config

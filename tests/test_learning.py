@@ -82,3 +82,7 @@ def test_reinforce_without_memory_cannot_balance_cartpole_without_seeing_velocit
 
 def test_qac_balances_cartpole_in_500k_steps(tmp_path):
     assert score(preset("qac", "CartPole-v1", 500_000), tmp_path / "run") >= 475
+
+
+def test_dpg_swings_the_pendulum_up_in_300k_steps(tmp_path):
+    assert score(preset("dpg", "Pendulum-v1", 300_000), tmp_path / "run") >= -300

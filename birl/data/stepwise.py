@@ -182,6 +182,7 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "abs": np.abs,
     "add": operator.add,
     "and": operator.and_,
+    "cos": np.cos,
     "div": operator.truediv,
     "eq": operator.eq,
     "exp": np.exp,

@@ -177,6 +177,38 @@ class DictObservation(gym.Env):
         return {"vector": np.array([sign], np.float32), "image": np.full((36, 36, 1), 255 * bright, np.uint8)}
 
 
+class LinearQuadratic(gym.Env):
+    """A mass on a weakly damped spring is pushed to rest: s' = As + Ba, reward -(sᵀCs + Ra²), cut after `limit` steps.
+
+    The best policy is a = -Ks and its value -sᵀPs with K and P by the Riccati equation, as no action of it meets the bounds. The mean
+    return over starts, which are uniform in [-1, 1]², is then -tr(P)/3 with P that of `limit` steps.
+    """
+
+    A = np.array([[1.0, 0.2], [-0.2, 0.95]])
+    B = np.array([[0.0], [0.2]])
+    C = np.diag([1.0, 0.1])
+    R = np.array([[0.3]])
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Box(-3, 3, (1,), np.float32)
+
+    def __init__(self, limit: int = 50) -> None:
+        self.limit = limit
+        self.time = 0
+        self.place = np.zeros(2)  # position and velocity
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.time = 0
+        self.place = self.np_random.uniform(-1, 1, 2)
+        return self.place.astype(np.float32), {}
+
+    def step(self, action: np.ndarray) -> Outcome:
+        action = np.asarray(action, np.float64)
+        cost = float(self.place @ self.C @ self.place + action @ self.R @ action)
+        self.place = self.A @ self.place + self.B @ action
+        self.time += 1
+        return self.place.astype(np.float32), -cost, False, self.time >= self.limit, {}
+
+
 class Faulty(gym.Env):
     """Goes wrong at step `at`, counted over all episodes of three steps, as environments do: for tests of what is reported then."""
 
@@ -250,6 +282,7 @@ PROBES: dict[str, tuple[Callable[..., gym.Env], dict[str, Any]]] = {
     "birl/ProbeMask-v0": (ActionMask, {}),
     "birl/ProbeMaskedMemory-v0": (MaskedMemory, {}),
     "birl/ProbeDict-v0": (DictObservation, {}),
+    "birl/ProbeLinearQuadratic-v0": (LinearQuadratic, {}),
     "birl/ProbeNaN-v0": (Faulty, {"fault": "nan observation"}),
     "birl/ProbeInfinite-v0": (Faulty, {"fault": "infinite reward"}),
     "birl/ProbeRaise-v0": (Faulty, {"fault": "raise"}),

@@ -8,6 +8,7 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check
 from birl.config import EnvConfig
 from birl.envs.make import make_env, make_envs
 from birl.envs.probes import PROBES, register_probes
+from tests import linear_quadratic
 
 
 def episode(env_id, choose, **kwargs):
@@ -115,6 +116,27 @@ def test_the_masked_memory_probe_takes_masks_and_memory(in_observation):
         for _ in range(40)
     ]
     assert {tuple(rewards) for rewards in guesses} == {(0, 0, 1), (0, 0, -1)}  # what masks allow, right or wrong by chance
+
+
+def test_the_linear_quadratic_probe_returns_what_the_riccati_equation_says():
+    start, gains = [], iter(linear_quadratic.riccati(50)[1])
+
+    def choose(observation, _):
+        start.append(observation.astype(np.float64))
+        return -next(gains) @ observation
+
+    rewards, end = episode("birl/ProbeLinearQuadratic-v0", choose)
+    assert (len(rewards), end) == (50, "truncated")
+    assert sum(rewards) == pytest.approx(-start[0] @ linear_quadratic.riccati(50)[0] @ start[0], rel=1e-6)
+
+
+def test_no_best_action_of_the_linear_quadratic_probe_meets_the_bounds():
+    _, gains = linear_quadratic.riccati(50)
+    for corner in np.array([[1.0, 1.0], [1.0, -1.0]]):
+        place = corner
+        for gain in gains:
+            assert abs((gain @ place).item()) < 2.5
+            place = (linear_quadratic.A - linear_quadratic.B @ gain) @ place
 
 
 @pytest.mark.parametrize(("env_id", "array"), [("birl/ProbeNaN-v0", "observations"), ("birl/ProbeInfinite-v0", "rewards")])
