@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, dqn, ppo, qac, reinforce, trpo
+    from birl.algos import a2c, ddpg, dqn, ppo, qac, reinforce, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -21,6 +21,7 @@ ALGORITHMS: dict[str, str] = {
     "ppo": "birl.algos.ppo",
     "trpo": "birl.algos.trpo",
     "dqn": "birl.algos.dqn",
+    "ddpg": "birl.algos.ddpg",
 }
 
 _HOMES = {
@@ -45,6 +46,7 @@ __all__ = [
     "RunConfig",
     "a2c",
     "constant",
+    "ddpg",
     "dqn",
     "evaluate",
     "exponential",
