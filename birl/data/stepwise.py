@@ -182,7 +182,6 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "abs": np.abs,
     "add": operator.add,
     "and": operator.and_,
-    "copy": lambda x: x,
     "div": operator.truediv,
     "eq": operator.eq,
     "exp": np.exp,
@@ -206,7 +205,6 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "sign": np.sign,
     "sqrt": np.sqrt,
     "square": np.square,
-    "stop_gradient": lambda x: x,
     "sub": operator.sub,
     "tanh": np.tanh,
 }
@@ -222,12 +220,56 @@ OTHERS: dict[str, Callable[[Any], Callable[..., Array]]] = {
     "reduce_min": lambda p: lambda x: np.minimum.reduce(x, p.axes),
     "reduce_or": lambda p: lambda x: np.logical_or.reduce(x, p.axes),
     "reduce_sum": lambda p: lambda x: np.add.reduce(x, p.axes, p.dtype),
-    "reshape": lambda p: lambda x: x.reshape(p.shape),
     "slice": lambda p: lambda x: x[p.window],
     "stack": lambda p: lambda *arrays: np.stack(arrays, p.axis),
-    "squeeze": lambda p: lambda x: x.reshape(p.shape),
     "transpose": lambda p: lambda x: x.transpose(p.permutation),
 }
+
+
+class Program:
+    """NumPy functions to call one after another. What is only reshaped keeps its shape until somebody needs the other one."""
+
+    def __init__(self, inputs: list[Value]) -> None:
+        self.calls: list[tuple[Callable[..., Array], tuple[int, ...]]] = []  # a function, and the places of its arguments
+        self.size = len(inputs)  # places: the inputs come first, then what each call gives
+        self.places = {value: place for place, value in enumerate(inputs)}
+        self.shapes = {value: value.shape for value in inputs}  # to be seen by whoever uses the value
+        self.held = dict(self.shapes)  # of the array at its place
+
+    def reshape(self, output: Value, value: Value, shape: tuple[int, ...]) -> None:
+        self.places[output], self.held[output], self.shapes[output] = self.places[value], self.held[value], shape
+
+    def call(self, function: Callable[..., Array], inputs: list[Value], output: Value, elementwise: bool) -> None:
+        same = {(self.held[value], self.shapes[value]) for value in inputs if value.shape != ()}
+        as_held = elementwise and len(same) == 1  # all are reshaped in the same way, and so is what comes of them
+        self.calls.append((function, tuple(self.places[value] if as_held else self.place_of(value) for value in inputs)))
+        self.places[output], self.size = self.size, self.size + 1
+        self.held[output], self.shapes[output] = same.pop() if as_held else (output.shape, output.shape)
+
+    def place_of(self, value: Value) -> int:
+        """Where it is in the shape that it should have."""
+        if self.held[value] != self.shapes[value]:
+            self.calls.append((operator.methodcaller("reshape", self.shapes[value]), (self.places[value],)))
+            self.places[value], self.size, self.held[value] = self.size, self.size + 1, self.shapes[value]
+        return self.places[value]
+
+    def function(self, results: list[Value]) -> Callable[..., list[Array]]:
+        """Inputs to results."""
+        wanted, calls = [self.place_of(value) for value in results], self.calls
+
+        def step(*arrays: Array) -> list[Array]:
+            values = list(arrays)
+            for function, taken in calls:
+                match taken:  # unpacking any number of them would double this loop's own time
+                    case (one,):
+                        values.append(function(values[one]))
+                    case (one, two):
+                        values.append(function(values[one], values[two]))
+                    case _:
+                        values.append(function(*[values[place] for place in taken]))
+            return [values[place] for place in wanted]
+
+        return step
 
 
 def _numpy_program(inputs: list[Value], operations: list[Operation], results: list[Value]) -> Callable[..., list[Array]] | None:
@@ -237,39 +279,30 @@ def _numpy_program(inputs: list[Value], operations: list[Operation], results: li
         for value in operation.inputs:
             users.setdefault(value, []).append(operation)
     spread = {op.outputs[0] for op in operations if op.equation.primitive.name == "broadcast_in_dim"}
-    places = {value: place for place, value in enumerate(inputs)}
-    program: list[tuple[Callable[..., Array], tuple[int, ...]]] = []
+    program = Program(inputs)
     for operation in operations:
-        functions = _in_numpy(operation, users, spread)
+        name, values, output = operation.equation.primitive.name, operation.inputs, operation.outputs[0]
+        if name == "broadcast_in_dim":
+            placed = _placed(operation)
+            if placed == output.shape or all(_brings(user, output.shape, spread) for user in users[output]):
+                program.reshape(output, values[0], placed)  # where it meets an array of the whole shape, NumPy does the rest
+                continue
+        if name in ("reshape", "squeeze", "stop_gradient", "copy"):
+            program.reshape(output, values[0], output.shape)
+            continue
+        functions = _in_numpy(operation)
         if functions is None:
             return None
-        taken = tuple(places[value] for value in operation.inputs)
         for function, output in zip(functions, operation.outputs, strict=True):
-            program.append((function, taken))
-            places[output] = len(places)
-    wanted = [places[value] for value in results]
-
-    def step(*arrays: Array) -> list[Array]:
-        values = list(arrays)
-        for function, taken in program:
-            match taken:  # unpacking any number of them would double this loop's own time
-                case (one,):
-                    values.append(function(values[one]))
-                case (one, two):
-                    values.append(function(values[one], values[two]))
-                case _:
-                    values.append(function(*[values[place] for place in taken]))
-        return [values[place] for place in wanted]
-
-    return step
+            program.call(function, values, output, name in ELEMENTWISE)
+    return program.function(results)
 
 
-def _in_numpy(operation: Operation, users: dict[Value, list[Operation | None]], spread: set[Value]) -> list[Callable[..., Array]] | None:
+def _in_numpy(operation: Operation) -> list[Callable[..., Array]] | None:
     """A function of the operation's inputs for each of its outputs; None if there is none in NumPy."""
-    name, output, shapes = operation.equation.primitive.name, operation.outputs[0], [value.shape for value in operation.inputs]
-    params = SimpleNamespace(
-        **operation.equation.params | {"shape": output.shape, "dtype": np.dtype(operation.equation.outvars[0].aval.dtype)}
-    )
+    name, shapes = operation.equation.primitive.name, [value.shape for value in operation.inputs]
+    known = {"shape": operation.outputs[0].shape, "dtype": np.dtype(operation.equation.outvars[0].aval.dtype)}
+    params = SimpleNamespace(**operation.equation.params | known)
     if name == "split":
         bounds = pairwise([0, *np.cumsum(params.sizes).tolist()])
         return [operator.itemgetter((slice(None),) * params.axis + (slice(*bound),)) for bound in bounds]
@@ -278,15 +311,18 @@ def _in_numpy(operation: Operation, users: dict[Value, list[Operation | None]], 
     if name == "slice":
         params.window = tuple(map(slice, params.start_indices, params.limit_indices))
     if name == "broadcast_in_dim":
-        placed = [1] * len(output.shape)
-        for axis, size in zip(params.broadcast_dimensions, shapes[0], strict=True):
-            placed[axis] = size
-        params.placed = tuple(placed)
-        if params.placed == output.shape or all(_brings(user, output.shape, spread) for user in users[output]):
-            name, params.shape = "reshape", params.placed  # where it meets an array of the whole shape, NumPy does the rest
+        params.placed = _placed(operation)
     if name in ELEMENTWISE:
         return [ELEMENTWISE[name]]
     return [OTHERS[name](params)] if name in OTHERS else None
+
+
+def _placed(operation: Operation) -> tuple[int, ...]:
+    """The shape of what is broadcast, with axes of 1 where it is spread."""
+    placed = [1] * len(operation.outputs[0].shape)
+    for axis, size in zip(operation.equation.params["broadcast_dimensions"], operation.inputs[0].shape, strict=True):
+        placed[axis] = size
+    return tuple(placed)
 
 
 def _is_matrix_product(dimension_numbers: Any, shapes: list[tuple[int, ...]]) -> bool:
