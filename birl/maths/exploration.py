@@ -40,7 +40,7 @@ def parameter_noise(key: Array, parameters: PyTree) -> PyTree:
     return jax.tree.unflatten(structure, [jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=False)])
 
 
-def action_distance(actions: Float[Array, "*batch A"], perturbed_actions: Float[Array, "*batch A"]) -> Float[Array, ""]:
+def action_distance(actions: Float[Array, "*#batch A"], perturbed_actions: Float[Array, "*#batch A"]) -> Float[Array, ""]:
     """√E[(μ(s) - μ̃(s))²], the mean over states and numbers of an action (Plappert et al. 2018, appendix C)."""
     return jnp.sqrt(jnp.mean((actions - perturbed_actions) ** 2))
 
