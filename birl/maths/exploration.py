@@ -41,10 +41,10 @@ def parameter_noise(key: Array, parameters: PyTree) -> PyTree:
 
 
 def action_distance(actions: Float[Array, "*#batch A"], perturbed_actions: Float[Array, "*#batch A"]) -> Float[Array, ""]:
-    """√E[(μ(s) - μ̃(s))²], the mean over states and numbers of an action (Plappert et al. 2018, appendix C)."""
+    """√E[(μ(s) - μ̃(s))²], the mean over states and numbers of an action (Plappert et al. 2018, for DDPG)."""
     return jnp.sqrt(jnp.mean((actions - perturbed_actions) ** 2))
 
 
 def adapt_noise_scale(scale: Scalar, distance: Scalar, target: Scalar, factor: Scalar = 1.01) -> Float[Array, ""]:
-    """α σ where the actions are no further apart than δ, σ / α where they are (Plappert et al. 2018, eq. 8)."""
+    """α σ where the actions are no further apart than δ, σ / α where they are (Plappert et al. 2018, section 3)."""
     return jnp.where(distance <= target, scale * factor, scale / factor)
