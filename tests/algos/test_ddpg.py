@@ -359,6 +359,14 @@ def test_after_each_gradient_step_the_target_networks_move_by_tau():
     assert all(np.isfinite(value) for value in metrics.values())
 
 
+def test_the_actor_climbs_the_critic_after_its_step():
+    state, batch = apart(), transitions(16)
+    after, metrics = ddpg.learn(state, batch, 1e-3, 1e-1, SMALL)
+    old, new = (float(ddpg.actor_loss(state.network.actor, s.network.critic, s.normalizer, batch)[0]) for s in (state, after))
+    assert float(metrics["loss/policy"]) == pytest.approx(new, rel=1e-4)
+    assert abs(old - new) > 1e-2
+
+
 @pytest.mark.parametrize("part", ["actor", "critic"])
 def test_each_of_the_two_learning_rates_is_of_its_own_network(part):
     config = replace(SMALL, **{f"{part}_learning_rate": 0.0})
