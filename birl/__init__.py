@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, dpg, dqn, ppo, qac, reinforce, trpo
+    from birl.algos import a2c, ddpg, dpg, dqn, ppo, qac, reinforce, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -22,6 +22,7 @@ ALGORITHMS: dict[str, str] = {
     "trpo": "birl.algos.trpo",
     "dqn": "birl.algos.dqn",
     "dpg": "birl.algos.dpg",
+    "ddpg": "birl.algos.ddpg",
 }
 
 _HOMES = {
@@ -47,6 +48,7 @@ __all__ = [
     "a2c",
     "constant",
     "dpg",
+    "ddpg",
     "dqn",
     "evaluate",
     "exponential",

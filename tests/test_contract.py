@@ -68,6 +68,15 @@ METRICS = {
     "qac": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
     "dqn": {"loss/value", "value/td_error", "exploration/epsilon", "replay/steps", "replay/bytes"},
     "dpg": {"loss/value", "value/td_error", "value/mean", "policy/saturation", "exploration/noise", "optimizer/actor_grad_norm"},
+    "ddpg": {
+        "loss/policy",
+        "loss/value",
+        "value/mean",
+        "optimizer/actor_grad_norm",
+        "exploration/noise_scale",
+        "replay/steps",
+        "replay/bytes",
+    },
 }
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")

@@ -86,3 +86,14 @@ def test_qac_balances_cartpole_in_500k_steps(tmp_path):
 
 def test_dpg_swings_the_pendulum_up_in_300k_steps(tmp_path):
     assert score(preset("dpg", "Pendulum-v1", 300_000), tmp_path / "run") >= -300
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_ddpg_swings_the_pendulum_up_in_20k_steps(seed, tmp_path):
+    assert score(preset("ddpg", "Pendulum-v1", 20_000), tmp_path / "run", seed) >= -160
+
+
+@pytest.mark.parametrize("noise", ["ou", "parameter"])
+def test_ddpg_swings_the_pendulum_up_with_noise_of_other_kinds(noise, tmp_path):
+    config = replace(preset("ddpg", "Pendulum-v1", 20_000), noise=noise, layer_norm=noise == "parameter")
+    assert score(config, tmp_path / "run") >= -250

@@ -327,8 +327,11 @@ def _placed(operation: Operation) -> tuple[int, ...]:
 
 
 def _is_matrix_product(dimension_numbers: Any, shapes: list[tuple[int, ...]]) -> bool:
-    """Whether it is x @ y for a matrix y."""
-    return dimension_numbers == (((len(shapes[0]) - 1,), (0,)), ((), ())) and len(shapes[1]) == 2
+    """Whether it is x @ y for a matrix y, or for two stacks of as many matrices."""
+    first, second = map(len, shapes)
+    stacked = tuple(range(second - 2))
+    fits = second == 2 or first == second > 2
+    return fits and dimension_numbers == (((first - 1,), (second - 2,)), (stacked, stacked))
 
 
 def _brings(user: Operation | None, shape: tuple[int, ...], spread: set[Value]) -> bool:

@@ -1,5 +1,6 @@
 """Networks for the actions of a bounded Box: actors that give one, critics that value one."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float
 
-from birl.config import ConfigError
+from birl.config import ConfigError, require
 from birl.envs.spaces import shown
 from birl.nets.encoders import MLP, Encoder, EncoderName, make_encoder, make_mlp
 from birl.nets.layers import Activation, Linear, make_linear
@@ -96,3 +97,55 @@ def make_action_critic(rng: np.random.Generator, space: gym.Space, actions: int,
     encoder, width = make_encoder(rng, space, settings.encoder, (), settings.activation)
     mlp = make_mlp(rng, (width + actions, *settings.hidden_sizes), settings.activation, settings.layer_norm)
     return ActionCritic(encoder, mlp, make_linear(rng, (width + actions, *settings.hidden_sizes)[-1], 1, scale=1.0))
+
+
+def validate_action_networks(settings: ActionNetworkSettings) -> None:
+    """Raise ConfigError if there can be no such actor and critic."""
+    require(all(size > 0 for size in settings.hidden_sizes), f"hidden_sizes {settings.hidden_sizes} must each be at least 1")
+
+
+def largest_action_product(settings: ActionNetworkSettings, rows: int) -> int | None:
+    """Multiplications of the largest matrix product when so many observations are learned from at once; None for images: many."""
+    return rows * max(settings.hidden_sizes, default=1) ** 2 if settings.encoder == "mlp" else None
+
+
+class DeterministicActorCriticLike(Protocol):
+    """What DDPG needs of a network; an Equinox module of the user's own may stand in for DeterministicActorCritic."""
+
+    @property
+    def actor(self) -> Callable[[PyTree], Float[Array, "*batch A"]]: ...
+    @property
+    def critic(self) -> Callable[[PyTree, Float[Array, "*batch A"]], Float[Array, "*batch"]]: ...
+    @property
+    def bounds(self) -> ActionBounds: ...
+
+    def initial_memory(self, num_envs: int) -> PyTree: ...
+
+
+MakeDeterministicActorCritic = Callable[[np.random.Generator, gym.Space, gym.Space], DeterministicActorCriticLike]
+
+
+class DeterministicActorCritic(eqx.Module):
+    """μ(s) and Q(s, a), on nothing shared."""
+
+    actor: DeterministicActor
+    critic: ActionCritic
+    bounds: ActionBounds
+    remembers_noise: bool = eqx.field(static=True)
+
+    def initial_memory(self, num_envs: int) -> PyTree:
+        """A row of noise for each environment, 0 at an episode's start; () if noise has no past."""
+        return np.zeros((num_envs, self.bounds.size), np.float32) if self.remembers_noise else ()
+
+
+def make_deterministic_actor_critic(
+    rng: np.random.Generator,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    settings: ActionNetworkSettings,
+    remembers_noise: bool = False,
+) -> DeterministicActorCritic:
+    """An actor and a critic for these spaces."""
+    bounds = bounds_of(action_space)
+    actor = make_deterministic_actor(rng, observation_space, bounds.size, settings)
+    return DeterministicActorCritic(actor, make_action_critic(rng, observation_space, bounds.size, settings), bounds, remembers_noise)

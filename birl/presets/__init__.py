@@ -3,10 +3,10 @@
 from typing import Any
 
 from birl.config import require
-from birl.presets import a2c, dpg, ppo, qac, reinforce, trpo
+from birl.presets import a2c, ddpg, dpg, ppo, qac, reinforce, trpo
 from birl.presets.entry import Preset
 
-PRESETS = [*reinforce.PRESETS, *qac.PRESETS, *a2c.PRESETS, *ppo.PRESETS, *trpo.PRESETS, *dpg.PRESETS]
+PRESETS = [*reinforce.PRESETS, *qac.PRESETS, *a2c.PRESETS, *ppo.PRESETS, *trpo.PRESETS, *dpg.PRESETS, *ddpg.PRESETS]
 
 
 def find_preset(algorithm: str, env_id: str, hide_velocities: bool = False, core: str = "feedforward") -> Preset | None:

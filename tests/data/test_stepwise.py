@@ -154,6 +154,16 @@ def test_a_value_spread_over_an_axis_is_spread_where_numpy_would_not():
     check(policy, inputs_of(policy), constant)
 
 
+@pytest.mark.parametrize("weight", [(3, 2), (ENVS, 3, 2)], ids=["one for all", "one each"])
+def test_a_matrix_for_all_rows_and_one_for_each_of_them(weight):
+    def product(policy, observations, memory, resets, masks, key):
+        rows = observations[:, None, :3]
+        return Action((rows @ policy)[:, 0], rows.sum((1, 2)), memory)
+
+    policy = np.random.default_rng(0).standard_normal(weight, np.float32)
+    check(policy, (batch(VECTOR), (), np.zeros(ENVS, bool), None), product)
+
+
 def test_an_overflow_says_nothing_as_in_the_compiled_function():
     policy = make_policy()
     steep = partial(_with_logits, lambda logits: jnp.where(logits > 0, logits, jnp.exp(-1e4 * logits)))

@@ -1,0 +1,365 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, "Continuous control with deep reinforcement learning").
+
+Act by μ(s) with noise and keep every step in a replay. Draw past steps, move Q(s, a) towards r + γ Q'(s', μ'(s')) and μ(s) to where Q is
+higher; after each gradient step μ' and Q' follow softly. Each cycle's gradient steps are one compiled call on batches drawn before it.
+
+Noise, of each environment its own: `ou`, correlated in time, as in the paper; `gaussian`, not correlated; `parameter`, on the actor's
+weights instead of its actions, as large as moves the actions by a wanted distance (Plappert et al. 2018).
+
+Differs from the papers: many environments; first actions are uniform; no weight decay, no batch normalisation, and the action joins before
+the critic's first layer; orthogonal weights. A perturbation stands through an episode and to the end of the rollout in which that ends,
+while the actor under it learns on, and σ adapts to the perturbations that act, not to others drawn for it.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.data.collect import Collector, finite_metrics
+from birl.data.replay import Replay
+from birl.device import prepare_jax
+from birl.envs.make import open_envs, validate_fields
+from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
+from birl.maths.schedules import Schedule, lowest, value_at
+from birl.nets.acting import but_last
+from birl.nets.continuous import (
+    ActionBounds,
+    DeterministicActorCriticLike,
+    MakeDeterministicActorCritic,
+    largest_action_product,
+    make_deterministic_actor_critic,
+    validate_action_networks,
+)
+from birl.nets.encoders import EncoderName
+from birl.nets.layers import Activation, LayerNorm
+from birl.nets.normalize import (
+    Normalizer,
+    initial_normalizer,
+    learn_observations,
+    normalize_observations,
+    normalize_rewards,
+    reward_scale,
+)
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
+
+NoiseName = Literal["ou", "gaussian", "parameter"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """DDPG's settings."""
+
+    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
+    run: RunConfig = field(default_factory=RunConfig)
+    rollout_length: int = 1  # steps of each environment between updates
+    update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
+    learning_starts: int = 1000  # environment steps before the first gradient step; up to it actions are uniform
+    batch_size: int = 256  # transitions in a gradient step
+    replay_size: int = 100_000  # transitions kept
+    discount: float = 0.99  # γ
+    n_step: int = 1  # rewards summed before the bootstrap
+    target_rate: float = 0.005  # τ: how far the target networks move at each gradient step
+    noise: NoiseName = "ou"
+    noise_scale: float | Schedule = 0.2  # σ of actions on [-1, 1]; of parameter noise δ, how far it moves them
+    noise_rate: float = 0.15  # θ: how fast Ornstein-Uhlenbeck noise drifts back to 0
+    noise_time_step: float = 1.0  # Δt of a step of it
+    noise_adaptation: float = 1.01  # α: the factor by which parameter noise changes in a cycle
+    actor_learning_rate: float | Schedule = 1e-3
+    critic_learning_rate: float | Schedule = 1e-3
+    max_grad_norm: float | None = None
+    optimizer_epsilon: float = 1e-8
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    encoder: EncoderName = "mlp"
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    activation: Activation = "relu"
+    layer_norm: bool = False  # after each dense layer; parameter noise needs it: one σ then suits all layers
+
+
+class Exploration(eqx.Module):
+    """How to act other than by μ(s)."""
+
+    noise: NoiseName = eqx.field(static=True)
+    rate: float = eqx.field(static=True)  # θ
+    time_step: float = eqx.field(static=True)  # Δt
+    scale: Array  # σ of the next rollout
+    perturbations: PyTree  # [B, ...] N(0, 1) for the actor's weights; None unless that is the noise
+
+
+class State(NamedTuple):
+    """Everything that changes while DDPG learns, but for the replay."""
+
+    network: DeterministicActorCriticLike
+    target: DeterministicActorCriticLike
+    actor_optimizer: PyTree
+    critic_optimizer: PyTree
+    normalizer: Normalizer
+    exploration: Exploration
+    warming: Array  # still acting at random
+    key: Array
+    env_steps: Array
+    updates: Array
+    gradient_steps: Array
+
+
+def validate(config: Config) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    validate_fields(config.env)
+    validate_action_networks(config)
+    require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
+    require_fractions(config, "discount", "target_rate")
+    require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "noise_rate", "noise_time_step")
+    for name in ("actor_learning_rate", "critic_learning_rate", "noise_scale"):
+        require(lowest(getattr(config, name)) >= 0, f"{name} {lowest(getattr(config, name))} must not be negative")
+    require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
+    drift = config.noise_rate * config.noise_time_step
+    require(drift < 2, f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2, else noise grows")
+    require(config.noise_adaptation > 1, f"noise_adaptation {config.noise_adaptation} must be above 1; 1.01 is usual")
+    if config.noise == "parameter":
+        require(config.layer_norm, "noise parameter with layer_norm False: one σ cannot suit layers of all sizes; use layer_norm True")
+        positive = lowest(config.noise_scale) > 0
+        require(positive, "noise_scale reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without")
+        remedy = "use overlap False, or noise ou or gaussian"
+        require(not config.env.overlap, f"noise parameter acts on all environments together, env.overlap on halves; {remedy}")
+    gradient_steps_of(config)
+
+
+def gradient_steps_of(config: Config) -> int:
+    """Gradient steps in a cycle."""
+    steps = config.rollout_length * config.env.num_envs
+    count = round(config.update_ratio * steps)
+    remedy = f"use {max(1, count)}/{steps} = {max(1, count) / steps:g}"
+    wrong = f"update_ratio {config.update_ratio} asks for {config.update_ratio * steps:g} gradient steps after {steps} environment steps"
+    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-6 * steps, f"{wrong}; {remedy}")
+    return count
+
+
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeDeterministicActorCritic | None = None
+) -> State:
+    """A fresh State for these spaces, the same for the same seed."""
+    rng = np.random.default_rng(config.run.seed)
+    make = make_network or partial(make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou")
+    network = make(rng, observation_space, action_space)
+    optimizer = optimizer_of(config)
+    return State(
+        network=network,
+        target=network,
+        actor_optimizer=initial_optimizer_state(optimizer, network.actor),
+        critic_optimizer=initial_optimizer_state(optimizer, network.critic),
+        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        exploration=initial_exploration(rng, network.actor, config),
+        warming=np.bool_(config.learning_starts > 0),
+        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        env_steps=np.int32(0),
+        updates=np.int32(0),
+        gradient_steps=np.int32(0),
+    )
+
+
+def initial_exploration(rng: np.random.Generator, actor: PyTree, config: Config) -> Exploration:
+    """Noise as large as the settings begin with; of parameter noise, one perturbation for each environment."""
+    perturbations, num_envs = None, config.env.num_envs
+    if config.noise == "parameter":
+        draw = partial(rng.standard_normal, dtype=np.float32)
+        perturbations = jax.tree.map(lambda leaf: draw((num_envs, *leaf.shape)), perturbable(actor))
+    scale = np.float32(value_at(config.noise_scale, 0.0))
+    return Exploration(config.noise, config.noise_rate, config.noise_time_step, scale, perturbations)
+
+
+def perturbable(actor: PyTree) -> PyTree:
+    """The actor with None in place of what noise must leave alone: the scales and shifts of layer norm (Plappert et al. 2018)."""
+    kept = jax.tree.map(lambda node: not isinstance(node, LayerNorm), actor, is_leaf=lambda node: isinstance(node, LayerNorm))
+    return eqx.filter(actor, kept)
+
+
+def policy(state: State) -> PyTree:
+    """The part of the state that acts: what is evaluated, exported and played."""
+    return state.network.actor, state.network.bounds, state.normalizer.observations, state.exploration, state.warming
+
+
+def optimizer_of(config: Config) -> optax.GradientTransformation:
+    """Adam with these settings."""
+    return make_optimizer("adam", config.optimizer_epsilon)
+
+
+@jax.jit
+def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+    """Actions for B observations: μ(s) and noise, uniform ones while warming; μ(s) alone if there is no key."""
+    actor, bounds, moments, exploration, warming = policy
+    observations = normalize_observations(moments, observations)
+    if key is None:
+        return _in_bounds(actor(observations), bounds, memory)
+    key, uniform_key = jax.random.split(key)
+    match exploration.noise:
+        case "ou":
+            memory = jnp.where(resets[:, None], 0.0, memory)
+            memory = ornstein_uhlenbeck(key, memory, exploration.rate, exploration.scale, exploration.time_step)
+            actions = actor(observations) + memory
+        case "gaussian":
+            actions = actor(observations)
+            actions = actions + gaussian(key, actions.shape, exploration.scale)
+        case "parameter":
+            actors = perturbed_actors(actor, exploration, resets.shape[0])
+            actions = jax.vmap(lambda actor, observation: actor(observation))(actors, observations)
+    uniform = jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0)
+    return _in_bounds(jnp.where(warming, uniform, jnp.clip(actions, -1.0, 1.0)), bounds, memory)
+
+
+def _in_bounds(actions: Array, bounds: ActionBounds, memory: PyTree) -> Action:
+    return Action(bounds.from_unit(actions), jnp.zeros(actions.shape[0]), memory)
+
+
+def perturbed_actors(actor: PyTree, exploration: Exploration, num_envs: int) -> PyTree:
+    """An actor for each environment: its weights with σ times the perturbation of that environment added."""
+    own = jax.tree.leaves(exploration.perturbations)[0].shape[0]
+    rows = np.arange(num_envs) % own  # an evaluation may have more environments, and then they share
+    perturbations = exploration.perturbations if num_envs == own else jax.tree.map(lambda x: x[rows], exploration.perturbations)
+    add = jax.vmap(lambda perturbation: eqx.apply_updates(actor, jax.tree.map(lambda x: exploration.scale * x, perturbation)))
+    return add(perturbations)
+
+
+def critic_loss(critic: PyTree, target: DeterministicActorCriticLike, normalizer: Normalizer, batch: Transitions) -> tuple[Array, Metrics]:
+    """E[(r + γᵏ Q'(s', μ'(s')) - Q(s, a))²] (Lillicrap et al. 2016, eqs. 4 and 5). This is the module's `loss`."""
+    now, following = (
+        normalize_observations(normalizer.observations, observations) for observations in (batch.observations, batch.next_observations)
+    )
+    targets = batch.rewards * reward_scale(normalizer) + batch.discounts * target.critic(following, target.actor(following))
+    values = critic(now, target.bounds.to_unit(batch.actions))
+    value = jnp.mean((jax.lax.stop_gradient(targets) - values) ** 2)
+    return value, {"loss/value": value, "value/mean": values.mean()}
+
+
+loss = critic_loss
+
+
+def actor_loss(actor: PyTree, critic: PyTree, normalizer: Normalizer, batch: Transitions) -> tuple[Array, Metrics]:
+    """-E[Q(s, μ(s))]: its gradient is that of Silver et al. 2014 (Lillicrap et al. 2016, eq. 6)."""
+    observations = normalize_observations(normalizer.observations, batch.observations)
+    value = -jnp.mean(critic(observations, actor(observations)))
+    return value, {"loss/policy": value}
+
+
+def learn(
+    state: State, batch: Transitions, actor_learning_rate: Array, critic_learning_rate: Array, config: Config
+) -> tuple[State, Metrics]:
+    """One gradient step of the critic, then of the actor, on one batch; then the target networks follow."""
+    network, optimizer = state.network, optimizer_of(config)
+    (_, found), gradients = jax.value_and_grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
+    critic, critic_optimizer, norm = gradient_step(
+        optimizer, network.critic, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
+    )
+    (_, found_too), gradients = jax.value_and_grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)
+    actor, actor_optimizer, actor_norm = gradient_step(
+        optimizer, network.actor, state.actor_optimizer, gradients, actor_learning_rate, config.max_grad_norm
+    )
+    network = eqx.tree_at(lambda network: (network.actor, network.critic), network, (actor, critic))
+    state = state._replace(
+        network=network,
+        target=moved_towards(state.target, network, config.target_rate),
+        actor_optimizer=actor_optimizer,
+        critic_optimizer=critic_optimizer,
+        gradient_steps=state.gradient_steps + 1,
+    )
+    return state, found | found_too | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
+
+
+def explore(state: State, rollout: Rollout, batch: Transitions | None, key: Array, config: Config) -> tuple[Exploration, Metrics]:
+    """How to act in the next rollout: perturbations are drawn anew where an episode ended, and σ adapts on a batch."""
+    exploration, wanted = state.exploration, value_at(config.noise_scale, state.env_steps / config.run.total_steps)
+    if config.noise != "parameter":
+        return dataclasses.replace(exploration, scale=jnp.float32(wanted)), {}
+    scale, metrics = exploration.scale, {}
+    if batch is not None:
+        observations, num_envs = normalize_observations(state.normalizer.observations, batch.observations), rollout.valid.shape[1]
+        actors = perturbed_actors(state.network.actor, exploration, num_envs)
+        distance = action_distance(state.network.actor(observations), jax.vmap(lambda actor: actor(observations))(actors))
+        scale = adapt_noise_scale(scale, distance, wanted, config.noise_adaptation)
+        metrics = {"exploration/action_distance": distance}
+    ended = (rollout.terminated | rollout.truncated | ~rollout.valid).any(axis=0)
+    perturbations = jax.lax.cond(
+        ended.any(), lambda old: redrawn(old, ended, key), lambda old: jax.tree.map(jnp.asarray, old), exploration.perturbations
+    )
+    return dataclasses.replace(exploration, scale=scale, perturbations=perturbations), metrics
+
+
+def redrawn(perturbations: PyTree, ended: Array, key: Array) -> PyTree:
+    """Perturbations with those of some environments drawn anew."""
+    drawn = parameter_noise(key, perturbations)
+    return jax.tree.map(lambda new, old: jnp.where(ended.reshape(-1, *[1] * (new.ndim - 1)), new, old), drawn, perturbations)
+
+
+@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
+    """The state after a rollout and a cycle's gradient steps on batches [G, N, ...], and what happened."""
+    progress = state.env_steps / config.run.total_steps
+    actor_rate, critic_rate = (value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate))
+    metrics: Metrics = {"exploration/noise_scale": state.exploration.scale}
+    if batches is not None:
+        step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
+        state, found = jax.lax.scan(step, state, batches)
+        metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": critic_rate}
+    _, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
+    env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
+    key, noise_key = jax.random.split(state.key)
+    state = state._replace(
+        normalizer=normalizer._replace(observations=learn_observations(normalizer.observations, but_last(rollout.observations))),
+        warming=env_steps < config.learning_starts,
+        key=key,
+        env_steps=env_steps,
+        updates=state.updates + 1,
+    )
+    last = None if batches is None else jax.tree.map(lambda x: x[-1], batches)
+    exploration, found = explore(state, rollout, last, noise_key, config)
+    return state._replace(exploration=exploration), metrics | found
+
+
+def draw(replay: Replay, key: Array, config: Config) -> Transitions:
+    """A cycle's batches."""
+    rng = np.random.default_rng(np.asarray(key))
+    return replay.transitions(replay.draw(rng, (gradient_steps_of(config), config.batch_size)))
+
+
+def train(
+    config: Config,
+    envs: Envs | gym.vector.VectorEnv | None = None,
+    state: State | None = None,
+    world: World | None = None,
+    make_network: MakeDeterministicActorCritic | None = None,
+) -> Iterator[Update]:
+    """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
+    validate(config)
+    prepare_jax(largest_action_product(config, config.batch_size))
+    with open_envs(config.env, config.run.seed, envs) as envs:
+        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect.start(config.run.seed, world)
+        replay = Replay(config.replay_size, without_noise(collect.empty_rollout()), config.discount, config.n_step)
+        if world is not None:
+            replay.restore(world, envs.fresh)
+        while int(state.env_steps) < config.run.total_steps:
+            rollout = without_noise(collect(policy(state), state.key))
+            replay.add(rollout)
+            with collect.timed("learning"):
+                ready = int(state.env_steps) >= config.learning_starts and len(replay.drawable) >= config.rollout_length
+                batches = draw(replay, state.key, config) if ready else None
+                state, metrics = update(state, rollout, batches, config)
+                metrics = finite_metrics(metrics)
+            sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
+            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.world()))
+
+
+def without_noise(rollout: Rollout) -> Rollout:
+    """The rollout without the noise it began with, from which nothing is learned."""
+    return rollout._replace(memory=())

@@ -1,0 +1,20 @@
+"""Tuned settings of DDPG."""
+
+from birl.algos.ddpg import Config
+from birl.config import EnvConfig, RunConfig
+from birl.presets.entry import Preset
+
+PRESETS = [
+    Preset(
+        "ddpg",
+        Config(
+            env=EnvConfig("Pendulum-v1", num_envs=4),
+            run=RunConfig(total_steps=20_000, log_every=10),
+            rollout_length=16,
+            update_ratio=0.5,
+            batch_size=128,
+            noise="gaussian",
+            hidden_sizes=(64, 64),
+        ),
+    ),
+]
