@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, dqn, ppo, qac, reinforce, trpo
+    from birl.algos import a2c, dqn, ppo, qac, reinforce, sac, td3, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -21,6 +21,8 @@ ALGORITHMS: dict[str, str] = {
     "ppo": "birl.algos.ppo",
     "trpo": "birl.algos.trpo",
     "dqn": "birl.algos.dqn",
+    "td3": "birl.algos.td3",
+    "sac": "birl.algos.sac",
 }
 
 _HOMES = {
@@ -56,6 +58,8 @@ __all__ = [
     "qac",
     "reinforce",
     "resume",
+    "sac",
+    "td3",
     "train",
     "trpo",
 ]

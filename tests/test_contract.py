@@ -67,6 +67,18 @@ METRICS = {
     "reinforce": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance", "episode/finished_share"},
     "qac": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
     "dqn": {"loss/value", "value/td_error", "exploration/epsilon", "replay/steps", "replay/bytes"},
+    "td3": {"loss/policy", "loss/value", "value/mean", "optimizer/actor_grad_norm", "exploration/noise", "replay/steps", "replay/bytes"},
+    "sac": {
+        "loss/policy",
+        "loss/value",
+        "loss/temperature",
+        "value/mean",
+        "policy/entropy",
+        "optimizer/actor_grad_norm",
+        "exploration/temperature",
+        "replay/steps",
+        "replay/bytes",
+    },
 }
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")

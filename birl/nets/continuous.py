@@ -1,6 +1,7 @@
 """Networks for the actions of a bounded Box: actors that give one, critics that value one."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 import equinox as eqx
 import gymnasium as gym
@@ -9,8 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float
 
-from birl.config import ConfigError
+from birl.config import ConfigError, require
 from birl.envs.spaces import shown
+from birl.maths.squashed import SquashedGaussian
 from birl.nets.encoders import MLP, Encoder, EncoderName, make_encoder, make_mlp
 from birl.nets.layers import Activation, Linear, make_linear
 from birl.types import PyTree
@@ -96,3 +98,70 @@ def make_action_critic(rng: np.random.Generator, space: gym.Space, actions: int,
     encoder, width = make_encoder(rng, space, settings.encoder, (), settings.activation)
     mlp = make_mlp(rng, (width + actions, *settings.hidden_sizes), settings.activation, settings.layer_norm)
     return ActionCritic(encoder, mlp, make_linear(rng, (width + actions, *settings.hidden_sizes)[-1], 1, scale=1.0))
+
+
+LOG_STD_RANGE = (-20.0, 2.0)  # Haarnoja et al. 2018, in the authors' code
+
+Actor = TypeVar("Actor")
+
+
+class GaussianActor(eqx.Module):
+    """π(·|s): tanh of a Gaussian whose means and deviations both depend on the observation."""
+
+    encoder: Encoder
+    head: Linear  # A means, then A logarithms of deviations
+
+    def __call__(self, observations: PyTree) -> SquashedGaussian:
+        means, log_stds = jnp.split(self.head(self.encoder(observations)), 2, axis=-1)
+        return SquashedGaussian(means, jnp.clip(log_stds, *LOG_STD_RANGE))
+
+
+class ActorTwinCritics(eqx.Module, Generic[Actor]):
+    """An actor and two critics that share nothing; a user's own Equinox modules may stand in for them."""
+
+    actor: Actor
+    critics: tuple[ActionCritic, ActionCritic]
+    bounds: ActionBounds
+
+    def initial_memory(self, num_envs: int) -> PyTree:
+        return ()
+
+
+MakeActorTwinCritics = Callable[[np.random.Generator, gym.Space, gym.Space], ActorTwinCritics[Actor]]
+
+
+def twin_values(
+    critics: tuple[ActionCritic, ActionCritic], observations: PyTree, actions: Float[Array, "*batch A"]
+) -> Float[Array, "2 *batch"]:
+    """Q_1(s, a) and Q_2(s, a)."""
+    return jnp.stack([critic(observations, actions) for critic in critics])
+
+
+def make_gaussian_actor(rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings) -> GaussianActor:
+    """An actor for observations of this space; orthogonal weights: √2 hidden, 0.01 head, so that u begins as a standard normal."""
+    encoder, width = make_encoder(rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm)
+    return GaussianActor(encoder, make_linear(rng, width, 2 * actions, scale=0.01))
+
+
+def make_actor_twin_critics(
+    rng: np.random.Generator,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    make_actor: Callable[[np.random.Generator, gym.Space, int, ActionNetworkSettings], Actor],
+    settings: ActionNetworkSettings,
+) -> ActorTwinCritics[Actor]:
+    """An actor of that kind and two critics for these spaces; ConfigError if the actions are not those of a bounded Box."""
+    bounds = bounds_of(action_space)
+    actor = make_actor(rng, observation_space, bounds.size, settings)
+    first, second = (make_action_critic(rng, observation_space, bounds.size, settings) for _ in range(2))
+    return ActorTwinCritics(actor, (first, second), bounds)
+
+
+def validate_action_network(settings: ActionNetworkSettings) -> None:
+    """Raise ConfigError if there can be no such network."""
+    require(all(size > 0 for size in settings.hidden_sizes), f"hidden_sizes {settings.hidden_sizes} must each be at least 1")
+
+
+def largest_action_product(settings: ActionNetworkSettings, rows: int) -> int | None:
+    """Multiplications of the largest matrix product when so many steps are learned from at once; None for images: many."""
+    return rows * max(settings.hidden_sizes, default=1) ** 2 if settings.encoder == "mlp" else None
