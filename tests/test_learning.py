@@ -82,3 +82,9 @@ def test_reinforce_without_memory_cannot_balance_cartpole_without_seeing_velocit
 
 def test_qac_balances_cartpole_in_500k_steps(tmp_path):
     assert score(preset("qac", "CartPole-v1", 500_000), tmp_path / "run") >= 475
+
+
+@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+@pytest.mark.parametrize("seed", [11, 12])
+def test_twin_critics_swing_the_pendulum_up_in_20k_steps(algorithm, seed, tmp_path):
+    assert score(preset(algorithm, "Pendulum-v1", 20_000), tmp_path / "run", seed) >= -160

@@ -3,10 +3,10 @@
 from typing import Any
 
 from birl.config import require
-from birl.presets import a2c, ppo, qac, reinforce, trpo
+from birl.presets import a2c, ppo, qac, reinforce, sac, td3, trpo
 from birl.presets.entry import Preset
 
-PRESETS = [*reinforce.PRESETS, *qac.PRESETS, *a2c.PRESETS, *ppo.PRESETS, *trpo.PRESETS]
+PRESETS = [*reinforce.PRESETS, *qac.PRESETS, *a2c.PRESETS, *ppo.PRESETS, *trpo.PRESETS, *td3.PRESETS, *sac.PRESETS]
 
 
 def find_preset(algorithm: str, env_id: str, hide_velocities: bool = False, core: str = "feedforward") -> Preset | None:
