@@ -56,16 +56,16 @@ def probe_config(algorithm: Any, env_id: str, **settings: Any) -> Any:
     register_bounded_probes()
     small = algorithm.Config(
         env=EnvConfig(env_id, num_envs=4),
-        run=RunConfig(total_steps=3000),
+        run=RunConfig(total_steps=5000),
         rollout_length=16,
         update_ratio=0.5,
         learning_starts=200,
         batch_size=64,
-        replay_size=3000,
+        replay_size=5000,
         discount=0.9,
         target_rate=0.05,
         actor_learning_rate=3e-3,
-        critic_learning_rate=3e-3,
+        critic_learning_rate=1e-2,
         hidden_sizes=(32,),
     )
     return replace(small, **settings)
@@ -111,11 +111,6 @@ def transitions(count: int, actions: int = 2, seed: int = 0) -> Transitions:
     )
 
 
-def stacked(*batches: Transitions) -> Transitions:
-    """[G, N, ...]."""
-    return jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
-
-
 def rollout_of(length: int, actions: int = 2) -> Rollout:
     """Steps of one environment in which nothing happened."""
     nothing = np.zeros((length, 1), bool)
@@ -133,10 +128,9 @@ def rollout_of(length: int, actions: int = 2) -> Rollout:
 
 def terminated_and_cut(discount: float) -> Transitions:
     """Three steps through a replay: one that went on, one that terminated, one that was cut; rewards 1, 2 and 4."""
-    ends = np.array([0, 1, 0, 0, 0, 0], bool)[:, None]
     rollout = rollout_of(6)._replace(
         rewards=np.array([1, 2, 0, 4, 0, 0], np.float32)[:, None],
-        terminated=ends,
+        terminated=np.array([0, 1, 0, 0, 0, 0], bool)[:, None],
         truncated=np.array([0, 0, 0, 1, 0, 0], bool)[:, None],
         valid=np.array([1, 1, 0, 1, 0, 1], bool)[:, None],
     )

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from functools import cache, partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,16 +18,17 @@ from birl.device import prepare_jax
 from birl.maths.squashed import SquashedGaussian
 from tests import oracle
 from tests.algos import bounded
-from tests.algos.bounded import VECTOR, bare, critics_of, parameters_equal, rollout_of, stacked, terminated_and_cut, transitions
+from tests.algos.bounded import VECTOR, bare, critics_of, parameters_equal, rollout_of, terminated_and_cut, transitions
 from tests.algos.probing import sign
 
 BOX = spaces.Box(-2, 3, (2,), np.float32)
 SMALL = sac.Config(run=RunConfig(total_steps=1000), hidden_sizes=(8,), batch_size=16, learning_starts=0)
-KEY = np.array([0, 1], np.uint32)
+KEY = jnp.array([0, 1], jnp.uint32)
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-update = jit(sac.update.__wrapped__, static_argnames="config")
+update, learn = (jit(function, static_argnames="config") for function in (sac.update.__wrapped__, sac.learn))
+RATES = sac.Rates(*np.array([1e-3, 1e-3, 3e-4], np.float32))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,11 +41,11 @@ def fresh(config: sac.Config = SMALL) -> sac.State:
     return sac.init(config, VECTOR, BOX)
 
 
-def after(steps: int, config: sac.Config = SMALL) -> sac.State:
-    """The state after so many cycles of one gradient step."""
-    state = fresh(config)
+def after(steps: int, state: sac.State | None = None, rates: sac.Rates = RATES) -> sac.State:
+    """The state after so many gradient steps."""
+    state = fresh() if state is None else state
     for step in range(steps):
-        state, _ = update(state, rollout_of(1), stacked(transitions(16, seed=step)), config)
+        state, _ = learn(state, (transitions(16, seed=step), KEY), rates, SMALL)
     return state
 
 
@@ -86,7 +88,7 @@ def test_the_target_counts_the_entropy_of_the_next_action_at_the_temperature(std
     state = state_of(gaussian(std), lambda o, a: jnp.full(len(o), 5.0), lambda o, a: jnp.full(len(o), 3.0), temperature=0.5)
     batch = transitions(20_000)._replace(rewards=np.zeros(20_000, np.float32), discounts=np.full(20_000, 0.9, np.float32))
     targets = np.asarray(sac.targets_of(state, batch, KEY))
-    assert targets.mean() == pytest.approx(0.9 * (3 + 0.5 * 2 * entropy_of(std)), abs=4.5 * targets.std() / math.sqrt(20_000))
+    assert targets.mean() == pytest.approx(0.9 * (3 + 0.5 * 2 * entropy_of(std)), abs=4.5 * float(targets.std()) / math.sqrt(20_000))
 
 
 def test_a_terminated_step_has_neither_bootstrap_nor_entropy_and_a_truncated_one_keeps_both():
@@ -101,11 +103,12 @@ def test_a_terminated_step_has_neither_bootstrap_nor_entropy_and_a_truncated_one
 
 def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target():
     batch = transitions(20)
-    value, _ = sac.critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), batch.rewards, batch)
+    value, _ = sac.critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), jnp.asarray(batch.rewards), batch)
     errors = batch.observations[:, 0] - batch.rewards, batch.actions[:, 1] - batch.rewards
     assert value == pytest.approx(sum(np.mean(error**2) for error in errors), rel=1e-5)
 
 
+@pytest.mark.usefixtures("types_unchecked")
 def test_targets_of_another_shape_are_an_error_and_not_a_broadcast():
     batch = transitions(20)
     with pytest.raises(ValueError, match="shapes"):
@@ -163,18 +166,23 @@ def test_the_temperatures_slope_is_the_entropy_above_its_target(entropy, slope):
     assert found == pytest.approx(0.5 * slope)
 
 
-def test_the_temperature_rises_while_the_entropy_is_below_its_target_and_falls_while_it_is_above():
-    start = fresh().log_temperature
-    rising, falling = (after(1, replace(SMALL, target_entropy=target)).log_temperature for target in (50.0, -50.0))
-    # Adam's first step is the learning rate, whatever the gradient
-    assert (rising - start, falling - start) == pytest.approx((3e-4, -3e-4), rel=1e-3)
+@pytest.mark.parametrize(("log_std", "change"), [(-4.0, 3e-4), (0.0, -3e-4)], ids=["below", "above"])
+def test_the_temperature_rises_while_the_entropy_is_below_its_target_and_falls_while_it_is_above(log_std, change):
+    biases = jnp.array([0.0, 0.0, log_std, log_std])
+    state = fresh()._replace(network=eqx.tree_at(lambda network: network.actor.head.bias, fresh().network, biases))
+    moved = after(1, state).log_temperature - state.log_temperature
+    assert moved == pytest.approx(change, rel=1e-3)  # Adam's first step is the learning rate, whatever the gradient
 
 
 def test_a_temperature_with_a_learning_rate_of_0_stays_the_same_to_the_bit():
-    config = replace(SMALL, temperature=0.2, temperature_learning_rate=0.0)
-    state = after(2, config)
-    assert np.asarray(state.log_temperature).tobytes() == np.float32(math.log(0.2)).tobytes()
-    assert not parameters_equal(state.network.actor, fresh(config).network.actor)
+    state = fresh()._replace(log_temperature=np.float32(math.log(0.2)))
+    moved = after(2, state, RATES._replace(temperature=np.float32(0)))
+    assert np.asarray(moved.log_temperature).tobytes() == np.float32(math.log(0.2)).tobytes()
+    assert not parameters_equal(moved.network.actor, state.network.actor)
+
+
+def test_the_temperature_begins_where_the_settings_say():
+    assert np.exp(sac.init(replace(SMALL, temperature=0.2), VECTOR, BOX).log_temperature) == pytest.approx(0.2)
 
 
 def test_the_entropys_target_is_minus_the_number_of_numbers_in_an_action_unless_it_is_given():
@@ -260,30 +268,28 @@ def test_settings_that_cannot_work_are_refused_with_the_remedy(settings, message
 
 # Probes
 
-COLD = {"temperature": 1e-3, "temperature_learning_rate": 0.0}
+FIXED = {"temperature_learning_rate": 0.0}
 
 
 def test_probe_a_terminated_step_is_worth_its_reward_and_no_entropy():
-    values = bounded.values_at(bounded.learned(sac, "tests/BoundedConstant-v0", temperature_learning_rate=0.0).state)
-    assert values == pytest.approx([1.0, 1.0], abs=0.05)
+    state = bounded.learned(sac, "tests/BoundedConstant-v0", temperature=1.0, **FIXED).state
+    assert bounded.values_at(state) == pytest.approx([1.0, 1.0], abs=0.05)
 
 
 def test_probe_where_an_episode_is_cut_the_value_goes_on():
-    values = bounded.values_at(bounded.learned(sac, "tests/BoundedTruncation-v0", **COLD).state)
-    assert values == pytest.approx([10.0, 10.0], abs=0.7)  # 1 / (1 - 0.9); without the bootstrap at the cut, below 4.1
+    state = bounded.learned(sac, "tests/BoundedTruncation-v0", temperature=1e-3, **FIXED).state
+    assert bounded.values_at(state) == pytest.approx([10.0, 10.0], abs=0.7)  # 1 / (1 - 0.9); without the bootstrap at the cut, below 4.1
 
 
 def test_probe_the_best_actions_near_both_sides_of_a_box_with_bounds_that_are_not_symmetric():
-    settings = COLD | {"run": RunConfig(total_steps=6000), "critic_learning_rate": 1e-2}
-    state = bounded.learned(sac, "tests/BoundedSides-v0", **settings).state
-    assert bounded.best_action(sac, state, sign(1)) == pytest.approx(2.5, abs=0.2)
-    assert bounded.best_action(sac, state, sign(-1)) == pytest.approx(-1.5, abs=0.2)
+    state = bounded.learned(sac, "tests/BoundedSides-v0", temperature=1e-3, **FIXED).state
+    assert bounded.best_action(sac, state, sign(1)) == pytest.approx(2.5, abs=0.25)
+    assert bounded.best_action(sac, state, sign(-1)) == pytest.approx(-1.5, abs=0.25)
 
 
 def test_probe_at_a_fixed_temperature_the_policy_is_boltzmanns():
     """π ∝ exp(Q/α): for Q = -(2.5 a)², a on [-1, 1], a Gaussian of variance α / 12.5."""
-    settings = {"temperature": 0.5, "temperature_learning_rate": 0.0, "run": RunConfig(total_steps=6000)}
-    state = bounded.learned(sac, "birl/ProbeContinuous-v0", **settings).state
+    state = bounded.learned(sac, "birl/ProbeContinuous-v0", temperature=0.5, **FIXED).state
     distribution = state.network.actor(sign(1)[None])
     assert float(distribution.mean[0, 0]) == pytest.approx(0.0, abs=0.08)
     assert math.exp(float(distribution.log_std[0, 0])) == pytest.approx(math.sqrt(0.5 / 12.5), rel=0.25)
