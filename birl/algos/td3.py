@@ -95,8 +95,8 @@ class State(NamedTuple):
     normalizer: Normalizer
     exploration_noise: Array  # of the next rollout
     warming: Array  # whether the next rollout's actions are drawn from the whole box
-    policy_loss: Array  # of the actor's newest gradient step, as is
-    actor_grad_norm: Array  # this: a cycle may have none
+    policy_loss: Array  # of the actor's newest gradient step, to report in a cycle that has none
+    actor_grad_norm: Array  # of the same step
     key: Array
     env_steps: Array
     updates: Array
