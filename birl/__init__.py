@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, ddpg, dpg, dqn, ppo, qac, reinforce, trpo
+    from birl.algos import a2c, ddpg, dpg, dqn, ppo, qac, reinforce, sac, td3, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -23,6 +23,8 @@ ALGORITHMS: dict[str, str] = {
     "dqn": "birl.algos.dqn",
     "dpg": "birl.algos.dpg",
     "ddpg": "birl.algos.ddpg",
+    "td3": "birl.algos.td3",
+    "sac": "birl.algos.sac",
 }
 
 _HOMES = {
@@ -47,8 +49,8 @@ __all__ = [
     "RunConfig",
     "a2c",
     "constant",
-    "dpg",
     "ddpg",
+    "dpg",
     "dqn",
     "evaluate",
     "exponential",
@@ -60,6 +62,8 @@ __all__ = [
     "qac",
     "reinforce",
     "resume",
+    "sac",
+    "td3",
     "train",
     "trpo",
 ]

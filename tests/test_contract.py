@@ -77,6 +77,18 @@ METRICS = {
         "replay/steps",
         "replay/bytes",
     },
+    "td3": {"loss/policy", "loss/value", "value/mean", "optimizer/actor_grad_norm", "exploration/noise", "replay/steps", "replay/bytes"},
+    "sac": {
+        "loss/policy",
+        "loss/value",
+        "loss/temperature",
+        "value/mean",
+        "policy/entropy",
+        "optimizer/actor_grad_norm",
+        "exploration/temperature",
+        "replay/steps",
+        "replay/bytes",
+    },
 }
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")

@@ -97,3 +97,9 @@ def test_ddpg_swings_the_pendulum_up_in_20k_steps(seed, tmp_path):
 def test_ddpg_swings_the_pendulum_up_with_noise_of_other_kinds(noise, tmp_path):
     config = replace(preset("ddpg", "Pendulum-v1", 20_000), noise=noise, layer_norm=noise == "parameter")
     assert score(config, tmp_path / "run") >= -250
+
+
+@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+@pytest.mark.parametrize("seed", [11, 12])
+def test_twin_critics_swing_the_pendulum_up_in_20k_steps(algorithm, seed, tmp_path):
+    assert score(preset(algorithm, "Pendulum-v1", 20_000), tmp_path / "run", seed) >= -160

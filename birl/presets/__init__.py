@@ -3,10 +3,11 @@
 from typing import Any
 
 from birl.config import require
-from birl.presets import a2c, ddpg, dpg, ppo, qac, reinforce, trpo
+from birl.presets import a2c, ddpg, dpg, dqn, ppo, qac, reinforce, sac, td3, trpo
 from birl.presets.entry import Preset
 
-PRESETS = [*reinforce.PRESETS, *qac.PRESETS, *a2c.PRESETS, *ppo.PRESETS, *trpo.PRESETS, *dpg.PRESETS, *ddpg.PRESETS]
+MODULES = (reinforce, qac, a2c, ppo, trpo, dqn, dpg, ddpg, td3, sac)
+PRESETS = [preset for module in MODULES for preset in module.PRESETS]
 
 
 def find_preset(algorithm: str, env_id: str, hide_velocities: bool = False, core: str = "feedforward") -> Preset | None:

@@ -1,0 +1,325 @@
+"""Soft actor-critic (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications").
+
+Act by sampling tanh of a Gaussian that the observation decides, and keep every step in a replay. Move two critics towards the reward and
+what follows it, an action's entropy included: r + γ (min Q'(s', a') - α log π(a'|s')). Move the actor up min Q - α log π, and the
+temperature α so that the entropy stays at its target.
+
+Differs from the paper: many environments; each cycle's gradient steps are one compiled call on batches that were drawn before it;
+`n_step` returns, in which the entropy of the actions between is left out; orthogonal first weights.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.data.collect import Collector, finite_metrics
+from birl.data.replay import Replay
+from birl.device import prepare_jax
+from birl.envs.make import open_envs, validate_fields
+from birl.maths import losses
+from birl.maths.schedules import Schedule, lowest, value_at
+from birl.nets.acting import but_last
+from birl.nets.continuous import ActionCritic, largest_action_product, validate_action_networks
+from birl.nets.encoders import EncoderName
+from birl.nets.layers import Activation
+from birl.nets.normalize import (
+    Normalizer,
+    initial_normalizer,
+    learn_observations,
+    normalize_observations,
+    normalize_rewards,
+    reward_scale,
+)
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
+from birl.nets.twin_critics import (
+    ActorTwinCritics,
+    GaussianActor,
+    MakeActorTwinCritics,
+    make_actor_twin_critics,
+    make_gaussian_actor,
+    twin_values,
+)
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
+
+Network = ActorTwinCritics[GaussianActor]
+Critics = tuple[ActionCritic, ActionCritic]
+
+
+@dataclass(frozen=True)
+class Config:
+    """SAC's settings."""
+
+    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
+    run: RunConfig = field(default_factory=RunConfig)
+    rollout_length: int = 1  # steps of each environment between updates
+    update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
+    learning_starts: int = 1000  # environment steps before the first gradient step, with actions drawn from the whole box
+    batch_size: int = 256  # transitions in a gradient step
+    replay_size: int = 100_000  # transitions kept
+    discount: float = 0.99  # γ
+    n_step: int = 1  # rewards summed before the bootstrap
+    temperature: float = 1.0  # α, to begin with
+    temperature_learning_rate: float | Schedule = 3e-4  # 0: α stays as it is
+    target_entropy: float | None = None  # H̄, of actions on [-1, 1]; None: minus the number of numbers in an action
+    target_rate: float = 0.005  # τ: how far the target critics move to the critics in each gradient step
+    actor_learning_rate: float | Schedule = 3e-4
+    critic_learning_rate: float | Schedule = 3e-4
+    max_grad_norm: float | None = None
+    optimizer_epsilon: float = 1e-8
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    encoder: EncoderName = "mlp"
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    activation: Activation = "relu"
+    layer_norm: bool = False
+
+
+class State(NamedTuple):
+    """Everything that changes while SAC learns, but for the replay."""
+
+    network: Network
+    target: Critics
+    log_temperature: Array  # log α: α itself must stay positive
+    actor_optimizer: PyTree
+    critic_optimizer: PyTree
+    temperature_optimizer: PyTree
+    normalizer: Normalizer
+    warming: Array  # whether the next rollout's actions are drawn from the whole box
+    key: Array
+    env_steps: Array
+    updates: Array
+    gradient_steps: Array
+
+
+class Rates(NamedTuple):
+    """The learning rates of a cycle."""
+
+    actor: Array
+    critic: Array
+    temperature: Array
+
+
+def validate(config: Config) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    validate_fields(config.env)
+    validate_action_networks(config)
+    require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
+    require_fractions(config, "discount", "target_rate")
+    require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "temperature")
+    for name in ("actor_learning_rate", "critic_learning_rate", "temperature_learning_rate"):
+        least = lowest(getattr(config, name))
+        require(least >= 0, f"{name} {least} must not be negative")
+    require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
+    gradient_steps_of(config)
+
+
+def gradient_steps_of(config: Config) -> int:
+    """Gradient steps in a cycle."""
+    steps = config.rollout_length * config.env.num_envs
+    count = round(config.update_ratio * steps)
+    remedy = f"use {max(1, count)}/{steps} = {max(1, count) / steps:g}"
+    wrong = f"update_ratio {config.update_ratio} asks for {config.update_ratio * steps:g} gradient steps after {steps} environment steps"
+    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-6 * steps, f"{wrong}; {remedy}")
+    return count
+
+
+def init(
+    config: Config,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    make_network: MakeActorTwinCritics[GaussianActor] | None = None,
+) -> State:
+    """A fresh State for these spaces, the same for the same seed."""
+    rng = np.random.default_rng(config.run.seed)
+    make = make_network or partial(make_actor_twin_critics, make_actor=make_gaussian_actor, settings=config)
+    network = make(rng, observation_space, action_space)
+    return State(
+        network=network,
+        target=network.critics,
+        log_temperature=np.float32(np.log(config.temperature)),
+        actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
+        critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critics),
+        temperature_optimizer=initial_optimizer_state(optimizer_of(config), np.float32(0)),
+        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        warming=np.bool_(config.learning_starts > 0),
+        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        env_steps=np.int32(0),
+        updates=np.int32(0),
+        gradient_steps=np.int32(0),
+    )
+
+
+def policy(state: State) -> PyTree:
+    """The part of the state that acts: what is evaluated, exported and played."""
+    return state.network.actor, state.network.bounds, state.normalizer.observations, state.warming
+
+
+def optimizer_of(config: Config) -> optax.GradientTransformation:
+    """Adam with these settings."""
+    return make_optimizer("adam", config.optimizer_epsilon)
+
+
+@jax.jit
+def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+    """Sampled actions for B observations, while warming any of the box; tanh of the means if there is no key.
+
+    Log-probabilities are densities on [-1, 1], whatever the bounds.
+    """
+    actor, bounds, moments, warming = policy
+    distribution = actor(normalize_observations(moments, observations))
+    if key is None:
+        actions = distribution.mode()
+        log_probs = distribution.log_prob(actions)
+    else:
+        sample_key, uniform_key = jax.random.split(key)
+        actions, log_probs = distribution.sample_and_log_prob(sample_key)
+        actions = jnp.where(warming, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), actions)
+        log_probs = jnp.where(warming, -bounds.size * jnp.log(2.0), log_probs)
+    return Action(bounds.from_unit(actions), log_probs, memory)
+
+
+def as_networks_see(batch: Transitions, state: State) -> Transitions:
+    """The batch with normalised observations and rewards, and actions on [-1, 1]."""
+    moments = state.normalizer.observations
+    return batch._replace(
+        observations=normalize_observations(moments, batch.observations),
+        next_observations=normalize_observations(moments, batch.next_observations),
+        actions=state.network.bounds.to_unit(batch.actions),
+        rewards=batch.rewards * reward_scale(state.normalizer),
+    )
+
+
+def targets_of(state: State, batch: Transitions, key: Array) -> Array:
+    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')), a' from π (Haarnoja et al. 2018, section 4.2)."""
+    next_actions, log_probs = state.network.actor(batch.next_observations).sample_and_log_prob(key)
+    next_values = twin_values(state.target, batch.next_observations, next_actions).min(axis=0)
+    return batch.rewards + batch.discounts * (next_values - jnp.exp(state.log_temperature) * log_probs)
+
+
+def critic_loss(critics: Critics, targets: Array, batch: Transitions) -> tuple[Array, Metrics]:
+    """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] with one target y for both; what happened."""
+    values = twin_values(critics, batch.observations, batch.actions)
+    value = sum(losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
+    return value, {"loss/value": value, "value/mean": values.mean()}
+
+
+def actor_loss(actor: GaussianActor, critics: Critics, temperature: Array, batch: Transitions, key: Array) -> tuple[Array, Array]:
+    """E[α log π(a|s) - min(Q₁(s, a), Q₂(s, a))], a from π (Haarnoja et al. 2018, section 4.2); the entropy E[-log π(a|s)] too."""
+    actions, log_probs = actor(batch.observations).sample_and_log_prob(key)
+    values = twin_values(critics, batch.observations, actions).min(axis=0)
+    return (temperature * log_probs - values).mean(), -log_probs.mean()
+
+
+def temperature_loss(log_temperature: Array, entropy: Array, target_entropy: float) -> Array:
+    """α (H - H̄): down this slope α falls while the entropy is above its target, and rises below it (Haarnoja et al. 2018, section 5)."""
+    return jnp.exp(log_temperature) * (jax.lax.stop_gradient(entropy) - target_entropy)
+
+
+def loss(state: State, batch: Transitions, key: Array) -> Array:
+    """critic_loss + actor_loss: the objective at this temperature. `learn` differentiates each by its own parameters."""
+    target_key, actor_key = jax.random.split(key)
+    network, temperature = state.network, jnp.exp(state.log_temperature)
+    of_critics, _ = critic_loss(network.critics, targets_of(state, batch, target_key), batch)
+    return of_critics + actor_loss(network.actor, network.critics, temperature, batch, actor_key)[0]
+
+
+def target_entropy_of(config: Config, actions: int) -> float:
+    """H̄ for actions of so many numbers."""
+    return -float(actions) if config.target_entropy is None else config.target_entropy
+
+
+def learn(state: State, drawn: tuple[Transitions, Array], rates: Rates, config: Config) -> tuple[State, Metrics]:
+    """One gradient step on one batch: of the critics, of the actor by the new critics, and of the temperature by its entropy."""
+    batch, (target_key, actor_key) = as_networks_see(drawn[0], state), jax.random.split(drawn[1])
+    step = partial(gradient_step, optimizer_of(config))
+    temperature, network = jnp.exp(state.log_temperature), state.network
+
+    targets = targets_of(state, batch, target_key)
+    (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(network.critics, targets, batch)
+    critics, critic_optimizer, norm = step(network.critics, state.critic_optimizer, gradients, rates.critic, config.max_grad_norm)
+
+    (policy_loss, entropy), gradients = jax.value_and_grad(actor_loss, has_aux=True)(network.actor, critics, temperature, batch, actor_key)
+    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, rates.actor, config.max_grad_norm)
+
+    target_entropy = target_entropy_of(config, network.bounds.size)
+    off_target, gradient = jax.value_and_grad(temperature_loss)(state.log_temperature, entropy, target_entropy)
+    log_temperature, temperature_optimizer, _ = step(state.log_temperature, state.temperature_optimizer, gradient, rates.temperature, None)
+
+    state = state._replace(
+        network=replace(network, actor=actor, critics=critics),
+        target=moved_towards(state.target, critics, config.target_rate),
+        log_temperature=log_temperature,
+        actor_optimizer=actor_optimizer,
+        critic_optimizer=critic_optimizer,
+        temperature_optimizer=temperature_optimizer,
+        gradient_steps=state.gradient_steps + 1,
+    )
+    metrics |= {"loss/policy": policy_loss, "loss/temperature": off_target, "policy/entropy": entropy}
+    return state, metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
+
+
+@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
+    """The state after a rollout and a cycle's gradient steps, and what happened."""
+    progress = state.env_steps / config.run.total_steps
+    key, learning_key = jax.random.split(state.key)
+    metrics: Metrics = {"exploration/temperature": jnp.exp(state.log_temperature)}
+    if batches is not None:
+        schedules = config.actor_learning_rate, config.critic_learning_rate, config.temperature_learning_rate
+        rates = Rates(*[value_at(rate, progress) for rate in schedules])
+        step = partial(learn, rates=rates, config=config)
+        state, found = jax.lax.scan(step, state, (batches, jax.random.split(learning_key, len(batches.rewards))))
+        metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates.critic}
+    _, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
+    env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
+    state = state._replace(
+        normalizer=normalizer._replace(observations=learn_observations(normalizer.observations, but_last(rollout.observations))),
+        warming=env_steps < config.learning_starts,
+        key=key,
+        env_steps=env_steps,
+        updates=state.updates + 1,
+    )
+    return state, metrics
+
+
+def draw(replay: Replay, key: Array, config: Config) -> Transitions:
+    """A cycle's batches, [G, N, ...]."""
+    rng = np.random.default_rng(np.asarray(key))
+    return replay.transitions(replay.draw(rng, (gradient_steps_of(config), config.batch_size)))
+
+
+def train(
+    config: Config,
+    envs: Envs | gym.vector.VectorEnv | None = None,
+    state: State | None = None,
+    world: World | None = None,
+    make_network: MakeActorTwinCritics[GaussianActor] | None = None,
+) -> Iterator[Update]:
+    """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
+    validate(config)
+    prepare_jax(largest_action_product(config, config.batch_size))
+    with open_envs(config.env, config.run.seed, envs) as envs:
+        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect.start(config.run.seed, world)
+        replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, config.n_step)
+        if world is not None:
+            replay.restore(world, envs.fresh)
+        while int(state.env_steps) < config.run.total_steps:
+            rollout = collect(policy(state), state.key)
+            replay.add(rollout)
+            with collect.timed("learning"):
+                ready = int(state.env_steps) >= config.learning_starts and len(replay.drawable) >= config.rollout_length
+                batches = draw(replay, state.key, config) if ready else None
+                state, metrics = update(state, rollout, batches, config)
+                metrics = finite_metrics(metrics)
+            sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
+            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.world()))

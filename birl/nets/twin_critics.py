@@ -1,0 +1,72 @@
+"""An actor beside two critics, of which the lower is believed (Fujimoto et al. 2018); and SAC's actor."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import equinox as eqx
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from birl.maths.squashed import SquashedGaussian
+from birl.nets.continuous import ActionBounds, ActionCritic, ActionNetworkSettings, bounds_of, make_action_critic
+from birl.nets.encoders import Encoder, make_encoder
+from birl.nets.layers import Linear, make_linear
+from birl.types import PyTree
+
+LOG_STD_RANGE = (-20.0, 2.0)  # Haarnoja et al. 2018, in the authors' code
+
+Actor = TypeVar("Actor")
+
+
+class GaussianActor(eqx.Module):
+    """π(·|s): tanh of a Gaussian whose means and deviations both depend on the observation."""
+
+    encoder: Encoder
+    head: Linear  # A means, then A logarithms of deviations
+
+    def __call__(self, observations: PyTree) -> SquashedGaussian:
+        means, log_stds = jnp.split(self.head(self.encoder(observations)), 2, axis=-1)
+        return SquashedGaussian(means, jnp.clip(log_stds, *LOG_STD_RANGE))
+
+
+class ActorTwinCritics(eqx.Module, Generic[Actor]):
+    """An actor and two critics that share nothing; a user's own Equinox modules may stand in for them."""
+
+    actor: Actor
+    critics: tuple[ActionCritic, ActionCritic]
+    bounds: ActionBounds
+
+    def initial_memory(self, num_envs: int) -> PyTree:
+        return ()
+
+
+MakeActorTwinCritics = Callable[[np.random.Generator, gym.Space, gym.Space], ActorTwinCritics[Actor]]
+
+
+def twin_values(
+    critics: tuple[ActionCritic, ActionCritic], observations: PyTree, actions: Float[Array, "*batch A"]
+) -> Float[Array, "2 *batch"]:
+    """Q_1(s, a) and Q_2(s, a)."""
+    return jnp.stack([critic(observations, actions) for critic in critics])
+
+
+def make_gaussian_actor(rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings) -> GaussianActor:
+    """An actor for observations of this space; orthogonal weights: √2 hidden, 0.01 head, so that u begins as a standard normal."""
+    encoder, width = make_encoder(rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm)
+    return GaussianActor(encoder, make_linear(rng, width, 2 * actions, scale=0.01))
+
+
+def make_actor_twin_critics(
+    rng: np.random.Generator,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    make_actor: Callable[[np.random.Generator, gym.Space, int, ActionNetworkSettings], Actor],
+    settings: ActionNetworkSettings,
+) -> ActorTwinCritics[Actor]:
+    """An actor of that kind and two critics for these spaces; ConfigError if the actions are not those of a bounded Box."""
+    bounds = bounds_of(action_space)
+    actor = make_actor(rng, observation_space, bounds.size, settings)
+    first, second = (make_action_critic(rng, observation_space, bounds.size, settings) for _ in range(2))
+    return ActorTwinCritics(actor, (first, second), bounds)
