@@ -40,7 +40,7 @@ class Replay:
     ):
         length, num_envs = like.rewards.shape
         require(size >= length * num_envs, f"replay_size {size} must hold a rollout: {length} steps of {num_envs} environments")
-        rollouts = -(-(size + n_step * num_envs) // (length * num_envs)) + 1
+        rollouts = -(-(size + (n_step + frame_stack - 1) * num_envs) // (length * num_envs)) + 1
         self.discount, self.n_step, self.frame_stack, self.priority_exponent = discount, n_step, frame_stack, priority_exponent
         self.length, self.num_envs, self.rows = length, num_envs, rollouts * length
         newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], like.observations)
@@ -127,7 +127,7 @@ class Replay:
 
     def draw_sequences(self, rng: np.random.Generator, shape: tuple[int, int]) -> Rollout:
         """Whole rollouts of single environments, drawn with equal chances: G of [T, N, ...] in one, [G, T, N, ...]."""
-        oldest = max(0, self.written - self.rows) // self.length
+        oldest = -(-self.drawable.start // self.length)
         rollouts = rng.integers(oldest, self.written // self.length - 1, shape)
         envs = rng.integers(self.num_envs, size=shape)
         rows = rollouts[:, None] * self.length + np.arange(self.length + 1)[:, None]  # [G, T+1, N]
