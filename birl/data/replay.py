@@ -45,13 +45,15 @@ class Replay:
         self.length, self.num_envs, self.rows = length, num_envs, rollouts * length
         newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], like.observations)
         steps = like._replace(observations=newest, memory=None)
+        leaves = 0 if priority_exponent is None else self.rows * num_envs
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves((steps, like.memory))) * rollouts + self.rows * num_envs
+        self.bytes += SumTree.bytes_of(leaves)
         _require_room(self.bytes, size)
         self.columns = jax.tree.map(lambda x: np.zeros((self.rows, *x.shape[1:]), x.dtype), steps)  # [rows, B, ...]
         self.memories = jax.tree.map(lambda x: np.zeros((rollouts, *x.shape), x.dtype), like.memory)  # before each rollout
         self.begins = np.zeros((self.rows, num_envs), bool)  # the row's observation is the first of an episode
         self.written = 0  # rows, ever
-        self.tree = SumTree(0 if priority_exponent is None else self.rows * num_envs)
+        self.tree = SumTree(leaves)
         self.largest = 1.0  # of the weights given so far: what a new transition gets
 
     def __len__(self) -> int:
