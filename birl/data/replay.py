@@ -74,7 +74,7 @@ class Replay:
         before = self.columns.valid[place - 1] if self.written else np.zeros(self.num_envs, bool)
         self.begins[rows] = ~np.concatenate([before[None], rollout.valid[:-1]])
         if self.frame_stack > 1:
-            jax.tree.map(partial(_require_stacks, begins=self.begins[rows]), rollout.observations)
+            jax.tree.map(partial(_require_stacks, begins=self.begins[rows], follows=rollout.valid), rollout.observations)
         newest = jax.tree.map(lambda x: _newest_frame(x, self.frame_stack)[:-1], rollout.observations)
         _write(self.columns, rows, rollout._replace(observations=newest, memory=None))
         _write(self.memories, place // self.length, rollout.memory)
@@ -198,10 +198,10 @@ def _newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:
     return observations[:, :, -1]
 
 
-def _require_stacks(observations: np.ndarray, begins: np.ndarray) -> None:
+def _require_stacks(observations: np.ndarray, begins: np.ndarray, follows: np.ndarray) -> None:
     """Raise unless each stack is the one before with a frame more, and an episode's first is one frame repeated."""
-    starts, follows = observations[:-1][begins], ~begins[1:]
-    grows = np.array_equal(observations[1:-1, :, :-1][follows], observations[:-2, :, 1:][follows])
+    starts = observations[:-1][begins]
+    grows = np.array_equal(observations[1:, :, :-1][follows], observations[:-1, :, 1:][follows])
     if not grows or np.any(starts[:, :-1] != starts[:, -1:]):
         raise ConfigError("the observations are no stacks of frames, newest last, that begin with one frame repeated; use frame_stack 1")
 
