@@ -214,14 +214,24 @@ def _require_room(needed: int, size: int) -> None:
         raise ConfigError(f"replay_size {size:,} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; use at most {fits:,}")
 
 
-def free_memory() -> int | None:
+def free_memory(root: Path = Path("/")) -> int | None:
     """Bytes that can still be had, as far as Linux tells; None elsewhere."""
+    groups = root / "sys/fs/cgroup"
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = (root / "proc/meminfo").read_text().splitlines()
         free = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
-        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-        if limit.exists() and (most := limit.read_text().strip()) != "max":
-            free.append(int(most) - int(used.read_text()))
+        free.append(_left_to_group(groups, "memory.max", "memory.current"))
+        free.append(_left_to_group(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"))  # version 1
         return min(free)
     except OSError:
         return None
+
+
+def _left_to_group(group: Path, limit: str, used: str) -> int:
+    """Bytes that a container's limit leaves; very many if it has none."""
+    if not (group / limit).exists() or (most := (group / limit).read_text().strip()) == "max":
+        return 2**63
+    sizes = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    # Files read or written count as used, and are given up as soon as memory is needed.
+    files = int(sizes["active_file"]) + int(sizes["inactive_file"])
+    return int(most) - int((group / used).read_text()) + files
