@@ -207,8 +207,7 @@ def sequence_errors(
     action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
     target_values = unroll(target, observations, batch.memory, resets, config.burn_in)
     batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None))
-    masks = batch.action_masks
-    masks = None if masks is None else jnp.concatenate([masks[1:], jnp.ones_like(masks[:1])])
+    masks = None if batch.action_masks is None else batch.action_masks[1:]
     bootstrap = best_values(action_values[1:] if config.double else target_values[1:], target_values[1:], masks)
     ends = batch.terminated, batch.truncated, batch.valid
     targets = n_step_returns(batch.rewards * reward_scale(normalizer), *ends, bootstrap, config.discount, config.n_step)

@@ -128,16 +128,21 @@ class Replay:
         )
 
     def draw_sequences(self, rng: np.random.Generator, shape: tuple[int, int]) -> Rollout:
-        """Whole rollouts of single environments, drawn with equal chances: G of [T, N, ...] in one, [G, T, N, ...]."""
+        """Whole rollouts of single environments, drawn with equal chances: G of [T, N, ...] in one, [G, T, N, ...].
+
+        There are T+1 action masks, as there are observations: what may be done after the last step too.
+        """
         oldest = -(-self.drawable.start // self.length)
         rollouts = rng.integers(oldest, self.written // self.length - 1, shape)
         envs = rng.integers(self.num_envs, size=shape)
         rows = rollouts[:, None] * self.length + np.arange(self.length + 1)[:, None]  # [G, T+1, N]
         every_env = np.broadcast_to(envs[:, None], rows.shape)
-        steps = jax.tree.map(lambda column: column[rows[:, :-1] % self.rows, every_env[:, :-1]], self.columns._replace(observations=None))
+        columns, masks = self.columns._replace(observations=None, action_masks=None), self.columns.action_masks
+        steps = jax.tree.map(lambda column: column[rows[:, :-1] % self.rows, every_env[:, :-1]], columns)
         slots = rollouts % (self.rows // self.length)
         memory = jax.tree.map(lambda memories: memories[slots, envs], self.memories)
-        return steps._replace(observations=self._observations(rows, every_env), memory=memory)
+        masks = None if masks is None else masks[rows % self.rows, every_env]
+        return steps._replace(observations=self._observations(rows, every_env), action_masks=masks, memory=memory)
 
     def snapshot(self, world: World) -> World:
         """The world with what is kept here. The arrays are the replay's own: write them before it goes on."""
