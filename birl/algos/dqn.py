@@ -127,7 +127,8 @@ def gradient_steps_of(config: Config) -> int:
     count = round(config.update_ratio * steps)
     remedy = f"use {max(1, count)}/{steps} = {max(1, count) / steps:g}"
     wrong = f"update_ratio {config.update_ratio} asks for {config.update_ratio * steps:g} gradient steps after {steps} environment steps"
-    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-6 * steps, f"{wrong}; {remedy}")
+    # What the remedy says has six digits, and must be taken.
+    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-5 * count, f"{wrong}; {remedy}")
     return count
 
 
