@@ -29,7 +29,7 @@ from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.exploration import epsilon_greedy
 from birl.maths.returns import n_step_returns
-from birl.maths.schedules import Schedule, linear, lowest, value_at
+from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
 from birl.nets.acting import but_last
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
@@ -112,6 +112,9 @@ def validate(config: Config) -> None:
     require_fractions(config, "discount", "target_rate", "priority_exponent")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
     require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    least, most_exploration = lowest(config.exploration), highest(config.exploration)
+    require(0 <= least and most_exploration <= 1, f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance")
+    require(lowest(config.priority_correction) >= 0, f"priority_correction {lowest(config.priority_correction)} must be 0 or more")
     require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     most = config.rollout_length - 1
     require(0 <= config.burn_in <= most, f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}")
