@@ -215,7 +215,7 @@ def _require_room(needed: int, size: int) -> None:
     """Raise ConfigError if so many bytes are not free."""
     free = free_memory()
     if free is not None and needed > free:
-        fits = size * free // needed
+        fits = 9 * size * free // (10 * needed)  # others need some too, and a ring is a little larger than what it holds
         raise ConfigError(f"replay_size {size:,} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; use at most {fits:,}")
 
 
