@@ -113,7 +113,7 @@ def validate(config: Config) -> None:
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
     require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
     least, most_exploration = lowest(config.exploration), highest(config.exploration)
-    require(0 <= least and most_exploration <= 1, f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance")
+    require(least >= 0 and most_exploration <= 1, f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance")
     require(lowest(config.priority_correction) >= 0, f"priority_correction {lowest(config.priority_correction)} must be 0 or more")
     require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     most = config.rollout_length - 1
