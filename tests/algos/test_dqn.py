@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cache, partial
-from itertools import islice
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,7 +22,7 @@ from birl.envs.make import make_envs
 from birl.maths.schedules import linear, piecewise
 from birl.maths.statistics import Moments
 from birl.nets.layers import Linear, make_linear
-from birl.types import Rollout, Transitions
+from birl.types import Rollout, Transitions, World
 from tests import oracle
 from tests.algos.probing import assert_same_bits, sign
 
@@ -39,7 +39,7 @@ SMALL = dqn.Config(
     core_size=8,
 )
 TRUNCATING = replace(SMALL, env=EnvConfig("birl/ProbeTruncation-v0", num_envs=4))
-MASKED = replace(SMALL, env=EnvConfig("birl/ProbeMask-v0", num_envs=4))
+MASKED = replace(SMALL, env=EnvConfig("birl/ProbeMask-v0", num_envs=4), rollout_length=8, update_ratio=0.125)
 PROBE = dqn.Config(
     env=EnvConfig(num_envs=4),
     run=RunConfig(total_steps=3000),
@@ -205,15 +205,12 @@ def test_no_gradient_flows_through_the_target_even_if_it_is_the_network(core):
     config = replace(SMALL, core=core)
     state, batch = one_batch(config)
 
-    def squared(network, target):
-        errors, _ = (
-            dqn.sequence_errors(network, target, state.normalizer, batch.steps, config)
-            if core == "lstm"
-            else dqn.transition_errors(network, target, state.normalizer, batch.steps, config)
-        )
-        return jnp.sum(errors)
+    errors_with = dqn.transition_errors if core == "feedforward" else dqn.sequence_errors
 
-    of_network, of_target = jax.jit(jax.grad(squared, argnums=(0, 1)))(state.network, state.network)
+    def total(network, target, steps):
+        return jnp.sum(errors_with(network, target, state.normalizer, steps, config)[0])
+
+    of_network, of_target = jax.jit(jax.grad(total, argnums=(0, 1)))(state.network, state.network, batch.steps)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(of_target))
     # Σ errors falls by 1 where Q(s, a) rises by 1: the bias of an action counts how often it was taken, and nothing else.
     actions = np.asarray(batch.steps.actions)
@@ -236,7 +233,7 @@ def test_each_error_is_weighed_by_its_chance_to_the_minus_beta_over_the_largest_
 
 def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_that_of_equal_chances_does():
     # Σ_i P_i ∇l_i / P_i is N times the mean: weigh every transition of the replay by its chance of being drawn.
-    config = replace(SMALL, prioritized=True)
+    config = SMALL
     state, _, replay = lived(config)
     known = np.argwhere(replay.columns.valid[: replay.drawable.stop])
     places = Places(*known.T, np.ones(len(known), np.float32))
@@ -263,9 +260,8 @@ def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_tha
 
 @pytest.mark.parametrize("config", [SMALL, TRUNCATING], ids=["terminated", "truncated"])
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("double", [False, True])
-def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(config, n_step, double):
-    config = replace(config, n_step=n_step, double=double)
+def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(config, n_step):
+    config = replace(config, n_step=n_step)
     state, rollouts, replay = lived(config)
     sequence, length = rollouts[2], config.rollout_length
     rows, envs = np.argwhere(sequence.valid[: length - n_step + 1]).T  # those whose n rewards are all inside
@@ -291,7 +287,7 @@ def step_by_step(network: Any, sequence: Rollout) -> np.ndarray:
 def test_with_memory_the_errors_are_those_of_both_networks_run_step_by_step_from_the_memory_at_the_start(core, n_step):
     config = replace(SMALL, core=core, n_step=n_step)
     state, rollouts, _ = lived(config)
-    sequence = rollouts[2]
+    sequence = rollouts[1]
     assert any(np.any(leaf) for leaf in jax.tree.leaves(sequence.memory))
     ours, theirs = step_by_step(state.network, sequence), step_by_step(state.target, sequence)
     bootstrap = np.take_along_axis(theirs[1:], ours[1:].argmax(-1)[..., None], axis=-1)[..., 0]
@@ -316,18 +312,18 @@ def test_after_a_burn_in_errors_are_what_they_are_without_and_those_before_do_no
 def test_no_gradient_flows_through_the_burn_in():
     config = replace(SMALL, core="gru", rollout_length=3)
     state, rollouts, _ = lived(config)
-    steps = rollouts[1]
 
-    @partial(jax.jit, static_argnums=1)
-    def by_observation(observations, burn_in):
+    @partial(jax.jit, static_argnames="config")
+    def by_observation(observations, steps, config):
         def total(observations):
             batch = steps._replace(observations=observations)
-            errors, counted = dqn.sequence_errors(state.network, state.target, state.normalizer, batch, replace(config, burn_in=burn_in))
+            errors, counted = dqn.sequence_errors(state.network, state.target, state.normalizer, batch, config)
             return jnp.sum(errors * counted)
 
         return jax.grad(total)(observations)
 
-    cold, warm = by_observation(steps.observations, 0), by_observation(steps.observations, 1)
+    steps = rollouts[3]  # two steps of an episode under way, and a reset
+    cold, warm = (by_observation(steps.observations, steps, replace(config, burn_in=burn_in)) for burn_in in (0, 1))
     assert np.any(cold[0])
     assert not np.any(warm[0])
     assert np.any(warm[1])
@@ -402,46 +398,75 @@ def test_a_cycles_gradient_steps_are_single_ones_in_turn_and_the_target_moves_wi
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), after.network, by_hand.network)
 
 
-def test_the_target_moves_after_gradient_steps_however_many_environments_there_are():
-    for num_envs in (1, 4):
-        env = EnvConfig("birl/ProbeConstant-v0", num_envs=num_envs)
-        config = replace(SMALL, env=env, rollout_length=4, update_ratio=0.25 * 4 / num_envs / 4, target_every=5)
-        first, *states = [update.state for update in islice(dqn.train(config), 13)]
-        for state in states:
-            before, first = first, state
-            moved = int(before.gradient_steps) // 5 != int(state.gradient_steps) // 5
-            changed = any(np.any(a != b) for a, b in zip(jax.tree.leaves(before.target), jax.tree.leaves(state.target), strict=True))
-            assert changed == moved
-        assert int(state.gradient_steps) == 12 * dqn.gradient_steps_of(config)
-
-
 # Cycles
 
 
+WATCHED = replace(
+    SMALL,
+    env=EnvConfig("CartPole-v1", num_envs=2),
+    run=RunConfig(total_steps=160),
+    rollout_length=6,
+    update_ratio=0.5,
+    learning_starts=30,
+    replay_size=60,
+    target_every=8,
+    exploration=linear(1.0, 0.1, 0.5),
+    prioritized=True,
+    priority_exponent=1.0,
+)
+
+
+@cache
+def watched() -> tuple[list[dqn.Update], World]:
+    """All updates of a short run, and the world after the last."""
+    updates = list(dqn.train(WATCHED))
+    return updates, updates[-1].world()
+
+
 def test_gradient_steps_begin_after_learning_starts_and_are_the_update_ratio_of_environment_steps():
-    config = replace(SMALL, env=EnvConfig("CartPole-v1", num_envs=2), rollout_length=6, update_ratio=0.5, learning_starts=30)
-    updates = list(islice(dqn.train(config), 8))
+    updates, _ = watched()
     before = [0, *(int(update.state.env_steps) for update in updates)]
     ready = [steps >= 30 for steps in before[:-1]]
-    assert ready == [False] * ready.count(False) + [True] * ready.count(True)
+    assert ready == [False] * 3 + [True] * (len(updates) - 3)
     np.testing.assert_array_equal(np.diff([0, *(int(u.state.gradient_steps) for u in updates)]), 6 * np.array(ready))
-    assert_same_bits(updates[0].state.network, updates[ready.index(True) - 1].state.network)
+    assert_same_bits(updates[0].state.network, updates[2].state.network)
     assert ["loss/value" in update.metrics for update in updates] == ready
 
 
+def test_the_target_moves_after_so_many_gradient_steps_whatever_the_cycles_and_environments_are():  # SB3 #1463, CleanRL #323
+    updates, _ = watched()
+    moves = []
+    for before, after in pairwise([update.state for update in updates]):
+        pairs = zip(jax.tree.leaves(before.target), jax.tree.leaves(after.target), strict=True)
+        moves.append(any(np.any(left != right) for left, right in pairs))
+        assert moves[-1] == (int(before.gradient_steps) // 8 != int(after.gradient_steps) // 8)
+    assert True in moves
+    assert False in moves[3:]
+
+
 def test_epsilon_follows_its_schedule_over_environment_steps():
-    schedule = linear(1.0, 0.1, 0.5)
-    config = replace(SMALL, run=RunConfig(total_steps=300), exploration=schedule)
-    states = [dqn.init(config, spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))]
-    metrics = []
-    for result in dqn.train(config):
-        states.append(result.state)
-        metrics.append(result.metrics["exploration/epsilon"])
-    steps = np.array([int(state.env_steps) for state in states])
-    expected = np.maximum(0.1, 1.0 - 0.9 * steps / 150)
-    np.testing.assert_allclose([float(state.epsilon) for state in states], expected, atol=1e-6)
-    np.testing.assert_allclose(metrics, expected[:-1], atol=1e-6)  # what was acted with
-    assert steps[-1] >= 300
+    updates, _ = watched()
+    steps = np.array([0, *(int(update.state.env_steps) for update in updates)])
+    expected = np.maximum(0.1, 1.0 - 0.9 * steps / 80)
+    np.testing.assert_allclose([float(update.state.epsilon) for update in updates], expected[1:], atol=1e-6)
+    np.testing.assert_allclose([u.metrics["exploration/epsilon"] for u in updates], expected[:-1], atol=1e-6)  # what was acted with
+    assert steps[-1] >= 160
+
+
+def test_drawn_transitions_are_weighed_by_their_errors():
+    _, world = watched()
+    weights = world.arrays[f"replay/{max(int(name.split('/')[1]) for name in world.arrays if name.startswith('replay/'))}"]
+    assert len(np.unique(weights[weights > 0])) >= 20  # a new one gets the largest weight: without errors there would be one
+    assert weights.max() <= world.values["replay"]["largest"]
+
+
+def test_bytes_and_steps_of_the_replay_are_told():
+    updates, _ = watched()
+    rows = 42  # of two environments: 60 transitions and one more step of each are six rollouts of 12, and one more
+    assert [u.metrics["replay/steps"] for u in updates] == [min(12 * number, 2 * rows) for number in range(1, len(updates) + 1)]
+    observation, action, reward, log_prob, flags = 16, 4, 4, 4, 4
+    tree = 2 * 128 * 8
+    assert {u.metrics["replay/bytes"] for u in updates} == {2 * rows * (observation + action + reward + log_prob + flags) + tree}
 
 
 def test_the_best_action_is_taken_without_a_key_and_any_with_epsilon_1():
@@ -469,25 +494,9 @@ def test_schedules_stand_where_progress_is():
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), scheduled.network, constant.network)
 
 
-def test_drawn_transitions_get_their_errors_as_priorities_and_the_next_cycle_draws_by_them():
-    config = replace(SMALL, prioritized=True, priority_exponent=1.0, update_ratio=0.025, learning_rate=0.0)
-    last = list(islice(dqn.train(config), 4))[-1]
-    world = last.world()
-    weights = world.arrays[f"replay/{max(int(name.split('/')[1]) for name in world.arrays if name.startswith('replay/'))}"]
-    given = weights[(weights > 0) & (weights != world.values["replay"]["largest"])]
-    assert len(np.unique(given)) >= 5
-    assert np.count_nonzero(weights == world.values["replay"]["largest"]) > 10
-
-
 def test_a_replay_too_large_for_the_machine_stops_training_before_it_begins():
     with pytest.raises(ConfigError, match=r"replay_size 1,000,000,000,000,000 needs [\d.]+ GB and [\d.]+ GB are free"):
         next(dqn.train(replace(SMALL, replay_size=10**15)))
-
-
-def test_bytes_and_steps_of_the_replay_are_told():
-    updates = list(islice(dqn.train(replace(SMALL, replay_size=60)), 5))
-    assert [u.metrics["replay/steps"] for u in updates] == [40, 80, 120, 120, 120]
-    assert {u.metrics["replay/bytes"] for u in updates} == {120 * (2 * 4 + 4 + 4 + 4 + 4) + 2 * 8}
 
 
 # Settings
@@ -584,18 +593,17 @@ class Chain(gym.Env):
 BEST = 0.9 ** np.array([3, 2, 1, 0])
 CHAIN_VALUES = np.stack([0.9 * BEST[[0, 0, 1, 2]], BEST], axis=-1)
 
-VARIANTS = {
-    "vanilla": {"double": False},
-    "double": {},
-    "dueling": {"dueling": True},
-    "prioritised": {"prioritized": True},
-    "soft target": {"target_every": 1, "target_rate": 0.05},
-    "hidden layer": {"hidden_sizes": (32,), "learning_rate": linear(1e-2, 1e-4)},
-    "sequences": {"core": "gru", "core_size": 16, "learning_rate": linear(1e-2, 1e-4), "batch_size": 16},
-}
+slow = pytest.mark.slow  # seconds each
+VARIANTS = [
+    pytest.param({"double": False}, id="vanilla"),
+    pytest.param({"dueling": True, "prioritized": True}, id="double, dueling and prioritised"),
+    pytest.param({"target_every": 1, "target_rate": 0.05}, id="soft target", marks=slow),
+    pytest.param({"hidden_sizes": (32,), "learning_rate": linear(1e-2, 1e-4)}, id="hidden layer", marks=slow),
+    pytest.param({"core": "gru", "core_size": 16, "learning_rate": linear(1e-2, 1e-4), "batch_size": 16}, id="sequences", marks=slow),
+]
 
 
-@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("changes", VARIANTS)
 def test_on_a_chain_q_converges_to_the_known_one(changes):
     if "tests/Chain-v0" not in gym.registry:
         gym.register("tests/Chain-v0", entry_point=Chain)
@@ -610,16 +618,12 @@ def test_on_a_chain_q_converges_to_the_known_one(changes):
     )
     *_, last = dqn.train(replace(config, **changes))
     network = last.state.network
-    if "core" in changes:
-        memory = network.initial_memory(4)
-        values = np.asarray(network(np.eye(4, dtype=np.float32)[:, None], network.initial_memory(1), np.zeros((4, 1), bool))[0][:, 0])
-        assert jax.tree.leaves(memory)
-    else:
-        values = values_at(network, np.eye(4, dtype=np.float32))
+    observations = np.eye(4, dtype=np.float32)[:, None]  # in turn, as on the shortest way
+    values = np.asarray(network(observations, network.initial_memory(1), np.zeros((4, 1), bool))[0][:, 0])
     np.testing.assert_allclose(values, CHAIN_VALUES, atol=0.05)
 
 
-# Probes: values and policies that are known
+# Probes: values and policies that are known; other algorithms learn the slow ones in make test
 
 
 def learned(env_id: str, **changes) -> dqn.Update:
@@ -633,25 +637,28 @@ def answers(state: dqn.State, *numbers: float) -> np.ndarray:
     return values_at(state.network, np.stack([sign(number) for number in numbers]))
 
 
+@slow
 def test_probe_a_constant_reward_of_1_has_value_1():
     np.testing.assert_allclose(answers(learned("birl/ProbeConstant-v0").state, 0), [[1, 1]], atol=0.02)
 
 
+@slow
 def test_probe_a_reward_one_step_later_is_discounted_once():
     np.testing.assert_allclose(answers(learned("birl/ProbeDelayed-v0").state, -1, 1), [[0.9, 0.9], [1, 1]], atol=0.03)
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("n_step", [pytest.param(1, marks=slow), 3])
 def test_probe_where_an_episode_is_cut_the_value_goes_on(n_step):
     last = learned("birl/ProbeTruncation-v0", n_step=n_step, target_every=5, update_ratio=0.5)
     np.testing.assert_allclose(answers(last.state, 0), [[10, 10]], atol=0.5)  # 1 / (1 - γ); without the bootstrap at the cut, below 4.1
 
 
+@slow
 def test_probe_the_better_action_follows_the_observation():
     np.testing.assert_allclose(answers(learned("birl/ProbeObservationAction-v0").state, -1, 1), [[1, -1], [-1, 1]], atol=0.05)
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", pytest.param("gru", marks=slow)])
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
     last = learned("birl/ProbeMemory-v0", core=core, exploration=linear(1.0, 0.0, 0.5), update_ratio=0.5, learning_rate=linear(1e-2, 0.0))
     assert last.metrics["episode/return"] >= 0.9
@@ -663,14 +670,14 @@ def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     assert np.mean(returns[-50:]) < 0.3  # 0 in the mean
 
 
-@pytest.mark.parametrize("core", ["feedforward", "gru"])
+@pytest.mark.parametrize("core", ["feedforward", pytest.param("gru", marks=slow)])
 def test_probe_a_masked_action_is_never_taken(core):
     env = EnvConfig("birl/ProbeMask-v0", num_envs=4)
     returns = {u.metrics["episode/return"] for u in dqn.train(replace(PROBE, env=env, core=core, run=RunConfig(total_steps=1000)))}
     assert {score for score in returns if score == score} == {4.0}  # NaN before the first episode has ended
 
 
-@pytest.mark.slow  # seconds; other algorithms learn the same probe in make test
+@slow
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", learning_rate=2e-3).state
     images = np.stack([np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255, 0, 255)])
