@@ -80,8 +80,7 @@ class Replay:
         _write(self.memories, place // self.length, rollout.memory)
         self.written += self.length
         if self.priority_exponent is not None:
-            self._weigh(np.arange(self.written - self.length, self.written), 0.0)
-            self._weigh(np.arange(drawable.start, self.drawable.start), 0.0)
+            self._weigh(np.arange(drawable.start, self.drawable.start), 0.0)  # the overwritten ones, and those whose frames are
             self._weigh(np.arange(drawable.stop, self.drawable.stop), self.largest)
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Places:

@@ -316,10 +316,10 @@ def test_a_transition_without_any_error_can_be_drawn_again():
 
 
 @some
-@given(STREAMS, st.integers(1, 4), st.integers(1, 4), st.integers(0, 100))
-def test_after_any_rollouts_and_errors_exactly_what_may_be_drawn_has_a_weight(stream, length, n_step, seed):
-    rollouts, rng = stream.rollouts(length), np.random.default_rng(seed)
-    kept = Replay(rollouts[0].rewards.size, rollouts[0], 0.9, n_step, priority_exponent=1.0)
+@given(STREAMS, st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(0, 100))
+def test_after_any_rollouts_and_errors_exactly_what_may_be_drawn_has_a_weight(stream, length, n_step, frame_stack, seed):
+    rollouts, rng = stacked(stream, frame_stack).rollouts(length), np.random.default_rng(seed)
+    kept = Replay(rollouts[0].rewards.size, rollouts[0], 0.9, n_step, frame_stack, priority_exponent=1.0)
     for rollout in rollouts:
         kept.add(rollout)
         known, expected = everywhere(kept), np.zeros((kept.rows, kept.num_envs), bool)
