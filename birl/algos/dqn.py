@@ -29,7 +29,7 @@ from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.exploration import epsilon_greedy
 from birl.maths.returns import n_step_returns
-from birl.maths.schedules import Schedule, linear, lowest, value_at
+from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
 from birl.nets.acting import but_last
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
@@ -112,6 +112,9 @@ def validate(config: Config) -> None:
     require_fractions(config, "discount", "target_rate", "priority_exponent")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
     require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    least, most_exploration = lowest(config.exploration), highest(config.exploration)
+    require(least >= 0 and most_exploration <= 1, f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance")
+    require(lowest(config.priority_correction) >= 0, f"priority_correction {lowest(config.priority_correction)} must be 0 or more")
     require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     most = config.rollout_length - 1
     require(0 <= config.burn_in <= most, f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}")
@@ -127,7 +130,8 @@ def gradient_steps_of(config: Config) -> int:
     count = round(config.update_ratio * steps)
     remedy = f"use {max(1, count)}/{steps} = {max(1, count) / steps:g}"
     wrong = f"update_ratio {config.update_ratio} asks for {config.update_ratio * steps:g} gradient steps after {steps} environment steps"
-    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-6 * steps, f"{wrong}; {remedy}")
+    # What the remedy says has six digits, and must be taken.
+    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-5 * count, f"{wrong}; {remedy}")
     return count
 
 
@@ -207,8 +211,7 @@ def sequence_errors(
     action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
     target_values = unroll(target, observations, batch.memory, resets, config.burn_in)
     batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None))
-    masks = batch.action_masks
-    masks = None if masks is None else jnp.concatenate([masks[1:], jnp.ones_like(masks[:1])])
+    masks = None if batch.action_masks is None else batch.action_masks[1:]
     bootstrap = best_values(action_values[1:] if config.double else target_values[1:], target_values[1:], masks)
     ends = batch.terminated, batch.truncated, batch.valid
     targets = n_step_returns(batch.rewards * reward_scale(normalizer), *ends, bootstrap, config.discount, config.n_step)

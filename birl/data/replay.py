@@ -40,18 +40,20 @@ class Replay:
     ):
         length, num_envs = like.rewards.shape
         require(size >= length * num_envs, f"replay_size {size} must hold a rollout: {length} steps of {num_envs} environments")
-        rollouts = -(-(size + n_step * num_envs) // (length * num_envs)) + 1
+        rollouts = -(-(size + (n_step + frame_stack - 1) * num_envs) // (length * num_envs)) + 1
         self.discount, self.n_step, self.frame_stack, self.priority_exponent = discount, n_step, frame_stack, priority_exponent
         self.length, self.num_envs, self.rows = length, num_envs, rollouts * length
         newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], like.observations)
         steps = like._replace(observations=newest, memory=None)
+        leaves = 0 if priority_exponent is None else self.rows * num_envs
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves((steps, like.memory))) * rollouts + self.rows * num_envs
+        self.bytes += SumTree.bytes_of(leaves)
         _require_room(self.bytes, size)
         self.columns = jax.tree.map(lambda x: np.zeros((self.rows, *x.shape[1:]), x.dtype), steps)  # [rows, B, ...]
         self.memories = jax.tree.map(lambda x: np.zeros((rollouts, *x.shape), x.dtype), like.memory)  # before each rollout
         self.begins = np.zeros((self.rows, num_envs), bool)  # the row's observation is the first of an episode
         self.written = 0  # rows, ever
-        self.tree = SumTree(0 if priority_exponent is None else self.rows * num_envs)
+        self.tree = SumTree(leaves)
         self.largest = 1.0  # of the weights given so far: what a new transition gets
 
     def __len__(self) -> int:
@@ -72,14 +74,13 @@ class Replay:
         before = self.columns.valid[place - 1] if self.written else np.zeros(self.num_envs, bool)
         self.begins[rows] = ~np.concatenate([before[None], rollout.valid[:-1]])
         if self.frame_stack > 1:
-            jax.tree.map(partial(_require_stacks, begins=self.begins[rows]), rollout.observations)
+            jax.tree.map(partial(_require_stacks, begins=self.begins[rows], follows=rollout.valid), rollout.observations)
         newest = jax.tree.map(lambda x: _newest_frame(x, self.frame_stack)[:-1], rollout.observations)
         _write(self.columns, rows, rollout._replace(observations=newest, memory=None))
         _write(self.memories, place // self.length, rollout.memory)
         self.written += self.length
         if self.priority_exponent is not None:
-            self._weigh(np.arange(self.written - self.length, self.written), 0.0)
-            self._weigh(np.arange(drawable.start, self.drawable.start), 0.0)
+            self._weigh(np.arange(drawable.start, self.drawable.start), 0.0)  # the overwritten ones, and those whose frames are
             self._weigh(np.arange(drawable.stop, self.drawable.stop), self.largest)
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Places:
@@ -126,16 +127,21 @@ class Replay:
         )
 
     def draw_sequences(self, rng: np.random.Generator, shape: tuple[int, int]) -> Rollout:
-        """Whole rollouts of single environments, drawn with equal chances: G of [T, N, ...] in one, [G, T, N, ...]."""
-        oldest = max(0, self.written - self.rows) // self.length
+        """Whole rollouts of single environments, drawn with equal chances: G of [T, N, ...] in one, [G, T, N, ...].
+
+        There are T+1 action masks, as there are observations: what may be done after the last step too.
+        """
+        oldest = -(-self.drawable.start // self.length)
         rollouts = rng.integers(oldest, self.written // self.length - 1, shape)
         envs = rng.integers(self.num_envs, size=shape)
         rows = rollouts[:, None] * self.length + np.arange(self.length + 1)[:, None]  # [G, T+1, N]
         every_env = np.broadcast_to(envs[:, None], rows.shape)
-        steps = jax.tree.map(lambda column: column[rows[:, :-1] % self.rows, every_env[:, :-1]], self.columns._replace(observations=None))
+        columns, masks = self.columns._replace(observations=None, action_masks=None), self.columns.action_masks
+        steps = jax.tree.map(lambda column: column[rows[:, :-1] % self.rows, every_env[:, :-1]], columns)
         slots = rollouts % (self.rows // self.length)
         memory = jax.tree.map(lambda memories: memories[slots, envs], self.memories)
-        return steps._replace(observations=self._observations(rows, every_env), memory=memory)
+        masks = None if masks is None else masks[rows % self.rows, every_env]
+        return steps._replace(observations=self._observations(rows, every_env), action_masks=masks, memory=memory)
 
     def snapshot(self, world: World) -> World:
         """The world with what is kept here. The arrays are the replay's own: write them before it goes on."""
@@ -196,10 +202,10 @@ def _newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:
     return observations[:, :, -1]
 
 
-def _require_stacks(observations: np.ndarray, begins: np.ndarray) -> None:
+def _require_stacks(observations: np.ndarray, begins: np.ndarray, follows: np.ndarray) -> None:
     """Raise unless each stack is the one before with a frame more, and an episode's first is one frame repeated."""
-    starts, follows = observations[:-1][begins], ~begins[1:]
-    grows = np.array_equal(observations[1:-1, :, :-1][follows], observations[:-2, :, 1:][follows])
+    starts = observations[:-1][begins]
+    grows = np.array_equal(observations[1:, :, :-1][follows], observations[:-1, :, 1:][follows])
     if not grows or np.any(starts[:, :-1] != starts[:, -1:]):
         raise ConfigError("the observations are no stacks of frames, newest last, that begin with one frame repeated; use frame_stack 1")
 
@@ -208,18 +214,28 @@ def _require_room(needed: int, size: int) -> None:
     """Raise ConfigError if so many bytes are not free."""
     free = free_memory()
     if free is not None and needed > free:
-        fits = size * free // needed
+        fits = 9 * size * free // (10 * needed)  # others need some too, and a ring is a little larger than what it holds
         raise ConfigError(f"replay_size {size:,} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; use at most {fits:,}")
 
 
-def free_memory() -> int | None:
+def free_memory(root: Path = Path("/")) -> int | None:
     """Bytes that can still be had, as far as Linux tells; None elsewhere."""
+    groups = root / "sys/fs/cgroup"
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = (root / "proc/meminfo").read_text().splitlines()
         free = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
-        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-        if limit.exists() and (most := limit.read_text().strip()) != "max":
-            free.append(int(most) - int(used.read_text()))
+        free.append(_left_to_group(groups, "memory.max", "memory.current"))
+        free.append(_left_to_group(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"))  # version 1
         return min(free)
     except OSError:
         return None
+
+
+def _left_to_group(group: Path, limit: str, used: str) -> int:
+    """Bytes that a container's limit leaves; very many if it has none."""
+    if not (group / limit).exists() or (most := (group / limit).read_text().strip()) == "max":
+        return 2**63
+    sizes = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    # Files read or written count as used, and are given up as soon as memory is needed.
+    files = int(sizes["active_file"]) + int(sizes["inactive_file"])
+    return int(most) - int((group / used).read_text()) + files

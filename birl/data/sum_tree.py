@@ -7,8 +7,13 @@ class SumTree:
     """n weights, to be drawn in proportion."""
 
     def __init__(self, leaves: int):
-        self.size = 1 << max(0, leaves - 1).bit_length()
+        self.size = _size_for(leaves)
         self.sums = np.zeros(2 * self.size)  # the root is 1, the children of i are 2i and 2i + 1, the leaves come last
+
+    @staticmethod
+    def bytes_of(leaves: int) -> int:
+        """What a tree of so many leaves takes."""
+        return 2 * _size_for(leaves) * np.dtype(float).itemsize
 
     @property
     def total(self) -> float:
@@ -37,3 +42,8 @@ class SumTree:
             rest = np.where(right, rest - left, rest)
             nodes = 2 * nodes + right
         return nodes - self.size
+
+
+def _size_for(leaves: int) -> int:
+    """The power of 2 that holds so many leaves."""
+    return 1 << max(0, leaves - 1).bit_length()

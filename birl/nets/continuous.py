@@ -78,9 +78,12 @@ def bounds_of(space: gym.Space) -> ActionBounds:
     if not isinstance(space, spaces.Box):
         remedy = "dqn takes Discrete actions; ppo, a2c, trpo, reinforce and qac take all kinds"
         raise ConfigError(f"action space {shown(space)} has no numbers to differentiate by; use a Box: {remedy}")
-    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+    widths = space.high.astype(np.float64) - space.low
+    if not np.all((widths > 0) & (widths < np.finfo(np.float32).max)):
         remedy = "gymnasium.wrappers.RescaleAction gives them, and ppo, a2c and trpo need none"
-        raise ConfigError(f"action space {shown(space)} needs finite bounds, for actions are scaled by them; {remedy}")
+        raise ConfigError(
+            f"action space {shown(space)} needs finite bounds, the lower below the higher, for actions are scaled by them; {remedy}"
+        )
     return ActionBounds(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
 
 

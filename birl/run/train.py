@@ -84,6 +84,7 @@ class Run:
         self.evaluated_steps = -1
         self.evaluation: Evaluation | None = None
         self.policy: Policy | None = None
+        self.replay_told = False
         self.unwritten = ""  # why the last metrics were not written; said once
 
     def go(self, notices: Sequence[str]) -> dict[str, Any]:
@@ -123,6 +124,8 @@ class Run:
     def _follow(self, updates: Iterator[Update], signals: list[int]) -> Update | None:
         run, update = self.config.run, None
         for update in updates:
+            if "replay/bytes" in update.metrics and not self.replay_told:
+                self._tell_replay(update.metrics["replay/bytes"])
             before, self.steps = self.steps, int(update.state.env_steps)
             self._log(update)
             if crossed(before, self.steps, run.eval_every):
@@ -140,6 +143,11 @@ class Run:
         saved = f"saved at {self.steps:,} steps" if self._save_if_possible(update) else "the newest checkpoint is an older one"
         self.console.message(f"{signal.Signals(number).name}: {saved}; go on with: birl resume {self.run_dir}")
         raise Interrupted(128 + number)
+
+    def _tell_replay(self, size: float) -> None:
+        """Say once how much memory the replay takes: all of it, from the start."""
+        self.replay_told = True
+        self.console.message(f"replay: {self.config.replay_size:,} transitions, {memory_size(size)}")
 
     def _log(self, update: Update) -> None:
         if int(update.state.updates) % self.config.run.log_every:
@@ -275,3 +283,9 @@ def crossed(before: int, now: int, every: int) -> bool:
 def with_run(config: Any, **changes: Any) -> Any:
     """The config with other run settings."""
     return dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
+
+
+def memory_size(size: float) -> str:
+    """So many bytes, with the unit in which they are easy to read."""
+    unit, name = next(((unit, name) for unit, name in ((1e9, "GB"), (1e6, "MB")) if size >= unit), (1e3, "kB"))
+    return f"{size / unit:.1f} {name}"

@@ -1,0 +1,83 @@
+"""Q-networks: plain and dueling, with and without memory."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from birl.algos import dqn
+from birl.config import ConfigError
+from birl.nets.values import make_q_network
+
+T, B, A = 3, 2, 5
+BOX = spaces.Box(-1, 1, (4,), np.float32)
+OBSERVATIONS = np.random.default_rng(0).standard_normal((T, B, 4)).astype(np.float32)
+NEVER = np.zeros((T, B), bool)
+
+
+def network_for(dueling: bool, core: str = "feedforward"):
+    settings = dqn.Config(hidden_sizes=(8,), core=core, core_size=6)
+    return make_q_network(np.random.default_rng(1), BOX, spaces.Discrete(A), settings, dueling)
+
+
+def values_of(network) -> np.ndarray:
+    return np.asarray(network(OBSERVATIONS, network.initial_memory(B), NEVER)[0])
+
+
+@pytest.mark.parametrize("core", ["feedforward", "lstm", "gru"])
+@pytest.mark.parametrize("dueling", [False, True])
+def test_there_is_a_value_for_each_action_and_a_memory_for_each_environment(dueling, core):
+    network = network_for(dueling, core)
+    values, memory = network(OBSERVATIONS, network.initial_memory(B), NEVER)
+    assert values.shape == (T, B, A)
+    assert jax.tree.map(np.shape, memory) == jax.tree.map(np.shape, network.initial_memory(B))
+
+
+def test_dueling_values_have_the_state_value_as_their_mean():
+    """(Wang et al. 2016, eq. 9): the mean over actions of V + A - mean A is V."""
+    network = network_for(dueling=True)
+    features, _ = network.trunk(OBSERVATIONS, (), NEVER)
+    np.testing.assert_allclose(values_of(network).mean(-1), network.value_head(features)[..., 0], atol=1e-6)
+
+
+def test_dueling_values_differ_as_the_advantages_do():
+    network = network_for(dueling=True)
+    advantages = network.head(network.trunk(OBSERVATIONS, (), NEVER)[0])
+    np.testing.assert_allclose(np.diff(values_of(network), axis=-1), np.diff(advantages, axis=-1), atol=1e-6)
+    assert np.ptp(values_of(network), axis=-1).min() > 0.1
+
+
+def test_a_constant_added_to_every_advantage_changes_no_dueling_value_but_one_added_to_the_state_value_all():
+    network = network_for(dueling=True)
+    shifted = eqx.tree_at(lambda n: n.head.bias, network, replace_fn=lambda bias: bias + 3.0)
+    np.testing.assert_allclose(values_of(shifted), values_of(network), atol=1e-5)
+    raised = eqx.tree_at(lambda n: n.value_head.bias, network, replace_fn=lambda bias: bias + 3.0)
+    np.testing.assert_allclose(values_of(raised), values_of(network) + 3.0, atol=1e-5)
+    plain = network_for(dueling=False)
+    lifted = eqx.tree_at(lambda n: n.head.bias, plain, replace_fn=lambda bias: bias + 3.0)
+    np.testing.assert_allclose(values_of(lifted), values_of(plain) + 3.0, atol=1e-5)
+
+
+def test_initial_scales_are_root_2_hidden_and_1_heads():
+    network = network_for(dueling=True)
+    np.testing.assert_allclose(np.linalg.norm(network.trunk.encoder.mlp.layers[0].weight, axis=1), np.sqrt(2), rtol=1e-5)
+    for head in (network.head, network.value_head):
+        np.testing.assert_allclose(np.linalg.norm(head.weight, axis=0), 1.0, rtol=1e-5)
+    assert network_for(dueling=False).value_head is None
+
+
+def test_memory_is_emptied_where_an_episode_begins():
+    network = network_for(False, "gru")
+    resets = np.array([[False, False], [True, False], [False, False]])
+    values, _ = network(OBSERVATIONS, network.initial_memory(B) + 0.5, resets)
+    alone, _ = network(OBSERVATIONS[1:, :1], network.initial_memory(1), NEVER[1:, :1])
+    np.testing.assert_allclose(values[1:, :1], alone, atol=1e-6)
+    on, _ = network(OBSERVATIONS[1:, 1:], network.initial_memory(1), NEVER[1:, 1:])
+    assert np.abs(values[1:, 1:] - on).max() > 1e-3
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,), np.float32), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)])
+def test_a_space_without_a_value_for_each_action_is_refused_with_the_algorithms_that_take_it(space):
+    with pytest.raises(ConfigError, match=rf"{type(space).__name__}.*only Discrete.*ddpg, td3 and sac take Box.*ppo"):
+        make_q_network(np.random.default_rng(0), BOX, space, dqn.Config(), dueling=False)
