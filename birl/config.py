@@ -5,7 +5,7 @@ import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import tyro
 
@@ -73,6 +73,28 @@ def require_positive(config: Any, *names: str) -> None:
             value, optional = getattr(config, known.name), type(None) in typing.get_args(known.type)
             remedy = ", or None to switch it off" if optional else f"; {known.default:g} is usual"
             require((optional and value is None) or value > 0, f"{known.name} {value} must be positive{remedy}")
+
+
+class Cycle(Protocol):
+    """The settings of an algorithm's Config that say how often it learns."""
+
+    @property
+    def env(self) -> EnvConfig: ...
+    @property
+    def rollout_length(self) -> int: ...
+    @property
+    def update_ratio(self) -> float: ...
+
+
+def gradient_steps(config: Cycle) -> int:
+    """Gradient steps after each rollout: update_ratio for each of its environment steps; ConfigError unless that is a whole number."""
+    steps = config.rollout_length * config.env.num_envs
+    wanted = config.update_ratio * steps
+    count = max(1, round(wanted))
+    wrong = f"update_ratio {config.update_ratio} asks for {wanted:g} gradient steps after {steps} environment steps"
+    # What the remedy says has six digits, and must be taken.
+    require(abs(wanted - count) < 1e-5 * count, f"{wrong}; use {count}/{steps} = {count / steps:g}")
+    return count
 
 
 def validate_run(run: RunConfig) -> None:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import EnvConfig, RunConfig, gradient_steps, require, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Places, Replay
 from birl.device import prepare_jax
@@ -121,18 +121,7 @@ def validate(config: Config) -> None:
     recurrent = config.core != "feedforward"
     require(not (recurrent and config.prioritized), "prioritized draws single steps and core remembers sequences; use one of the two")
     require(recurrent or not config.burn_in, f"burn_in {config.burn_in} warms a memory up, and core feedforward has none; use 0")
-    gradient_steps_of(config)
-
-
-def gradient_steps_of(config: Config) -> int:
-    """Gradient steps in a cycle."""
-    steps = config.rollout_length * config.env.num_envs
-    count = round(config.update_ratio * steps)
-    remedy = f"use {max(1, count)}/{steps} = {max(1, count) / steps:g}"
-    wrong = f"update_ratio {config.update_ratio} asks for {config.update_ratio * steps:g} gradient steps after {steps} environment steps"
-    # What the remedy says has six digits, and must be taken.
-    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-5 * count, f"{wrong}; {remedy}")
-    return count
+    gradient_steps(config)
 
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
@@ -278,7 +267,7 @@ def update(state: State, rollout: Rollout, batches: Batches | None, config: Conf
 
 def draw(replay: Replay, key: Array, config: Config) -> tuple[Batches, Places]:
     """A cycle's batches, and where they lie in the replay."""
-    rng, shape = np.random.default_rng(np.asarray(key)), (gradient_steps_of(config), config.batch_size)
+    rng, shape = np.random.default_rng(np.asarray(key)), (gradient_steps(config), config.batch_size)
     places = replay.draw(rng, shape)
     steps = replay.transitions(places) if config.core == "feedforward" else replay.draw_sequences(rng, shape)
     return Batches(steps, places.chances), places

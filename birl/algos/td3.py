@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import EnvConfig, RunConfig, gradient_steps, require, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Replay
 from birl.device import prepare_jax
@@ -111,17 +111,7 @@ def validate(config: Config) -> None:
         least = lowest(getattr(config, name))
         require(least >= 0, f"{name} {least} must not be negative")
     require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
-    gradient_steps_of(config)
-
-
-def gradient_steps_of(config: Config) -> int:
-    """Gradient steps in a cycle."""
-    steps = config.rollout_length * config.env.num_envs
-    count = round(config.update_ratio * steps)
-    remedy = f"use {max(1, count)}/{steps} = {max(1, count) / steps:g}"
-    wrong = f"update_ratio {config.update_ratio} asks for {config.update_ratio * steps:g} gradient steps after {steps} environment steps"
-    require(count >= 1 and abs(config.update_ratio * steps - count) < 1e-6 * steps, f"{wrong}; {remedy}")
-    return count
+    gradient_steps(config)
 
 
 def init(
@@ -271,7 +261,7 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
 def draw(replay: Replay, key: Array, config: Config) -> Transitions:
     """A cycle's batches, [G, N, ...]."""
     rng = np.random.default_rng(np.asarray(key))
-    return replay.transitions(replay.draw(rng, (gradient_steps_of(config), config.batch_size)))
+    return replay.transitions(replay.draw(rng, (gradient_steps(config), config.batch_size)))
 
 
 def train(
