@@ -255,6 +255,7 @@ def test_perturbations_are_drawn_anew_where_an_episode_ended_and_stand_elsewhere
 def test_more_environments_than_perturbations_share_them_and_fewer_take_the_first():
     state, seen = fresh(PARAMETER), np.repeat(observations(1), 6, axis=0)
     six, two = act(state, seen).actions, act(state, seen[:2]).actions
+    assert len({row.tobytes() for row in np.asarray(six)}) == ENVS
     np.testing.assert_array_equal(six[4:], six[:2])
     np.testing.assert_allclose(six[:2], two, atol=1e-6)
 
