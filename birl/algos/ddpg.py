@@ -342,7 +342,7 @@ def train(
             rollout = without_noise(collect(policy(state), state.key))
             replay.add(rollout)
             with collect.timed("learning"):
-                ready = int(state.env_steps) >= config.learning_starts and len(replay.drawable) >= config.rollout_length
+                ready = int(state.env_steps) >= config.learning_starts and replay.ready
                 batches = draw(replay, state.key, config) if ready else None
                 state, metrics = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)

@@ -67,6 +67,11 @@ class Replay:
         first = oldest + self.frame_stack - 1 if oldest else 0
         return range(first, max(first, self.written - self.n_step))
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to draw, single steps and sequences."""
+        return len(self.drawable) > 0 and self.written >= 2 * self.length
+
     def add(self, rollout: Rollout) -> None:
         """Keep a rollout, in the place of the oldest."""
         place, drawable = self.written % self.rows, self.drawable
