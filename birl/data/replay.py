@@ -70,7 +70,8 @@ class Replay:
     @property
     def ready(self) -> bool:
         """Whether there is something to draw, single steps and sequences."""
-        return len(self.drawable) > 0 and self.written >= 2 * self.length
+        begun = self.columns.valid[: self.drawable.stop][:64]  # where environments died at once there may be no step at all
+        return self.written >= 2 * self.length and len(self.drawable) > 0 and bool(begun.any())
 
     def add(self, rollout: Rollout) -> None:
         """Keep a rollout, in the place of the oldest."""
