@@ -119,7 +119,7 @@ def ddpg_rate(rollout_length: int, update_ratio: float, total_steps: int) -> flo
 
 def measure_ratio() -> Figures:
     """How steps per second grow when there are fewer gradient steps."""
-    every, eighth = ddpg_rate(1, 1.0, 4_000), ddpg_rate(8, 0.125, 20_000)
+    every, eighth = ddpg_rate(8, 1.0, 6_000), ddpg_rate(8, 0.125, 20_000)
     return [
         [
             "DDPG Pendulum, one gradient step in 8 steps over one in each",

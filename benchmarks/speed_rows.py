@@ -160,7 +160,7 @@ DQN_LUNARLANDER = DQN_CARTPOLE | {  # SB3 zoo; the first steps of its hundred th
 PENDULUM = COMMON | {
     "env": "Pendulum-v1",
     "num_envs": 1,
-    "rollout_length": 1,
+    "rollout_length": 8,
     "update_ratio": 1.0,
     "learning_starts": 200,
     "batch_size": 256,
@@ -173,7 +173,7 @@ PENDULUM = COMMON | {
     "hidden_sizes": [256, 256],
     "target_rate": 0.005,
     "noise": "gaussian",
-    "noise_scale": 0.1,
+    "exploration_noise": 0.1,
     "rate_from": 500,
     "total_steps": 4_000,
 }
@@ -294,7 +294,7 @@ ROWS = {
     ),
 } | {
     algorithm: Row(
-        f"{algorithm.upper()} Pendulum-v1: 256-256, batches of 256, one gradient step for each environment step",
+        f"{algorithm.upper()} Pendulum-v1: 256-256, batches of 256, 8 gradient steps after every 8 steps",
         PENDULUM | {"algorithm": algorithm},
         (*OFF_POLICY, BIRL_ALONE),
         off_policy_wanted(2.5, limit),

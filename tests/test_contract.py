@@ -73,7 +73,7 @@ METRICS = {
         "loss/value",
         "value/mean",
         "optimizer/actor_grad_norm",
-        "exploration/noise_scale",
+        "exploration/noise",
         "replay/steps",
         "replay/bytes",
     },

@@ -22,7 +22,7 @@ def own_arguments(settings: dict[str, Any]) -> dict[str, Any]:
         }
     if settings["algorithm"] == "sac":
         return {"tau": settings["target_rate"]}
-    noise = NormalActionNoise([0.0], [settings["noise_scale"]])
+    noise = NormalActionNoise([0.0], [settings["exploration_noise"]])
     return {"tau": settings["target_rate"], "action_noise": noise}
 
 

@@ -62,7 +62,7 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 1  # steps of each environment between updates
+    rollout_length: int = 8  # steps of each environment between updates, whose gradient steps are one compiled call
     update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
     learning_starts: int = 1000  # environment steps before the first gradient step; up to it actions are uniform
     batch_size: int = 256  # transitions in a gradient step
@@ -71,7 +71,7 @@ class Config:
     n_step: int = 1  # rewards summed before the bootstrap
     target_rate: float = 0.005  # τ: how far the target networks move at each gradient step
     noise: NoiseName = "ou"
-    noise_scale: float | Schedule = 0.2  # σ of actions on [-1, 1]; of parameter noise δ, how far it moves them
+    exploration_noise: float | Schedule = 0.2  # σ of actions on [-1, 1]; of parameter noise δ, how far it moves them
     noise_rate: float = 0.15  # θ: how fast Ornstein-Uhlenbeck noise drifts back to 0
     noise_time_step: float = 1.0  # Δt of a step of it
     noise_adaptation: float = 1.01  # α: the factor by which parameter noise changes in a cycle
@@ -120,7 +120,7 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
     require_fractions(config, "discount", "target_rate")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "noise_rate", "noise_time_step")
-    for name in ("actor_learning_rate", "critic_learning_rate", "noise_scale"):
+    for name in ("actor_learning_rate", "critic_learning_rate", "exploration_noise"):
         require(lowest(getattr(config, name)) >= 0, f"{name} {lowest(getattr(config, name))} must not be negative")
     require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     drift = config.noise_rate * config.noise_time_step
@@ -128,8 +128,8 @@ def validate(config: Config) -> None:
     require(config.noise_adaptation > 1, f"noise_adaptation {config.noise_adaptation} must be above 1; 1.01 is usual")
     if config.noise == "parameter":
         require(config.layer_norm, "noise parameter with layer_norm False: one σ cannot suit layers of all sizes; use layer_norm True")
-        positive = lowest(config.noise_scale) > 0
-        require(positive, "noise_scale reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without")
+        positive = lowest(config.exploration_noise) > 0
+        require(positive, "exploration_noise reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without")
         remedy = "use overlap False, or noise ou or gaussian"
         require(not config.env.overlap, f"noise parameter acts on all environments together, env.overlap on halves; {remedy}")
     gradient_steps(config)
@@ -164,7 +164,7 @@ def initial_exploration(rng: np.random.Generator, actor: PyTree, config: Config)
     if config.noise == "parameter":
         draw = partial(rng.standard_normal, dtype=np.float32)
         perturbations = jax.tree.map(lambda leaf: draw((num_envs, *leaf.shape)), perturbable(actor))
-    scale = np.float32(value_at(config.noise_scale, 0.0))
+    scale = np.float32(value_at(config.exploration_noise, 0.0))
     return Exploration(config.noise, config.noise_rate, config.noise_time_step, scale, perturbations)
 
 
@@ -267,7 +267,7 @@ def learn(
 
 def explore(state: State, rollout: Rollout, batch: Transitions | None, key: Array, config: Config) -> tuple[Exploration, Metrics]:
     """How to act in the next rollout: perturbations are drawn anew where an episode ended, and σ adapts on a batch."""
-    exploration, wanted = state.exploration, value_at(config.noise_scale, state.env_steps / config.run.total_steps)
+    exploration, wanted = state.exploration, value_at(config.exploration_noise, state.env_steps / config.run.total_steps)
     if config.noise != "parameter":
         return dataclasses.replace(exploration, scale=jnp.float32(wanted)), {}
     scale, metrics = exploration.scale, {}
@@ -295,7 +295,7 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     """The state after a rollout and a cycle's gradient steps on batches [G, N, ...], and what happened."""
     progress = state.env_steps / config.run.total_steps
     actor_rate, critic_rate = (value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate))
-    metrics: Metrics = {"exploration/noise_scale": state.exploration.scale}
+    metrics: Metrics = {"exploration/noise": state.exploration.scale}
     if batches is not None:
         step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
         state, found = jax.lax.scan(step, state, batches)

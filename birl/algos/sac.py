@@ -59,7 +59,7 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 1  # steps of each environment between updates
+    rollout_length: int = 8  # steps of each environment between updates, whose gradient steps are one compiled call
     update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
     learning_starts: int = 1000  # environment steps before the first gradient step, with actions drawn from the whole box
     batch_size: int = 256  # transitions in a gradient step

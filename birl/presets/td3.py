@@ -10,7 +10,6 @@ PRESETS = [
         Config(
             env=EnvConfig("Pendulum-v1", num_envs=1),
             run=RunConfig(total_steps=20_000),
-            rollout_length=8,
             batch_size=128,
             discount=0.98,
             target_rate=0.01,

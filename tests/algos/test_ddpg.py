@@ -211,11 +211,11 @@ def test_a_run_continued_from_its_state_and_world_is_the_run_that_went_on(noise)
 
 
 def test_the_scale_of_action_noise_follows_its_schedule():
-    config = replace(SMALL, noise_scale=linear(0.4, 0.0))
+    config = replace(SMALL, exploration_noise=linear(0.4, 0.0))
     state = fresh(config)._replace(env_steps=np.int32(500 - 32))
     after, metrics = update(state, rollout(config), None, config)
     assert float(after.exploration.scale) == pytest.approx(0.2)
-    assert float(metrics["exploration/noise_scale"]) == pytest.approx(0.4)  # of the rollout that was
+    assert float(metrics["exploration/noise"]) == pytest.approx(0.4)  # of the rollout that was
 
 
 # Parameter noise
@@ -262,7 +262,7 @@ def test_more_environments_than_perturbations_share_them_and_fewer_take_the_firs
 
 @pytest.mark.parametrize("start", [1e-3, 3.0])
 def test_the_scale_of_parameter_noise_settles_where_the_actions_lie_at_the_wanted_distance(start):
-    config = replace(PARAMETER, noise_scale=0.15, noise_adaptation=1.05, actor_learning_rate=0.0, critic_learning_rate=0.0)
+    config = replace(PARAMETER, exploration_noise=0.15, noise_adaptation=1.05, actor_learning_rate=0.0, critic_learning_rate=0.0)
     state, batches, lived = with_scale(fresh(config), start), transitions(8, 16), rollout(config)
     for _ in range(200):
         state, metrics = update(state, lived, batches, config)
@@ -465,12 +465,12 @@ WRONG: dict[str, dict[str, Any]] = {
     "replay_size 31 must hold a rollout: 8 steps of 4 environments": {"replay_size": 31},
     "actor_learning_rate -0.1 must not be negative": {"actor_learning_rate": linear(1e-3, -0.1)},
     "critic_learning_rate -1.0 must not be negative": {"critic_learning_rate": -1.0},
-    "noise_scale -0.1 must not be negative": {"noise_scale": -0.1},
+    "exploration_noise -0.1 must not be negative": {"exploration_noise": -0.1},
     "noise_rate 0.0 must be positive; 0.15 is usual": {"noise_rate": 0.0},
     "noise_rate 4.0 times noise_time_step 0.5 must be below 2": {"noise_rate": 4.0, "noise_time_step": 0.5},
     "noise_adaptation 1.0 must be above 1; 1.01 is usual": {"noise_adaptation": 1.0},
     "noise parameter with layer_norm False.*use layer_norm True": {"noise": "parameter", "layer_norm": False},
-    "noise_scale reaches 0 and parameter noise cannot adapt": {"noise": "parameter", "noise_scale": linear(0.2, 0.0)},
+    "exploration_noise reaches 0 and parameter noise cannot adapt": {"noise": "parameter", "exploration_noise": linear(0.2, 0.0)},
     "env.overlap on halves; use overlap False": {"noise": "parameter", "env": replace(SMALL.env, overlap=True, workers=2)},
     r"hidden_sizes \(8, 0\) must each be at least 1": {"hidden_sizes": (8, 0)},
     "action space Discrete.* use a Box": {"env": EnvConfig("CartPole-v1", num_envs=4)},
