@@ -22,6 +22,7 @@ TRAINING = {
         "Collector.__init__",
         "Collector.start",
         "Collector.__call__",
+        "Collector.empty_rollout",
         "Collector._joined",
         "Collector._start",
         "Collector._fill",
@@ -61,8 +62,20 @@ ENVIRONMENTS = {
     "envs/serial.py": ["SerialEnvs.step", "SerialEnvs._begin", "SerialEnvs._own_actions"],
     "envs/spaces.py": ["Layout.empty", "Layout.write", "Layout.tree", "batched_actions"],
 }
-ACTING = {"data/stepwise.py": ["WaitsFor", "Value", "Operation", "take_apart", "compiled", "step_keys", "_inline", "_constant", "_needed"]}
-ACTING["data/stepwise.py"] += ["_evaluate", "_products", "_numpy_program", "_expression", "_is_matrix_product", "_brings"]
+ACTING = {
+    "data/stepwise.py": ["take_apart", "compiled", "step_keys", "_inline", "_constant", "_needed", "_evaluate", "_products"],
+    "data/numpy_program.py": [
+        "WaitsFor",
+        "Value",
+        "Operation",
+        "Program",
+        "numpy_program",
+        "_in_numpy",
+        "_placed",
+        "_is_matrix_product",
+        "_brings",
+    ],
+}
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 
