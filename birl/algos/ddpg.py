@@ -31,7 +31,6 @@ from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
 from birl.maths.schedules import Schedule, lowest, value_at
-from birl.nets.acting import but_last
 from birl.nets.continuous import (
     ActionBounds,
     DeterministicActorCriticLike,
@@ -45,9 +44,8 @@ from birl.nets.layers import Activation, LayerNorm
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_observations,
+    learn_rollout,
     normalize_observations,
-    normalize_rewards,
     reward_scale,
 )
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
@@ -300,11 +298,10 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
         state, found = jax.lax.scan(step, state, batches)
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": critic_rate}
-    _, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     key, noise_key = jax.random.split(state.key)
     state = state._replace(
-        normalizer=normalizer._replace(observations=learn_observations(normalizer.observations, but_last(rollout.observations))),
+        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
         warming=env_steps < config.learning_starts,
         key=key,
         env_steps=env_steps,
@@ -313,12 +310,6 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     last = None if batches is None else jax.tree.map(lambda x: x[-1], batches)
     exploration, found = explore(state, rollout, last, noise_key, config)
     return state._replace(exploration=exploration), metrics | found
-
-
-def draw(replay: Replay, key: Array, config: Config) -> Transitions:
-    """A cycle's batches."""
-    rng = np.random.default_rng(np.asarray(key))
-    return replay.transitions(replay.draw(rng, (gradient_steps(config), config.batch_size)))
 
 
 def train(
@@ -338,12 +329,13 @@ def train(
         replay = Replay(config.replay_size, without_noise(collect.empty_rollout()), config.discount, config.n_step)
         if world is not None:
             replay.restore(world, envs.fresh)
+        shape = gradient_steps(config), config.batch_size
         while int(state.env_steps) < config.run.total_steps:
             rollout = without_noise(collect(policy(state), state.key))
             replay.add(rollout)
             with collect.timed("learning"):
                 ready = int(state.env_steps) >= config.learning_starts and replay.ready
-                batches = draw(replay, state.key, config) if ready else None
+                batches = replay.sample(state.key, shape) if ready else None
                 state, metrics = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
             sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}

@@ -30,7 +30,6 @@ from birl.maths import losses
 from birl.maths.exploration import epsilon_greedy
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
-from birl.nets.acting import but_last
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
@@ -38,9 +37,8 @@ from birl.nets.models import largest_product, validate_network
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_observations,
+    learn_rollout,
     normalize_observations,
-    normalize_rewards,
     reward_scale,
 )
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
@@ -253,10 +251,9 @@ def update(state: State, rollout: Rollout, batches: Batches | None, config: Conf
         step = partial(learn, learning_rate=learning_rate, correction=correction, config=config)
         state, (found, errors) = jax.lax.scan(step, state, batches)
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": learning_rate}
-    _, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(
-        normalizer=normalizer._replace(observations=learn_observations(normalizer.observations, but_last(rollout.observations))),
+        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
         epsilon=value_at(config.exploration, env_steps / config.run.total_steps),
         key=jax.random.split(state.key)[0],
         env_steps=env_steps,

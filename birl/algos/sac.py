@@ -26,23 +26,21 @@ from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.schedules import Schedule, lowest, value_at
-from birl.nets.acting import but_last
 from birl.nets.continuous import ActionCritic, largest_action_product, validate_action_networks
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_observations,
+    learn_rollout,
     normalize_observations,
-    normalize_rewards,
-    reward_scale,
 )
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
 from birl.nets.twin_critics import (
     ActorTwinCritics,
     GaussianActor,
     MakeActorTwinCritics,
+    as_networks_see,
     make_actor_twin_critics,
     make_gaussian_actor,
     twin_values,
@@ -176,17 +174,6 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     return Action(bounds.from_unit(actions), log_probs, memory)
 
 
-def as_networks_see(batch: Transitions, state: State) -> Transitions:
-    """The batch with normalised observations and rewards, and actions on [-1, 1]."""
-    moments = state.normalizer.observations
-    return batch._replace(
-        observations=normalize_observations(moments, batch.observations),
-        next_observations=normalize_observations(moments, batch.next_observations),
-        actions=state.network.bounds.to_unit(batch.actions),
-        rewards=batch.rewards * reward_scale(state.normalizer),
-    )
-
-
 def targets_of(state: State, batch: Transitions, key: Array) -> Array:
     """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')), a' from π (Haarnoja et al. 2018, section 4.2)."""
     next_actions, log_probs = state.network.actor(batch.next_observations).sample_and_log_prob(key)
@@ -228,7 +215,7 @@ def target_entropy_of(config: Config, actions: int) -> float:
 
 def learn(state: State, drawn: tuple[Transitions, Array], rates: Rates, config: Config) -> tuple[State, Metrics]:
     """One gradient step on one batch: of the critics, of the actor by the new critics, and of the temperature by its entropy."""
-    batch, (target_key, actor_key) = as_networks_see(drawn[0], state), jax.random.split(drawn[1])
+    batch, (target_key, actor_key) = as_networks_see(drawn[0], state.network.bounds, state.normalizer), jax.random.split(drawn[1])
     step = partial(gradient_step, optimizer_of(config))
     temperature, network = jnp.exp(state.log_temperature), state.network
 
@@ -268,22 +255,15 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         step = partial(learn, rates=rates, config=config)
         state, found = jax.lax.scan(step, state, (batches, jax.random.split(learning_key, len(batches.rewards))))
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates.critic}
-    _, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(
-        normalizer=normalizer._replace(observations=learn_observations(normalizer.observations, but_last(rollout.observations))),
+        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
         warming=env_steps < config.learning_starts,
         key=key,
         env_steps=env_steps,
         updates=state.updates + 1,
     )
     return state, metrics
-
-
-def draw(replay: Replay, key: Array, config: Config) -> Transitions:
-    """A cycle's batches, [G, N, ...]."""
-    rng = np.random.default_rng(np.asarray(key))
-    return replay.transitions(replay.draw(rng, (gradient_steps(config), config.batch_size)))
 
 
 def train(
@@ -303,12 +283,13 @@ def train(
         replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, config.n_step)
         if world is not None:
             replay.restore(world, envs.fresh)
+        shape = gradient_steps(config), config.batch_size
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
             replay.add(rollout)
             with collect.timed("learning"):
                 ready = int(state.env_steps) >= config.learning_starts and replay.ready
-                batches = draw(replay, state.key, config) if ready else None
+                batches = replay.sample(state.key, shape) if ready else None
                 state, metrics = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
             sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}

@@ -26,7 +26,6 @@ from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.schedules import Schedule, lowest, value_at
-from birl.nets.acting import but_last
 from birl.nets.continuous import (
     ActionCritic,
     DeterministicActor,
@@ -39,13 +38,11 @@ from birl.nets.layers import Activation
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_observations,
+    learn_rollout,
     normalize_observations,
-    normalize_rewards,
-    reward_scale,
 )
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
-from birl.nets.twin_critics import ActorTwinCritics, MakeActorTwinCritics, make_actor_twin_critics, twin_values
+from birl.nets.twin_critics import ActorTwinCritics, MakeActorTwinCritics, as_networks_see, make_actor_twin_critics, twin_values
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
 
 Network = ActorTwinCritics[DeterministicActor]
@@ -163,17 +160,6 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     return Action(bounds.from_unit(actions), jnp.zeros(actions.shape[0]), memory)
 
 
-def as_networks_see(batch: Transitions, state: State) -> Transitions:
-    """The batch with normalised observations and rewards, and actions on [-1, 1]."""
-    moments = state.normalizer.observations
-    return batch._replace(
-        observations=normalize_observations(moments, batch.observations),
-        next_observations=normalize_observations(moments, batch.next_observations),
-        actions=state.network.bounds.to_unit(batch.actions),
-        rewards=batch.rewards * reward_scale(state.normalizer),
-    )
-
-
 def smoothed(actions: Array, key: Array, config: Config) -> Array:
     """clip(a + clip(ε, -c, c), -1, 1) with ε normal, each number with its own (Fujimoto et al. 2018, section 5.3)."""
     limit = config.target_noise_clip
@@ -221,7 +207,7 @@ def learn(
     state: State, drawn: tuple[Transitions, Array], actor_learning_rate: Array, critic_learning_rate: Array, config: Config
 ) -> tuple[State, Metrics]:
     """One gradient step of the critics on one batch, and each `policy_delay` of them one of the actor."""
-    batch, key = as_networks_see(drawn[0], state), drawn[1]
+    batch, key = as_networks_see(drawn[0], state.network.bounds, state.normalizer), drawn[1]
     (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(state.network.critics, state.target, batch, key, config)
     critics, optimizer, norm = gradient_step(
         optimizer_of(config), state.network.critics, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
@@ -245,10 +231,9 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         step = partial(learn, actor_learning_rate=rates[0], critic_learning_rate=rates[1], config=config)
         state, found = jax.lax.scan(step, state, (batches, jax.random.split(learning_key, len(batches.rewards))))
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates[1]}
-    _, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(
-        normalizer=normalizer._replace(observations=learn_observations(normalizer.observations, but_last(rollout.observations))),
+        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
         exploration_noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
         warming=env_steps < config.learning_starts,
         key=key,
@@ -256,12 +241,6 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         updates=state.updates + 1,
     )
     return state, metrics
-
-
-def draw(replay: Replay, key: Array, config: Config) -> Transitions:
-    """A cycle's batches, [G, N, ...]."""
-    rng = np.random.default_rng(np.asarray(key))
-    return replay.transitions(replay.draw(rng, (gradient_steps(config), config.batch_size)))
 
 
 def train(
@@ -281,12 +260,13 @@ def train(
         replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, config.n_step)
         if world is not None:
             replay.restore(world, envs.fresh)
+        shape = gradient_steps(config), config.batch_size
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
             replay.add(rollout)
             with collect.timed("learning"):
                 ready = int(state.env_steps) >= config.learning_starts and replay.ready
-                batches = draw(replay, state.key, config) if ready else None
+                batches = replay.sample(state.key, shape) if ready else None
                 state, metrics = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
             sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}

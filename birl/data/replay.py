@@ -13,7 +13,7 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.data.sum_tree import SumTree
-from birl.types import PyTree, Rollout, Transitions, World
+from birl.types import Array, PyTree, Rollout, Transitions, World
 
 LEAST_ERROR = 1e-6  # so that a transition without any error may be drawn again
 
@@ -102,6 +102,10 @@ class Replay:
             envs[missing] = rng.integers(self.num_envs, size=missing.sum())
             missing = ~self.columns.valid[rows % self.rows, envs]
         return Places(rows, envs, np.ones(shape, np.float32))
+
+    def sample(self, key: Array, shape: tuple[int, ...]) -> Transitions:
+        """Transitions drawn with this random key."""
+        return self.transitions(self.draw(np.random.default_rng(np.asarray(key)), shape))
 
     def set_errors(self, places: Places, errors: np.ndarray) -> None:
         """Weigh transitions by their new errors, if they have priorities."""

@@ -64,6 +64,13 @@ def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float)
     return scaled, normalizer._replace(returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1]))
 
 
+def learn_rollout(normalizer: Normalizer, rollout: Rollout, discount: float) -> Normalizer:
+    """What has been seen once a rollout is, for algorithms that normalise what they draw and not what they collect."""
+    _, normalizer = normalize_rewards(normalizer, rollout, discount)
+    seen = jax.tree.map(lambda x: x[:-1], rollout.observations)
+    return normalizer._replace(observations=learn_observations(normalizer.observations, seen))
+
+
 def reward_scale(normalizer: Normalizer) -> Array:
     """What rewards are multiplied by that were not normalised when they came: 1 over the deviation of returns seen by now."""
     return jnp.float32(1.0) if normalizer.returns is None else jax.lax.rsqrt(normalizer.returns.variance + 1e-8)

@@ -13,7 +13,8 @@ from birl.maths.squashed import SquashedGaussian
 from birl.nets.continuous import ActionBounds, ActionCritic, ActionNetworkSettings, bounds_of, make_action_critic
 from birl.nets.encoders import Encoder, make_encoder
 from birl.nets.layers import Linear, make_linear
-from birl.types import PyTree
+from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
+from birl.types import PyTree, Transitions
 
 LOG_STD_RANGE = (-20.0, 2.0)  # Haarnoja et al. 2018, in the authors' code
 
@@ -70,3 +71,13 @@ def make_actor_twin_critics(
     actor = make_actor(rng, observation_space, bounds.size, settings)
     first, second = (make_action_critic(rng, observation_space, bounds.size, settings) for _ in range(2))
     return ActorTwinCritics(actor, (first, second), bounds)
+
+
+def as_networks_see(batch: Transitions, bounds: ActionBounds, normalizer: Normalizer) -> Transitions:
+    """The batch with normalised observations and rewards, and actions on [-1, 1]."""
+    return batch._replace(
+        observations=normalize_observations(normalizer.observations, batch.observations),
+        next_observations=normalize_observations(normalizer.observations, batch.next_observations),
+        actions=bounds.to_unit(batch.actions),
+        rewards=batch.rewards * reward_scale(normalizer),
+    )

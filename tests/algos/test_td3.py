@@ -16,6 +16,7 @@ from birl.config import ConfigError, RunConfig
 from birl.data.stepwise import take_apart
 from birl.device import prepare_jax
 from birl.maths.schedules import linear
+from birl.nets.twin_critics import as_networks_see
 from birl.types import Metrics
 from tests.algos import bounded
 from tests.algos.bounded import VECTOR, bare, critics_of, parameters_equal, rollout_of, terminated_and_cut, transitions
@@ -199,7 +200,8 @@ def test_without_a_key_there_is_neither_noise_nor_warming():
 
 
 def test_the_critics_learn_from_actions_on_the_unit_box():
-    batch = td3.as_networks_see(transitions(3)._replace(actions=np.array([[-2, 3], [0.5, 0.5], [3, -2]], np.float32)), fresh())
+    state, drawn = fresh(), transitions(3)._replace(actions=np.array([[-2, 3], [0.5, 0.5], [3, -2]], np.float32))
+    batch = as_networks_see(drawn, state.network.bounds, state.normalizer)
     np.testing.assert_allclose(batch.actions, [[-1, 1], [0, 0], [1, -1]], atol=1e-6)
 
 
