@@ -13,7 +13,16 @@ from birl.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 READMES = ("README.md", "README.zh-CN.md")
-RIVALS = ("times SB3", "times SBX", "times sb3-contrib", "times AsyncVectorEnv", "times SyncVectorEnv", "of SB3's time")
+RIVALS = (
+    "times SB3",
+    "times SB3, 1 thread",
+    "times SB3, 2 threads",
+    "times SBX",
+    "times sb3-contrib",
+    "times AsyncVectorEnv",
+    "times SyncVectorEnv",
+    "of SB3's time",
+)
 SPEED_COLUMNS = ("contender", "steps per second", "seconds", *RIVALS, "peak MB")
 SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", "env steps", "wall s a seed")
 
