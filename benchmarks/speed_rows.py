@@ -141,7 +141,7 @@ DQN_CARTPOLE = COMMON | {  # SB3 zoo
     "target_every": 128,  # the zoo's 10 environment steps fall between updates: it is moved once in each cycle
     "peer_target_interval": 10,
     "rate_from": 2000,
-    "total_steps": 20_000,
+    "total_steps": 12_000,
 }
 DQN_LUNARLANDER = DQN_CARTPOLE | {  # SB3 zoo; the first steps of its hundred thousand
     "env": "LunarLander-v3",
@@ -155,7 +155,7 @@ DQN_LUNARLANDER = DQN_CARTPOLE | {  # SB3 zoo; the first steps of its hundred th
     "target_every": 250,
     "peer_target_interval": 250,
     "rate_from": 500,
-    "total_steps": 6_000,
+    "total_steps": 4_000,
 }
 PENDULUM = COMMON | {
     "env": "Pendulum-v1",
@@ -175,7 +175,7 @@ PENDULUM = COMMON | {
     "noise": "gaussian",
     "exploration_noise": 0.1,
     "rate_from": 500,
-    "total_steps": 4_000,
+    "total_steps": 2_500,
 }
 ENVPOOL = {"backend": "envpool"}
 

@@ -16,5 +16,7 @@ PRESETS = [
             noise="gaussian",
             hidden_sizes=(64, 64),
         ),
+        score=-139.2,
+        interval=(-160.7, -127.3),
     ),
 ]

@@ -59,7 +59,7 @@ PRESETS = [
             minibatches=32,
             normalize_rewards=True,
         ),
-        score=118.9,
-        interval=(-24.5, 200.0),
+        score=156.9,
+        interval=(112.6, 220.4),
     ),
 ]
