@@ -345,6 +345,7 @@ def test_the_exact_critic_is_where_the_critic_comes_to_rest():
         assert np.abs(getattr(at_rest, name)).max() < 1e-3 * np.abs(getattr(wrong, name)).max()
 
 
+@pytest.mark.slow
 def test_the_linear_quadratic_optimum_is_reached_within_1_percent():
     *_, last = dpg.train(birl.preset("dpg", LINEAR_QUADRATIC))
     *gain, constant = HALF * np.asarray(last.state.network.theta[:, 0], np.float64)

@@ -271,6 +271,7 @@ def test_settings_that_cannot_work_are_refused_with_the_remedy(settings, message
 FIXED = {"temperature_learning_rate": 0.0}
 
 
+@pytest.mark.slow
 def test_probe_a_terminated_step_is_worth_its_reward_and_no_entropy():
     state = bounded.learned(sac, "tests/BoundedConstant-v0", temperature=1.0, **FIXED).state
     assert bounded.values_at(state) == pytest.approx([1.0, 1.0], abs=0.05)
@@ -281,12 +282,14 @@ def test_probe_where_an_episode_is_cut_the_value_goes_on():
     assert bounded.values_at(state) == pytest.approx([10.0, 10.0], abs=0.7)  # 1 / (1 - 0.9); without the bootstrap at the cut, below 4.1
 
 
+@pytest.mark.slow
 def test_probe_the_best_actions_near_both_sides_of_a_box_with_bounds_that_are_not_symmetric():
     state = bounded.learned(sac, "tests/BoundedSides-v0", temperature=1e-3, **FIXED).state
     assert bounded.best_action(sac, state, sign(1)) == pytest.approx(2.5, abs=0.25)
     assert bounded.best_action(sac, state, sign(-1)) == pytest.approx(-1.5, abs=0.25)
 
 
+@pytest.mark.slow
 def test_probe_at_a_fixed_temperature_the_policy_is_boltzmanns():
     """π ∝ exp(Q/α): for Q = -(2.5 a)², a on [-1, 1], a Gaussian of variance α / 12.5."""
     state = bounded.learned(sac, "birl/ProbeContinuous-v0", temperature=0.5, **FIXED).state

@@ -255,6 +255,7 @@ def test_actions_without_bounds_are_refused_with_the_remedy(space):
 # Probes
 
 
+@pytest.mark.slow
 def test_probe_a_terminated_step_is_worth_its_reward():
     assert bounded.values_at(bounded.learned(td3, "tests/BoundedConstant-v0").state) == pytest.approx([1.0, 1.0], abs=0.05)
 
@@ -264,6 +265,7 @@ def test_probe_where_an_episode_is_cut_the_value_goes_on():
     assert values == pytest.approx([10.0, 10.0], abs=0.7)  # 1 / (1 - 0.9); without the bootstrap at the cut, below 4.1
 
 
+@pytest.mark.slow
 def test_probe_the_best_actions_near_both_sides_of_a_box_with_bounds_that_are_not_symmetric():
     state = bounded.learned(td3, "tests/BoundedSides-v0").state
     assert bounded.best_action(td3, state, sign(1)) == pytest.approx(2.5, abs=0.25)
@@ -271,6 +273,7 @@ def test_probe_the_best_actions_near_both_sides_of_a_box_with_bounds_that_are_no
     assert bounded.values_at(state, sign(1), 2.5) == pytest.approx([0.0, 0.0], abs=0.4)
 
 
+@pytest.mark.slow
 def test_probe_the_best_action_at_the_middle():
     state = bounded.learned(td3, "birl/ProbeContinuous-v0").state
     assert bounded.best_action(td3, state, sign(1)) == pytest.approx(0.5, abs=0.25)

@@ -35,6 +35,7 @@ WITH_REPLAY = {
     "td3": ("td3", "Pendulum-v1", []),
     "sac": ("sac", "Pendulum-v1", []),
 }
+ALSO = ("dqn, sequences", "ddpg, parameter", "td3")  # slow tests: tests/test_contract.py has them in one process
 REPLAY_SETTINGS = [
     "--num-envs", 2, "--rollout-length", 8, "--update-ratio", 0.25, "--learning-starts", 40, "--batch-size", 8, "--replay-size", 48,
     "--hidden-sizes", 16, "--normalize-observations", "--normalize-rewards", "--total-steps", 161, "--log-every", 1,
@@ -76,7 +77,7 @@ def test_a_resumed_run_ends_in_the_same_bits(env_id, core, num_envs, tmp_path):
     assert "not exact" not in said
 
 
-@pytest.mark.parametrize("task", WITH_REPLAY)
+@pytest.mark.parametrize("task", [pytest.param(task, marks=pytest.mark.slow if task in ALSO else ()) for task in WITH_REPLAY])
 def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
     algorithm, env_id, switches = WITH_REPLAY[task]
     succeed("train", algorithm, env_id, "--run-dir", tmp_path / "whole", *REPLAY_SETTINGS, *switches, cwd=tmp_path)
