@@ -6,6 +6,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before jax is imported
 
 from collections.abc import Iterator
 
+import jax
 import jaxtyping
 import pytest
 from hypothesis import settings
@@ -24,3 +25,10 @@ def types_unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs_are_let_go() -> Iterator[None]:
+    """Each compiled program holds memory maps, of which a process may have 65,530: all tests in one process have more."""
+    yield
+    jax.clear_caches()
