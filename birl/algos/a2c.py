@@ -24,7 +24,7 @@ from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.returns import gae
-from birl.maths.schedules import Schedule, linear, lowest, value_at
+from birl.maths.schedules import Schedule, linear, value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import act, but_last, evaluate_rollout
 from birl.nets.cores import CoreName
@@ -32,7 +32,7 @@ from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -82,7 +82,7 @@ def validate(config: Config) -> None:
     require_fractions(config, "discount", "gae_lambda")
     require_positive(config, "max_grad_norm", "optimizer_epsilon")
     require(0 <= config.rmsprop_decay < 1, f"rmsprop_decay {config.rmsprop_decay} must lie in [0, 1); 0.99 is usual")
-    require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    require_not_negative(config, "learning_rate")
 
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:

@@ -39,6 +39,7 @@ from birl.nets.continuous import (
     make_deterministic_actor_critic,
     validate_action_networks,
 )
+from birl.nets.cores import forget
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation, LayerNorm
 from birl.nets.normalize import (
@@ -48,7 +49,7 @@ from birl.nets.normalize import (
     normalize_observations,
     reward_scale,
 )
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
 
 NoiseName = Literal["ou", "gaussian", "parameter"]
@@ -118,8 +119,7 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
     require_fractions(config, "discount", "target_rate")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "noise_rate", "noise_time_step")
-    for name in ("actor_learning_rate", "critic_learning_rate", "exploration_noise"):
-        require(lowest(getattr(config, name)) >= 0, f"{name} {lowest(getattr(config, name))} must not be negative")
+    require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "exploration_noise")
     require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     drift = config.noise_rate * config.noise_time_step
     require(drift < 2, f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2, else noise grows")
@@ -192,8 +192,7 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     key, uniform_key = jax.random.split(key)
     match exploration.noise:
         case "ou":
-            memory = jnp.where(resets[:, None], 0.0, memory)
-            memory = ornstein_uhlenbeck(key, memory, exploration.rate, exploration.scale, exploration.time_step)
+            memory = ornstein_uhlenbeck(key, forget(memory, resets), exploration.rate, exploration.scale, exploration.time_step)
             actions = actor(observations) + memory
         case "gaussian":
             actions = actor(observations)

@@ -20,16 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import EnvConfig, RunConfig, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import Collector, finite_metrics
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
-from birl.maths.schedules import Schedule, lowest, value_at
+from birl.maths.schedules import Schedule, value_at
 from birl.nets.acting import but_last
 from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_compatible
 from birl.nets.features import FeaturesName
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_observations, normalize_rewards
+from birl.nets.optimizers import require_not_negative
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -89,9 +90,7 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "num_features")
     require_fractions(config, "discount")
     require_positive(config, "feature_scale")
-    for name in ("actor_learning_rate", "critic_learning_rate", "value_learning_rate", "exploration_noise"):
-        least = lowest(getattr(config, name))
-        require(least >= 0, f"{name} {least} must not be negative")
+    require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "exploration_noise")
 
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeCompatible | None = None) -> State:

@@ -41,7 +41,7 @@ from birl.nets.normalize import (
     normalize_observations,
     reward_scale,
 )
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
 from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
 
@@ -109,7 +109,7 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "frame_stack", "n_step", "target_every")
     require_fractions(config, "discount", "target_rate", "priority_exponent")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
-    require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    require_not_negative(config, "learning_rate")
     least, most_exploration = lowest(config.exploration), highest(config.exploration)
     require(least >= 0 and most_exploration <= 1, f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance")
     require(lowest(config.priority_correction) >= 0, f"priority_correction {lowest(config.priority_correction)} must be 0 or more")

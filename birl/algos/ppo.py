@@ -17,14 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import EnvConfig, RunConfig, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import Collector, finite_metrics
 from birl.data.minibatch import require_minibatches, shuffled_parts
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.returns import gae
-from birl.maths.schedules import Schedule, lowest, value_at
+from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import act, but_last, evaluate_rollout
 from birl.nets.cores import CoreName
@@ -32,7 +32,7 @@ from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -122,8 +122,7 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "epochs")
     require_fractions(config, "discount", "gae_lambda")
     require_positive(config, "target_kl", "value_clip", "max_grad_norm", "penalty_target_kl", "penalty_weight")
-    require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
-    require(lowest(config.clip_range) >= 0, f"clip_range {lowest(config.clip_range)} must not be negative")
+    require_not_negative(config, "learning_rate", "clip_range")
     require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, config.core != "feedforward")
 
 

@@ -27,7 +27,7 @@ from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.returns import n_step_returns, sarsa_targets
-from birl.maths.schedules import Schedule, lowest, value_at
+from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import Evaluation, act, but_last, evaluate_rollout
 from birl.nets.cores import CoreName
@@ -43,7 +43,7 @@ from birl.nets.models import (
     validate_network,
 )
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -108,9 +108,7 @@ def validate(config: Config) -> None:
     require(config.critic == "q" or not config.baseline, f"baseline True does not go with critic 'v': {remedy}")
     require_fractions(config, "discount")
     require_positive(config, "max_grad_norm")
-    require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
-    lowest_critic = lowest(config.critic_learning_rate)
-    require(lowest_critic >= 0, f"critic_learning_rate {lowest_critic} must not be negative")
+    require_not_negative(config, "learning_rate", "critic_learning_rate")
 
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:

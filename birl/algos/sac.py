@@ -25,7 +25,7 @@ from birl.data.replay import Replay
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
-from birl.maths.schedules import Schedule, lowest, value_at
+from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import ActionCritic, largest_action_product, validate_action_networks
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
@@ -35,7 +35,7 @@ from birl.nets.normalize import (
     learn_rollout,
     normalize_observations,
 )
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
 from birl.nets.twin_critics import (
     ActorTwinCritics,
     GaussianActor,
@@ -112,9 +112,7 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
     require_fractions(config, "discount", "target_rate")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "temperature")
-    for name in ("actor_learning_rate", "critic_learning_rate", "temperature_learning_rate"):
-        least = lowest(getattr(config, name))
-        require(least >= 0, f"{name} {least} must not be negative")
+    require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "temperature_learning_rate")
     require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     gradient_steps(config)
 

@@ -25,7 +25,7 @@ from birl.data.replay import Replay
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
-from birl.maths.schedules import Schedule, lowest, value_at
+from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import (
     ActionCritic,
     DeterministicActor,
@@ -41,7 +41,7 @@ from birl.nets.normalize import (
     learn_rollout,
     normalize_observations,
 )
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
 from birl.nets.twin_critics import ActorTwinCritics, MakeActorTwinCritics, as_networks_see, make_actor_twin_critics, twin_values
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
 
@@ -104,9 +104,7 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step", "policy_delay")
     require_fractions(config, "discount", "target_rate")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
-    for name in ("actor_learning_rate", "critic_learning_rate", "exploration_noise", "target_noise", "target_noise_clip"):
-        least = lowest(getattr(config, name))
-        require(least >= 0, f"{name} {least} must not be negative")
+    require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "exploration_noise", "target_noise", "target_noise_clip")
     require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     gradient_steps(config)
 

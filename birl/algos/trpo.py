@@ -26,7 +26,7 @@ from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.returns import gae
-from birl.maths.schedules import Schedule, lowest, value_at
+from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import fisher_vector_product, line_search, natural_step
 from birl.nets.acting import act, but_last, evaluate_rollout
@@ -36,7 +36,7 @@ from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -115,7 +115,7 @@ def validate(config: Config) -> None:
     require_positive(config, "max_kl", "max_grad_norm")
     require(config.cg_damping >= 0, f"cg_damping {config.cg_damping} must not be negative; 0.1 is usual")
     require(0 < config.backtrack_factor < 1, f"backtrack_factor {config.backtrack_factor} must lie between 0 and 1; 0.8 is usual")
-    require(lowest(config.learning_rate) >= 0, f"learning_rate {lowest(config.learning_rate)} must not be negative")
+    require_not_negative(config, "learning_rate")
     require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, recurrent)
     name, most = ("num_envs", config.env.num_envs) if recurrent else ("rollout_length", config.rollout_length)
     require(config.fisher_every <= most, f"fisher_every {config.fisher_every} exceeds {name} {most}; use a number from 1 to {most}")

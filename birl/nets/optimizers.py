@@ -1,6 +1,6 @@
 """Optimisers by name, and the one gradient step that every algorithm takes."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,8 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from birl.config import require
+from birl.maths.schedules import lowest
 from birl.types import PyTree
 
 OptimizerName = Literal["adam", "rmsprop"]
@@ -19,6 +21,13 @@ def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.
     # On one vector of all parameters: moments of a dozen small arrays cost more to hand in and out than to compute. Of PPO's update
     # of CartPole this saves 6 %, of A2C's 17 %.
     return optax.flatten(adam if name == "adam" else rmsprop)
+
+
+def require_not_negative(config: Any, *names: str) -> None:
+    """Raise ConfigError unless each of these fields, a number or a schedule, is never below 0."""
+    for name in names:
+        least = lowest(getattr(config, name))
+        require(least >= 0, f"{name} {least} must not be negative")
 
 
 def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
