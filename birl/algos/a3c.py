@@ -12,7 +12,6 @@ where an episode is cut by a time limit, V goes on.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import gymnasium as gym
 import jax
@@ -32,10 +31,11 @@ from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, merged_moments, scaled_rewards
+from birl.nets.normalize import learn_rollout, merged_moments, scaled_rewards
 from birl.nets.optimizers import clipped, flat, require_not_negative, shared_rmsprop
-from birl.scale.flat import Layout, layout_of
-from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, new_board, open_pool, require_own_envs, validate_pool
+from birl.scale.flat import Layout
+from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, open_pool, require_own_envs, validate_pool
+from birl.scale.shared import State, board_of, initial_state, job_of, state_of
 from birl.types import Array, Metrics, PyTree, Rollout, Update, World
 
 
@@ -67,18 +67,6 @@ class Config:
     log_std: float = 0.0  # of a continuous policy, to begin with
 
 
-class State(NamedTuple):
-    """Everything that changes while A3C learns; n actor-learners, P parameters."""
-
-    network: ActorCriticLike  # θ
-    squares: Array  # [P] g: the shared RMSProp's mean of squared gradients
-    normalizer: Normalizer  # [n, ...] what each actor-learner has seen
-    key: Array  # [n, 2]
-    env_steps: Array  # T
-    updates: Array  # reports
-    gradient_steps: Array
-
-
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_fields(config.env)
@@ -96,16 +84,7 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_critic, settings=config)
     network = make(rng, observation_space, action_space)
-    one = initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards)
-    return State(
-        network=network,
-        squares=np.zeros(layout_of(network).size, np.float32),
-        normalizer=jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], config.actor_learners, axis=0), one),
-        key=rng.integers(2**32, size=(config.actor_learners, 2), dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
-        gradient_steps=np.int32(0),
-    )
+    return initial_state(config, observation_space, network, None, rng)
 
 
 def policy(state: State) -> PyTree:
@@ -171,34 +150,6 @@ def update(board: Board, result: Result, config: Config) -> None:
     shared_rmsprop(board.weights, board.squares, *step)
 
 
-def job_of(config: Config, state: State) -> Job:
-    """What the actor-learners do, and with what networks."""
-    normalizer = jax.tree.map(lambda x: x[0], state.normalizer)
-    memory = state.network.initial_memory(config.env.num_envs)
-    return Job(config, __name__, layout_of(state.network), layout_of(normalizer), memory)
-
-
-def board_of(state: State, job: Job) -> Board:
-    """The state as actor-learners share it."""
-    counts = int(state.env_steps), int(state.gradient_steps)
-    none = np.zeros(0, np.float32)
-    normalizers = job.normalizer.rows(state.normalizer, job.config.actor_learners)
-    return new_board(job.network.vector(state.network), np.asarray(state.squares), none, normalizers, np.asarray(state.key), *counts)
-
-
-def state_of(board: Board, job: Job, updates: int) -> State:
-    """The state that actor-learners have come to together."""
-    return State(
-        network=job.network.tree(board.weights),
-        squares=board.squares,
-        normalizer=job.normalizer.tree(board.normalizers),
-        key=board.keys,
-        env_steps=np.int32(board.env_steps.sum()),
-        updates=np.int32(updates),
-        gradient_steps=np.int32(board.gradient_steps.sum()),
-    )
-
-
 def train(
     config: Config,
     envs: None = None,
@@ -211,7 +162,7 @@ def train(
     require_own_envs(envs)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     state = init(config, *spaces_of(config.env), make_network) if state is None else state
-    job = job_of(config, state)
+    job = job_of(config, __name__, state)
     with open_pool(job, board_of(state, job), world) as pool:
         while int(state.env_steps) < config.run.total_steps:
             board = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))

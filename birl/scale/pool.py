@@ -41,6 +41,15 @@ class Settings(Protocol):
     def rollout_length(self) -> int: ...
 
 
+class NormalizedSettings(Settings, Protocol):
+    """The same, and what is normalised."""
+
+    @property
+    def normalize_observations(self) -> bool: ...
+    @property
+    def normalize_rewards(self) -> bool: ...
+
+
 class Weights(NamedTuple):
     """What an actor-learner reads before it acts: a copy, for the shared ones change meanwhile."""
 
