@@ -10,10 +10,10 @@ import time
 import gymnasium as gym
 import torch
 import torch.multiprocessing as mp
-import torch.nn.functional as F
 from measure import Stopwatch, read_settings
 from torch import nn
 from torch.distributions import Categorical
+from torch.nn import functional
 
 LOOK_EVERY = 0.05  # seconds
 
@@ -26,10 +26,10 @@ class ActorCritic(nn.Module):
         self.hidden, self.policy_head, self.value_head = nn.Linear(inputs, hidden), nn.Linear(hidden, actions), nn.Linear(hidden, 1)
 
     def policy(self, x: torch.Tensor, axis: int = 0) -> torch.Tensor:
-        return F.softmax(self.policy_head(F.relu(self.hidden(x))), dim=axis)
+        return functional.softmax(self.policy_head(functional.relu(self.hidden(x))), dim=axis)
 
     def value(self, x: torch.Tensor) -> torch.Tensor:
-        return self.value_head(F.relu(self.hidden(x)))
+        return self.value_head(functional.relu(self.hidden(x)))
 
 
 def work(shared: ActorCritic, number: int, counts: torch.Tensor, settings: dict) -> None:
@@ -62,7 +62,7 @@ def work(shared: ActorCritic, number: int, counts: torch.Tensor, settings: dict)
         targets = torch.tensor(returns[::-1], dtype=torch.float)
         advantages = targets - own.value(states)
         chosen = own.policy(states, 1).gather(1, actions_taken)
-        loss = -torch.log(chosen) * advantages.detach() + F.smooth_l1_loss(own.value(states), targets.detach())
+        loss = -torch.log(chosen) * advantages.detach() + functional.smooth_l1_loss(own.value(states), targets.detach())
         optimizer.zero_grad()
         own.zero_grad()
         loss.mean().backward()
