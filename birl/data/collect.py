@@ -41,8 +41,9 @@ class Part:
 class Collector:
     """Steps environments with a policy and keeps what lives between rollouts: observations, memory, unfinished episodes."""
 
-    def __init__(self, envs: Envs, act: Act, length: int, memory: PyTree):
+    def __init__(self, envs: Envs, act: Act, length: int, memory: PyTree, behaviour: PyTree = None):
         self.envs, self.act, self.length = envs, act, length
+        self.behaviour = behaviour  # [B, ...] arrays like those that act answers with
         self.parts = [
             Part(part, rows, _rows_of(memory, rows), np.zeros(part.num_envs, bool)) for part, rows in zip(*_divide(envs), strict=True)
         ]
@@ -77,7 +78,8 @@ class Collector:
 
     def empty_rollout(self) -> Rollout:
         """A rollout to fill, with its first observations and memory in place."""
-        return _empty_rollout(self.length, self.envs, *self._joined())
+        kept = jax.tree.map(lambda x: np.zeros((self.length, *x.shape), x.dtype), self.behaviour)
+        return _empty_rollout(self.length, self.envs, *self._joined())._replace(behaviour=kept)
 
     def _joined(self) -> tuple[PyTree, PyTree, np.ndarray | None]:
         """Observations, memory and masks of all environments."""
@@ -104,7 +106,7 @@ class Collector:
     def _send(self, part: Part, t: int) -> None:
         before = time.perf_counter()
         action = part.act_at(t, part.observations, part.memory, part.resets, part.masks)
-        part.action = Action(np.asarray(action.actions), np.asarray(action.log_probs), action.memory)
+        part.action = action._replace(actions=np.asarray(action.actions), log_probs=np.asarray(action.log_probs))
         self.seconds["policy"] += time.perf_counter() - before
         part.envs.send(self._for_envs(part.action.actions))
 
@@ -222,6 +224,12 @@ def _write(rollout: Rollout, t: int, part: Part, step: Step) -> None:
     rollout.terminated[t, rows], rollout.truncated[t, rows], rollout.valid[t, rows] = step.terminated, step.truncated, step.valid
     if rollout.action_masks is not None:
         rollout.action_masks[t, rows] = True if part.masks is None else part.masks
+    if rollout.behaviour is not None:
+        jax.tree.map(partial(_write_at, t, rows), rollout.behaviour, action.behaviour)
+
+
+def _write_at(t: int, rows: slice, column: np.ndarray, array: Array) -> None:
+    column[t, rows] = array
 
 
 def _write_observations(rollout: Rollout, t: int, rows: slice, observations: PyTree) -> None:
