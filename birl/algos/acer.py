@@ -150,16 +150,13 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
     return make_optimizer(config.optimizer, config.optimizer_epsilon, config.rmsprop_decay)
 
 
-def judge_discrete(evaluation: Evaluation, rollout: Rollout, config: Config) -> Judgement:
+def judge_discrete(policy: Categorical, evaluation: Evaluation, rollout: Rollout, config: Config) -> Judgement:
     """Q(s, ·), V = Σ π Q and Retrace's targets (algorithm 2)."""
-    probabilities = jax.nn.softmax(jax.lax.stop_gradient(evaluation.distributions).logits)
-    values = jnp.sum(probabilities * jax.lax.stop_gradient(evaluation.values), axis=-1)  # [T+1, B]
-    all_action_values, log_probs = evaluation.values[:-1], but_last(evaluation.distributions).log_prob(rollout.actions)
+    values = jnp.sum(jax.nn.softmax(policy.logits) * evaluation.values, axis=-1)  # [T+1, B]
+    all_action_values, log_ratios = evaluation.values[:-1], but_last(policy).log_prob(rollout.actions) - rollout.log_probs
     action_values = jnp.take_along_axis(all_action_values, rollout.actions[..., None], axis=-1)[..., 0]
     ends = rollout.terminated, rollout.truncated, rollout.valid
-    targets = jax.lax.stop_gradient(
-        retrace(rollout.rewards, action_values, values[1:], *ends, log_probs - rollout.log_probs, config.discount)
-    )
+    targets = retrace(rollout.rewards, action_values, values[1:], *ends, log_ratios, config.discount)
     objective = partial(
         truncated.softmax_objective,
         behaviour=rollout.behaviour,
@@ -173,7 +170,7 @@ def judge_discrete(evaluation: Evaluation, rollout: Rollout, config: Config) -> 
 
 
 def judge_continuous(network: DuelingActorLike, evaluation: Evaluation, rollout: Rollout, key: Array, config: Config) -> Judgement:
-    """Q of the stochastic dueling network, Retrace's targets with traces min(1, ρ^(1/d)), and for the policy those without (algorithm 3)."""
+    """Q of the stochastic dueling network, Retrace's targets with traces min(1, ρ^(1/d)), and for the policy uncut ones (algorithm 3)."""
     features, distribution = evaluation.values, jax.lax.stop_gradient(but_last(evaluation.distributions))
     sampled_actions = jax.vmap(distribution.sample)(jax.random.split(key, config.advantage_samples + 1))
     new_actions, sampled_actions = sampled_actions[0], sampled_actions[1:]
@@ -217,28 +214,28 @@ def loss(
     evaluation = evaluate_rollout((network, moments), rollout)
     distribution = but_last(evaluation.distributions)
     average_distribution = jax.lax.stop_gradient(but_last(evaluate_rollout((average, moments), rollout).distributions))
-    if isinstance(distribution, Categorical):
-        judgement = judge_discrete(evaluation, rollout, config)
+    if isinstance(evaluation.distributions, Categorical):
+        judgement = judge_discrete(evaluation.distributions, evaluation, rollout, config)
     else:
         judgement = judge_continuous(network, evaluation, rollout, key, config)  # type: ignore[arg-type]
 
     statistics = jax.lax.stop_gradient(distribution)
     objectives, policy_gradients = _with_gradients(judgement.objective, statistics)
     kls, kl_gradients = _with_gradients(average_distribution.kl, statistics)
-    unlimited = config.trust_region is None
-    steps = policy_gradients if unlimited else project(policy_gradients, kl_gradients, config.trust_region)
+    limit = jnp.inf if config.trust_region is None else config.trust_region
+    steps = jax.lax.stop_gradient(project(policy_gradients, kl_gradients, limit))
     # The gradient of statistics · constant is the constant, which the chain rule then takes through the network.
-    ascent = losses.masked_mean(dot(distribution, jax.lax.stop_gradient(steps)), valid)
+    ascent = losses.masked_mean(dot(distribution, steps), valid)
     entropy = losses.masked_mean(distribution.entropy(), valid)
-    projected = jnp.zeros_like(kls) if unlimited else dot(kl_gradients, policy_gradients) > config.trust_region
-    log_ratios = jax.lax.stop_gradient(distribution).log_prob(rollout.actions) - rollout.log_probs
+    projected = dot(kl_gradients, policy_gradients) > limit
+    ratios = jnp.exp(statistics.log_prob(rollout.actions) - rollout.log_probs)
     return config.value_weight * judgement.value_loss - ascent - entropy_weight * entropy, {
         "loss/policy": -losses.masked_mean(objectives, valid),
         "loss/value": judgement.value_loss,
         "policy/entropy": entropy,
         "policy/average_kl": losses.masked_mean(kls, valid),
-        "policy/truncated_share": losses.masked_mean(jnp.exp(log_ratios) > config.importance_truncation, valid),
-        "trust_region/projected_share": losses.masked_mean(projected, valid),
+        "policy/truncated_share": losses.masked_mean((ratios > config.importance_truncation).astype(jnp.float32), valid),
+        "trust_region/projected_share": losses.masked_mean(projected.astype(jnp.float32), valid),
         "value/explained_variance": explained_variance(judgement.action_values, judgement.targets, valid),
     }
 

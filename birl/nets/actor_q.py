@@ -12,9 +12,10 @@ from jaxtyping import Array, Bool, Float
 from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.maths.distributions import Categorical, DiagonalGaussian
-from birl.nets.layers import Linear, make_linear
+from birl.nets.layers import Linear, make_linear, zeros
 from birl.nets.models import (
     ActionValueHead,
+    Distribution,
     NetworkSettings,
     PolicyHead,
     Trunk,
@@ -28,23 +29,23 @@ from birl.types import PyTree
 
 
 class ActorQLike(Protocol):
-    """What ACER needs of a network for Discrete actions; an Equinox module of the user's own may stand in for ActorQ."""
+    """What ACER needs of a network for Discrete actions, a Categorical first; a module of the user's own may stand in for ActorQ."""
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
 
     def __call__(
         self, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None
-    ) -> tuple[Categorical, Float[Array, "T B A"], PyTree]: ...
+    ) -> tuple[Distribution, Float[Array, "T B A"], PyTree]: ...
 
 
 class DuelingActorLike(Protocol):
-    """The same for a Box; a call gives what `values` and `advantages` are told of each state."""
+    """The same for a Box, a DiagonalGaussian first; a call gives what `values` and `advantages` are told of each state."""
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
 
     def __call__(
         self, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None
-    ) -> tuple[DiagonalGaussian, Float[Array, "T B F"], PyTree]: ...
+    ) -> tuple[Distribution, Float[Array, "T B F"], PyTree]: ...
 
     def values(self, features: Float[Array, "T B F"]) -> Float[Array, "T B"]: ...
 
@@ -67,7 +68,7 @@ class ActorQ(eqx.Module):
 
     def __call__(
         self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"], action_masks: Array | None
-    ) -> tuple[Categorical, Float[Array, "T B A"], PyTree]:
+    ) -> tuple[Distribution, Float[Array, "T B A"], PyTree]:
         features, critic_features, memory = features_of(self.actor, self.critic, observations, memory, resets)
         return self.policy_head(features, action_masks), self.action_values_head(critic_features), memory
 
@@ -86,7 +87,7 @@ class DuelingActor(eqx.Module):
 
     def __call__(
         self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"], action_masks: Array | None
-    ) -> tuple[DiagonalGaussian, Float[Array, "T B F"], PyTree]:
+    ) -> tuple[Distribution, Float[Array, "T B F"], PyTree]:
         features, critic_features, memory = features_of(self.actor, self.critic, observations, memory, resets)
         return self.policy_head(features, action_masks), critic_features, memory
 
@@ -116,6 +117,6 @@ def make_actor_q(
 def empty_behaviour(action_space: gym.Space, num_envs: int) -> Categorical | DiagonalGaussian:
     """The policy's answer to `num_envs` observations, all zero: the shapes in which it is kept."""
     if isinstance(action_space, spaces.Discrete):
-        return Categorical(np.zeros((num_envs, int(action_space.n)), np.float32))
-    numbers = np.zeros((num_envs, int(np.prod(action_space.shape or ()))), np.float32)
+        return Categorical(zeros(num_envs, int(action_space.n)))
+    numbers = zeros(num_envs, int(np.prod(action_space.shape or ())))
     return DiagonalGaussian(numbers, numbers)
