@@ -35,13 +35,13 @@ from birl.maths.returns import retrace
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import dot, project
-from birl.nets.acting import Evaluation, act_and_tell, but_last, evaluate_rollout
+from birl.nets.acting import Evaluation, but_last, evaluate_rollout
 from birl.nets.actor_q import ActorQLike, DuelingActorLike, MakeActorQ, empty_behaviour, make_actor_q
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import Distribution, largest_product, validate_network
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, reward_scale
+from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, normalize_observations, reward_scale
 from birl.nets.optimizers import (
     OptimizerName,
     gradient_step,
@@ -50,9 +50,7 @@ from birl.nets.optimizers import (
     moved_towards,
     require_not_negative,
 )
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
-
-act = act_and_tell  # the replay keeps the distributions too
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
 @dataclass(frozen=True)
@@ -148,6 +146,18 @@ def policy(state: State) -> PyTree:
 def optimizer_of(config: Config) -> optax.GradientTransformation:
     """RMSProp or Adam with these settings."""
     return make_optimizer(config.optimizer, config.optimizer_epsilon, config.rmsprop_decay)
+
+
+@jax.jit
+def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+    """Actions for B observations, sampled, or the most likely ones if there is no key; and the distributions, for the replay."""
+    network, moments = policy
+    one_step = partial(jax.tree.map, lambda x: x[None])
+    observations = normalize_observations(moments, observations)
+    distribution, _, memory = network(one_step(observations), memory, resets[None], one_step(action_masks))
+    distribution = jax.tree.map(lambda x: x[0], distribution)
+    actions = distribution.mode() if key is None else distribution.sample(key)
+    return Action(actions, distribution.log_prob(actions), memory, distribution)
 
 
 def judge_discrete(policy: Categorical, evaluation: Evaluation, rollout: Rollout, config: Config) -> Judgement:

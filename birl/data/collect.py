@@ -42,8 +42,8 @@ class Collector:
     """Steps environments with a policy and keeps what lives between rollouts: observations, memory, unfinished episodes."""
 
     def __init__(self, envs: Envs, act: Act, length: int, memory: PyTree, behaviour: PyTree = None):
-        self.envs, self.act, self.length = envs, act, length
-        self.behaviour = behaviour  # [B, ...] arrays like those that act answers with
+        # behaviour: [B, ...] arrays like those that act answers with, if they are to be kept
+        self.envs, self.act, self.length, self.behaviour = envs, act, length, behaviour
         self.parts = [
             Part(part, rows, _rows_of(memory, rows), np.zeros(part.num_envs, bool)) for part, rows in zip(*_divide(envs), strict=True)
         ]
@@ -78,8 +78,7 @@ class Collector:
 
     def empty_rollout(self) -> Rollout:
         """A rollout to fill, with its first observations and memory in place."""
-        kept = jax.tree.map(lambda x: np.zeros((self.length, *x.shape), x.dtype), self.behaviour)
-        return _empty_rollout(self.length, self.envs, *self._joined())._replace(behaviour=kept)
+        return _empty_rollout(self.length, self.envs, *self._joined(), self.behaviour)
 
     def _joined(self) -> tuple[PyTree, PyTree, np.ndarray | None]:
         """Observations, memory and masks of all environments."""
@@ -106,7 +105,7 @@ class Collector:
     def _send(self, part: Part, t: int) -> None:
         before = time.perf_counter()
         action = part.act_at(t, part.observations, part.memory, part.resets, part.masks)
-        part.action = action._replace(actions=np.asarray(action.actions), log_probs=np.asarray(action.log_probs))
+        part.action = Action(np.asarray(action.actions), np.asarray(action.log_probs), action.memory, action.behaviour)
         self.seconds["policy"] += time.perf_counter() - before
         part.envs.send(self._for_envs(part.action.actions))
 
@@ -197,9 +196,8 @@ def finite_metrics(metrics: Metrics) -> Metrics:
     return numbers
 
 
-def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree, masks: np.ndarray | None) -> Rollout:
-    shape = (length, envs.num_envs)
-    space = envs.action_space
+def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree, masks: np.ndarray | None, behaviour: PyTree) -> Rollout:
+    shape, space = (length, envs.num_envs), envs.action_space
     columns = () if isinstance(space, spaces.Discrete) else (int(np.prod(action_shape(space))),)
     numbers = isinstance(space, spaces.Box) or is_composite(space)
     rollout = Rollout(
@@ -212,32 +210,25 @@ def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree
         log_probs=np.zeros(shape, np.float32),
         memory=memory,
         action_masks=None if masks is None else np.zeros((length, *masks.shape), bool),
+        behaviour=jax.tree.map(lambda x: np.zeros((length, *x.shape), x.dtype), behaviour),
     )
-    _write_observations(rollout, 0, slice(None), observations)
+    _put(rollout.observations, 0, slice(None), observations)
     return rollout
 
 
 def _write(rollout: Rollout, t: int, part: Part, step: Step) -> None:
     rows, action = part.rows, part.action
-    _write_observations(rollout, t + 1, rows, step.observations)
+    _put(rollout.observations, t + 1, rows, step.observations)
+    _put(rollout.behaviour, t, rows, action.behaviour)
     rollout.actions[t, rows], rollout.log_probs[t, rows], rollout.rewards[t, rows] = action.actions, action.log_probs, step.rewards
     rollout.terminated[t, rows], rollout.truncated[t, rows], rollout.valid[t, rows] = step.terminated, step.truncated, step.valid
     if rollout.action_masks is not None:
         rollout.action_masks[t, rows] = True if part.masks is None else part.masks
-    if rollout.behaviour is not None:
-        jax.tree.map(partial(_write_at, t, rows), rollout.behaviour, action.behaviour)
 
 
-def _write_at(t: int, rows: slice, column: np.ndarray, array: Array) -> None:
-    column[t, rows] = array
-
-
-def _write_observations(rollout: Rollout, t: int, rows: slice, observations: PyTree) -> None:
-    if isinstance(observations, dict):
-        for name, array in observations.items():
-            rollout.observations[name][t, rows] = array
-    else:
-        rollout.observations[t, rows] = observations
+def _put(columns: PyTree, t: int, rows: slice, arrays: PyTree) -> None:
+    for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
+        column[t, rows] = array
 
 
 def _divide(envs: Envs) -> tuple[Sequence[Envs], list[slice]]:

@@ -19,7 +19,7 @@ class Evaluation(NamedTuple):
     observations: PyTree  # [T+1, B, ...] normalised
     resets: Array  # [T+1, B] where memory starts empty
     distributions: Distribution  # [T+1, B]
-    values: Array  # [T+1, B]; of an ActorQCritic, the critic's features [T+1, B, F]; of an ActorQ, Q(s, ·) [T+1, B, A]
+    values: Array  # [T+1, B]; of an ActorQCritic or DuelingActor, the critic's features [T+1, B, F]; of an ActorQ, Q(s, ·) [T+1, B, A]
 
 
 @jax.jit
@@ -27,21 +27,13 @@ def act(
     policy: ActorCriticPolicy, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
     """Actions for B observations: sampled, or the most likely ones if there is no key."""
-    return act_and_tell(policy, observations, memory, resets, action_masks, key)._replace(behaviour=None)
-
-
-@jax.jit
-def act_and_tell(
-    policy: ActorCriticPolicy, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
-) -> Action:
-    """The same with the distributions that the actions are drawn from, for those who ask later how probable others were."""
     network, moments = policy
     one_step = partial(jax.tree.map, lambda x: x[None])
     observations = normalize_observations(moments, observations)
     distribution, _, memory = network(one_step(observations), memory, resets[None], one_step(action_masks))
     distribution = jax.tree.map(lambda x: x[0], distribution)
     actions = distribution.mode() if key is None else distribution.sample(key)
-    return Action(actions, distribution.log_prob(actions), memory, distribution)
+    return Action(actions, distribution.log_prob(actions), memory)
 
 
 def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
@@ -51,8 +43,7 @@ def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
     resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
     observations = normalize_observations(moments, rollout.observations)
     masks = rollout.action_masks
-    if masks is not None and len(masks) < len(resets):  # a replay knows what was allowed at the last observation, a collector does not
-        masks = jnp.concatenate([masks, masks[-1:]])
+    masks = None if masks is None else jnp.concatenate([masks, masks[-1:]])[: len(resets)]  # a replay knows the last one, a collector not
     distributions, values, _ = network(observations, rollout.memory, resets, masks)
     return Evaluation(observations, resets, distributions, values)
 
