@@ -25,10 +25,10 @@ imports: .venv/.installed-dev
 	$(BIN)/lint-imports --no-logo
 
 tests: .venv/.installed-dev
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-learning: .venv/.installed-dev
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/speed.py

@@ -39,11 +39,15 @@ UPDATES = 4
 SMALL: dict[str, Any] = {"rollout_length": 8, "epochs": 2, "minibatches": 2, "hidden_sizes": (8,), "batch_size": 8, "replay_size": 500} | {
     "learning_starts": 20,
     "update_ratio": 0.25,
+    "pool": "serial",
+    "actor_learners": 2,
+    "report_every": 30,
 }
 SWITCHED_ON: dict[str, Any] = {"core": "lstm", "core_size": 4, "normalize_observations": True, "normalize_rewards": True}
 
 # Beyond what every algorithm reports.
 METRICS = {
+    "a3c": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
     "a2c": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
     "ppo": {
         "loss/policy",

@@ -323,7 +323,7 @@ def train(
     with open_envs(config.env, config.run.seed, envs) as envs:
         state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
         behaviour = empty_behaviour(envs.action_space, envs.num_envs)
-        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs), behaviour)
+        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs), behaviour=behaviour)
         collect.start(config.run.seed, world)
         size = config.replay_size or config.rollout_length * envs.num_envs  # with 0, one rollout is kept and not replayed
         replay = Replay(size, collect.empty_rollout(), config.discount, frame_stack=config.frame_stack)

@@ -41,9 +41,10 @@ class Part:
 class Collector:
     """Steps environments with a policy and keeps what lives between rollouts: observations, memory, unfinished episodes."""
 
-    def __init__(self, envs: Envs, act: Act, length: int, memory: PyTree, behaviour: PyTree = None):
-        # behaviour: [B, ...] arrays like those that act answers with, if they are to be kept
-        self.envs, self.act, self.length, self.behaviour = envs, act, length, behaviour
+    def __init__(self, envs: Envs, act: Act, length: int, memory: PyTree, until_end: bool = False, behaviour: PyTree = None):
+        self.envs, self.act, self.length = envs, act, length
+        self.until_end = until_end  # stop where the episodes end, too: the rows that are left are not valid
+        self.behaviour = behaviour  # [B, ...] arrays like those that act answers with, if they are to be kept
         self.parts = [
             Part(part, rows, _rows_of(memory, rows), np.zeros(part.num_envs, bool)) for part, rows in zip(*_divide(envs), strict=True)
         ]
@@ -98,6 +99,8 @@ class Collector:
             for part in self.parts:
                 if t > 0:
                     self._receive(part, rollout, t - 1)
+                if t > 0 and self.until_end and np.all(rollout.terminated[t - 1] | rollout.truncated[t - 1]):
+                    return
                 self._send(part, t)
         for part in self.parts:
             self._receive(part, rollout, self.length - 1)

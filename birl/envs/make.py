@@ -85,10 +85,11 @@ def episode_limit(config: EnvConfig) -> int | None:
         return _find_spec(config.id).max_episode_steps
 
 
-def validate_env(config: EnvConfig) -> None:
-    """Raise ConfigError unless the environment can be made; makes one and closes it."""
+def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
+    """Observation and action space of one environment, as networks see them; makes one and closes it, so it can be made."""
     validate_fields(config)
-    make_envs(replace(config, num_envs=1, workers=0, overlap=False), 0).close()
+    with make_envs(replace(config, num_envs=1, workers=0, overlap=False), 0) as envs:
+        return envs.observation_space, envs.action_space
 
 
 def validate_fields(config: EnvConfig) -> None:

@@ -16,7 +16,8 @@ import gymnasium as gym
 from birl.config import ConfigError
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
-from birl.envs.worker_process import ERROR, STEP, STEPPED, VALUE, Task, map_arrays, wait_for
+from birl.envs.worker_process import ERROR, STEP, STEPPED, VALUE, Failure, Task, map_arrays, wait_for
+from birl.errors import NonFiniteError
 from birl.types import World
 
 
@@ -77,13 +78,7 @@ class Host:
 
 def main(orders: int, answers: int, lifeline: int, memory: int) -> None:
     """Serve until the parent closes the orders. The numbers are file descriptors."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _go_on)
-    for descriptor in (orders, answers, lifeline, memory):
-        os.set_inheritable(descriptor, False)  # or a simulator that outlives this process would hide its death
-    _die_with_parent(lifeline)
-
-    requests, replies = Connection(orders, writable=False), Connection(answers, readable=False)
+    requests, replies = begin_service(orders, answers, lifeline, memory)
     host: Host | None = None
     value: Any
     poller = select.poll()
@@ -100,12 +95,27 @@ def main(orders: int, answers: int, lifeline: int, memory: int) -> None:
             else:
                 kind, value = VALUE, host.call(*requests.recv())
         except BaseException as error:  # also an environment's sys.exit
-            text = str(error) if isinstance(error, ConfigError | RuntimeError) else f"{type(error).__name__}: {error}"
-            kind, value = ERROR, (text, traceback.format_exc(), isinstance(error, ConfigError))
+            kind, value = ERROR, explained(error)
         os.write(answers, kind)
         replies.send(value)
     if host is not None:
         host.envs.close()
+
+
+def begin_service(orders: int, answers: int, lifeline: int, memory: int) -> tuple[Connection, Connection]:
+    """Tie this process to its parent: where orders come from, where answers go."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _go_on)
+    for descriptor in (orders, answers, lifeline, memory):
+        os.set_inheritable(descriptor, False)  # or a simulator that outlives this process would hide its death
+    _die_with_parent(lifeline)
+    return Connection(orders, writable=False), Connection(answers, readable=False)
+
+
+def explained(error: BaseException) -> Failure:
+    """What the parent is told of an error, inside the handler that caught it."""
+    text = str(error) if isinstance(error, ConfigError | RuntimeError) else f"{type(error).__name__}: {error}"
+    return Failure(text, traceback.format_exc(), isinstance(error, ConfigError), isinstance(error, NonFiniteError))
 
 
 def _go_on(number: int, frame: Any) -> None:

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -26,14 +27,14 @@ from birl.envs.spaces import Arrays, Layout, action_dtype, action_shape, mask_wi
 
 STEP, CALL = b"s", b"c"  # an order; after a call come its name and argument
 STEPPED, VALUE, ERROR = b"k", b"v", b"e"  # an answer; after a value or an error comes what it is
-BOOT = "import sys; sys.path[:] = sys.argv[5:]; from birl.envs.worker_main import main; main(*map(int, sys.argv[1:5]))"
+BOOT = "import sys; sys.path[:] = sys.argv[5:]; from {module} import main; main(*map(int, sys.argv[1:5]))"
 PATIENCE = 1.0  # seconds to close its environments before a worker is killed
 SLEEPLESS = 0.002  # seconds: many steps take less, and an update, which workers sleep through, takes more
 ALIGNMENT = 64  # bytes: a cache line
 
 
 class Task(NamedTuple):
-    """What a worker is told first."""
+    """What a worker that steps environments is told first."""
 
     config: EnvConfig
     share: slice  # where its environments are among those of the config
@@ -46,6 +47,7 @@ class Failure(NamedTuple):
     reason: str
     traceback: str = ""
     configuration: bool = False  # the user's settings are wrong: starting again is of no use
+    not_finite: bool = False  # a NaN or infinity came up: nor is it then
 
 
 @dataclass(frozen=True)
@@ -123,15 +125,17 @@ class WorkerProcess:
         self._answers.close()
 
 
-def start_worker(task: Task, memory: int) -> WorkerProcess:
-    """A new process. Its first answer will be the spaces of its environments."""
+def start_worker(
+    task: Any, memory: int, module: str = "birl.envs.worker_main", variables: Mapping[str, str] = MappingProxyType({})
+) -> WorkerProcess:
+    """A new process that runs this module's `main`, with these environment variables; its first order is to start this task."""
     their_orders, our_orders = os.pipe()
     our_answers, their_answers = os.pipe()
     their_lifeline, our_lifeline = os.pipe()
     theirs = (their_orders, their_answers, their_lifeline, memory)
     # A process group of its own: ctrl-C reaches only the parent, and a kill reaches what an environment may have started.
-    command = [sys.executable, "-c", BOOT, *map(str, theirs), *map(str, sys.path)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs, process_group=0)
+    command = [sys.executable, "-c", BOOT.format(module=module), *map(str, theirs), *map(str, sys.path)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs, process_group=0, env=os.environ | dict(variables))
     for descriptor in theirs[:3]:
         os.close(descriptor)
     worker = WorkerProcess(process, Connection(our_orders, readable=False), Connection(our_answers, writable=False), our_lifeline)
@@ -202,16 +206,21 @@ def unnamed_memory() -> int:
         return os.dup(file.fileno())
 
 
-def map_arrays(memory: int, layout: Layout, action_space: gym.Space, num_envs: int) -> SharedArrays:
-    """The arrays in this memory, which is given their size: the same for every process."""
-    B = num_envs
-    kinds: list[tuple[tuple[int, ...], Any]] = [((B, *action_shape(action_space)), action_dtype(action_space))]
-    kinds += [((B,), np.float32), ((3, B), bool), ((B, mask_width(action_space) or 0), bool)]
-    kinds += [((B, *(leaf.shape or ())), leaf.dtype) for leaf in layout.leaves.values()]
+def arrays_in(memory: int, kinds: Sequence[tuple[tuple[int, ...], Any]]) -> list[np.ndarray]:
+    """Arrays of these shapes and types in this memory, which is given their size: the same for every process."""
     sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds]
     ends = np.cumsum([-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]).tolist()
     os.ftruncate(memory, ends[-1])
     mapped = mmap.mmap(memory, ends[-1])
-    arrays = [np.ndarray(shape, dtype, mapped, offset) for (shape, dtype), offset in zip(kinds, [0, *ends[:-1]], strict=True)]
+    return [np.ndarray(shape, dtype, mapped, offset) for (shape, dtype), offset in zip(kinds, [0, *ends[:-1]], strict=True)]
+
+
+def map_arrays(memory: int, layout: Layout, action_space: gym.Space, num_envs: int) -> SharedArrays:
+    """What environments and their workers share, in this memory."""
+    B = num_envs
+    kinds: list[tuple[tuple[int, ...], Any]] = [((B, *action_shape(action_space)), action_dtype(action_space))]
+    kinds += [((B,), np.float32), ((3, B), bool), ((B, mask_width(action_space) or 0), bool)]
+    kinds += [((B, *(leaf.shape or ())), leaf.dtype) for leaf in layout.leaves.values()]
+    arrays = arrays_in(memory, kinds)
     actions, rewards, flags, masks, *observations = arrays
     return SharedArrays(actions, rewards, flags, masks, dict(zip(layout.leaves, observations, strict=True)))

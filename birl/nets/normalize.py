@@ -59,9 +59,15 @@ def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float)
     rewards = jnp.where(rollout.valid, rollout.rewards, 0.0)
     sums = backward_recurrence(rewards[::-1], (discount * rollout.valid)[::-1], normalizer.running_returns)[::-1]
     moments = update_moments(normalizer.returns, sums.reshape(-1), rollout.valid.reshape(-1))
-    scaled = jnp.clip(rewards * jax.lax.rsqrt(moments.variance + 1e-8), -10.0, 10.0)
     ended = rollout.terminated[-1] | rollout.truncated[-1]
-    return scaled, normalizer._replace(returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1]))
+    return scaled_rewards(moments, rollout), normalizer._replace(returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1]))
+
+
+def scaled_rewards(returns: Moments | None, rollout: Rollout) -> Array:
+    """Rewards divided by the deviation of returns, clipped at 10; as they are without moments."""
+    if returns is None:
+        return rollout.rewards
+    return jnp.clip(jnp.where(rollout.valid, rollout.rewards, 0.0) * jax.lax.rsqrt(returns.variance + 1e-8), -10.0, 10.0)
 
 
 def learn_rollout(normalizer: Normalizer, rollout: Rollout, discount: float) -> Normalizer:
@@ -74,6 +80,19 @@ def learn_rollout(normalizer: Normalizer, rollout: Rollout, discount: float) -> 
 def reward_scale(normalizer: Normalizer) -> Array:
     """What rewards are multiplied by that were not normalised when they came: 1 over the deviation of returns seen by now."""
     return jnp.float32(1.0) if normalizer.returns is None else jax.lax.rsqrt(normalizer.returns.variance + 1e-8)
+
+
+def merged_moments(rows: PyTree) -> PyTree:
+    """Moments of what n have seen apart, each with an axis [n] in front (Chan et al. 1979); in NumPy or JAX, as they are given."""
+    if rows is None:
+        return None
+    if isinstance(rows, dict):
+        return {name: merged_moments(part) for name, part in rows.items()}
+    count = rows.count.sum()
+    shares = (rows.count / (count + (count == 0))).reshape(-1, *[1] * (rows.mean.ndim - 1))
+    mean = (shares * rows.mean).sum(0)
+    variance = (shares * (rows.variance + (rows.mean - mean) ** 2)).sum(0)
+    return Moments(count, mean, variance + (count == 0))
 
 
 def _initial_observation_moments(space: gym.Space) -> PyTree:

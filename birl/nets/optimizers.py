@@ -44,13 +44,37 @@ def gradient_step(
     max_grad_norm: float | None,
 ) -> tuple[PyTree, PyTree, Array]:
     """Parameters and optimiser state after one step down the gradient, and the gradient's norm before it was clipped."""
+    gradients, norm = clipped(gradients, max_grad_norm)
+    steps, optimizer_state = optimizer.update(gradients, optimizer_state, parameters)
+    parameters = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, steps)
+    return parameters, optimizer_state, norm
+
+
+def clipped(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree, Array]:
+    """Gradients of at most this norm, and the norm they had."""
     norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(gradients)))
     if max_grad_norm is not None:
         scale = jnp.minimum(1.0, max_grad_norm / (norm + 1e-6))  # one factor for all: the direction stays
         gradients = jax.tree.map(lambda g: g * scale, gradients)
-    steps, optimizer_state = optimizer.update(gradients, optimizer_state, parameters)
-    parameters = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, steps)
-    return parameters, optimizer_state, norm
+    return gradients, norm
+
+
+def flat(tree: PyTree) -> Array:
+    """A tree's leaves as one vector, as scale.flat.Layout has them."""
+    leaves = [leaf.reshape(-1) for leaf in jax.tree.leaves(tree)]
+    return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
+
+
+def shared_rmsprop(
+    weights: np.ndarray, squares: np.ndarray, gradients: np.ndarray, learning_rate: float, decay: float, epsilon: float
+) -> None:
+    """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eq. S2 and S3).
+
+    Others may write to both meanwhile: now and then a part of an update is lost, which costs less than waiting for each other.
+    """
+    squares *= np.float32(decay)
+    squares += np.float32(1.0 - decay) * gradients * gradients
+    weights -= np.float32(learning_rate) * gradients / np.sqrt(squares + np.float32(epsilon))
 
 
 def moved_towards(target: PyTree, parameters: PyTree, rate: Array | float) -> PyTree:

@@ -12,7 +12,7 @@ from typing import Any
 
 from birl.config import require, to_json
 from birl.device import prepare_jax
-from birl.envs.make import open_envs
+from birl.envs.make import open_envs, spaces_of
 from birl.errors import NonFiniteError
 from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named, name_of, validate
@@ -92,8 +92,8 @@ class Run:
         prepare_jax()
         run = self.config.run
         with ExitStack() as stack:
-            envs = stack.enter_context(open_envs(self.config.env, run.seed, self.envs))
-            self.spaces = envs.observation_space, envs.action_space
+            envs = None if self.envs is None else stack.enter_context(open_envs(self.config.env, run.seed, self.envs))
+            self.spaces = spaces_of(self.config.env) if envs is None else (envs.observation_space, envs.action_space)
             state = self.algorithm.init(self.config, *self.spaces, self.make_network)
             if self.saved is not None:
                 state = checkpoints.tensors_to_state(state, self.saved.tensors)
@@ -112,7 +112,7 @@ class Run:
             signals = stack.enter_context(caught_signals())
             return self._train(envs, state, signals)
 
-    def _train(self, envs: Envs, state: Any, signals: list[int]) -> dict[str, Any]:
+    def _train(self, envs: Envs | None, state: Any, signals: list[int]) -> dict[str, Any]:
         world = self.saved.world if self.saved else None
         updates = iter(()) if self.reached_goal else self.algorithm.train(self.config, envs, state, world)
         try:

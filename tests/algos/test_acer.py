@@ -392,7 +392,7 @@ def lived(config: acer.Config) -> Lived:
         state = acer.init(config, envs.observation_space, envs.action_space)
         state = state._replace(network=shaken(state.network, 1))
         behaviour = empty_behaviour(envs.action_space, envs.num_envs)
-        collect = Collector(envs, acer.act, config.rollout_length, state.network.initial_memory(envs.num_envs), behaviour)
+        collect = Collector(envs, acer.act, config.rollout_length, state.network.initial_memory(envs.num_envs), behaviour=behaviour)
         collect.start(config.run.seed)
         replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, frame_stack=config.frame_stack)
         rollouts = [collect(acer.policy(state), np.array([3, number], np.uint32)) for number in range(6)]

@@ -274,7 +274,7 @@ def tell(policy, observations, memory, resets, masks, key):
 
 def test_what_a_policy_tells_of_its_actions_is_kept_with_each_of_them_if_asked_for():
     envs = SerialEnvs(counting_functions(SHAPES))
-    collect = Collector(envs, tell, 7, (), {"logits": np.zeros((3, 3), np.float32), "first": np.zeros(3, np.float32)})
+    collect = Collector(envs, tell, 7, (), behaviour={"logits": np.zeros((3, 3), np.float32), "first": np.zeros(3, np.float32)})
     collect.start(0)
     assert jax.tree.map(np.shape, collect.empty_rollout().behaviour) == {"logits": (7, 3, 3), "first": (7, 3)}
     rollout = collect(NO_POLICY, key(0))

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from birl.config import ConfigError, EnvConfig
-from birl.envs.make import adapt, make_env, make_envs, validate_env
+from birl.envs.make import adapt, make_env, make_envs, spaces_of
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 
@@ -113,7 +113,7 @@ BAD = {
 @pytest.mark.parametrize(("config", "message"), BAD.values(), ids=BAD.keys())
 def test_what_cannot_work_is_explained_before_training(config, message):
     with pytest.raises(ConfigError, match=message):
-        validate_env(config)
+        spaces_of(config)
 
 
 def test_a_negative_seed_is_explained():
@@ -135,12 +135,12 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(module, config
     elif importlib.util.find_spec(module) is not None:
         pytest.skip(f"{module} is installed")
     with pytest.raises(ConfigError, match=f"pip install '{extra}'"):
-        validate_env(config)
+        spaces_of(config)
 
 
 @pytest.mark.parametrize("config", [EnvConfig(), EnvConfig("LunarLander-v3", 2), EnvConfig("birl/ProbeDict-v0"), EnvConfig("Blackjack-v1")])
 def test_what_works_validates(config):
-    validate_env(config)
+    spaces_of(config)
 
 
 TRAJECTORY = """

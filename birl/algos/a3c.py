@@ -1,0 +1,170 @@
+"""Asynchronous advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783, algorithm S3).
+
+Actor-learners with environments of their own, each in a loop: copy the shared parameters; act for t_max steps; n-step returns,
+bootstrapped from V where the episode goes on; the gradient of -log π(a|s) (R - V(s)), of V's squared error and of the entropy; write a
+step of RMSProp, whose statistics are shared as well, to the shared parameters without a lock.
+
+Differs from the paper: steps go on into the next episode instead of ending the loop's turn early, so one actor-learner is A2C with one
+environment; gradients are means over the steps, not sums, and clipped by their norm; an actor-learner may have several environments;
+where an episode is cut by a time limit, V goes on.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import gymnasium as gym
+import jax
+import numpy as np
+
+from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.data.collect import finite_metrics
+from birl.device import prepare_jax
+from birl.envs.make import spaces_of, validate_fields
+from birl.maths import losses
+from birl.maths.returns import gae
+from birl.maths.schedules import Schedule, linear, value_at
+from birl.maths.statistics import explained_variance
+from birl.nets.acting import act as act  # how the actor-learners act
+from birl.nets.acting import but_last, evaluate_rollout
+from birl.nets.cores import CoreName
+from birl.nets.encoders import EncoderName
+from birl.nets.layers import Activation
+from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
+from birl.nets.normalize import learn_rollout, merged_moments, scaled_rewards
+from birl.nets.optimizers import clipped, flat, require_not_negative, shared_rmsprop
+from birl.scale.flat import Layout
+from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, open_pool, require_own_envs, validate_pool
+from birl.scale.shared import State, board_of, initial_state, job_of, state_of
+from birl.types import Array, Metrics, PyTree, Rollout, Update, World
+
+
+@dataclass(frozen=True)
+class Config:
+    """A3C's settings."""
+
+    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
+    run: RunConfig = field(default_factory=RunConfig)
+    pool: PoolName = "processes"  # where actor-learners run: serial (in turn, the same run for the same seed), processes, ray
+    actor_learners: int = 4
+    report_every: int = 1000  # environment steps of all together between what is logged
+    rollout_length: int = 5  # t_max: steps of each environment between updates, and the most rewards in a return
+    discount: float = 0.99  # γ
+    entropy_weight: float | Schedule = 0.01  # β
+    value_weight: float = 0.5
+    learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
+    max_grad_norm: float | None = 0.5
+    optimizer_epsilon: float = 1e-5  # ε: inside RMSProp's square root
+    rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    encoder: EncoderName = "mlp"
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: Activation = "tanh"
+    core: CoreName = "feedforward"
+    core_size: int = 64
+    share_trunk: bool = False  # one encoder and core for policy and value
+    log_std: float = 0.0  # of a continuous policy, to begin with
+
+
+def validate(config: Config) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    validate_fields(config.env)
+    validate_network(config)
+    validate_pool(config)
+    require_at_least_one(config, "rollout_length")
+    require_fractions(config, "discount")
+    require_positive(config, "max_grad_norm", "optimizer_epsilon")
+    require(0 <= config.rmsprop_decay < 1, f"rmsprop_decay {config.rmsprop_decay} must lie in [0, 1); 0.99 is usual")
+    require_not_negative(config, "learning_rate")
+
+
+def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
+    """A fresh State for these spaces, the same for the same seed."""
+    rng = np.random.default_rng(config.run.seed)
+    make = make_network or partial(make_actor_critic, settings=config)
+    network = make(rng, observation_space, action_space)
+    return initial_state(config, observation_space, network, None, rng)
+
+
+def policy(state: State) -> PyTree:
+    """The part of the state that acts: what is evaluated, exported and played."""
+    return state.network, merged_moments(state.normalizer.observations)
+
+
+def loss(network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config) -> tuple[Array, Metrics]:
+    """-E[log π(a|s) (R - V)] plus the squared error of V minus the entropy bonus, over the valid steps, by one pass over the rollout."""
+    _, _, distributions, all_values = evaluate_rollout((network, moments), rollout)
+    distribution, values = but_last(distributions), all_values[:-1]
+    constant = jax.lax.stop_gradient(all_values)
+    ends = rollout.terminated, rollout.truncated, rollout.valid
+    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *ends, config.discount, 1.0)  # with λ = 1: R - V, R ← r + γR
+    value_targets = advantages + constant[:-1]
+
+    policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
+    value_loss = losses.value_loss(values, value_targets, rollout.valid)
+    entropy = losses.masked_mean(distribution.entropy(), rollout.valid)
+    return policy_loss + config.value_weight * value_loss - entropy_weight * entropy, {
+        "loss/policy": policy_loss,
+        "loss/value": value_loss,
+        "policy/entropy": entropy,
+        "value/explained_variance": explained_variance(values, value_targets, rollout.valid),
+    }
+
+
+@partial(jax.jit, static_argnames=("layouts", "config"))
+def gradients(
+    weights: Weights, index: Array, key: Array, rollout: Rollout, layouts: tuple[Layout, Layout], config: Config
+) -> tuple[Array, Array, Array, Metrics]:
+    """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its next key; what happened."""
+    network, before = layouts[0].tree(weights.network), layouts[1].tree(weights.normalizers)
+    progress = weights.env_steps / config.run.total_steps
+    learning_rate, entropy_weight = value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
+    own = learn_rollout(jax.tree.map(lambda x: x[index], before), rollout, config.discount)
+    after = jax.tree.map(lambda x, mine: x.at[index].set(mine), before, own)
+    rollout = rollout._replace(rewards=scaled_rewards(merged_moments(after.returns), rollout))
+    moments = merged_moments(before.observations)
+    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
+    found, norm = clipped(found, config.max_grad_norm)
+    metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
+    return flat(found), flat(own), jax.random.split(key)[0], metrics
+
+
+def work(weights: Weights, learner: Learner, job: Job) -> Result:
+    """One turn of an actor-learner's loop: `weights` are its own copy, θ' ← θ; `update` will add the gradient to θ."""
+    network, normalizers = job.network.tree(weights.network), job.normalizer.tree(weights.normalizers)
+    collect = learner.collect
+    rollout = collect((network, merged_moments(normalizers.observations)), learner.key)  # perform a_t by π(a_t|s_t; θ'), t_max times
+    with collect.timed("learning"):
+        index, layouts = np.int32(learner.number), (job.network, job.normalizer)
+        found, seen, key, metrics = gradients(weights, index, learner.key, rollout, layouts, job.config)  # dθ
+        metrics = finite_metrics(metrics)
+    env_steps = int(np.count_nonzero(rollout.valid))  # T ← T + 1, for each step
+    learning_rate = metrics["optimizer/learning_rate"]
+    return Result(np.asarray(found), learning_rate, env_steps, np.asarray(seen), np.asarray(key), metrics | collect.metrics())
+
+
+def update(board: Board, result: Result, config: Config) -> None:
+    """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a lock."""
+    step = result.gradients, result.learning_rate, config.rmsprop_decay, config.optimizer_epsilon
+    shared_rmsprop(board.weights, board.squares, *step)
+
+
+def train(
+    config: Config,
+    envs: None = None,
+    state: State | None = None,
+    world: World | None = None,
+    make_network: MakeNetwork | None = None,
+) -> Iterator[Update]:
+    """Learn until `total_steps`, yielding every `report_every` steps; from `state` and `world`, go on where they were taken."""
+    validate(config)
+    require_own_envs(envs)
+    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
+    state = init(config, *spaces_of(config.env), make_network) if state is None else state
+    job = job_of(config, __name__, state)
+    with open_pool(job, board_of(state, job), world) as pool:
+        while int(state.env_steps) < config.run.total_steps:
+            board = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
+            state = state_of(board, job, int(state.updates) + 1)
+            yield Update(state, pool.metrics(), pool.world)

@@ -1,0 +1,300 @@
+"""Actor-learners that share parameters: what they read, what they answer, and the deterministic way to run them.
+
+One worker function, `(weights, learner) -> result`, runs in three places: in turn in this process (here), in processes that write to
+the shared parameters without locks (processes.py), and on the machines of a Ray cluster (ray.py).
+"""
+
+import importlib
+from dataclasses import dataclass, fields
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from birl.config import EnvConfig, RunConfig, require, require_at_least_one
+from birl.data.collect import Act, Collector
+from birl.envs.make import make_envs
+from birl.envs.spaces import derived_seeds
+from birl.errors import NonFiniteError
+from birl.scale.flat import Layout
+from birl.types import Envs, Metrics, PyTree, World
+
+PoolName = Literal["serial", "processes", "ray"]
+MOST_METRICS = 32
+SUMS = {"episode/count"}  # metrics of which actor-learners have their own, to be added up; of the others the mean is taken
+
+
+class Settings(Protocol):
+    """The settings of an algorithm's Config that say how its actor-learners run."""
+
+    @property
+    def env(self) -> EnvConfig: ...
+    @property
+    def run(self) -> RunConfig: ...
+    @property
+    def pool(self) -> PoolName: ...
+    @property
+    def actor_learners(self) -> int: ...
+    @property
+    def report_every(self) -> int: ...
+    @property
+    def rollout_length(self) -> int: ...
+
+
+class NormalizedSettings(Settings, Protocol):
+    """The same, and what is normalised."""
+
+    @property
+    def normalize_observations(self) -> bool: ...
+    @property
+    def normalize_rewards(self) -> bool: ...
+
+
+class Weights(NamedTuple):
+    """What an actor-learner reads before it acts: a copy, for the shared ones change meanwhile."""
+
+    network: np.ndarray  # [P] θ'
+    older: np.ndarray  # [P] θ⁻, of a target network; [0] without one
+    normalizers: np.ndarray  # [n, M] what each actor-learner has seen
+    env_steps: int  # T: of all actor-learners together
+
+
+class Result(NamedTuple):
+    """What an actor-learner has found out in its steps."""
+
+    gradients: np.ndarray  # [P] dθ
+    learning_rate: float  # η
+    env_steps: int
+    normalizer: np.ndarray  # [M] what it has seen by now
+    key: np.ndarray  # [2] to draw with next
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class Board:
+    """What all actor-learners see. The vectors are written by all of them, a row by its actor-learner alone: nothing needs a lock."""
+
+    weights: np.ndarray  # [P] θ
+    squares: np.ndarray  # [P] g: RMSProp's running mean of squared gradients
+    older: np.ndarray  # [P] θ⁻, or [0]
+    normalizers: np.ndarray  # [n, M]
+    keys: np.ndarray  # [n, 2]
+    env_steps: np.ndarray  # [n] steps done by each: their sum is the paper's T, and none is lost as in a counter that all write to
+    gradient_steps: np.ndarray  # [n]
+    metrics: np.ndarray  # [n, MOST_METRICS] of each one's last turn; NaN where there is none
+
+    def read(self) -> Weights:
+        return Weights(self.weights.copy(), self.older.copy(), self.normalizers.copy(), int(self.env_steps.sum()))
+
+    def write(self, index: int, result: Result) -> None:
+        """Keep what actor-learner `index` alone knows."""
+        self.normalizers[index], self.keys[index] = result.normalizer, result.key
+        self.metrics[index, : len(result.metrics)] = list(result.metrics.values())
+        self.env_steps[index] += result.env_steps
+        self.gradient_steps[index] += 1
+
+    def copy(self) -> "Board":
+        return Board(*[getattr(self, field.name).copy() for field in fields(self)])
+
+
+class Learner(NamedTuple):
+    """One actor-learner: its environments, and how it steps them."""
+
+    number: int
+    key: np.ndarray  # [2]
+    envs: Envs
+    collect: Collector
+
+
+class AsynchronousAlgorithm(Protocol):
+    """What an algorithm offers to actor-learners, besides what every algorithm does."""
+
+    act: Act
+
+    def work(self, weights: Weights, learner: Learner, job: "Job") -> Result:
+        """A turn of an actor-learner: it acts with `weights` and answers with a gradient."""
+
+    def update(self, board: Board, result: Result, config: Any) -> None:
+        """Write that gradient's step to the shared parameters, in place."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What actor-learners do, wherever they are."""
+
+    config: Any  # the algorithm's Config: see Settings
+    module: str  # its name: functions that were compiled cannot be sent to another process
+    network: Layout
+    normalizer: Layout
+    memory: PyTree  # of a rollout's first step
+    until_end: bool = False  # a turn ends with the episode, too
+
+    @property
+    def algorithm(self) -> AsynchronousAlgorithm:
+        return importlib.import_module(self.module)
+
+
+class Pool(Protocol):
+    """Somewhere to run actor-learners."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End them all; nothing is left of them."""
+
+    def run(self, env_steps: int) -> Board:
+        """Have them learn until so many steps are done in all; a copy of the board then, between two updates."""
+
+    def metrics(self) -> Metrics:
+        """Of the actor-learners' last turns."""
+
+    def world(self) -> World:
+        """Everything needed to go on from the board that `run` gave."""
+
+
+def validate_pool(config: Settings) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    require_at_least_one(config, "actor_learners", "report_every")
+    require(config.pool in ("serial", "processes", "ray"), f"pool {config.pool!r} is unknown; use serial, processes or ray")
+    remedy = "each actor-learner steps its own environments; use workers 0, and more actor_learners"
+    require(config.env.workers == 0, f"env.workers {config.env.workers} does not go with actor-learners: {remedy}")
+
+
+def require_own_envs(envs: object) -> None:
+    """Raise ConfigError for environments that were handed in: there are not enough of them, and not in the right process."""
+    remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
+    require(envs is None, f"envs {envs!r} cannot be shared out: each actor-learner makes environments of its own; {remedy}")
+
+
+def open_learner(job: Job, index: int, key: np.ndarray, seed: int, world: World | None = None) -> Learner:
+    """Actor-learner `index` in environments of its own; with `world`, where it was taken."""
+    config: Settings = job.config
+    envs = make_envs(config.env, seed)
+    try:
+        collect = Collector(envs, job.algorithm.act, config.rollout_length, job.memory, job.until_end)
+        collect.start(seed, world)
+    except BaseException:
+        envs.close()
+        raise
+    return Learner(index, key, envs, collect)
+
+
+def seed_of(run_seed: int, index: int, *fresh: int) -> int:
+    """The seed of an actor-learner's environments; more numbers for a start that is not the first. The first one has the run's own."""
+    return run_seed if index == 0 and not any(fresh) else derived_seeds([run_seed, index, *fresh], 1)[0]
+
+
+def take_turn(learner: Learner, weights: Weights, job: Job) -> tuple[Result, Learner]:
+    """One turn: what it found, and the actor-learner after it."""
+    try:
+        result = job.algorithm.work(weights, learner, job)
+    except NonFiniteError as problem:
+        raise NonFiniteError(f"actor-learner {learner.number}: {problem}") from problem
+    return result, learner._replace(key=result.key)
+
+
+def new_board(
+    weights: np.ndarray, squares: np.ndarray, older: np.ndarray, normalizers: np.ndarray, keys: np.ndarray, env_steps: int, updates: int
+) -> Board:
+    """A board to begin with. What was done before is written down as the first actor-learner's: only the sum is of interest."""
+    steps, turns = np.zeros((2, len(keys)), np.int64)
+    steps[0], turns[0] = env_steps, updates
+    metrics = np.full((len(keys), MOST_METRICS), np.nan)
+    return Board(weights.copy(), squares.copy(), older.copy(), normalizers.copy(), keys.copy(), steps, turns, metrics)
+
+
+def combined(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:
+    """Metrics [n, MOST_METRICS] of the actor-learners as those of one: means over who has a number, sums of counts."""
+    found: Metrics = {}
+    for column, name in enumerate(names):
+        numbers = rows[:, column][~np.isnan(rows[:, column])]
+        found[name] = int(numbers.sum()) if name in SUMS else float(numbers.mean()) if len(numbers) else float("nan")
+    return found
+
+
+def open_pool(job: Job, board: Board, world: World | None) -> Pool:
+    """The pool that the settings ask for. It begins with this board; with `world`, where that was taken."""
+    if job.config.pool == "serial":
+        return SerialPool(job, board, world)
+    if job.config.pool == "processes":
+        from birl.scale.processes import ProcessPool  # which imports this module
+
+        return ProcessPool(job, board, world)
+    from birl.scale.ray import RayPool
+
+    return RayPool(job, board, world)
+
+
+class SerialPool:
+    """Actor-learners that take turns in this process, each with the weights as they were after its own last turn.
+
+    So each gradient is as old as it would be if n worked at the same pace: n - 1 updates of others lie between. Deterministic.
+    """
+
+    def __init__(self, job: Job, board: Board, world: World | None) -> None:
+        self.job, self.board, self.start = job, board, world
+        self.learners: list[Learner] = []
+        self.weights = [board.read() for _ in range(job.config.actor_learners)]
+        self.turn = 0
+        self.names: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        try:
+            for index in range(self.job.config.actor_learners):
+                world = None if self.start is None else _part_of(self.start, index)
+                seed = seed_of(self.job.config.run.seed, index)
+                self.learners.append(open_learner(self.job, index, self.board.keys[index].copy(), seed, world))
+        except BaseException:
+            self._close()
+            raise
+        if self.start is not None:
+            self._restore(self.start)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def run(self, env_steps: int) -> Board:
+        while self.board.env_steps.sum() < env_steps:
+            result, self.learners[self.turn] = take_turn(self.learners[self.turn], self.weights[self.turn], self.job)
+            self.job.algorithm.update(self.board, result, self.job.config)
+            self.board.write(self.turn, result)
+            self.names = tuple(result.metrics)
+            self.weights[self.turn] = self.board.read()
+            self.turn = (self.turn + 1) % len(self.learners)
+        return self.board.copy()
+
+    def metrics(self) -> Metrics:
+        return combined(self.board.metrics, self.names)
+
+    def world(self) -> World:
+        arrays: dict[str, np.ndarray] = {"metrics": self.board.metrics.copy()}
+        parts = []
+        for learner, weights in zip(self.learners, self.weights, strict=True):
+            part = learner.collect.world()
+            parts.append(part)
+            arrays |= {f"learners/{learner.number}/{name}": array for name, array in part.arrays.items()}
+            kept = {"network": weights.network, "older": weights.older, "normalizers": weights.normalizers}
+            arrays |= {f"weights/{learner.number}/{name}": array for name, array in kept.items()}
+        values = {"turn": self.turn, "names": list(self.names), "learners": [part.values for part in parts]}
+        values["weights"] = [weights.env_steps for weights in self.weights]
+        reasons = [part.reason for part in parts if not part.exact]
+        return World(arrays, values, not reasons, "; ".join(reasons[:1]))
+
+    def _restore(self, world: World) -> None:
+        self.turn, self.names = world.values["turn"], tuple(world.values["names"])
+        self.board.metrics[:] = world.arrays["metrics"]
+        for index, env_steps in enumerate(world.values["weights"]):
+            network, older, normalizers = (world.arrays[f"weights/{index}/{name}"] for name in ("network", "older", "normalizers"))
+            self.weights[index] = Weights(network, older, normalizers, env_steps)
+
+    def _close(self) -> None:
+        for learner in self.learners:
+            learner.envs.close()
+
+
+def _part_of(world: World, index: int) -> World:
+    """What belongs to one actor-learner."""
+    prefix = f"learners/{index}/"
+    arrays = {name.removeprefix(prefix): array for name, array in world.arrays.items() if name.startswith(prefix)}
+    return World(arrays, world.values["learners"][index], world.exact, world.reason)

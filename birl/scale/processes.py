@@ -1,0 +1,195 @@
+"""Actor-learners in processes that write to the same parameters without locks (Recht et al. 2011, Mnih et al. 2016).
+
+The board lies in memory that all see. Each process loops by itself: copy the parameters, take a turn, write its step. This process only
+watches: it reports, replaces whoever raised, died or hangs, and for each report has all of them wait between two turns, so that what it
+copies is whole.
+"""
+
+import os
+import select
+import time
+import warnings
+import weakref
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from birl.config import ConfigError
+from birl.envs.worker_crew import FAULTS_IN_A_ROW, MOST_FAULTS, START_TIMEOUT
+from birl.envs.worker_process import Failure, WorkerProcess, arrays_in, end_workers, start_worker, unnamed_memory
+from birl.errors import NonFiniteError
+from birl.scale.pool import Board, Job, combined, seed_of
+from birl.types import Metrics, World
+
+NOT_EXACT = "actor-learners in processes run freely: they go on from the saved parameters, in new episodes"
+# A thread of XLA's own for each process, or n of them would fight for the cores; and networks of actor-learners are small.
+ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+GLANCE = 0.01  # seconds between looks at the actor-learners
+BLINK = 0.0002  # the same while they are made to wait
+QUIET_TURNS = 10  # turns without a fault that end a row of them
+FINISHED = 2**62  # a ticket later than all others
+
+Kinds = list[tuple[tuple[int, ...], Any]]
+
+
+@dataclass(frozen=True)
+class Control:
+    """How the watching process and actor-learners make themselves understood."""
+
+    pause: np.ndarray  # [1] a ticket: who sees it waits; 0: go on
+    paused: np.ndarray  # [n] the last ticket for which each waited
+    learning: np.ndarray  # [n] whether it writes to the board, or is still getting ready
+    heartbeats: np.ndarray  # [n] when each last began a turn
+
+    @staticmethod
+    def kinds(count: int) -> Kinds:
+        return [((1,), np.int64), ((count,), np.int64), ((count,), bool), ((count,), np.float64)]
+
+
+class Assignment(NamedTuple):
+    """What an actor-learner's process is told first."""
+
+    job: Job
+    kinds: Kinds  # of the board's arrays
+    number: int
+    seed: int
+    generation: int  # processes that were this actor-learner before
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An actor-learner whose process was replaced."""
+
+    index: int
+    env_steps: int  # of all, when it was found
+    pid: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"actor-learner {self.index} goes on in a new process at step {self.env_steps:,}; in process {self.pid}: {self.reason}"
+
+
+def shared_arrays(memory: int, kinds: Kinds) -> tuple[Board, Control]:
+    """The board and what goes with it, in this memory."""
+    arrays = arrays_in(memory, kinds + Control.kinds(kinds[-1][0][0]))
+    return Board(*arrays[: len(kinds)]), Control(*arrays[len(kinds) :])
+
+
+class ProcessPool:
+    """Actor-learners, each in a process of its own."""
+
+    def __init__(self, job: Job, board: Board, world: World | None) -> None:
+        self.job, self.count = job, len(board.keys)
+        self.faults: list[Fault] = []
+        self.names: tuple[str, ...] = ()
+        self.seen = board  # at the last report
+        self._first_steps, self._episodes = int(board.env_steps.sum()), 0
+        if world is not None:
+            self._episodes = world.values["episodes"]
+            warnings.warn(f"this resume is not exact: {NOT_EXACT}", stacklevel=3)
+        self._memory = unnamed_memory()
+        self._kinds: Kinds = [(array.shape, array.dtype) for array in vars(board).values()]
+        self._board, self._control = shared_arrays(self._memory, self._kinds)
+        for shared, array in zip(vars(self._board).values(), vars(board).values(), strict=True):
+            shared[...] = array
+        self._workers: list[WorkerProcess] = []
+        self._generations, self._started, self._ready = [0] * self.count, [0.0] * self.count, [False] * self.count
+        self._rows: list[list[Failure]] = [[] for _ in range(self.count)]  # faults of each that followed close on each other
+        self._turns = np.zeros(self.count, np.int64)  # of each, at its last fault
+        self._ticket = 0
+        self._end = weakref.finalize(self, end_workers, self._workers, self._memory, os.getpid())  # also when the interpreter exits
+
+    def __enter__(self) -> Self:
+        for index in range(self.count):
+            self._workers.append(self._start(index))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.process.pid for worker in self._workers]
+
+    def run(self, env_steps: int) -> Board:
+        while self._steps() < env_steps:
+            self._watch(GLANCE)
+        self.seen = self._copy()
+        return self.seen
+
+    def metrics(self) -> Metrics:
+        metrics = combined(self.seen.metrics, self.names)
+        return metrics | {"episode/count": self._episodes + metrics["episode/count"]}
+
+    def world(self) -> World:
+        return World({}, {"episodes": self.metrics()["episode/count"]}, exact=False, reason=NOT_EXACT)
+
+    def _steps(self) -> int:
+        return int(self._board.env_steps.sum())
+
+    def _start(self, index: int) -> WorkerProcess:
+        seed = seed_of(self.job.config.run.seed, index, self._first_steps, self._generations[index])
+        assignment = Assignment(self.job, self._kinds, index, seed, self._generations[index])
+        self._control.learning[index], self._ready[index] = False, False
+        self._started[index] = time.monotonic()
+        return start_worker(assignment, self._memory, "birl.scale.process_main", ONE_THREAD)
+
+    def _copy(self) -> Board:
+        """The board between two turns of every actor-learner."""
+        self._ticket += 1
+        self._control.pause[0] = self._ticket
+        try:
+            while np.any(self._control.learning & (self._control.paused < self._ticket)):
+                self._watch(BLINK)
+            return self._board.copy()
+        finally:
+            self._control.pause[0] = 0
+
+    def _watch(self, seconds: float) -> None:
+        """Hear what actor-learners have to say within this time, and see to those that failed."""
+        poller = select.poll()
+        indices = {worker.answer_descriptor: index for index, worker in enumerate(self._workers)}
+        for index, worker in enumerate(self._workers):
+            if self._control.paused[index] != FINISHED:
+                poller.register(worker.answer_descriptor, select.POLLIN)
+        if seconds < 0.001:
+            time.sleep(seconds)
+        for descriptor, _ in poller.poll(int(1000 * seconds)):
+            self._hear(indices[descriptor])
+        now = time.monotonic()
+        for index in range(self.count):
+            since = now - (self._control.heartbeats[index] if self._ready[index] else self._started[index])
+            limit = self.job.config.env.step_timeout if self._ready[index] else START_TIMEOUT
+            if since > limit and self._control.paused[index] != FINISHED:
+                self._replace(index, Failure(f"no sign of life for {limit:g} seconds"))
+
+    def _hear(self, index: int) -> None:
+        answer = self._workers[index].receive()
+        if not isinstance(answer, Failure):
+            self.names, self._ready[index] = answer, True
+        elif self._control.paused[index] != FINISHED:
+            self._replace(index, answer)
+
+    def _replace(self, index: int, failure: Failure) -> None:
+        """Another process for this actor-learner: it finds parameters, counters, statistics and its key on the board."""
+        if failure.configuration:
+            raise ConfigError(failure.reason)
+        if failure.not_finite:
+            raise NonFiniteError(failure.reason)
+        never = not self._ready[index] and self._generations[index] == 0
+        if never:
+            raise RuntimeError(f"actor-learner {index} cannot start: {failure.reason}\n{failure.traceback}".rstrip())
+        row, turns = self._rows[index], int(self._board.gradient_steps[index])
+        if turns - self._turns[index] >= QUIET_TURNS:
+            row.clear()
+        row.append(failure)
+        self._turns[index] = turns
+        self.faults.append(Fault(index, self._steps(), self._workers[index].process.pid, failure.reason))
+        if len(row) > FAULTS_IN_A_ROW or len(self.faults) > MOST_FAULTS:
+            often = f"{len(row)} times in a row" if len(row) > FAULTS_IN_A_ROW else f"after {MOST_FAULTS} faults in all"
+            raise RuntimeError(f"actor-learner {index} failed {often}: {row[0].reason}\n{row[0].traceback}".rstrip())
+        self._workers[index].release()
+        self._generations[index] += 1
+        self._workers[index] = self._start(index)
+        warnings.warn(str(self.faults[-1]), stacklevel=2)
