@@ -42,9 +42,8 @@ class Collector:
     """Steps environments with a policy and keeps what lives between rollouts: observations, memory, unfinished episodes."""
 
     def __init__(self, envs: Envs, act: Act, length: int, memory: PyTree, until_end: bool = False, behaviour: PyTree = None):
-        self.envs, self.act, self.length = envs, act, length
+        self.envs, self.act, self.length, self.behaviour = envs, act, length, behaviour  # arrays [B, ...] like those to keep with each step
         self.until_end = until_end  # stop where the episodes end, too: the rows that are left are not valid
-        self.behaviour = behaviour  # [B, ...] arrays like those that act answers with, if they are to be kept
         self.parts = [
             Part(part, rows, _rows_of(memory, rows), np.zeros(part.num_envs, bool)) for part, rows in zip(*_divide(envs), strict=True)
         ]
