@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, a3c, ddpg, dpg, dqn, ppo, qac, reinforce, sac, td3, trpo
+    from birl.algos import a2c, a3c, acer, ddpg, dpg, dqn, ppo, qac, reinforce, sac, td3, trpo
     from birl.config import ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
@@ -26,6 +26,7 @@ ALGORITHMS: dict[str, str] = {
     "td3": "birl.algos.td3",
     "sac": "birl.algos.sac",
     "a3c": "birl.algos.a3c",
+    "acer": "birl.algos.acer",
 }
 
 _HOMES = {
@@ -50,6 +51,7 @@ __all__ = [
     "RunConfig",
     "a2c",
     "a3c",
+    "acer",
     "constant",
     "ddpg",
     "dpg",

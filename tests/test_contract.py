@@ -93,6 +93,18 @@ METRICS = {
         "replay/steps",
         "replay/bytes",
     },
+    "acer": {
+        "loss/policy",
+        "loss/value",
+        "policy/entropy",
+        "policy/average_kl",
+        "policy/truncated_share",
+        "trust_region/projected_share",
+        "value/explained_variance",
+        "replay/updates",
+        "replay/steps",
+        "replay/bytes",
+    },
 }
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")

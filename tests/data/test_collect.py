@@ -265,6 +265,28 @@ def test_the_mask_stored_with_an_action_is_the_one_it_was_chosen_under():
     assert (~rollout.action_masks[rollout.valid]).sum(-1).tolist() == [1] * rollout.valid.sum()
 
 
+@jax.jit
+def tell(policy, observations, memory, resets, masks, key):
+    """Random numbers, told as what they were drawn from."""
+    numbers = jax.random.normal(key, (*resets.shape, 3))
+    return Action(jnp.argmax(numbers, axis=-1), numbers[:, 0], memory, {"logits": numbers, "first": numbers[:, 0]})
+
+
+def test_what_a_policy_tells_of_its_actions_is_kept_with_each_of_them_if_asked_for():
+    envs = SerialEnvs(counting_functions(SHAPES))
+    collect = Collector(envs, tell, 7, (), behaviour={"logits": np.zeros((3, 3), np.float32), "first": np.zeros(3, np.float32)})
+    collect.start(0)
+    assert jax.tree.map(np.shape, collect.empty_rollout().behaviour) == {"logits": (7, 3, 3), "first": (7, 3)}
+    rollout = collect(NO_POLICY, key(0))
+    np.testing.assert_array_equal(rollout.behaviour["logits"].argmax(-1), rollout.actions)
+    np.testing.assert_array_equal(rollout.behaviour["first"], rollout.log_probs)
+    assert len(np.unique(rollout.log_probs)) == 21
+
+
+def test_what_a_policy_tells_unasked_is_not_kept():
+    assert start(SerialEnvs(counting_functions(SHAPES)), tell)(NO_POLICY, key(0)).behaviour is None
+
+
 def test_dict_observations_are_collected_part_by_part():
     collect = start(SerialEnvs(counting_functions(SHAPES, DictCounting)), always_one, length=7)
     rollout = collect(NO_POLICY, key(0))
