@@ -103,3 +103,8 @@ def test_ddpg_swings_the_pendulum_up_with_noise_of_other_kinds(noise, tmp_path):
 @pytest.mark.parametrize("seed", [11, 12])
 def test_twin_critics_swing_the_pendulum_up_in_20k_steps(algorithm, seed, tmp_path):
     assert score(preset(algorithm, "Pendulum-v1", 20_000), tmp_path / "run", seed) >= -160
+
+
+@pytest.mark.parametrize("algorithm", ["async-q", "async-sarsa", "async-nstep-q"])
+def test_asynchronous_value_methods_balance_cartpole_in_500k_steps(algorithm, tmp_path):
+    assert score(preset(algorithm, "CartPole-v1", 500_000), tmp_path / "run") >= 475
