@@ -124,3 +124,8 @@ def test_acer_swings_the_pendulum_up_in_300k_steps(tmp_path):
 def test_acer_with_memory_balances_cartpole_without_seeing_velocities(tmp_path):
     config = preset("acer", "CartPole-v1", 300_000, hide_velocities=True, core="lstm")
     assert score(config, tmp_path / "run") >= 475
+
+
+@pytest.mark.parametrize("algorithm", ["async-q", "async-sarsa", "async-nstep-q"])
+def test_asynchronous_value_methods_balance_cartpole_in_500k_steps(algorithm, tmp_path):
+    assert score(preset(algorithm, "CartPole-v1", 500_000), tmp_path / "run") >= 475

@@ -132,6 +132,13 @@ class Collector:
             offsets[:, i] = returns[t, i], lengths[t, i]
         self.returns, self.lengths = returns[-1] - offsets[0], (lengths[-1] - offsets[1]).astype(np.int64)
 
+    def masks_after(self, rollout: Rollout) -> np.ndarray | None:
+        """[T, B, A] true where an action is allowed after each step of the rollout that has just been collected; None if everything is."""
+        now = self._joined()[2]
+        if rollout.action_masks is None or now is None:
+            return None
+        return np.concatenate([rollout.action_masks[1:], now[None]])
+
     def metrics(self) -> Metrics:
         """Mean return and length of the last finished episodes, NaN before the first; seconds spent so far."""
         returns, lengths = zip(*self.recent, strict=True) if self.recent else ((np.nan,), (np.nan,))
@@ -212,7 +219,7 @@ def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree
         valid=np.zeros(shape, bool),
         log_probs=np.zeros(shape, np.float32),
         memory=memory,
-        action_masks=None if masks is None else np.zeros((length, *masks.shape), bool),
+        action_masks=None if masks is None else np.ones((length, *masks.shape), bool),
         behaviour=jax.tree.map(lambda x: np.zeros((length, *x.shape), x.dtype), behaviour),
     )
     _put(rollout.observations, 0, slice(None), observations)

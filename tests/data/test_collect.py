@@ -287,6 +287,37 @@ def test_what_a_policy_tells_unasked_is_not_kept():
     assert start(SerialEnvs(counting_functions(SHAPES)), tell)(NO_POLICY, key(0)).behaviour is None
 
 
+def test_the_masks_after_each_step_are_those_of_the_next_row_and_after_the_last_those_of_the_next_rollout():
+    collect = start(SerialEnvs([ActionMask] * 3), first_allowed, length=7)
+    first = collect(NO_POLICY, key(0))
+    after = collect.masks_after(first)
+    second = collect(NO_POLICY, key(1))
+    np.testing.assert_array_equal(after, np.concatenate([first.action_masks, second.action_masks])[1:8])
+    unmasked = start(SerialEnvs([partial(Counting, 5, 100)]), always_one)
+    assert unmasked.masks_after(unmasked(NO_POLICY, key(0))) is None
+
+
+def test_a_rollout_until_the_end_stops_there_and_the_next_begins_with_the_reset():
+    envs = SerialEnvs(counting_functions([(5, 100)]))
+    collect = Collector(envs, always_one, 3, (), until_end=True)
+    collect.start(0)
+    rollouts = [collect(NO_POLICY, key(number)) for number in range(4)]
+    assert [rollout.valid[:, 0].tolist() for rollout in rollouts] == [[True] * 3, [True, True, False], [False, True, True], [True] * 3]
+    assert [bool(rollout.terminated.any()) for rollout in rollouts] == [False, True, False, True]
+    np.testing.assert_array_equal(rollouts[2].observations[0], rollouts[1].observations[2])
+    assert collect.metrics()["episode/length"] == 5
+    assert collect.metrics()["episode/count"] == 2
+
+
+def test_after_a_rollout_that_ended_early_every_action_is_allowed():
+    collect = Collector(SerialEnvs([ActionMask]), first_allowed, 6, (), until_end=True)  # episodes of four steps
+    collect.start(0)
+    rollout = collect(NO_POLICY, key(0))
+    assert rollout.valid[:, 0].tolist() == [True] * 4 + [False] * 2
+    assert rollout.action_masks[4:].all()
+    assert collect.masks_after(rollout)[3:].all()
+
+
 def test_dict_observations_are_collected_part_by_part():
     collect = start(SerialEnvs(counting_functions(SHAPES, DictCounting)), always_one, length=7)
     rollout = collect(NO_POLICY, key(0))
