@@ -117,6 +117,7 @@ class Actors:
         self.places = [(0, "")] * count  # process and machine of each, once it was heard of
         self._actors: dict[int, Any] = {}
         self._errands: dict[int, Errand] = {}
+        self.closed = False
 
     def start(self, index: int, kind: type, *arguments: Any) -> None:
         """A new actor of this kind, in place of the one that had this number."""
@@ -150,6 +151,8 @@ class Actors:
             ray.kill(self._actors[index])
 
     def close(self) -> None:
+        """Kill them all."""
+        self.closed = True
         for index in list(self._actors):
             self.end(index)
 

@@ -156,6 +156,8 @@ class RayCollector:
     def world(self) -> World:
         """Everything needed to go on from here, exactly, with as many actors."""
         values = self.tally.values() | {"rollouts": self._rollouts, "env_steps": self._env_steps}
+        if self.actors.closed:
+            return World(self.tally.arrays(), values, exact=False, reason="the Ray actors are gone")
         for index in range(len(self.shares)):
             self.actors.ask(index, lambda actor: actor.world.remote(), START_TIMEOUT)
         worlds = dict(self.actors.receive() for _ in self.shares)
