@@ -105,6 +105,31 @@ A2C_CARTPOLE = COMMON | {  # OpenAI Baselines' settings, which are the defaults 
     "optimizer": "rmsprop",
     "total_steps": 100_000,
 }
+A3C_CARTPOLE = COMMON | {  # the pattern's own settings
+    "algorithm": "a3c",
+    "env": "CartPole-v1",
+    "num_envs": 1,  # of each actor-learner
+    "pool": "processes",
+    "actor_learners": 2,
+    "report_every": 2000,
+    "rollout_length": 5,
+    "discount": 0.98,
+    "learning_rate": 2e-4,
+    "entropy_weight": 0.0,
+    "hidden_sizes": [256],
+    "activation": "relu",
+    "share_trunk": True,
+    "rate_from": 10_000,
+    "total_steps": 60_000,
+}
+A3C_LUNARLANDER = A3C_CARTPOLE | {
+    "env": "LunarLander-v3",
+    "rollout_length": 20,
+    "discount": 0.99,
+    "hidden_sizes": [64, 64],
+    "activation": "tanh",
+    "share_trunk": False,
+}
 TRPO = LUNARLANDER | {
     "algorithm": "trpo",
     "max_grad_norm": None,  # this and the next: as the peer's
@@ -198,6 +223,10 @@ BIRL = Contender("Birl", "birl_run.py", ceiling=CEILING.name)
 BIRL_ALONE = Contender("Birl", "birl_run.py")  # where learning takes so long that the environments do not matter
 BIRL_WORKERS = Contender("Birl, 2 workers", "birl_run.py", settings={"workers": 2}, ceiling=CEILING.name)
 BIRL_OVERLAP = Contender("Birl, 2 workers, overlap", "birl_run.py", settings={"workers": 2, "overlap": True}, ceiling=CEILING.name)
+BIRL_FOUR_EACH = Contender("Birl, 4 environments each", "birl_run.py", settings={"num_envs": 4})
+TORCH_A3C = Contender("PyTorch, a process for each worker", "torch_a3c.py", in_peers_venv=True)
+ONE_PROCESS = Contender("Birl, 1 process", "birl_run.py", settings={"actor_learners": 1}, rival=True)
+TWO_PROCESSES = Contender("Birl, 2 processes", "birl_run.py")
 BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_run.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
 BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True})  # what the peers step
 BIRL_COLD = Contender("Birl, cold", "birl_run.py", empty_cache=True)
@@ -277,6 +306,23 @@ ROWS = {
         (SB3_A2C, BIRL, BIRL_ONE_BY_ONE, CEILING),
         (Wanted("Birl", "steps_per_second", 5.0, "SB3"),),
         quick_steps=20 * 40,
+    ),
+    "a3c": Row(
+        "A3C CartPole-v1: 2 processes, 5 steps between updates, one layer of 256",
+        A3C_CARTPOLE,
+        (TORCH_A3C, BIRL_ALONE, BIRL_FOUR_EACH),
+        (
+            Wanted("Birl", "steps_per_second", 6.0, TORCH_A3C.name),
+            Wanted("Birl, 4 environments each", "steps_per_second", 6.0, TORCH_A3C.name),
+        ),
+        quick_steps=20_000,
+    ),
+    "a3c-lunarlander": Row(
+        "A3C LunarLander-v3: 20 steps between updates, 64-64, with one process and with two",
+        A3C_LUNARLANDER,
+        (ONE_PROCESS, TWO_PROCESSES),
+        (Wanted("Birl, 2 processes", "steps_per_second", 1.7, "Birl, 1 process"),),
+        quick_steps=20_000,
     ),
     "dqn-cartpole": Row(
         "DQN CartPole-v1, SB3-zoo settings: 256-256, 128 gradient steps on batches of 64 after every 256 steps",

@@ -331,3 +331,20 @@ def test_the_time_that_something_takes_is_added_to_its_name():
         collect(NO_POLICY, key(0))
     seconds = {name: collect.metrics()[f"time/{name}_seconds"] for name in ("environment", "policy", "learning")}
     assert 0 < seconds["environment"] + seconds["policy"] < seconds["learning"]
+
+
+def test_a_rollout_that_ends_with_the_episode_leaves_the_rest_of_its_rows_empty_and_nothing_out():
+    whole, parts = (start(SerialEnvs(counting_functions([(5, 100)])), always_one) for _ in range(2))
+    parts.until_end = True
+    steps = [rollout.valid.sum() for rollout in (parts(NO_POLICY, key(0)) for _ in range(3))]
+    rollouts = [parts(NO_POLICY, key(0)) for _ in range(2)]
+    assert steps == [5, 5, 5]
+    for rollout in rollouts:
+        ends = np.flatnonzero(rollout.terminated[:, 0])
+        assert ends.tolist() == [5]  # after the environment's own reset
+        assert not rollout.valid[6:].any()
+    for _ in range(5):
+        whole(NO_POLICY, key(0))
+    assert parts.metrics()["episode/count"] == 5
+    assert parts.metrics()["episode/length"] == whole.metrics()["episode/length"] == 5
+    assert parts.metrics()["episode/return"] == whole.metrics()["episode/return"]

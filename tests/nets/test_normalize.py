@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.nets.normalize import initial_normalizer, learn_observations, normalize_observations, normalize_rewards
+from birl.maths.statistics import Moments
+from birl.nets.normalize import initial_normalizer, learn_observations, merged_moments, normalize_observations, normalize_rewards
 from birl.types import Rollout
 
 T, B, DISCOUNT = 12, 3, 0.9
@@ -135,3 +136,28 @@ def test_of_a_dict_only_numbers_are_normalised():
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(0, 255, (2, 2, 1), np.uint8), spaces.MultiBinary(2)])
 def test_categories_and_images_have_no_moments(space):
     assert initial_normalizer(space, B, True, False).observations is None
+
+
+def test_moments_of_what_three_have_seen_apart_are_those_of_everything():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(mean, 2.0, (count, 2)) for mean, count in ((0, 5), (3, 50), (-1, 500))]
+    rows = Moments(*(np.stack(x) for x in zip(*[(np.float32(len(p)), p.mean(0), p.var(0)) for p in parts], strict=True)))
+    everything = np.concatenate(parts)
+    for convert in (np.asarray, jax.numpy.asarray):
+        merged = merged_moments({"sight": jax.tree.map(convert, rows), "none": None})
+        assert merged["none"] is None
+        assert merged["sight"].count == 555
+        np.testing.assert_allclose(merged["sight"].mean, everything.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(merged["sight"].variance, everything.var(0), rtol=1e-5)
+
+
+def test_moments_of_nothing_seen_by_three_change_nothing():
+    nothing = initial_normalizer(BOX, B, True, False).observations
+    merged = merged_moments(jax.tree.map(lambda x: np.stack([x] * 3), nothing))
+    assert (merged.count, merged.mean.tolist(), merged.variance.tolist()) == (0, [0, 0], [1, 1])
+
+
+def test_one_who_has_seen_nothing_does_not_count():
+    rows = Moments(np.float32([0, 4]), np.float32([[9, 9], [1, 2]]), np.float32([[9, 9], [3, 4]]))
+    merged = merged_moments(rows)
+    assert (merged.count, merged.mean.tolist(), merged.variance.tolist()) == (4, [1, 2], [3, 4])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.nets.optimizers import gradient_step, make_optimizer
+from birl.nets.optimizers import gradient_step, make_optimizer, shared_rmsprop
 
 PARAMETERS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
 GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm 5
@@ -72,3 +72,15 @@ def test_the_step_is_proportional_to_the_learning_rate_given_with_it():
     assert float(moved[0][0, 0]) == 0.0
     assert float(moved[1][0, 0]) == pytest.approx(-0.1, rel=1e-4)  # Adam's first step has length 1
     assert float(moved[2][0, 0]) == pytest.approx(-0.2, rel=1e-4)
+
+
+def test_eq_s2_and_s3_the_shared_rmsprop_writes_in_place():
+    weights, squares = np.float32([1.0, -2.0]), np.zeros(2, np.float32)
+    kept_weights, kept_squares, mean_square, expected = weights, squares, np.zeros(2), np.array([1.0, -2.0])
+    for gradient in (np.float32([3.0, 1e-4]), np.float32([-1.0, 2e-4])):
+        shared_rmsprop(weights, squares, gradient, 0.1, 0.9, 1e-3)
+        mean_square = 0.9 * mean_square + 0.1 * gradient**2
+        expected = expected - 0.1 * gradient / np.sqrt(mean_square + 1e-3)
+    np.testing.assert_allclose(kept_weights, expected, rtol=1e-5)
+    np.testing.assert_allclose(kept_squares, mean_square, rtol=1e-5)
+    assert weights.dtype == squares.dtype == np.float32
