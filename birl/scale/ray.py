@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 import warnings
@@ -27,12 +28,15 @@ from birl.scale.pool import Board, Job, Learner, Result, Weights, combined, open
 from birl.scale.processes import ONE_THREAD
 from birl.types import Metrics, World
 
+# What its daemons say of a lost actor or machine, 20 lines each time; Fault says it in one. Ray reads this when it is imported.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 try:
     import ray
 except ImportError as problem:
     raise ConfigError("Ray is not installed: pip install 'birl[ray]', or train without it") from problem
 
 NOT_EXACT = "actor-learners in a cluster run freely: they go on from the saved parameters, in new episodes"
+KNOCK_SECONDS = 10.0
 GLANCE = 0.5  # seconds between looks for those that take too long
 quiet_init = functools.partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
 
@@ -67,10 +71,18 @@ def _connect(address: str | None, processors: int) -> None:
         quiet_init("local", num_cpus=max(processors, os.cpu_count() or 1), include_dashboard=False)
         return
     try:
+        _knock(address)
         quiet_init(address)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as problem:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as problem:
         remedy = "start one there by `ray start --head`, or leave ray_address out for a cluster on this machine alone"
         raise ConfigError(f"env.ray_address {address!r}: no cluster answers there ({problem}); {remedy}") from problem
+
+
+def _knock(address: str) -> None:
+    """Raise OSError if nothing listens there: Ray would try for more than a minute."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), KNOCK_SECONDS).close()
 
 
 def require_processors(address: str | None, processors: int) -> None:
@@ -178,10 +190,10 @@ def shared(value: Any) -> Any:
 
 
 def cause_of(problem: Exception) -> str:
-    """Ray's words on why an actor did not answer, in one line and without what only Ray can use."""
+    """Ray's words on why an actor did not answer, without the advice that goes with them."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    telling = [line for line in lines if "because" in line or "died" in line or "Error" in line]
-    return (telling or lines or [type(problem).__name__])[-1][:300]
+    reasons = [line.partition(" because ")[2].partition(". ")[0] for line in lines if " because " in line]
+    return (reasons or lines or [type(problem).__name__])[0]
 
 
 class LearnerActor:
