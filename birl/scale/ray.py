@@ -291,14 +291,19 @@ class RayPool:
 
 def call_each(
     function: Callable[[Any], Answer], arguments: Sequence[Any], address: str | None, at_once: int
-) -> Iterator[tuple[int, Answer]]:
-    """(which argument, what the function makes of it) as they finish, each on a processor of the cluster.
+) -> Iterator[tuple[int, Answer | Failure]]:
+    """(which argument, what the function makes of it) as they finish, each in a new process on a processor of the cluster.
 
-    One whose machine dies is called again on another, as Ray does by itself.
+    One whose machine dies is called again on another, as Ray does by itself, three times at most. With an address, the cluster decides
+    how many run at once.
     """
     with connected(address, at_once if address is None else 1):
-        remote = ray.remote(num_cpus=1)(function)
+        remote = ray.remote(num_cpus=1, max_calls=1, runtime_env={"env_vars": ONE_THREAD})(function)
         running = {remote.remote(argument): index for index, argument in enumerate(arguments)}
         while running:
             for reference in ray.wait(list(running), num_returns=1)[0]:
-                yield running.pop(reference), ray.get(reference)
+                try:
+                    answer: Answer | Failure = ray.get(reference)
+                except ray.exceptions.RayError as problem:
+                    answer = Failure(cause_of(problem), str(problem))
+                yield running.pop(reference), answer

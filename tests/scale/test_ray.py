@@ -37,7 +37,7 @@ from tests.scale.adding import act, make_config, make_job
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
-COUNTING = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, step_timeout=5.0)
+COUNTING = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, step_timeout=3.0)
 PROBE = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=4, kwargs={"goal": 6})
 # A dead machine is found after 15 s by default.
 SOON = {
@@ -97,7 +97,7 @@ def test_who_fails_is_named_and_replaced_with_its_statistics_and_counters(cluste
         warnings.simplefilter("always")
         warnings.showwarning = obey
         run_until(pool, lambda: pool.board.gradient_steps.min() > 0)
-        reasons = {RAISE: "ZeroDivisionError: mass is zero", KILL: "its worker process has died", HANG: "no answer within 5 seconds"}
+        reasons = {RAISE: "ZeroDivisionError: mass is zero", KILL: "its worker process has died", HANG: "no answer within 3 seconds"}
         for number, (order, reason) in enumerate(reasons.items()):
             before, (pid, machine) = pool.board.gradient_steps.copy(), pool.actors.places[1]
             pool.board.weights[1] = order
@@ -151,9 +151,8 @@ def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_surviv
         os.kill(pid, signal.SIGKILL)
         expected, found = here(policy, key), collect(policy, key)
         assert_same(columns(found, slice(0, 2)), columns(expected, slice(0, 2)))
-        assert np.all(found.valid)
-        names = found.observations[0, 2:]
-        assert not np.any(names == expected.observations[0, 2:]), "new episodes, not those that were lost"
+        assert np.all(found.valid[:, 2:])
+        assert not np.any(found.observations[0, 2:, 0] == expected.observations[0, 2:, 0]), "episodes of other names"
         assert [fault.pid for fault in collect.faults] == [pid]
         assert told == [str(collect.faults[0])]
         assert told[0].startswith("Ray actor 1 goes on in a new process at step")
@@ -185,7 +184,7 @@ def test_an_error_in_an_actor_is_told_as_it_is(cluster):
     with open_ray_stage(config) as stage:
         collect = stage.collector(act, 64, memory)
         collect.start(1)
-        with pytest.raises(NonFiniteError, match="among environment [01], counted from 0: observation of environment 0 is"):
+        with pytest.raises(NonFiniteError, match=r"among environment [01], counted from 0: observation of environment 0 is"):
             collect(np.int32(0), key)
         broken = RayCollector(replace(config, id="tests.envs.troubled:Broken-v0"), stage.actors, act, 4, memory)
         with pytest.raises(RuntimeError, match=r"Ray actor [01] cannot start: ZeroDivisionError: mass is zero\nTraceback"):
@@ -204,7 +203,10 @@ def test_a_cluster_that_is_not_there_or_too_small_is_an_error_with_a_remedy(clus
         connected("127.0.0.1:1", 1),
     ):
         pass
-    with pytest.raises(ConfigError, match="5 Ray actors need a processor each, and the cluster at .* has 4"), connected(cluster.address, 5):
+    with (
+        pytest.raises(ConfigError, match=r"5 Ray actors need a processor each, and the cluster at .* has 4"),
+        connected(cluster.address, 5),
+    ):
         pass
 
 
@@ -289,12 +291,12 @@ def test_settings_that_cannot_work_are_refused(env, message):
 
 
 def test_ray_actors_are_refused_where_they_would_not_be_used():
-    with pytest.raises(ConfigError, match="env.ray_actors 2: this algorithm does not collect in Ray actors"):
+    with pytest.raises(ConfigError, match=r"env.ray_actors 2: this algorithm does not collect in Ray actors"):
         next(dqn.train(dqn.Config(EnvConfig(num_envs=4, ray_actors=2))))
-    with pytest.raises(ConfigError, match="env.ray_actors 2 does not go with actor-learners"):
+    with pytest.raises(ConfigError, match=r"env.ray_actors 2 does not go with actor-learners"):
         a3c.validate(a3c.Config(EnvConfig(num_envs=4, ray_actors=2)))
     given = collect_here(PROBE, 4).envs
-    with pytest.raises(ConfigError, match="cannot go to env.ray_actors 2"), open_stage(replace(PROBE, ray_actors=2), 1, given):
+    with pytest.raises(ConfigError, match=r"cannot go to env.ray_actors 2"), open_stage(replace(PROBE, ray_actors=2), 1, given):
         pass
 
 
