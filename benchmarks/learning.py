@@ -2,11 +2,14 @@
 
     python benchmarks/learning.py ppo CartPole-v1 --seeds 5
     python benchmarks/learning.py ppo CartPole-v1 --core lstm --hide-velocities       other flags go to `birl train`
+    python benchmarks/learning.py ppo CartPole-v1 --seeds 50 --ray 10.0.0.1:6379      seeds on the machines of a Ray cluster
 
 The score is the interquartile mean over seeds of the final evaluation's mean return, with a 95 % stratified bootstrap interval.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import queue
@@ -14,7 +17,9 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +29,8 @@ from typing import Any
 import numpy as np
 from results import RESULTS, machine, read_section, table, today, write_section
 
+from birl.cli import main as birl_main
+from birl.envs.worker_process import Failure
 from birl.maths.statistics import bootstrap_interval, iqm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,6 +104,42 @@ def train_seeds(seeds: list[int], command: list[str], parent: Path, jobs: int) -
         return list(pool.map(lambda seed: train(seed, directory=parent / f"seed-{seed}"), seeds))
 
 
+def train_elsewhere(words: list[str]) -> tuple[int, str, dict[str, bytes]]:
+    """Train in this process, which Ray has started somewhere: exit code, console output, and the files of the run but its checkpoints."""
+    output = io.StringIO()
+    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        run_dir = Path(scratch) / "run"
+        try:
+            code = birl_main([*words, "--run-dir", str(run_dir)])
+        except BaseException as problem:  # also SystemExit
+            traceback.print_exc()
+            code = problem.code if isinstance(problem, SystemExit) and isinstance(problem.code, int) else 1
+        files = {path.name: path.read_bytes() for path in run_dir.glob("*") if path.is_file()}
+    return code, output.getvalue(), files
+
+
+def train_on_ray(seeds: list[int], command: list[str], parent: Path, address: str | None, jobs: int) -> list[Run]:
+    """All seeds on a Ray cluster, a processor each; what they wrote is brought here."""
+    from birl.scale.ray import call_each  # which needs an extra
+
+    runs: dict[int, Run] = {}
+    words = [[*command[1:], "--seed", str(seed)] for seed in seeds]
+    for index, answer in call_each(train_elsewhere, words, address, jobs):
+        seed, directory = seeds[index], parent / f"seed-{seeds[index]}"
+        if isinstance(answer, Failure):
+            runs[index] = Run(seed, directory, None, f"{answer.reason}\n{answer.traceback}")
+        else:
+            code, output, files = answer
+            directory.mkdir(parents=True)
+            log = parent / f"{directory.name}.log"
+            log.write_text(output)
+            for name, content in files.items():
+                (directory / name).write_bytes(content)
+            runs[index] = read_run(seed, directory, code, log)
+        print(f"seed {seed}: {runs[index].problem or f'{runs[index].score:.1f}'}", file=sys.stderr, flush=True)
+    return [runs[index] for index in range(len(seeds))]
+
+
 def result_row(algorithm: str, env: str, variant: str, runs: list[Run]) -> list[str]:
     """The cells of the table; with a failed seed there is no IQM, since one over the rest would flatter."""
     scores = [run.score for run in runs]
@@ -138,6 +181,8 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--seeds", type=int, default=5, help="how many seeds")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
+    on_ray = "train on a Ray cluster: at this address, or on one of this machine"
+    parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help=on_ray)
     parser.add_argument("--plot", type=Path, help="PNG to draw the learning curves into")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file whose learning table is updated")
     arguments, flags = parser.parse_known_args()
@@ -162,7 +207,10 @@ def main() -> int:
         file=sys.stderr,
         flush=True,
     )
-    runs = train_seeds(seeds, command, parent, arguments.jobs)
+    if arguments.ray is None:
+        runs = train_seeds(seeds, command, parent, arguments.jobs)
+    else:
+        runs = train_on_ray(seeds, command, parent, arguments.ray or None, arguments.jobs)
 
     row = result_row(arguments.algorithm, arguments.env, variant, runs)
     write_row(arguments.results, row, where)

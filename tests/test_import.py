@@ -59,7 +59,7 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("envpool", ["envs/make.py"]),
         ("tensorboard", ["run/tensorboard.py"]),
         ("wandb", ["run/wandb.py"]),
-        ("ray", []),  # scale/ray.py, once there is one
+        ("ray", ["scale/ray.py"]),
         ("imageio_ffmpeg", ["run/video.py"]),
         ("matplotlib", ["run/plot.py"]),
     ],
@@ -74,7 +74,7 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
     code = """
 import importlib, pkgutil, sys, birl
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
-    if module.name.rpartition(".")[2] not in ("wandb", "tensorboard", "worker_main"):
+    if module.name.rpartition(".")[2] not in ("wandb", "tensorboard", "worker_main", "ray", "ray_rollouts"):
         importlib.import_module(module.name)
 print([name for name in ("envpool", "wandb", "ray", "ale_py", "mujoco", "torch", "tensorboard") if name in sys.modules])
 """

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.config import EnvConfig, RunConfig, require_at_least_one, require_fractions, require_positive
-from birl.data.collect import Collector, finite_metrics
+from birl.data.collect import finite_metrics
 from birl.data.minibatch import require_minibatches, shuffled_parts
 from birl.device import prepare_jax
-from birl.envs.make import open_envs, validate_fields
+from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, value_at
@@ -33,6 +33,7 @@ from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
+from birl.scale.stage import open_stage, validate_stage
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -118,6 +119,7 @@ class Learner(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_fields(config.env)
+    validate_stage(config.env)
     validate_network(config)
     require_at_least_one(config, "rollout_length", "epochs")
     require_fractions(config, "discount", "gae_lambda")
@@ -255,9 +257,9 @@ def train(
     """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
     validate(config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs // config.minibatches))
-    with open_envs(config.env, config.run.seed, envs) as envs:
-        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
-        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+    with open_stage(config.env, config.run.seed, envs) as stage:
+        state = init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
+        collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
         collect.start(config.run.seed, world)
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
-from birl.data.collect import Collector, finite_metrics
+from birl.data.collect import finite_metrics
 from birl.device import prepare_jax
-from birl.envs.make import episode_limit, open_envs, validate_fields
+from birl.envs.make import episode_limit, validate_fields
 from birl.maths import losses
 from birl.maths.returns import discounted_returns, ends_inside
 from birl.maths.schedules import Schedule, value_at
@@ -35,6 +35,7 @@ from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
+from birl.scale.stage import open_stage, validate_stage
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -78,6 +79,7 @@ class State(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_fields(config.env)
+    validate_stage(config.env)
     validate_network(config)
     require_at_least_one(config, "rollout_length")
     require_fractions(config, "discount")
@@ -186,9 +188,9 @@ def train(
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     if envs is None:  # of environments that were handed in, the limit is not known
         require_whole_episodes(config)
-    with open_envs(config.env, config.run.seed, envs) as envs:
-        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
-        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+    with open_stage(config.env, config.run.seed, envs) as stage:
+        state = init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
+        collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
         collect.start(config.run.seed, world)
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)

@@ -1,9 +1,8 @@
 """Policy + environments -> Rollout. The only file that steps environments for training."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -14,12 +13,11 @@ from gymnasium import spaces
 from jax.tree import leaves
 
 from birl.data.stepwise import ActAt, Start, compiled, take_apart
+from birl.data.tally import Tally
 from birl.envs.halves import joined_masks
 from birl.envs.spaces import action_shape, is_composite
 from birl.errors import NonFiniteError
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
-
-RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
 
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]  # policy, observations, memory, resets, masks, key
 
@@ -48,11 +46,7 @@ class Collector:
         self.parts = [
             Part(part, rows, _rows_of(memory, rows), np.zeros(part.num_envs, bool)) for part, rows in zip(*_divide(envs), strict=True)
         ]
-        self.returns = np.zeros(envs.num_envs)  # of the unfinished episodes
-        self.lengths = np.zeros(envs.num_envs, np.int64)
-        self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
-        self.episodes = 0
-        self.seconds = {"environment": 0.0, "policy": 0.0, "learning": 0.0}
+        self.tally = Tally(envs.num_envs)
         self._for_envs = for_envs(envs.action_space)
 
     def start(self, seed: int, world: World | None = None) -> None:
@@ -74,7 +68,7 @@ class Collector:
             check_finite(rollout)  # if a NaN came first, it is the cause
             raise
         check_finite(rollout)
-        self._count_episodes(rollout)
+        self.tally.count(rollout)
         return rollout
 
     def empty_rollout(self) -> Rollout:
@@ -109,28 +103,16 @@ class Collector:
         before = time.perf_counter()
         action = part.act_at(t, part.observations, part.memory, part.resets, part.masks)
         part.action = Action(np.asarray(action.actions), np.asarray(action.log_probs), action.memory, action.behaviour)
-        self.seconds["policy"] += time.perf_counter() - before
+        self.tally.seconds["policy"] += time.perf_counter() - before
         part.envs.send(self._for_envs(part.action.actions))
 
     def _receive(self, part: Part, rollout: Rollout, t: int) -> None:
         before = time.perf_counter()
         step = part.envs.receive()
-        self.seconds["environment"] += time.perf_counter() - before
+        self.tally.seconds["environment"] += time.perf_counter() - before
         _write(rollout, t, part, step)
         part.memory, part.observations, part.masks = part.action.memory, step.observations, step.action_masks
         part.resets = ~step.valid
-
-    def _count_episodes(self, rollout: Rollout) -> None:
-        returns = self.returns + np.cumsum(rollout.rewards, axis=0, dtype=np.float64)
-        lengths = self.lengths + np.cumsum(rollout.valid, axis=0)
-        offsets = np.zeros((2, len(self.returns)))  # what belongs to episodes finished before, in this rollout
-        ended = rollout.terminated | rollout.truncated
-        for t, i in zip(*np.nonzero(ended | ~rollout.valid), strict=True):  # a reset without an end: the episode was lost, see envs/workers
-            if ended[t, i]:
-                self.recent.append((float(returns[t, i] - offsets[0, i]), int(lengths[t, i] - offsets[1, i])))
-                self.episodes += 1
-            offsets[:, i] = returns[t, i], lengths[t, i]
-        self.returns, self.lengths = returns[-1] - offsets[0], (lengths[-1] - offsets[1]).astype(np.int64)
 
     def masks_after(self, rollout: Rollout) -> np.ndarray | None:
         """[T, B, A] true where an action is allowed after each step of the rollout that has just been collected; None if everything is."""
@@ -141,43 +123,32 @@ class Collector:
 
     def metrics(self) -> Metrics:
         """Mean return and length of the last finished episodes, NaN before the first; seconds spent so far."""
-        returns, lengths = zip(*self.recent, strict=True) if self.recent else ((np.nan,), (np.nan,))
-        episodes = {"episode/return": float(np.mean(returns)), "episode/length": float(np.mean(lengths)), "episode/count": self.episodes}
-        return episodes | {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()}
+        return self.tally.metrics()
 
     def world(self) -> World:
         """Everything needed to go on from here, exactly."""
         envs = self.envs.snapshot()
         memory = {f"collector/memory/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self._joined()[1]))}
-        arrays = {
-            "collector/resets": np.concatenate([part.resets for part in self.parts]),
-            "collector/returns": self.returns.copy(),
-            "collector/lengths": self.lengths.copy(),
-        }
-        values = {"recent": list(self.recent), "episodes": self.episodes, "seconds": dict(self.seconds), "envs": envs.values}
-        return World(arrays | memory | {f"envs/{name}": a for name, a in envs.arrays.items()}, values, envs.exact, envs.reason)
+        arrays = {"collector/resets": np.concatenate([part.resets for part in self.parts])} | self.tally.arrays() | memory
+        values = self.tally.values() | {"envs": envs.values}
+        return World(arrays | {f"envs/{name}": a for name, a in envs.arrays.items()}, values, envs.exact, envs.reason)
 
     def _restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
         arrays, values = world.arrays, world.values
         envs = {name.removeprefix("envs/"): array for name, array in arrays.items() if name.startswith("envs/")}
         start = self.envs.restore(World(envs, values["envs"], world.exact, world.reason))
         fresh = self.envs.fresh  # what was remembered of these episodes is of no use: they begin anew
-        self.returns = np.where(fresh, 0.0, arrays["collector/returns"])
-        self.lengths = np.where(fresh, 0, arrays["collector/lengths"])
+        self.tally.restore(world)
+        self.tally.lose(fresh)
         for part in self.parts:
             part.resets = (arrays["collector/resets"] | fresh)[part.rows]
             leaves = [arrays[f"collector/memory/{i}"][part.rows] for i in range(len(jax.tree.leaves(part.memory)))]
             part.memory = jax.tree.unflatten(jax.tree.structure(part.memory), leaves)
-        self.recent.extend((float(total), int(length)) for total, length in values["recent"])
-        self.episodes, self.seconds = values["episodes"], dict(values["seconds"])
         return start
 
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
+    def timed(self, name: str) -> AbstractContextManager[None]:
         """Add what runs inside to `time/NAME_seconds`."""
-        before = time.perf_counter()
-        yield
-        self.seconds[name] += time.perf_counter() - before
+        return self.tally.timed(name)
 
 
 def check_finite(rollout: Rollout) -> None:

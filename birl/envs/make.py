@@ -21,7 +21,7 @@ from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import derived_seeds
 from birl.envs.vector import VectorAdapter
 from birl.envs.workers import WorkerEnvs
-from birl.envs.wrappers import HideVelocities, positions
+from birl.envs.wrappers import HideVelocities, StepTimeout, positions
 from birl.types import Envs
 
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"  # the native vector environment that can be snapshot
@@ -44,6 +44,13 @@ def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | Work
             kwargs = _make_kwargs(config)
             return VectorAdapter(gym.make_vec(config.id, config.num_envs, "vector_entry_point", **kwargs), keep=keep)
         return SerialEnvs([partial(make_env, config)] * config.num_envs)
+
+
+def make_share(config: EnvConfig, share: range) -> SerialEnvs:
+    """Some of the environments, with the seeds that they have among all; a step that takes too long ends this process."""
+    register_probes()
+    make = partial(make_env, config)
+    return SerialEnvs([lambda: StepTimeout(make(), config.step_timeout)] * len(share), first=share.start)
 
 
 def _make_halves(config: EnvConfig) -> HalvedEnvs:
@@ -97,6 +104,7 @@ def validate_fields(config: EnvConfig) -> None:
     limit = config.max_episode_steps
     require(limit is None or limit >= 1, f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit")
     require(config.backend in ("gymnasium", "envpool"), f"env.backend {config.backend!r} is unknown; use gymnasium or envpool")
+    require(config.ray_actors >= 0, f"env.ray_actors {config.ray_actors} is negative; use 0 to collect rollouts in this process")
     validate_workers(config)
 
 
@@ -194,6 +202,8 @@ def _true_bounds(space: gym.Space) -> gym.Space:
 @contextmanager
 def open_envs(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv | None = None) -> Iterator[Envs]:
     """The environments of the config, closed at the end; or those that were handed in, left open for whoever made them."""
+    remedy = "a2c, ppo, trpo, reinforce and qac can; use 0"
+    require(config.ray_actors == 0, f"env.ray_actors {config.ray_actors}: this algorithm does not collect in Ray actors; {remedy}")
     if envs is None:
         with make_envs(config, seed) as made:
             yield made

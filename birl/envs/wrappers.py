@@ -1,5 +1,8 @@
 """Changes to single environments before they are stepped together."""
 
+import signal
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
@@ -44,3 +47,23 @@ class HideVelocities(gym.ObservationWrapper):
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         return observation[self.keep]
+
+
+class StepTimeout(gym.Wrapper):
+    """One environment that ends its process, by SIGALRM, if a step or a reset takes too long: also one that holds the interpreter."""
+
+    def __init__(self, env: gym.Env, seconds: float) -> None:
+        super().__init__(env)
+        self.seconds = seconds
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        outcome = self.env.step(action)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return outcome
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        start = self.env.reset(seed=seed, options=options)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return start

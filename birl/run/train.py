@@ -130,7 +130,8 @@ class Run:
             self._log(update)
             if crossed(before, self.steps, run.eval_every):
                 self._evaluate(update.state, update)
-            if crossed(before, self.steps, run.checkpoint_every):
+            # The last one, too: once the next update is asked for, the environments are closed.
+            if crossed(before, self.steps, run.checkpoint_every) or self.steps >= run.total_steps:
                 self._save_if_possible(update)
             if signals:
                 self._stop(signals[0], update)

@@ -158,6 +158,8 @@ def validate_pool(config: Settings) -> None:
     require(config.pool in ("serial", "processes", "ray"), f"pool {config.pool!r} is unknown; use serial, processes or ray")
     remedy = "each actor-learner steps its own environments; use workers 0, and more actor_learners"
     require(config.env.workers == 0, f"env.workers {config.env.workers} does not go with actor-learners: {remedy}")
+    remedy = "use ray_actors 0 and pool ray"
+    require(config.env.ray_actors == 0, f"env.ray_actors {config.env.ray_actors} does not go with actor-learners: {remedy}")
 
 
 def require_own_envs(envs: object) -> None:

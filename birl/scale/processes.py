@@ -15,10 +15,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from birl.config import ConfigError
-from birl.envs.worker_crew import FAULTS_IN_A_ROW, MOST_FAULTS, START_TIMEOUT
+from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_process import Failure, WorkerProcess, arrays_in, end_workers, start_worker, unnamed_memory
-from birl.errors import NonFiniteError
+from birl.scale.faults import Fault, Faults
 from birl.scale.pool import Board, Job, combined, seed_of
 from birl.types import Metrics, World
 
@@ -27,7 +26,6 @@ NOT_EXACT = "actor-learners in processes run freely: they go on from the saved p
 ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 GLANCE = 0.01  # seconds between looks at the actor-learners
 BLINK = 0.0002  # the same while they are made to wait
-QUIET_TURNS = 10  # turns without a fault that end a row of them
 FINISHED = 2**62  # a ticket later than all others
 
 Kinds = list[tuple[tuple[int, ...], Any]]
@@ -57,19 +55,6 @@ class Assignment(NamedTuple):
     generation: int  # processes that were this actor-learner before
 
 
-@dataclass(frozen=True)
-class Fault:
-    """An actor-learner whose process was replaced."""
-
-    index: int
-    env_steps: int  # of all, when it was found
-    pid: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"actor-learner {self.index} goes on in a new process at step {self.env_steps:,}; in process {self.pid}: {self.reason}"
-
-
 def shared_arrays(memory: int, kinds: Kinds) -> tuple[Board, Control]:
     """The board and what goes with it, in this memory."""
     arrays = arrays_in(memory, kinds + Control.kinds(kinds[-1][0][0]))
@@ -81,7 +66,7 @@ class ProcessPool:
 
     def __init__(self, job: Job, board: Board, world: World | None) -> None:
         self.job, self.count = job, len(board.keys)
-        self.faults: list[Fault] = []
+        self._faults = Faults(self.count)
         self.names: tuple[str, ...] = ()
         self.seen = board  # at the last report
         self._first_steps, self._episodes = int(board.env_steps.sum()), 0
@@ -95,8 +80,6 @@ class ProcessPool:
             shared[...] = array
         self._workers: list[WorkerProcess] = []
         self._generations, self._started, self._ready = [0] * self.count, [0.0] * self.count, [False] * self.count
-        self._rows: list[list[Failure]] = [[] for _ in range(self.count)]  # faults of each that followed close on each other
-        self._turns = np.zeros(self.count, np.int64)  # of each, at its last fault
         self._ticket = 0
         self._end = weakref.finalize(self, end_workers, self._workers, self._memory, os.getpid())  # also when the interpreter exits
 
@@ -111,6 +94,11 @@ class ProcessPool:
     @property
     def pids(self) -> list[int]:
         return [worker.process.pid for worker in self._workers]
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Every replacement of an actor-learner so far."""
+        return self._faults.all
 
     def run(self, env_steps: int) -> Board:
         while self._steps() < env_steps:
@@ -173,23 +161,9 @@ class ProcessPool:
 
     def _replace(self, index: int, failure: Failure) -> None:
         """Another process for this actor-learner: it finds parameters, counters, statistics and its key on the board."""
-        if failure.configuration:
-            raise ConfigError(failure.reason)
-        if failure.not_finite:
-            raise NonFiniteError(failure.reason)
-        never = not self._ready[index] and self._generations[index] == 0
-        if never:
-            raise RuntimeError(f"actor-learner {index} cannot start: {failure.reason}\n{failure.traceback}".rstrip())
-        row, turns = self._rows[index], int(self._board.gradient_steps[index])
-        if turns - self._turns[index] >= QUIET_TURNS:
-            row.clear()
-        row.append(failure)
-        self._turns[index] = turns
-        self.faults.append(Fault(index, self._steps(), self._workers[index].process.pid, failure.reason))
-        if len(row) > FAULTS_IN_A_ROW or len(self.faults) > MOST_FAULTS:
-            often = f"{len(row)} times in a row" if len(row) > FAULTS_IN_A_ROW else f"after {MOST_FAULTS} faults in all"
-            raise RuntimeError(f"actor-learner {index} failed {often}: {row[0].reason}\n{row[0].traceback}".rstrip())
+        fault = Fault("actor-learner", index, self._steps(), self._workers[index].process.pid, failure.reason)
+        started = self._ready[index] or self._generations[index] > 0
+        self._faults.report(fault, failure, int(self._board.gradient_steps[index]), started)
         self._workers[index].release()
         self._generations[index] += 1
         self._workers[index] = self._start(index)
-        warnings.warn(str(self.faults[-1]), stacklevel=2)

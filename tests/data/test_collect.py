@@ -95,25 +95,25 @@ def test_returns_and_lengths_of_episodes_that_span_rollouts_are_those_of_the_who
     collect = start(envs, always_one, length=3)
     for k in range(7):  # 21 rows of 5 steps and a reset: 3 episodes and 3 steps; of 4 steps and a reset: 4 episodes and 1 step
         collect(NO_POLICY, key(k))
-    assert sorted(collect.recent) == [(104.0, 4)] * 4 + [(155.0, 5)] * 3
+    assert sorted(collect.tally.recent) == [(104.0, 4)] * 4 + [(155.0, 5)] * 3
     metrics = collect.metrics()
     assert metrics["episode/count"] == 7
     assert metrics["episode/return"] == pytest.approx((4 * 104 + 3 * 155) / 7)
     assert metrics["episode/length"] == pytest.approx((4 * 4 + 3 * 5) / 7)
-    assert collect.lengths.tolist() == [3, 1]
-    assert collect.returns.tolist() == [10 * (1 + 2 + 3) + 3, 10 * 1 + 1]
+    assert collect.tally.lengths.tolist() == [3, 1]
+    assert collect.tally.returns.tolist() == [10 * (1 + 2 + 3) + 3, 10 * 1 + 1]
 
 
 def test_several_episodes_of_one_environment_in_one_rollout_are_counted_apart():
     collect = start(SerialEnvs(counting_functions([(5, 100)])), always_one, length=20)
     collect(NO_POLICY, key(0))
-    assert list(collect.recent) == [(155.0, 5)] * 3
-    assert collect.lengths.tolist() == [2]
+    assert list(collect.tally.recent) == [(155.0, 5)] * 3
+    assert collect.tally.lengths.tolist() == [2]
 
 
 def test_the_episode_metrics_are_the_mean_of_the_last_20():
     collect = start(SerialEnvs(counting_functions([(5, 100)])), always_one, length=6)
-    collect.recent.extend([(0.0, 0)] * 20)
+    collect.tally.recent.extend([(0.0, 0)] * 20)
     for k in range(20):
         assert collect.metrics()["episode/return"] == pytest.approx(155 * k / 20)
         collect(NO_POLICY, key(k))
@@ -135,8 +135,8 @@ def test_an_episode_that_was_lost_is_counted_neither_by_itself_nor_with_the_next
     collect = start(Losing(counting_functions([(5, 100)])), always_one, length=4)
     rollouts = [collect(NO_POLICY, key(k)) for k in range(3)]
     assert joined(rollouts).valid[:, 0].tolist() == [True, True, False, True, True, True, True, True, False, True, True, True]
-    assert list(collect.recent) == [(155.0, 5)]
-    assert collect.lengths.tolist() == [3]
+    assert list(collect.tally.recent) == [(155.0, 5)]
+    assert collect.tally.lengths.tolist() == [3]
 
 
 def test_the_return_is_nan_before_an_episode_has_ended():
@@ -176,11 +176,11 @@ def test_a_world_goes_on_bit_for_bit_where_it_was_taken(length):
     assert world.exact
     for k in range(3, 8):
         jax.tree.map(np.testing.assert_array_equal, collect(NO_POLICY, key(k)), resumed(NO_POLICY, key(k)))
-    assert list(collect.recent) == list(resumed.recent)
+    assert list(collect.tally.recent) == list(resumed.tally.recent)
     assert collect.metrics()["episode/return"] == resumed.metrics()["episode/return"]
-    assert collect.episodes == resumed.episodes
-    np.testing.assert_array_equal(collect.returns, resumed.returns)
-    np.testing.assert_array_equal(collect.lengths, resumed.lengths)
+    assert collect.tally.episodes == resumed.tally.episodes
+    np.testing.assert_array_equal(collect.tally.returns, resumed.tally.returns)
+    np.testing.assert_array_equal(collect.tally.lengths, resumed.tally.lengths)
 
 
 def test_a_world_is_not_changed_by_what_is_collected_after_it():

@@ -339,9 +339,9 @@ def test_episodes_that_an_accident_cut_are_not_counted():
     # Each counts 4 + 4 + 2 steps and two resets, is cut in its third episode, and begins again.
     valid = np.concatenate([rollout.valid for rollout in rollouts])[:, 0]
     assert np.flatnonzero(~valid).tolist() == [4, 9, 12, 17]
-    assert list(collect.recent) == [(11.0 + 21 + 31 + 41, 4)] * 6
-    assert collect.lengths.tolist() == [2, 2]
-    assert collect.returns.tolist() == [11.0 + 21] * 2
+    assert list(collect.tally.recent) == [(11.0 + 21 + 31 + 41, 4)] * 6
+    assert collect.tally.lengths.tolist() == [2, 2]
+    assert collect.tally.returns.tolist() == [11.0 + 21] * 2
 
 
 # Snapshots.

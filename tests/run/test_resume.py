@@ -208,3 +208,12 @@ def test_a_config_that_cannot_be_read_is_reported_in_a_sentence(whole, tmp_path)
     code, said = call("resume", run)
     assert code == 2
     assert f"{run / 'config.json'} is damaged" in said
+
+
+def test_a_run_with_workers_that_has_ended_can_be_gone_on_with_exactly(tmp_path):
+    """Its last checkpoint is due when the generator is at its end, and may not wait until that has closed the environments."""
+    settings = ["--num-envs", 2, "--workers", 2, "--hidden-sizes", 8, "--eval-episodes", 2, "--total-steps", 40]
+    call_well("train", "a2c", "CartPole-v1", *settings, "--run-dir", tmp_path / "run")
+    [last] = numbered(tmp_path / "run" / "checkpoints")
+    manifest = json.loads((last / "manifest.json").read_text())
+    assert (manifest["exact"], manifest["reason"]) == (True, "")

@@ -13,7 +13,7 @@ import pytest
 
 from birl.config import EnvConfig
 from birl.errors import NonFiniteError
-from birl.scale import processes
+from birl.scale import faults
 from birl.scale.processes import ProcessPool
 from tests.envs.troubled import EXIT, HANG, KILL, RAISE
 from tests.scale.adding import ORDERS, make_config, make_job
@@ -103,7 +103,7 @@ def test_others_go_on_while_one_is_replaced():
 
 
 def test_who_fails_again_and_again_ends_the_run_with_the_first_reason(monkeypatch):
-    monkeypatch.setattr(processes, "FAULTS_IN_A_ROW", 2)
+    monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 2)
     env = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, kwargs={"raise_at": 9})
     with warnings.catch_warnings(), make_pool(1, env) as pool:
         warnings.simplefilter("ignore")

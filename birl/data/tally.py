@@ -1,0 +1,67 @@
+"""What is counted while rollouts are collected: episodes, their returns and lengths, and where the time went."""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from birl.types import Array, Metrics, Rollout, World
+
+RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
+
+
+class Tally:
+    """Of B environments: returns and lengths of their unfinished episodes, and of the last finished ones."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.returns = np.zeros(num_envs)  # of the unfinished episodes
+        self.lengths = np.zeros(num_envs, np.int64)
+        self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)
+        self.episodes = 0
+        self.seconds = {"environment": 0.0, "policy": 0.0, "learning": 0.0}
+
+    def count(self, rollout: Rollout) -> None:
+        """Go on by the steps of this rollout."""
+        returns = self.returns + np.cumsum(rollout.rewards, axis=0, dtype=np.float64)
+        lengths = self.lengths + np.cumsum(rollout.valid, axis=0)
+        offsets = np.zeros((2, len(self.returns)))  # what belongs to episodes finished before, in this rollout
+        ended = rollout.terminated | rollout.truncated
+        for t, i in zip(*np.nonzero(ended | ~rollout.valid), strict=True):  # a reset without an end: the episode was lost, see envs/workers
+            if ended[t, i]:
+                self.recent.append((float(returns[t, i] - offsets[0, i]), int(lengths[t, i] - offsets[1, i])))
+                self.episodes += 1
+            offsets[:, i] = returns[t, i], lengths[t, i]
+        self.returns, self.lengths = returns[-1] - offsets[0], (lengths[-1] - offsets[1]).astype(np.int64)
+
+    def lose(self, rows: Array | slice) -> None:
+        """Forget the unfinished episodes of these environments: they begin new ones."""
+        self.returns[rows], self.lengths[rows] = 0.0, 0
+
+    def metrics(self) -> Metrics:
+        """Mean return and length of the last finished episodes, NaN before the first; seconds spent so far."""
+        returns, lengths = zip(*self.recent, strict=True) if self.recent else ((np.nan,), (np.nan,))
+        episodes = {"episode/return": float(np.mean(returns)), "episode/length": float(np.mean(lengths)), "episode/count": self.episodes}
+        return episodes | {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """A World's arrays of this."""
+        return {"collector/returns": self.returns.copy(), "collector/lengths": self.lengths.copy()}
+
+    def values(self) -> dict[str, object]:
+        """A World's values of this."""
+        return {"recent": list(self.recent), "episodes": self.episodes, "seconds": dict(self.seconds)}
+
+    def restore(self, world: World) -> None:
+        """Go on where this world was taken."""
+        self.returns, self.lengths = world.arrays["collector/returns"].copy(), world.arrays["collector/lengths"].copy()
+        self.recent.extend((float(total), int(length)) for total, length in world.values["recent"])
+        self.episodes, self.seconds = world.values["episodes"], dict(world.values["seconds"])
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add what runs inside to `time/NAME_seconds`."""
+        before = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - before
