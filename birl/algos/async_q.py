@@ -155,9 +155,7 @@ def update(board: Board, result: Result, config: Config) -> None:
     """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a lock; every I_target steps also of θ⁻."""
     step = result.gradients, result.learning_rate, config.rmsprop_decay, config.optimizer_epsilon
     shared_rmsprop(board.weights, board.squares, *step)
-    before = int(board.env_steps.sum())  # T; where two write at once both may take a multiple of I_target for the other's, and none copies
-    if before // config.target_every != (before + result.env_steps) // config.target_every:
-        board.older[:] = board.weights  # θ⁻ ← θ
+    board.copy_weights_every(config.target_every, result.env_steps)  # T mod I_target = 0: θ⁻ ← θ
 
 
 def train(

@@ -77,6 +77,7 @@ class Board:
     weights: np.ndarray  # [P] θ
     squares: np.ndarray  # [P] g: RMSProp's running mean of squared gradients
     older: np.ndarray  # [P] θ⁻, or [0]
+    older_since: np.ndarray  # [1] T when θ⁻ was last written
     normalizers: np.ndarray  # [n, M]
     keys: np.ndarray  # [n, 2]
     env_steps: np.ndarray  # [n] steps done by each: their sum is the paper's T, and none is lost as in a counter that all write to
@@ -92,6 +93,13 @@ class Board:
         self.metrics[index, : len(result.metrics)] = list(result.metrics.values())
         self.env_steps[index] += result.env_steps
         self.gradient_steps[index] += 1
+
+    def copy_weights_every(self, env_steps: int, more: int) -> None:
+        """θ⁻ ← θ once in so many steps of all together; `more` are about to be written down."""
+        now = int(self.env_steps.sum()) + more
+        if now // env_steps != int(self.older_since[0]) // env_steps:
+            self.older_since[0] = now
+            self.older[:] = self.weights
 
     def copy(self) -> "Board":
         return Board(*[getattr(self, field.name).copy() for field in fields(self)])
@@ -202,7 +210,17 @@ def new_board(
     steps, turns = np.zeros((2, len(keys)), np.int64)
     steps[0], turns[0] = env_steps, updates
     metrics = np.full((len(keys), MOST_METRICS), np.nan)
-    return Board(weights.copy(), squares.copy(), older.copy(), normalizers.copy(), keys.copy(), steps, turns, metrics)
+    return Board(weights.copy(), squares.copy(), older.copy(), steps[:1].copy(), normalizers.copy(), keys.copy(), steps, turns, metrics)
+
+
+def episodes_of(board: Board, names: tuple[str, ...], index: int) -> int:
+    """Episodes that an actor-learner has finished. They are taken off the board: whoever replaces it counts from 0."""
+    if "episode/count" not in names:
+        return 0
+    column = names.index("episode/count")
+    count = int(np.nan_to_num(board.metrics[index, column]))
+    board.metrics[index, column] = 0
+    return count
 
 
 def combined(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:

@@ -18,7 +18,7 @@ import numpy as np
 from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_process import Failure, WorkerProcess, arrays_in, end_workers, start_worker, unnamed_memory
 from birl.scale.faults import Fault, Faults
-from birl.scale.pool import Board, Job, combined, seed_of
+from birl.scale.pool import Board, Job, combined, episodes_of, seed_of
 from birl.types import Metrics, World
 
 NOT_EXACT = "actor-learners in processes run freely: they go on from the saved parameters, in new episodes"
@@ -165,5 +165,6 @@ class ProcessPool:
         started = self._ready[index] or self._generations[index] > 0
         self._faults.report(fault, failure, int(self._board.gradient_steps[index]), started)
         self._workers[index].release()
+        self._episodes += episodes_of(self._board, self.names, index)
         self._generations[index] += 1
         self._workers[index] = self._start(index)

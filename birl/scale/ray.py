@@ -24,7 +24,7 @@ from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_main import explained
 from birl.envs.worker_process import Failure
 from birl.scale.faults import Fault, Faults
-from birl.scale.pool import Board, Job, Learner, Result, Weights, combined, open_learner, seed_of, take_turn
+from birl.scale.pool import Board, Job, Learner, Result, Weights, combined, episodes_of, open_learner, seed_of, take_turn
 from birl.scale.processes import ONE_THREAD
 from birl.types import Metrics, World
 
@@ -281,10 +281,7 @@ class RayPool:
         fault = Fault("actor-learner", index, int(self.board.env_steps.sum()), pid, failure.reason, machine)
         started = self._ready[index] or self._generations[index] > 0
         self._faults.report(fault, failure, int(self.board.gradient_steps[index]), started)
-        if "episode/count" in self.names:  # the next one counts from 0
-            column = self.names.index("episode/count")
-            self._episodes += int(np.nan_to_num(self.board.metrics[index, column]))
-            self.board.metrics[index, column] = 0
+        self._episodes += episodes_of(self.board, self.names, index)
         self._generations[index] += 1
         self._start(index)
 

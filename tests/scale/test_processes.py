@@ -91,13 +91,17 @@ def test_who_fails_is_named_and_replaced_with_its_statistics_counters_and_a_key_
     assert all(map(gone, pids))
 
 
-def test_others_go_on_while_one_is_replaced():
-    with make_pool(2) as pool, warnings.catch_warnings():
+def test_others_go_on_while_one_is_replaced_and_its_episodes_stay_counted():
+    env = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, kwargs={"limit": 5})
+    with make_pool(2, env) as pool, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run_until(pool, lambda: pool.seen.gradient_steps.min() > 0)
+        run_until(pool, lambda: pool.seen.gradient_steps.min() > 20)
+        episodes = pool.metrics()["episode/count"]
+        assert episodes >= 2 * 20 * 4 // 6
         os.kill(pool.pids[0], signal.SIGKILL)
         before = pool.seen.gradient_steps.copy()
         run_until(pool, lambda: bool(pool.faults))
+        assert pool.metrics()["episode/count"] >= episodes
         run_until(pool, lambda: pool.seen.gradient_steps[1] > before[1] + 100)
         assert pool.seen.gradient_steps[0] - before[0] <= 2  # a new process takes seconds to begin, others milliseconds for a turn
 
