@@ -60,6 +60,12 @@ def test_only_the_steps_of_environments_are_counted(algorithm):
 
 
 @each
+def test_in_a_run_too_no_update_mixes_two_episodes(algorithm):
+    for update in algorithm.train(small(algorithm, MEMORY)):  # turns of five rows would hold more than an episode and its reset, four
+        assert int(update.state.env_steps) == 3 * int(update.state.gradient_steps)
+
+
+@each
 def test_what_stands_in_rows_that_are_not_valid_changes_no_bit_of_the_gradient_nor_of_what_was_seen(algorithm):
     config = small(algorithm, MEMORY, normalize_observations=True, normalize_rewards=True)
     turn = turns_of(algorithm, config, 3)[2]
