@@ -9,14 +9,15 @@ PRESETS = [
     Preset(
         "async-nstep-q",
         Config(
-            env=EnvConfig("CartPole-v1", num_envs=16),
-            run=RunConfig(total_steps=200_000),
+            env=EnvConfig("CartPole-v1", num_envs=8),
+            run=RunConfig(total_steps=300_000),
             actor_learners=2,
-            rollout_length=16,
-            target_every=2000,
-            learning_rate=linear(2e-3, 0.0),
+            rollout_length=8,
+            target_every=500,
+            learning_rate=linear(5e-4, 0.0),
             normalize_observations=True,
             normalize_rewards=True,
+            hidden_sizes=(128, 128),
         ),
     ),
 ]

@@ -15,9 +15,9 @@ PRESETS = [
             rollout_length=4,
             target_every=500,
             learning_rate=linear(5e-4, 0.0),
-            hidden_sizes=(128, 128),
             normalize_observations=True,
             normalize_rewards=True,
+            hidden_sizes=(128, 128),
         ),
     ),
 ]

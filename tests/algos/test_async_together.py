@@ -1,5 +1,6 @@
 """What asynchronous Q-learning, Sarsa and n-step Q-learning have in common: turns and episodes, masks, the target network, ε."""
 
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -57,6 +58,12 @@ def test_a_turn_ends_with_the_episode_and_the_next_begins_with_the_environments_
 def test_only_the_steps_of_environments_are_counted(algorithm):
     turns = turns_of(algorithm, small(algorithm, MEMORY), 12)
     assert [turn.result.env_steps for turn in turns] == [3] * 12  # with the reset, an episode has four rows and a turn has five
+
+
+@each
+def test_in_a_run_too_no_update_mixes_two_episodes(algorithm):
+    for update in algorithm.train(small(algorithm, MEMORY)):  # turns of five rows would hold more than an episode and its reset, four
+        assert int(update.state.env_steps) == 3 * int(update.state.gradient_steps)
 
 
 @each
@@ -181,14 +188,14 @@ def test_in_a_run_the_target_network_changes_with_every_target_every_steps_of_al
 def test_each_actor_learner_explores_with_its_own_epsilon_as_far_as_the_run_is(algorithm):  # pfrl #183: a schedule that is not restored
     config = small(algorithm, exploration_fraction=0.5)
     finals = [final_exploration(config, number) for number in range(2)]
-    updates = list(algorithm.train(config))
-    assert updates[-1].metrics["exploration/epsilon"] == pytest.approx(np.mean(finals), abs=1e-6)
-    middle = next(update for update in updates if int(update.state.env_steps) >= 100)
-    world, state = middle.world(), middle.state
-    # The turn before was of a read some turns ago: ε is a few steps behind, half-way to its end.
+    with closing(algorithm.train(config)) as training:
+        middle = next(update for update in training if int(update.state.env_steps) >= 100)
+        state, world = middle.state, middle.world()
+    # Half-way to its end, but for the steps since each read the parameters.
     assert middle.metrics["exploration/epsilon"] == pytest.approx(np.mean([(1 + final) / 2 for final in finals]), abs=0.12)
-    assert world.exact
-    assert int(state.env_steps) < 200
+    resumed = list(algorithm.train(config, None, state, world))
+    assert resumed[0].metrics["exploration/epsilon"] < middle.metrics["exploration/epsilon"]
+    assert resumed[-1].metrics["exploration/epsilon"] == pytest.approx(np.mean(finals), abs=1e-6)
 
 
 @each

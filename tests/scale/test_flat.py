@@ -61,6 +61,12 @@ def test_the_layout_of_a_network_can_be_sent_to_another_process():
     assert same(again.tree(layout_of(network).vector(network)), network)
 
 
+def test_a_leaf_that_is_one_number_comes_back_here_and_in_another_process():
+    tree = {"count": np.float32(5), "mean": np.ones(2, np.float32)}  # moments of observations have one
+    for layout in (layout_of(tree), pickle.loads(pickle.dumps(layout_of(tree)))):  # noqa: S301
+        assert same(layout.tree(layout.vector(tree)), tree)
+
+
 def test_an_array_that_is_not_of_float32_is_named():
     with pytest.raises(ConfigError, match=r"array of int64; make it of float32, or a field with eqx.field\(static=True\)"):
         layout_of({"count": np.zeros(3, np.int64)})
