@@ -104,7 +104,7 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     network, moments, epsilon = policy
     observations = jax.tree.map(lambda x: x[None], normalize_observations(moments, observations))
     action_values, memory = network(observations, memory, resets[None])
-    behaviour = epsilon_greedy(action_values[0], epsilon, action_masks)
+    behaviour = epsilon_greedy(action_values[0], 0.0 if key is None else epsilon, action_masks)  # with ε = 1 none would be best
     actions = behaviour.mode() if key is None else behaviour.sample(key)
     return Action(actions, behaviour.log_prob(actions), memory)
 

@@ -10,7 +10,7 @@ Scalar = float | Float[Array, ""]
 
 
 def epsilon_greedy(action_values: Float[Array, "*batch A"], epsilon: Scalar, action_masks: Bool[Array, "*batch A"] | None) -> Categorical:
-    """The best action with chance 1 - ε, any allowed one with ε in equal parts (Watkins 1989); its mode is the best."""
+    """The best action with chance 1 - ε, any allowed one with ε in equal parts (Watkins 1989); its mode is the best if ε < 1."""
     allowed = jnp.ones_like(action_values, bool) if action_masks is None else action_masks
     best = jnp.argmax(jnp.where(allowed, action_values, -jnp.inf), axis=-1)
     greedy = jax.nn.one_hot(best, action_values.shape[-1])

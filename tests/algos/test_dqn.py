@@ -470,8 +470,9 @@ def test_bytes_and_steps_of_the_replay_are_told():
 
 def test_the_best_action_is_taken_without_a_key_and_any_with_epsilon_1():
     state, rollouts, _ = lived(SMALL)
-    observations = np.repeat(rollouts[0].observations[3], 200, axis=0)
+    observations = np.random.default_rng(0).normal(size=(400, *rollouts[0].observations.shape[2:])).astype(np.float32)
     best = values_at(state.network, observations).argmax(-1)
+    assert set(best.tolist()) == {0, 1}
     resets = np.zeros(len(observations), bool)
     exploring = state._replace(epsilon=np.float32(1.0))
     np.testing.assert_array_equal(dqn.act(dqn.policy(exploring), observations, (), resets, None, None).actions, best)
