@@ -56,7 +56,9 @@ def connected(address: str | None, processors: int) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     before = signal.getsignal(signal.SIGTERM)
     try:
-        _connect(address, processors)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "os.fork")  # JAX warns, but Ray's forks become other programs at once
+            _connect(address, processors)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)  # Ray takes it, but a run saves itself when it comes
         require_processors(address, processors)
