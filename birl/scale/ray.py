@@ -77,6 +77,8 @@ def _connect(address: str | None, processors: int) -> None:
         quiet_init(address)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as problem:
         remedy = "start one there by `ray start --head`, or leave ray_address out for a cluster on this machine alone"
+        if os.environ.get("RAY_AUTH_MODE") != "token":  # Ray shows its token to an address only if it is told to
+            remedy += "; if that cluster has a token, set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token here"
         raise ConfigError(f"env.ray_address {address!r}: no cluster answers there ({problem}); {remedy}") from problem
 
 

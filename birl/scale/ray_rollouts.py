@@ -28,6 +28,8 @@ from birl.scale.pool import seed_of
 from birl.scale.ray import Actors, connected, replying, shared
 from birl.types import Array, Metrics, PyTree, Rollout, World
 
+DIED = "process has died"  # Ray's words
+
 
 @contextmanager
 def open_ray_stage(config: EnvConfig) -> Iterator["RayStage"]:
@@ -205,7 +207,9 @@ class RayCollector:
 
     def _fault(self, index: int, failure: Failure) -> Fault:
         pid, machine = self.actors.places[index]
-        return Fault("Ray actor", index, self._env_steps, pid, failure.reason, machine)
+        # Nobody is left there who could tell which of the two it was.
+        hint = f", or a step took longer than env.step_timeout {self.config.step_timeout:g}" if DIED in failure.reason else ""
+        return Fault("Ray actor", index, self._env_steps, pid, failure.reason + hint, machine)
 
 
 def joined(parts: Sequence[Rollout]) -> Rollout:
