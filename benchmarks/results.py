@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
-TITLE = "# Results\n\nWritten by `speed.py`, `learning.py` and `off_policy.py`, never by hand; README.md says what the rows mean.\n"
+SCRIPTS = "`speed.py`, `learning.py`, `off_policy.py` and `acer_replay.py`"
+TITLE = f"# Results\n\nWritten by {SCRIPTS}, never by hand; README.md says what the rows mean.\n"
 
 
 def read_section(path: Path, name: str) -> str:

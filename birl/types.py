@@ -27,6 +27,7 @@ class Rollout(NamedTuple):
     log_probs: Array  # [T, B] of the behaviour policy
     memory: PyTree  # [B, ...] before step 0; () if feed-forward
     action_masks: Array | None = None  # [T, B, A] true where an action is allowed; None if everything is
+    behaviour: PyTree = None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
 
 
 class Transitions(NamedTuple):
@@ -46,6 +47,7 @@ class Action(NamedTuple):
     actions: PyTree  # [B, ...]
     log_probs: Array  # [B]
     memory: PyTree
+    behaviour: PyTree = None  # [B, ...] the distribution they were drawn from, to be kept with the step; None: it is not
 
 
 class Step(NamedTuple):

@@ -47,6 +47,9 @@ SWITCHED_ON: dict[str, Any] = {"core": "lstm", "core_size": 4, "normalize_observ
 
 # Beyond what every algorithm reports.
 METRICS = {
+    "async-q": {"loss/value", "value/td_error", "exploration/epsilon"},
+    "async-sarsa": {"loss/value", "value/td_error", "exploration/epsilon"},
+    "async-nstep-q": {"loss/value", "value/td_error", "exploration/epsilon"},
     "a3c": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
     "a2c": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
     "ppo": {
@@ -90,6 +93,18 @@ METRICS = {
         "policy/entropy",
         "optimizer/actor_grad_norm",
         "exploration/temperature",
+        "replay/steps",
+        "replay/bytes",
+    },
+    "acer": {
+        "loss/policy",
+        "loss/value",
+        "policy/entropy",
+        "policy/average_kl",
+        "policy/truncated_share",
+        "trust_region/projected_share",
+        "value/explained_variance",
+        "replay/updates",
         "replay/steps",
         "replay/bytes",
     },

@@ -42,7 +42,7 @@ from birl.nets.normalize import (
     reward_scale,
 )
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
-from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network
+from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, of_actions
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
 
 
@@ -165,11 +165,6 @@ def best_values(choosing: Array, target_values: Array, action_masks: Array | Non
     """The target network's value of the action that `choosing` values most: its own, or the network's (van Hasselt et al. 2016, eq. 4)."""
     allowed = choosing if action_masks is None else jnp.where(action_masks, choosing, -jnp.inf)
     return of_actions(target_values, jnp.argmax(allowed, axis=-1))
-
-
-def of_actions(action_values: Array, actions: Array) -> Array:
-    """Q(s, a) of these actions."""
-    return jnp.take_along_axis(action_values, actions[..., None], axis=-1)[..., 0]
 
 
 def transition_errors(

@@ -1,6 +1,6 @@
-"""A step within a trust region: the natural gradient by conjugate gradients, then a line search (Schulman et al. 2015, appendix C).
-
-Parameters and gradients are flat vectors (jax.flatten_util.ravel_pytree), so that each product and sum is one operation.
+"""Steps within a trust region: the natural gradient by conjugate gradients, then a line search (Schulman et al. 2015, appendix C), of
+parameters and gradients as flat vectors (jax.flatten_util.ravel_pytree), so that each product and sum is one operation; and the
+projection of the gradients of each state's policy (Wang et al. 2017, section 3.3).
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 Scalar = float | Float[Array, ""]
 Vector = Float[Array, " P"]
@@ -111,3 +111,19 @@ def line_search(
 
     zero = jnp.zeros((), parameters.dtype)
     return jax.lax.while_loop(searching, try_next, LineSearch(parameters, zero, zero, zero, jnp.bool_(False), jnp.int32(-1)))
+
+
+def project(gradients: PyTree, kl_gradients: PyTree, limit: Scalar) -> PyTree:
+    """z closest to g with k·z ≤ δ: g - max(0, (k·g - δ) / ‖k‖²) k (Wang et al. 2017, eq. 12), for each state by itself.
+
+    The leaves are [..., statistics]; the products run over the statistics of all of them.
+    """
+    squared = dot(kl_gradients, kl_gradients)
+    # Where the policies are the same k is 0, and so is k·g: nothing to project, but no 0 / 0.
+    excess = jnp.maximum(0.0, dot(kl_gradients, gradients) - limit) / jnp.where(squared > 0, squared, 1.0)
+    return jax.tree.map(lambda g, k: g - excess[..., None] * k, gradients, kl_gradients)
+
+
+def dot(left: PyTree, right: PyTree) -> Float[Array, "*batch"]:
+    """Sums over the last axis of the products of all leaves."""
+    return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y, axis=-1), left, right)), start=jnp.zeros(()))

@@ -19,7 +19,7 @@ class Evaluation(NamedTuple):
     observations: PyTree  # [T+1, B, ...] normalised
     resets: Array  # [T+1, B] where memory starts empty
     distributions: Distribution  # [T+1, B]
-    values: Array  # [T+1, B]; of an ActorQCritic, the critic's features [T+1, B, F]
+    values: Array  # [T+1, B]; of an ActorQCritic or DuelingActor, the critic's features [T+1, B, F]; of an ActorQ, Q(s, ·) [T+1, B, A]
 
 
 @jax.jit
@@ -42,8 +42,8 @@ def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
     # After a step in which the environment reset itself, memory starts empty. At step 0 it is already as it must be.
     resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
     observations = normalize_observations(moments, rollout.observations)
-    masks = rollout.action_masks
-    masks = None if masks is None else jnp.concatenate([masks, masks[-1:]])
+    # A replay knows what was allowed at the last observation, a collector does not.
+    masks = None if rollout.action_masks is None else jnp.concatenate([rollout.action_masks, rollout.action_masks[-1:]])[: len(resets)]
     distributions, values, _ = network(observations, rollout.memory, resets, masks)
     return Evaluation(observations, resets, distributions, values)
 

@@ -98,12 +98,12 @@ class ActorCritic(eqx.Module):
     value_head: Linear
 
     def initial_memory(self, num_envs: int) -> PyTree:
-        return _initial_memory(self.actor, self.critic, num_envs)
+        return initial_memory_of(self.actor, self.critic, num_envs)
 
     def __call__(
         self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"], action_masks: Array | None
     ) -> tuple[Distribution, Float[Array, "T B"], PyTree]:
-        features, critic_features, memory = _features(self.actor, self.critic, observations, memory, resets)
+        features, critic_features, memory = features_of(self.actor, self.critic, observations, memory, resets)
         return self.policy_head(features, action_masks), self.value_head(critic_features)[..., 0], memory
 
 
@@ -136,23 +136,24 @@ class ActorQCritic(eqx.Module):
     action_value_head: ActionValueHead
 
     def initial_memory(self, num_envs: int) -> PyTree:
-        return _initial_memory(self.actor, self.critic, num_envs)
+        return initial_memory_of(self.actor, self.critic, num_envs)
 
     def __call__(
         self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"], action_masks: Array | None
     ) -> tuple[Distribution, Float[Array, "T B F"], PyTree]:
-        features, critic_features, memory = _features(self.actor, self.critic, observations, memory, resets)
+        features, critic_features, memory = features_of(self.actor, self.critic, observations, memory, resets)
         return self.policy_head(features, action_masks), critic_features, memory
 
 
-def _initial_memory(actor: Trunk, critic: Trunk | None, num_envs: int) -> PyTree:
+def initial_memory_of(actor: Trunk, critic: Trunk | None, num_envs: int) -> PyTree:
+    """The memory of a network with these trunks at an episode's start; () if they remember nothing."""
     memory = actor.core.initial_memory(num_envs)
     if critic is None or not jax.tree.leaves(memory):
         return memory
     return memory, critic.core.initial_memory(num_envs)
 
 
-def _features(actor: Trunk, critic: Trunk | None, observations: PyTree, memory: PyTree, resets: Array) -> tuple[Array, Array, PyTree]:
+def features_of(actor: Trunk, critic: Trunk | None, observations: PyTree, memory: PyTree, resets: Array) -> tuple[Array, Array, PyTree]:
     """What the actor's and the critic's heads stand on, and the memory after."""
     if critic is None:
         features, memory = actor(observations, memory, resets)
@@ -205,7 +206,7 @@ def make_actor_critic(
     rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
 ) -> ActorCritic:
     """An ActorCritic for these spaces; orthogonal weights: √2 hidden, 0.01 policy head, 1 value head."""
-    actor, critic = _make_trunks(rng, observation_space, settings)
+    actor, critic = make_trunks(rng, observation_space, settings)
     policy_head = make_policy_head(rng, action_space, actor.core.size, settings.log_std)
     return ActorCritic(actor, critic, policy_head, make_linear(rng, actor.core.size, 1, scale=1.0))
 
@@ -214,12 +215,13 @@ def make_actor_q_critic(
     rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
 ) -> ActorQCritic:
     """An ActorQCritic for these spaces, with the scales of `make_actor_critic`."""
-    actor, critic = _make_trunks(rng, observation_space, settings)
+    actor, critic = make_trunks(rng, observation_space, settings)
     policy_head = make_policy_head(rng, action_space, actor.core.size, settings.log_std)
-    return ActorQCritic(actor, critic, policy_head, _make_action_value_head(rng, action_space, actor.core.size, settings.activation))
+    return ActorQCritic(actor, critic, policy_head, make_action_value_head(rng, action_space, actor.core.size, settings.activation))
 
 
-def _make_trunks(rng: np.random.Generator, space: gym.Space, settings: NetworkSettings) -> tuple[Trunk, Trunk | None]:
+def make_trunks(rng: np.random.Generator, space: gym.Space, settings: NetworkSettings) -> tuple[Trunk, Trunk | None]:
+    """The actor's, and the critic's if it has one of its own."""
     actor = make_trunk(rng, space, settings)
     return actor, None if settings.share_trunk else make_trunk(rng, space, settings)
 
@@ -230,7 +232,8 @@ def make_trunk(rng: np.random.Generator, space: gym.Space, settings: TrunkSettin
     return Trunk(encoder, make_core(rng, settings.core, width, settings.core_size))
 
 
-def _make_action_value_head(rng: np.random.Generator, space: gym.Space, width: int, activation: Activation) -> ActionValueHead:
+def make_action_value_head(rng: np.random.Generator, space: gym.Space, width: int, activation: Activation) -> ActionValueHead:
+    """The head that fits the action space."""
     if isinstance(space, spaces.Discrete):
         actions = int(space.n)
         return ActionValueHead(None, make_linear(rng, width, actions, scale=1.0), Vector(0, (actions,)), activation)

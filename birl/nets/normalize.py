@@ -42,13 +42,14 @@ def normalize_observations(moments: PyTree, observations: PyTree) -> PyTree:
     return normalize_by(moments, observations)
 
 
-def learn_observations(moments: PyTree, observations: PyTree) -> PyTree:
-    """Moments with T·B more observations; reset observations count, as does an episode's last."""
+def learn_observations(moments: PyTree, observations: PyTree, counted: Array | None = None) -> PyTree:
+    """Moments with T·B more observations, or those `counted` [T, B]; reset observations count, as does an episode's last."""
     if moments is None:
         return None
     if isinstance(observations, dict):
-        return {name: learn_observations(m, observations[name]) for name, m in moments.items()}
-    return update_moments(moments, observations.reshape(-1, *observations.shape[2:]))
+        return {name: learn_observations(m, observations[name], counted) for name, m in moments.items()}
+    weights = None if counted is None else counted.reshape(-1)
+    return update_moments(moments, observations.reshape(-1, *observations.shape[2:]), weights)
 
 
 def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float) -> tuple[Array, Normalizer]:
@@ -75,6 +76,13 @@ def learn_rollout(normalizer: Normalizer, rollout: Rollout, discount: float) -> 
     _, normalizer = normalize_rewards(normalizer, rollout, discount)
     seen = jax.tree.map(lambda x: x[:-1], rollout.observations)
     return normalizer._replace(observations=learn_observations(normalizer.observations, seen))
+
+
+def learn_valid_steps(normalizer: Normalizer, rollout: Rollout, discount: float) -> Normalizer:
+    """The same for rollouts that may have ended before they were full: what stands after their end was never seen."""
+    _, normalizer = normalize_rewards(normalizer, rollout, discount)
+    seen = jax.tree.map(lambda x: x[:-1], rollout.observations)
+    return normalizer._replace(observations=learn_observations(normalizer.observations, seen, rollout.valid))
 
 
 def reward_scale(normalizer: Normalizer) -> Array:

@@ -5,15 +5,17 @@ from typing import Protocol
 
 import equinox as eqx
 import gymnasium as gym
+import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.nets.layers import Linear, make_linear
 from birl.nets.models import Trunk, TrunkSettings, make_trunk
-from birl.types import PyTree
+from birl.nets.normalize import normalize_observations
+from birl.types import PyTree, Rollout
 
 
 class QNetworkLike(Protocol):
@@ -55,3 +57,21 @@ def make_q_network(
     trunk = make_trunk(rng, observation_space, settings)
     head = make_linear(rng, trunk.core.size, int(action_space.n), scale=1.0)
     return QNetwork(trunk, head, make_linear(rng, trunk.core.size, 1, scale=1.0) if dueling else None)
+
+
+def rollout_values(network: QNetworkLike, moments: PyTree, rollout: Rollout) -> Float[Array, "T+1 B A"]:
+    """Q at every observation of a rollout, from the memory with which it began."""
+    observations = normalize_observations(moments, rollout.observations)
+    resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
+    return network(observations, rollout.memory, resets)[0]
+
+
+def of_actions(action_values: Float[Array, "*batch A"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Q(s, a) of these actions."""
+    return jnp.take_along_axis(action_values, actions[..., None], axis=-1)[..., 0]
+
+
+def of_best_actions(action_values: Float[Array, "*batch A"], action_masks: Bool[Array, "*batch A"] | None) -> Float[Array, "*batch"]:
+    """max Q(s, ·) over the actions that are allowed."""
+    allowed = action_values if action_masks is None else jnp.where(action_masks, action_values, -jnp.inf)
+    return of_actions(action_values, jnp.argmax(allowed, axis=-1))

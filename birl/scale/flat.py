@@ -38,7 +38,7 @@ class Layout(NamedTuple):
         """The tree again, of a vector [..., size]; its leaves [..., *shape] are views where NumPy can make them."""
         leaves, first = [], 0
         for shape in self.shapes:
-            leaves.append(vector[..., first : first + prod(shape)].reshape(*vector.shape[:-1], *shape))
+            leaves.append(vector[..., first : first + prod(shape)].reshape((*vector.shape[:-1], *shape)))
             first += prod(shape)
         return jax.tree.unflatten(self.structure, leaves)
 

@@ -6,12 +6,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from birl.algos import dqn
 from birl.config import ConfigError, EnvConfig, RunConfig
@@ -24,6 +22,7 @@ from birl.maths.statistics import Moments
 from birl.nets.layers import Linear, make_linear
 from birl.types import Rollout, Transitions, World
 from tests import oracle
+from tests.algos import chain
 from tests.algos.probing import assert_same_bits, sign
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
@@ -570,29 +569,6 @@ def test_an_equinox_module_of_the_users_own_learns():
 
 # A chain whose Q is known
 
-
-class Chain(gym.Env):
-    """Four states in a row, seen one-hot. Action 1 steps right, action 0 left; reward 1 beyond the right end. Cut after 15 steps."""
-
-    observation_space, action_space = spaces.Box(0, 1, (4,), np.float32), spaces.Discrete(2)
-    place, time = 0, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.time = 0, 0
-        return np.eye(4, dtype=np.float32)[0], {}
-
-    def step(self, action):
-        self.time += 1
-        self.place = max(0, self.place - 1) if action == 0 else self.place + 1
-        arrived = self.place == 4
-        return np.eye(4, dtype=np.float32)[min(self.place, 3)], float(arrived), arrived, self.time >= 15, {}
-
-
-# V(s) = γ^(3 - s); right leads there, left to γ V of the state before, the first being before itself.
-BEST = 0.9 ** np.array([3, 2, 1, 0])
-CHAIN_VALUES = np.stack([0.9 * BEST[[0, 0, 1, 2]], BEST], axis=-1)
-
 slow = pytest.mark.slow  # seconds each
 VARIANTS = [
     pytest.param({"double": False}, id="vanilla"),
@@ -605,11 +581,9 @@ VARIANTS = [
 
 @pytest.mark.parametrize("changes", VARIANTS)
 def test_on_a_chain_q_converges_to_the_known_one(changes):
-    if "tests/Chain-v0" not in gym.registry:
-        gym.register("tests/Chain-v0", entry_point=Chain)
     config = replace(
         PROBE,
-        env=EnvConfig("tests/Chain-v0", num_envs=4),
+        env=EnvConfig(chain.ID, num_envs=4),
         run=RunConfig(total_steps=4000),
         exploration=1.0,  # off-policy: acts at random, learns the best
         update_ratio=0.5,
@@ -618,9 +592,9 @@ def test_on_a_chain_q_converges_to_the_known_one(changes):
     )
     *_, last = dqn.train(replace(config, **changes))
     network = last.state.network
-    observations = np.eye(4, dtype=np.float32)[:, None]  # in turn, as on the shortest way
+    observations = chain.OBSERVATIONS[:, None]  # in turn, as on the shortest way
     values = np.asarray(network(observations, network.initial_memory(1), np.zeros((4, 1), bool))[0][:, 0])
-    np.testing.assert_allclose(values, CHAIN_VALUES, atol=0.05)
+    np.testing.assert_allclose(values, chain.chain_values(epsilon=0.0), atol=0.05)
 
 
 # Probes: values and policies that are known; other algorithms learn the slow ones in make test

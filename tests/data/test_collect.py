@@ -265,6 +265,59 @@ def test_the_mask_stored_with_an_action_is_the_one_it_was_chosen_under():
     assert (~rollout.action_masks[rollout.valid]).sum(-1).tolist() == [1] * rollout.valid.sum()
 
 
+@jax.jit
+def tell(policy, observations, memory, resets, masks, key):
+    """Random numbers, told as what they were drawn from."""
+    numbers = jax.random.normal(key, (*resets.shape, 3))
+    return Action(jnp.argmax(numbers, axis=-1), numbers[:, 0], memory, {"logits": numbers, "first": numbers[:, 0]})
+
+
+def test_what_a_policy_tells_of_its_actions_is_kept_with_each_of_them_if_asked_for():
+    envs = SerialEnvs(counting_functions(SHAPES))
+    collect = Collector(envs, tell, 7, (), behaviour={"logits": np.zeros((3, 3), np.float32), "first": np.zeros(3, np.float32)})
+    collect.start(0)
+    assert jax.tree.map(np.shape, collect.empty_rollout().behaviour) == {"logits": (7, 3, 3), "first": (7, 3)}
+    rollout = collect(NO_POLICY, key(0))
+    np.testing.assert_array_equal(rollout.behaviour["logits"].argmax(-1), rollout.actions)
+    np.testing.assert_array_equal(rollout.behaviour["first"], rollout.log_probs)
+    assert len(np.unique(rollout.log_probs)) == 21
+
+
+def test_what_a_policy_tells_unasked_is_not_kept():
+    assert start(SerialEnvs(counting_functions(SHAPES)), tell)(NO_POLICY, key(0)).behaviour is None
+
+
+def test_the_masks_after_each_step_are_those_of_the_next_row_and_after_the_last_those_of_the_next_rollout():
+    collect = start(SerialEnvs([ActionMask] * 3), first_allowed, length=7)
+    first = collect(NO_POLICY, key(0))
+    after = collect.masks_after(first)
+    second = collect(NO_POLICY, key(1))
+    np.testing.assert_array_equal(after, np.concatenate([first.action_masks, second.action_masks])[1:8])
+    unmasked = start(SerialEnvs([partial(Counting, 5, 100)]), always_one)
+    assert unmasked.masks_after(unmasked(NO_POLICY, key(0))) is None
+
+
+def test_a_rollout_until_the_end_stops_there_and_the_next_begins_with_the_reset():
+    envs = SerialEnvs(counting_functions([(5, 100)]))
+    collect = Collector(envs, always_one, 3, (), until_end=True)
+    collect.start(0)
+    rollouts = [collect(NO_POLICY, key(number)) for number in range(4)]
+    assert [rollout.valid[:, 0].tolist() for rollout in rollouts] == [[True] * 3, [True, True, False], [False, True, True], [True] * 3]
+    assert [bool(rollout.terminated.any()) for rollout in rollouts] == [False, True, False, True]
+    np.testing.assert_array_equal(rollouts[2].observations[0], rollouts[1].observations[2])
+    assert collect.metrics()["episode/length"] == 5
+    assert collect.metrics()["episode/count"] == 2
+
+
+def test_after_a_rollout_that_ended_early_every_action_is_allowed():
+    collect = Collector(SerialEnvs([ActionMask]), first_allowed, 6, (), until_end=True)  # episodes of four steps
+    collect.start(0)
+    rollout = collect(NO_POLICY, key(0))
+    assert rollout.valid[:, 0].tolist() == [True] * 4 + [False] * 2
+    assert rollout.action_masks[4:].all()
+    assert collect.masks_after(rollout)[3:].all()
+
+
 def test_dict_observations_are_collected_part_by_part():
     collect = start(SerialEnvs(counting_functions(SHAPES, DictCounting)), always_one, length=7)
     rollout = collect(NO_POLICY, key(0))

@@ -1,4 +1,4 @@
-"""The trust region against closed forms: the Fisher matrices of a softmax and of a Gaussian, NumPy's solver, the quadratic model."""
+"""The trust region against closed forms: Fisher matrices of softmax and Gaussian, NumPy's solver, the quadratic model, a projection."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from birl.maths.distributions import Categorical, DiagonalGaussian
-from birl.maths.trust_region import conjugate_gradient, fisher_vector_product, line_search, natural_step
+from birl.maths.trust_region import conjugate_gradient, dot, fisher_vector_product, line_search, natural_step, project
 from tests import oracle
 
 LOGITS = jnp.array([0.3, -1.0, 0.8, 0.1])
@@ -208,3 +208,47 @@ def test_if_the_loss_is_nan_to_begin_with_nothing_is_accepted():
 def test_no_more_candidates_are_tried_than_allowed():
     assert bool(search([8.0, 0.0], max_kl=1.0, tries=4).accepted)  # 8, 4, 2, 1
     assert not bool(search([8.0, 0.0], max_kl=1.0, tries=3).accepted)
+
+
+# Projection
+
+
+def test_a_gradient_within_the_trust_region_is_left_as_it_is():
+    gradients, kl_gradients = jnp.array([[1.0, -2.0], [0.5, 0.5]]), jnp.array([[0.2, 0.3], [1.0, 0.9]])
+    np.testing.assert_array_equal(project(gradients, kl_gradients, 1.0), gradients)  # k·g = -0.4 and 0.95
+
+
+def test_a_gradient_that_leads_out_of_it_loses_so_much_of_k_that_k_z_is_delta():
+    """(Wang et al. 2017, eq. 12): z = g - (k·g - δ) / ‖k‖² k."""
+    gradients, kl_gradients = jnp.array([[3.0, 1.0, 0.0]]), jnp.array([[1.0, 2.0, 2.0]])
+    found = np.asarray(project(gradients, kl_gradients, 0.5))
+    np.testing.assert_allclose(found, [[3.0 - 0.5, 1.0 - 1.0, 0.0 - 1.0]], atol=1e-6)  # (5 - 0.5) / 9 = 0.5 of k
+    assert float(found[0] @ kl_gradients[0]) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_nothing_else_within_the_trust_region_is_closer_to_the_gradient():
+    rng = np.random.default_rng(0)
+    gradient, kl_gradient = rng.standard_normal((2, 4)) + 1.0
+    found = np.asarray(project(jnp.asarray(gradient), jnp.asarray(kl_gradient), 0.1))
+    others = found + 0.5 * rng.standard_normal((2000, 4))
+    others = others[others @ kl_gradient <= 0.1]
+    assert len(others) > 100
+    assert np.linalg.norm(others - gradient, axis=1).min() > np.linalg.norm(found - gradient)
+
+
+def test_where_the_policies_are_the_same_nothing_is_projected_and_nothing_is_nan():
+    gradients = jnp.array([[1e3, -5.0]])
+    for limit in (1e-9, 1.0, jnp.inf):
+        np.testing.assert_array_equal(project(gradients, jnp.zeros((1, 2)), limit), gradients)
+        assert np.isfinite(project(gradients, gradients, limit)).all()
+
+
+def test_the_statistics_of_all_leaves_are_one_vector_and_each_state_has_its_own():
+    rng = np.random.default_rng(1)
+    gradients, kl_gradients = (DiagonalGaussian(*map(jnp.asarray, rng.standard_normal((2, 5, 3)) + 1.0)) for _ in range(2))
+    found = project(gradients, kl_gradients, 0.2)
+    flat = project(jnp.concatenate(gradients, axis=-1), jnp.concatenate(kl_gradients, axis=-1), 0.2)
+    np.testing.assert_allclose(jnp.concatenate(found, axis=-1), flat, atol=1e-6)
+    np.testing.assert_allclose(dot(found, kl_gradients), np.minimum(dot(gradients, kl_gradients), 0.2), atol=1e-5)
+    alone = project(*(jax.tree.map(lambda x: x[2], tree) for tree in (gradients, kl_gradients)), 0.2)
+    np.testing.assert_allclose(alone.mean, found.mean[2], atol=1e-6)

@@ -8,7 +8,8 @@ from gymnasium import spaces
 
 from birl.algos import dqn
 from birl.config import ConfigError
-from birl.nets.values import make_q_network
+from birl.nets.values import make_q_network, of_actions, of_best_actions, rollout_values
+from birl.types import Rollout
 
 T, B, A = 3, 2, 5
 BOX = spaces.Box(-1, 1, (4,), np.float32)
@@ -81,3 +82,20 @@ def test_memory_is_emptied_where_an_episode_begins():
 def test_a_space_without_a_value_for_each_action_is_refused_with_the_algorithms_that_take_it(space):
     with pytest.raises(ConfigError, match=rf"{type(space).__name__}.*only Discrete.*ddpg, td3 and sac take Box.*ppo"):
         make_q_network(np.random.default_rng(0), BOX, space, dqn.Config(), dueling=False)
+
+
+@pytest.mark.parametrize("core", ["feedforward", "gru"])
+def test_values_of_a_rollout_begin_with_its_memory_and_forget_it_after_a_reset(core):
+    network = network_for(dueling=False, core=core)
+    valid = np.array([[True, False], [True, True]])
+    memory = jax.tree.map(lambda m: m + 0.5, network.initial_memory(B))
+    rollout = Rollout(OBSERVATIONS, None, None, None, None, valid, None, memory)
+    resets = np.array([[False, False], [False, True], [False, False]])
+    np.testing.assert_allclose(rollout_values(network, None, rollout), network(OBSERVATIONS, memory, resets)[0], atol=1e-6)
+
+
+def test_the_best_of_the_allowed_actions_and_those_of_given_actions():
+    values = np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]], np.float32)
+    np.testing.assert_array_equal(of_actions(values, np.array([2, 0])), [2.0, 5.0])
+    np.testing.assert_array_equal(of_best_actions(values, None), [3.0, 6.0])
+    np.testing.assert_array_equal(of_best_actions(values, np.array([[True, False, True], [False, True, False]])), [2.0, 4.0])

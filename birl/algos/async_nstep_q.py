@@ -1,0 +1,181 @@
+"""Asynchronous n-step Q-learning (Mnih et al. 2016, arXiv 1602.01783, algorithm S2).
+
+Actor-learners with environments of their own, each in a loop: copy the shared parameters, θ' ← θ; act ε-greedily on Q for t_max steps or
+until the episode ends; R, the rewards from each step to the last, bootstrapped there from max Q(s, ·; θ⁻) where the episode goes on; the
+gradient of (R - Q(s, a; θ'))²; write a step of RMSProp, whose statistics are shared as well, to the shared θ without a lock. Every I_target
+steps of all together the target network is copied, θ⁻ ← θ. Each actor-learner has an ε of its own.
+
+Differs from the paper: gradients are means over the steps, not sums, and clipped by their norm; an actor-learner may have several
+environments, and then its turn ends early only if all their episodes end at once; where an episode is cut by a time limit, Q goes on; ε is
+drawn once for each actor-learner.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.data.collect import finite_metrics
+from birl.device import prepare_jax
+from birl.envs.make import spaces_of, validate_fields
+from birl.maths import losses
+from birl.maths.exploration import epsilon_greedy
+from birl.maths.returns import discounted_returns
+from birl.maths.schedules import Schedule, linear, value_at
+from birl.nets.cores import CoreName
+from birl.nets.encoders import EncoderName
+from birl.nets.layers import Activation
+from birl.nets.models import largest_product, validate_network
+from birl.nets.normalize import learn_valid_steps, merged_moments, normalize_observations, scaled_rewards
+from birl.nets.optimizers import clipped, flat, require_not_negative, shared_rmsprop
+from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, of_actions, of_best_actions, rollout_values
+from birl.scale.exploration import exploration_at, validate_exploration
+from birl.scale.flat import Layout
+from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, open_pool, require_own_envs, validate_pool
+from birl.scale.shared import State, board_of, initial_state, job_of, state_of
+from birl.types import Action, Array, Metrics, PyTree, Rollout, Update, World
+
+
+@dataclass(frozen=True)
+class Config:
+    """Asynchronous n-step Q-learning's settings."""
+
+    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
+    run: RunConfig = field(default_factory=RunConfig)
+    pool: PoolName = "processes"  # where actor-learners run: serial (in turn, the same run for the same seed), processes, ray
+    actor_learners: int = 4
+    report_every: int = 1000  # environment steps of all together between what is logged
+    rollout_length: int = 5  # t_max: steps of each environment between updates, and the most rewards in a return
+    target_every: int = 1000  # I_target: environment steps of all together between copies of the network to the target network
+    discount: float = 0.99  # γ
+    final_explorations: tuple[float, ...] = (0.1, 0.01, 0.5)  # of these each actor-learner draws the ε that it comes to
+    exploration_chances: tuple[float, ...] = (0.4, 0.3, 0.3)  # of each to be drawn
+    exploration_fraction: float = 0.5  # of total_steps, in which ε falls from 1 to that
+    learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
+    max_grad_norm: float | None = 10.0
+    optimizer_epsilon: float = 1e-5  # inside RMSProp's square root
+    rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    encoder: EncoderName = "mlp"
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: Activation = "relu"
+    core: CoreName = "feedforward"
+    core_size: int = 64
+
+
+def validate(config: Config) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    validate_fields(config.env)
+    validate_network(config)
+    validate_pool(config)
+    validate_exploration(config)
+    require_at_least_one(config, "rollout_length", "target_every")
+    require_fractions(config, "discount")
+    require_positive(config, "max_grad_norm", "optimizer_epsilon")
+    require(0 <= config.rmsprop_decay < 1, f"rmsprop_decay {config.rmsprop_decay} must lie in [0, 1); 0.99 is usual")
+    require_not_negative(config, "learning_rate")
+
+
+def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
+    """A fresh State for these spaces, the same for the same seed."""
+    rng = np.random.default_rng(config.run.seed)
+    make = make_network or partial(make_q_network, settings=config, dueling=False)
+    network = make(rng, observation_space, action_space)
+    return initial_state(config, observation_space, network, network, rng)  # θ⁻ ← θ
+
+
+def policy(state: State) -> PyTree:
+    """The part of the state that acts, with ε = 0: what is evaluated, exported and played."""
+    return state.network, merged_moments(state.normalizer.observations), np.float32(0.0)
+
+
+@jax.jit
+def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+    """ε-greedy actions for B observations; the best ones if there is no key."""
+    network, moments, epsilon = policy
+    observations = jax.tree.map(lambda x: x[None], normalize_observations(moments, observations))
+    action_values, memory = network(observations, memory, resets[None])
+    behaviour = epsilon_greedy(action_values[0], epsilon, action_masks)
+    actions = behaviour.mode() if key is None else behaviour.sample(key)
+    return Action(actions, behaviour.log_prob(actions), memory)
+
+
+def loss(
+    network: QNetworkLike, older: QNetworkLike, moments: PyTree, rollout: Rollout, next_masks: Array | None, config: Config
+) -> tuple[Array, Metrics]:
+    """E[(R - Q(s, a; θ'))²] over the valid steps, R ← r + γR from max Q(s, ·; θ⁻) at the last, or 0 if it is terminal (algorithm S2)."""
+    following = of_best_actions(rollout_values(older, moments, rollout)[1:], next_masks)
+    ends = rollout.terminated, rollout.truncated, rollout.valid
+    targets = discounted_returns(rollout.rewards, *ends, following, config.discount)
+    values = of_actions(rollout_values(network, moments, rollout)[:-1], rollout.actions)
+    value_loss = losses.value_loss(values, targets, rollout.valid)
+    return value_loss, {"loss/value": value_loss, "value/td_error": losses.masked_mean(jnp.abs(targets - values), rollout.valid)}
+
+
+@partial(jax.jit, static_argnames=("layouts", "config"))
+def gradients(
+    weights: Weights, index: Array, key: Array, rollout: Rollout, next_masks: Array | None, layouts: tuple[Layout, Layout], config: Config
+) -> tuple[Array, Array, Array, Metrics]:
+    """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its next key; what happened."""
+    network, older, before = layouts[0].tree(weights.network), layouts[0].tree(weights.older), layouts[1].tree(weights.normalizers)
+    learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
+    own = learn_valid_steps(jax.tree.map(lambda x: x[index], before), rollout, config.discount)
+    after = jax.tree.map(lambda x, mine: x.at[index].set(mine), before, own)
+    rollout = rollout._replace(rewards=scaled_rewards(merged_moments(after.returns), rollout))
+    moments = merged_moments(before.observations)
+    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, older, moments, rollout, next_masks, config)
+    found, norm = clipped(found, config.max_grad_norm)
+    metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
+    return flat(found), flat(own), jax.random.split(key)[0], metrics
+
+
+def work(weights: Weights, learner: Learner, job: Job) -> Result:
+    """One turn of an actor-learner's loop: `weights` are its own copy, θ' ← θ; `update` will add the gradient to θ."""
+    network, normalizers = job.network.tree(weights.network), job.normalizer.tree(weights.normalizers)
+    epsilon = exploration_at(job.config, learner.number, weights.env_steps)
+    collect = learner.collect
+    # Take action a with the ε-greedy policy based on Q(s, a; θ'), t_max times or until s' is terminal.
+    rollout = collect((network, merged_moments(normalizers.observations), epsilon), learner.key)
+    with collect.timed("learning"):
+        index, next_masks, layouts = np.int32(learner.number), collect.masks_after(rollout), (job.network, job.normalizer)
+        turn = weights, index, learner.key, rollout, next_masks
+        found, seen, key, metrics = gradients(*turn, layouts, job.config)  # dθ
+        metrics = finite_metrics(metrics) | {"exploration/epsilon": float(epsilon)}
+    env_steps = int(np.count_nonzero(rollout.valid))  # T ← T + 1, for each step
+    learning_rate = metrics["optimizer/learning_rate"]
+    return Result(np.asarray(found), learning_rate, env_steps, np.asarray(seen), np.asarray(key), metrics | collect.metrics())
+
+
+def update(board: Board, result: Result, config: Config) -> None:
+    """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a lock; every I_target steps also of θ⁻."""
+    step = result.gradients, result.learning_rate, config.rmsprop_decay, config.optimizer_epsilon
+    shared_rmsprop(board.weights, board.squares, *step)
+    before = int(board.env_steps.sum())  # T; where two write at once both may take a multiple of I_target for the other's, and none copies
+    if before // config.target_every != (before + result.env_steps) // config.target_every:
+        board.older[:] = board.weights  # θ⁻ ← θ
+
+
+def train(
+    config: Config,
+    envs: None = None,
+    state: State | None = None,
+    world: World | None = None,
+    make_network: MakeQNetwork | None = None,
+) -> Iterator[Update]:
+    """Learn until `total_steps`, yielding every `report_every` steps; from `state` and `world`, go on where they were taken."""
+    validate(config)
+    require_own_envs(envs)
+    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
+    state = init(config, *spaces_of(config.env), make_network) if state is None else state
+    job = job_of(config, __name__, state, until_end=True)
+    with open_pool(job, board_of(state, job), world) as pool:
+        while int(state.env_steps) < config.run.total_steps:
+            board = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
+            state = state_of(board, job, int(state.updates) + 1)
+            yield Update(state, pool.metrics(), pool.world)

@@ -1,0 +1,23 @@
+"""Tuned settings of asynchronous one-step Sarsa."""
+
+from birl.algos.async_sarsa import Config
+from birl.config import EnvConfig, RunConfig
+from birl.maths.schedules import linear
+from birl.presets.entry import Preset
+
+PRESETS = [
+    Preset(
+        "async-sarsa",
+        Config(
+            env=EnvConfig("CartPole-v1", num_envs=8),
+            run=RunConfig(total_steps=300_000),
+            actor_learners=2,
+            rollout_length=4,
+            target_every=500,
+            learning_rate=linear(5e-4, 0.0),
+            hidden_sizes=(128, 128),
+            normalize_observations=True,
+            normalize_rewards=True,
+        ),
+    ),
+]

@@ -1,0 +1,84 @@
+"""ACER's networks: action values of every action, or of any; policies that they keep apart."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from birl.algos import acer
+from birl.config import ConfigError
+from birl.nets.actor_q import empty_behaviour, make_actor_q
+
+T, B = 3, 2
+SEEN = spaces.Box(-1, 1, (4,), np.float32)
+DISCRETE, BOX = spaces.Discrete(5), spaces.Box(-1, 1, (2, 3), np.float32)
+OBSERVATIONS = np.random.default_rng(0).standard_normal((T, B, 4)).astype(np.float32)
+NEVER = np.zeros((T, B), bool)
+
+
+def network_for(space: spaces.Space, **settings):
+    return make_actor_q(np.random.default_rng(1), SEEN, space, acer.Config(hidden_sizes=(8,), core_size=6, **settings))
+
+
+@pytest.mark.parametrize("core", ["feedforward", "lstm", "gru"])
+@pytest.mark.parametrize("share_trunk", [False, True])
+def test_a_discrete_space_has_a_value_for_each_action_and_a_box_values_and_advantages_of_actions(core, share_trunk):
+    for space in (DISCRETE, BOX):
+        network = network_for(space, core=core, share_trunk=share_trunk)
+        distribution, found, memory = network(OBSERVATIONS, network.initial_memory(B), NEVER, None)
+        assert jax.tree.map(np.shape, memory) == jax.tree.map(np.shape, network.initial_memory(B))
+        actions = distribution.sample(jax.random.key(0))
+        if space is DISCRETE:
+            assert found.shape == distribution.logits.shape == (T, B, 5)
+        else:
+            assert distribution.mean.shape == (T, B, 6)
+            assert network.values(found).shape == network.advantages(found, actions).shape == (T, B)
+
+
+def test_the_advantage_depends_on_the_action_and_the_value_does_not():
+    network = network_for(BOX)
+    _, features, _ = network(OBSERVATIONS, (), NEVER, None)
+    found = [np.asarray(network.advantages(features, jnp.full((T, B, 6), number))) for number in (0.0, 1.0)]
+    assert np.abs(found[0] - found[1]).min() > 1e-3
+
+
+def test_on_trunks_of_their_own_the_critic_does_not_change_the_policy_and_on_one_it_does():
+    for share_trunk in (False, True):
+        network = network_for(DISCRETE, share_trunk=share_trunk)
+        changed = eqx.tree_at(lambda n: n.actor.encoder.mlp.layers[0].bias, network, replace_fn=lambda bias: bias + 1.0)
+        found = [np.asarray(n(OBSERVATIONS, (), NEVER, None)[1]) for n in (network, changed)]
+        assert np.any(found[0] != found[1]) == share_trunk
+
+
+def test_a_masked_action_has_probability_0():
+    masks = np.ones((T, B, 5), bool)
+    masks[..., 2] = False
+    distribution, _, _ = network_for(DISCRETE)(OBSERVATIONS, (), NEVER, jnp.asarray(masks))
+    probabilities = np.asarray(jax.nn.softmax(distribution.logits))
+    assert (probabilities[..., 2] == 0).all()
+    assert (probabilities[..., [0, 1, 3, 4]] > 0.1).all()
+
+
+def test_initial_scales_are_a_hundredth_for_the_policy_and_1_for_the_values():
+    discrete, box = network_for(DISCRETE), network_for(BOX)
+    for network in (discrete, box):
+        np.testing.assert_allclose(np.linalg.norm(network.policy_head.linear.weight, axis=0), 0.01, rtol=1e-5)
+    for head in (discrete.action_values_head, box.value_head, box.advantage_head.linear):
+        np.testing.assert_allclose(np.linalg.norm(head.weight, axis=0), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [DISCRETE, BOX], ids=["Discrete", "Box"])
+def test_what_is_kept_of_the_behaviour_has_the_shapes_that_act_answers_with(space):
+    network = network_for(space)
+    action = jax.eval_shape(acer.act, (network, None), OBSERVATIONS[0], (), NEVER[0], None, np.zeros(2, np.uint32))
+    kept = empty_behaviour(space, B)
+    assert type(kept) is type(action.behaviour)
+    assert [(x.shape, x.dtype) for x in jax.tree.leaves(kept)] == [(x.shape, x.dtype) for x in jax.tree.leaves(action.behaviour)]
+
+
+@pytest.mark.parametrize("space", [spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Dict({"what": spaces.Discrete(2)})])
+def test_other_spaces_are_refused_with_the_algorithms_that_take_them(space):
+    with pytest.raises(ConfigError, match=rf"{type(space).__name__}.*use Discrete or Box, or ppo"):
+        network_for(space)
