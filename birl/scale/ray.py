@@ -200,6 +200,11 @@ def cause_of(problem: Exception) -> str:
     return (reasons or lines or [type(problem).__name__])[0]
 
 
+def machine_died(failure: Failure) -> bool:
+    """Whether the whole machine is gone: then it says nothing of the actor that it did not even start."""
+    return "node has died" in failure.reason  # Ray's words
+
+
 class LearnerActor:
     """An actor-learner on some machine."""
 
@@ -283,7 +288,7 @@ class RayPool:
         """Another actor: weights, statistics and counters are on the board, and go to it with its first turn."""
         pid, machine = self.actors.places[index]
         fault = Fault("actor-learner", index, int(self.board.env_steps.sum()), pid, failure.reason, machine)
-        started = self._ready[index] or self._generations[index] > 0
+        started = self._ready[index] or self._generations[index] > 0 or machine_died(failure)
         self._faults.report(fault, failure, int(self.board.gradient_steps[index]), started)
         if "episode/count" in self.names:  # the next one counts from 0
             column = self.names.index("episode/count")
