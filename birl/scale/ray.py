@@ -56,7 +56,9 @@ def connected(address: str | None, processors: int) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     before = signal.getsignal(signal.SIGTERM)
     try:
-        _connect(address, processors)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "os.fork")  # JAX warns, but Ray's forks become other programs at once
+            _connect(address, processors)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)  # Ray takes it, but a run saves itself when it comes
         require_processors(address, processors)
@@ -75,6 +77,8 @@ def _connect(address: str | None, processors: int) -> None:
         quiet_init(address)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as problem:
         remedy = "start one there by `ray start --head`, or leave ray_address out for a cluster on this machine alone"
+        if os.environ.get("RAY_AUTH_MODE") != "token":  # Ray shows its token to an address only if it is told to
+            remedy += "; if that cluster has a token, set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token here"
         raise ConfigError(f"env.ray_address {address!r}: no cluster answers there ({problem}); {remedy}") from problem
 
 
@@ -196,6 +200,11 @@ def cause_of(problem: Exception) -> str:
     return (reasons or lines or [type(problem).__name__])[0]
 
 
+def machine_died(failure: Failure) -> bool:
+    """Whether the whole machine is gone: then it says nothing of the actor that it did not even start."""
+    return "node has died" in failure.reason  # Ray's words
+
+
 class LearnerActor:
     """An actor-learner on some machine."""
 
@@ -279,7 +288,7 @@ class RayPool:
         """Another actor: weights, statistics and counters are on the board, and go to it with its first turn."""
         pid, machine = self.actors.places[index]
         fault = Fault("actor-learner", index, int(self.board.env_steps.sum()), pid, failure.reason, machine)
-        started = self._ready[index] or self._generations[index] > 0
+        started = self._ready[index] or self._generations[index] > 0 or machine_died(failure)
         self._faults.report(fault, failure, int(self.board.gradient_steps[index]), started)
         self._episodes += episodes_of(self.board, self.names, index)
         self._generations[index] += 1

@@ -25,8 +25,10 @@ from birl.envs.worker_process import Failure
 from birl.errors import NonFiniteError
 from birl.scale.faults import Fault, Faults
 from birl.scale.pool import seed_of
-from birl.scale.ray import Actors, connected, replying, shared
+from birl.scale.ray import Actors, connected, machine_died, replying, shared
 from birl.types import Array, Metrics, PyTree, Rollout, World
+
+DIED = "process has died"  # Ray's words
 
 
 @contextmanager
@@ -117,8 +119,15 @@ class RayCollector:
         for index, part in enumerate(worlds):
             self._start(index)
             self._begin(index, seed, part)
-        problems = [self._begun(*self.actors.receive()) for _ in self.shares]
-        for problem in filter(None, dict.fromkeys(problems)):
+        problems: dict[int, str] = {}
+        while len(problems) < len(self.shares):
+            index, answer = self.actors.receive()
+            if isinstance(answer, Failure):
+                self._replace(index, answer, started=machine_died(answer))
+            else:
+                fresh, problems[index] = answer
+                self.tally.lose(np.arange(self.shares[index].start, self.shares[index].stop)[fresh])
+        for problem in filter(None, dict.fromkeys(problems.values())):
             warnings.warn(problem, stacklevel=2)
 
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
@@ -133,7 +142,7 @@ class RayCollector:
         while len(parts) < len(self.shares):
             index, answer = self.actors.receive()
             if isinstance(answer, Failure):
-                self._replace(index, answer)
+                self._replace(index, answer, started=True)
             elif isinstance(answer, Rollout):
                 parts[index] = answer
             else:  # a replacement has begun
@@ -180,23 +189,15 @@ class RayCollector:
         seconds = START_TIMEOUT if world is None else START_TIMEOUT + self.config.step_timeout
         self.actors.ask(index, lambda actor: actor.begin.remote(seed, world), seconds)
 
-    def _begun(self, index: int, answer: Any) -> str:
-        """Why a restored actor had to begin new episodes; "" if it did not."""
-        if isinstance(answer, Failure):
-            self._faults.report(self._fault(index, answer), answer, 0, started=False)
-        fresh, problem = answer
-        self.tally.lose(np.arange(self.shares[index].start, self.shares[index].stop)[fresh])
-        return problem
-
     def _collect(self, index: int, policy: Any, key: Array) -> None:
         own_key = np.asarray(key) ^ np.uint32(index)
         # A step that takes too long ends its actor by itself (make_share): this limit is only for a machine that no longer answers.
         seconds = START_TIMEOUT + self.config.step_timeout * self.length * len(self.shares[index])
         self.actors.ask(index, lambda actor: actor.collect.remote(policy, own_key), seconds)
 
-    def _replace(self, index: int, failure: Failure) -> None:
+    def _replace(self, index: int, failure: Failure, started: bool) -> None:
         """Another actor, in new episodes: not those that failed, but the same ones whenever the run is repeated."""
-        self._faults.report(self._fault(index, failure), failure, self._rollouts, started=True)
+        self._faults.report(self._fault(index, failure), failure, self._rollouts, started)
         self._generations[index] += 1
         share = self.shares[index]
         self.tally.lose(slice(share.start, share.stop))
@@ -205,7 +206,9 @@ class RayCollector:
 
     def _fault(self, index: int, failure: Failure) -> Fault:
         pid, machine = self.actors.places[index]
-        return Fault("Ray actor", index, self._env_steps, pid, failure.reason, machine)
+        # Nobody is left there who could tell which of the two it was.
+        hint = f", or a step took longer than env.step_timeout {self.config.step_timeout:g}" if DIED in failure.reason else ""
+        return Fault("Ray actor", index, self._env_steps, pid, failure.reason + hint, machine)
 
 
 def joined(parts: Sequence[Rollout]) -> Rollout:

@@ -1,10 +1,16 @@
-"""Hidden velocities."""
+"""Hidden velocities, and steps that take too long."""
+
+import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs
+from tests.run.processes import ENVIRONMENT
 
 VELOCITIES = {  # by Gymnasium's documentation
     "CartPole-v1": [1, 3],
@@ -46,3 +52,20 @@ def test_one_by_one_and_batched_hide_the_same_features(num_envs):
 def test_an_unknown_environment_names_the_known_ones():
     with pytest.raises(ConfigError, match=r"hide_velocities True is not known for env.id 'FrozenLake-v1'; it is for Acrobot, CartPole"):
         make_envs(EnvConfig("FrozenLake-v1", hide_velocities=True), 0)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGALRM")
+def test_a_step_that_takes_too_long_ends_the_process_and_time_between_steps_does_not_count():
+    code = """
+import time
+from birl.envs.wrappers import StepTimeout
+from tests.envs.troubled import HANG, Troubled
+env = StepTimeout(Troubled(), 0.3)
+env.reset(seed=1)
+env.step(0)
+time.sleep(0.5)
+print("stepped", flush=True)
+env.step(HANG)
+"""
+    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    assert (finished.returncode, finished.stdout) == (-signal.SIGALRM, "stepped\n"), finished.stderr

@@ -37,14 +37,14 @@ from tests.scale.adding import act, make_config, make_job
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
-COUNTING = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, step_timeout=3.0)
+COUNTING = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, step_timeout=5.0)
 PROBE = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=4, kwargs={"goal": 6})
 # A dead machine is found after 15 s by default.
 SOON = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 2,
+    "health_check_timeout_ms": 5000,
+    "health_check_failure_threshold": 3,
 }
 
 
@@ -97,7 +97,7 @@ def test_who_fails_is_named_and_replaced_with_its_statistics_and_counters(cluste
         warnings.simplefilter("always")
         warnings.showwarning = obey
         run_until(pool, lambda: pool.board.gradient_steps.min() > 0)
-        reasons = {RAISE: "ZeroDivisionError: mass is zero", KILL: "its worker process has died", HANG: "no answer within 3 seconds"}
+        reasons = {RAISE: "ZeroDivisionError: mass is zero", KILL: "its worker process has died", HANG: "no answer within 5 seconds"}
         for number, (order, reason) in enumerate(reasons.items()):
             before, (pid, machine) = pool.board.gradient_steps.copy(), pool.actors.places[1]
             pool.board.weights[1] = order
@@ -156,6 +156,7 @@ def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_surviv
         assert [fault.pid for fault in collect.faults] == [pid]
         assert told == [str(collect.faults[0])]
         assert told[0].startswith("Ray actor 1 goes on in a new process at step")
+        assert told[0].endswith("its worker process has died, or a step took longer than env.step_timeout 60")
 
         again = stage.collector(act, 4, np.zeros((4, 1), np.float32))
         again.start(3, world)
@@ -180,14 +181,14 @@ def test_a2c_on_two_actors_is_the_same_run_again_and_goes_on_exactly(cluster):
 
 def test_an_error_in_an_actor_is_told_as_it_is(cluster):
     memory, key = np.zeros((2, 1), np.float32), np.zeros(2, np.uint32)
-    config = EnvConfig("birl/ProbeNaN-v0", num_envs=2, ray_actors=2, ray_address=cluster.address)
+    config = EnvConfig("birl/ProbeNaN-v0", num_envs=2, ray_actors=1, ray_address=cluster.address)
     with open_ray_stage(config) as stage:
         collect = stage.collector(act, 64, memory)
         collect.start(1)
-        with pytest.raises(NonFiniteError, match=r"among environment [01], counted from 0: observation of environment 0 is"):
+        with pytest.raises(NonFiniteError, match=r"among environments 0 to 1, counted from 0: observation of environment 0 is"):
             collect(np.int32(0), key)
         broken = RayCollector(replace(config, id="tests.envs.troubled:Broken-v0"), stage.actors, act, 4, memory)
-        with pytest.raises(RuntimeError, match=r"Ray actor [01] cannot start: ZeroDivisionError: mass is zero\nTraceback"):
+        with pytest.raises(RuntimeError, match=r"Ray actor 0 cannot start: ZeroDivisionError: mass is zero\nTraceback"):
             broken.start(1)
 
 
