@@ -130,6 +130,26 @@ A3C_LUNARLANDER = A3C_CARTPOLE | {
     "activation": "tanh",
     "share_trunk": False,
 }
+ACER_CARTPOLE = COMMON | {  # the pattern's own settings
+    "algorithm": "acer",
+    "env": "CartPole-v1",
+    "num_envs": 1,
+    "rollout_length": 10,
+    "discount": 0.98,
+    "learning_rate": 2e-4,
+    "entropy_weight": 0.0,
+    "optimizer": "adam",
+    "hidden_sizes": [256],
+    "activation": "relu",
+    "share_trunk": True,
+    "importance_truncation": 1.0,
+    "replay_size": 60_000,
+    "replay_ratio": 1.0,
+    "batch_size": 4,
+    "learning_starts": 500,
+    "rate_from": 2_000,
+    "total_steps": 12_000,
+}
 TRPO = LUNARLANDER | {
     "algorithm": "trpo",
     "max_grad_norm": None,  # this and the next: as the peer's
@@ -225,6 +245,8 @@ BIRL_WORKERS = Contender("Birl, 2 workers", "birl_run.py", settings={"workers": 
 BIRL_OVERLAP = Contender("Birl, 2 workers, overlap", "birl_run.py", settings={"workers": 2, "overlap": True}, ceiling=CEILING.name)
 BIRL_FOUR_EACH = Contender("Birl, 4 environments each", "birl_run.py", settings={"num_envs": 4})
 TORCH_A3C = Contender("PyTorch, a process for each worker", "torch_a3c.py", in_peers_venv=True)
+TORCH_ACER = Contender("PyTorch, one environment", "torch_acer.py", in_peers_venv=True)
+BIRL_EIGHT = Contender("Birl, 8 environments", "birl_run.py", settings={"num_envs": 8, "total_steps": 60_000})
 ONE_PROCESS = Contender("Birl, 1 process", "birl_run.py", settings={"actor_learners": 1}, rival=True)
 TWO_PROCESSES = Contender("Birl, 2 processes", "birl_run.py")
 BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_run.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
@@ -323,6 +345,16 @@ ROWS = {
         (ONE_PROCESS, TWO_PROCESSES),
         (Wanted("Birl, 2 processes", "steps_per_second", 1.7, "Birl, 1 process"),),
         quick_steps=20_000,
+    ),
+    "acer": Row(
+        "ACER CartPole-v1: 10 steps between updates, as many updates from 4 kept sequences, one layer of 256",
+        ACER_CARTPOLE,
+        (TORCH_ACER, BIRL_ALONE, BIRL_EIGHT),
+        (
+            Wanted("Birl", "steps_per_second", 10.0, TORCH_ACER.name),
+            Wanted("Birl, 8 environments", "steps_per_second", 10.0, TORCH_ACER.name),
+        ),
+        quick_steps=3_000,
     ),
     "dqn-cartpole": Row(
         "DQN CartPole-v1, SB3-zoo settings: 256-256, 128 gradient steps on batches of 64 after every 256 steps",
