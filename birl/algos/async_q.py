@@ -47,7 +47,7 @@ class Config:
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
     run: RunConfig = field(default_factory=RunConfig)
     pool: PoolName = "processes"  # where actor-learners run: serial (in turn, the same run for the same seed), processes, ray
-    actor_learners: int = 4
+    actor_learners: int = 4  # how many of them; with processes, as many as there are cores
     report_every: int = 1000  # environment steps of all together between what is logged
     rollout_length: int = 5  # I_AsyncUpdate: steps of each environment between updates; an episode's end makes it fewer
     target_every: int = 1000  # I_target: environment steps of all together between copies of the network to the target network
