@@ -12,6 +12,8 @@ PRESETS = [
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=300_000),
             actor_learners=2,
+            final_explorations=(0.1,),  # of two, both might draw 0.5
+            exploration_chances=(1.0,),
             rollout_length=4,
             target_every=500,
             learning_rate=linear(5e-4, 0.0),
