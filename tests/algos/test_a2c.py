@@ -315,11 +315,13 @@ def learned(env_id: str, **changes) -> a2c.Update:
     return last
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_constant_reward_of_1_has_value_1():
     ((value, _),) = answers(learned("birl/ProbeConstant-v0").state, sign(0))
     assert value == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_values_follow_the_observation():
     (high, _), (low, _) = answers(learned("birl/ProbeObservation-v0").state, sign(1), sign(-1))
     assert (high, low) == pytest.approx((1.0, -1.0), abs=0.05)
@@ -335,6 +337,7 @@ def test_probe_where_an_episode_is_cut_the_value_goes_on():
     assert value == pytest.approx(1 / (1 - 0.9), abs=0.3)  # without the bootstrap at the cut, below 4.1
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_better_action_is_learned():
     (value, action), _ = answers(learned("birl/ProbeAction-v0").state, sign(1), sign(-1))
     assert action == 1
@@ -347,7 +350,7 @@ def test_probe_the_better_action_follows_the_observation():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
     last = learned("birl/ProbeMemory-v0", core=core, share_trunk=True)
     assert last.metrics["episode/return"] >= 0.9

@@ -549,6 +549,7 @@ def answers(state: acer.State, *observations: Any):
         yield float(value), np.asarray(distribution.mode()[0, 0])
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_constant_reward_of_1_has_value_1():
     ((value, _),) = answers(learned("birl/ProbeConstant-v0").state, sign(0))
     assert value == pytest.approx(1.0, abs=0.02)
@@ -570,12 +571,13 @@ def test_probe_the_better_action_follows_the_observation():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
     last = learned("birl/ProbeMemory-v0", core=core, share_trunk=True)
     assert last.metrics["episode/return"] >= 0.9
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     returns = [update.metrics["episode/return"] for update in acer.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean

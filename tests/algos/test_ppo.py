@@ -450,6 +450,7 @@ def test_probe_a_constant_reward_of_1_has_value_1():
     assert value == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_values_follow_the_observation():
     (high, _), (low, _) = answers(learned("birl/ProbeObservation-v0").state, sign(1), sign(-1))
     assert (high, low) == pytest.approx((1.0, -1.0), abs=0.05)
@@ -465,6 +466,7 @@ def test_probe_where_an_episode_is_cut_the_value_goes_on():
     assert value == pytest.approx(1 / (1 - 0.9), abs=0.3)  # without the bootstrap at the cut, below 4.1
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_better_action_is_learned():
     (value, action), _ = answers(learned("birl/ProbeAction-v0").state, sign(1), sign(-1))
     assert action == 1
@@ -477,7 +479,7 @@ def test_probe_the_better_action_follows_the_observation():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
     last = learned("birl/ProbeMemory-v0", core=core, share_trunk=True)
     assert last.metrics["episode/return"] >= 0.9
@@ -492,6 +494,7 @@ def test_probe_a_masked_action_is_never_taken():
     assert all(update.metrics["episode/return"] == 4.0 for update in ppo.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0"))))
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_every_part_of_a_dict_of_actions_is_learned():
     (high, forward), (low, backward) = answers(learned("birl/ProbeDictAction-v0").state, sign(1), sign(-1))
     assert forward == pytest.approx([2, 0.5], abs=0.1)  # gear 1 is the third of three, in a row that counts from 0
@@ -520,6 +523,7 @@ def test_probe_masks_and_memory_together_whether_the_mask_comes_in_the_info_or_t
     jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(observation.state), jax.tree.leaves(info.state))
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_masks_without_memory_are_kept_but_do_not_tell_the_answer():
     config = replace(PROBE, env=EnvConfig("birl/ProbeMaskedMemory-v0"))
     returns = [update.metrics["episode/return"] for update in ppo.train(config)]
@@ -533,12 +537,14 @@ def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric():
         assert value == pytest.approx(0.0, abs=0.1)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_every_part_of_a_multi_discrete_action_is_learned():
     for value, action in answers(learned("birl/ProbeMultiDiscrete-v0").state, sign(1), sign(-1)):
         assert action.tolist() == [1, 2]
         assert value == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_every_bit_of_a_multi_binary_action_is_learned():
     (high, ones), (low, zeros) = answers(learned("birl/ProbeMultiBinary-v0").state, sign(1), sign(-1))
     assert (ones.tolist(), zeros.tolist()) == ([1, 1, 1], [0, 0, 0])

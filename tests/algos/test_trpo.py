@@ -130,6 +130,8 @@ SETTINGS = {
     "Dict": replace(SMALL, env=EnvConfig("birl/ProbeDict-v0", num_envs=4), encoder="cnn_small", normalize_observations=True),
 }
 every_setting = pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
+SECONDS_EACH = ("gru", "lnlstm", "normalised with gru", "action masks with lstm")  # to compile
+SOME_SETTINGS = [pytest.param(config, id=name, marks=pytest.mark.slow if name in SECONDS_EACH else ()) for name, config in SETTINGS.items()]
 
 
 @every_setting
@@ -152,7 +154,7 @@ def test_memory_matters_so_that_a_wrong_one_would_show():
         assert np.abs(look_again(state, wrong, config)[0]).max() > 1e-3
 
 
-@every_setting
+@pytest.mark.parametrize("config", SOME_SETTINGS)
 def test_an_update_moves_the_policy_by_a_kl_of_at_most_delta_and_fits_the_critic(config):
     state, rollout = collected(config)
     after, metrics = update(state, rollout, config)
@@ -555,11 +557,13 @@ def sign(number: float) -> np.ndarray:
     return np.array([number], np.float32)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_constant_reward_of_1_has_value_1():
     ((value, _),) = answers(learned("birl/ProbeConstant-v0").state, sign(0))
     assert value == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_values_follow_the_observation():
     (high, _), (low, _) = answers(learned("birl/ProbeObservation-v0").state, sign(1), sign(-1))
     assert (high, low) == pytest.approx((1.0, -1.0), abs=0.05)
@@ -586,11 +590,13 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
     assert learned("birl/ProbeMemory-v0", core=core).metrics["episode/return"] >= 0.9
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     returns = [update.metrics["episode/return"] for update in trpo.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_masked_action_is_never_taken():
     assert all(update.metrics["episode/return"] == 4.0 for update in trpo.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0"))))
 
@@ -608,6 +614,7 @@ def test_probe_every_part_of_a_multi_discrete_action_is_learned():
         assert value == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_every_bit_of_a_multi_binary_action_is_learned():
     (high, ones), (low, zeros) = answers(learned("birl/ProbeMultiBinary-v0").state, sign(1), sign(-1))
     assert (ones.tolist(), zeros.tolist()) == ([1, 1, 1], [0, 0, 0])
