@@ -10,7 +10,7 @@ PRESETS = [
         "async-q",
         Config(
             env=EnvConfig("CartPole-v1", num_envs=8),
-            run=RunConfig(total_steps=300_000),
+            run=RunConfig(total_steps=500_000),
             actor_learners=2,
             final_explorations=(0.1,),  # of two, both might draw 0.5
             exploration_chances=(1.0,),
