@@ -126,6 +126,6 @@ def test_acer_with_memory_balances_cartpole_without_seeing_velocities(tmp_path):
     assert score(config, tmp_path / "run") >= 475
 
 
-@pytest.mark.parametrize("algorithm", ["async-q", "async-sarsa", "async-nstep-q"])
-def test_asynchronous_value_methods_balance_cartpole_in_500k_steps(algorithm, tmp_path):
+@pytest.mark.parametrize("algorithm", ["a3c", "async-q", "async-sarsa", "async-nstep-q"])
+def test_actor_learners_balance_cartpole_in_500k_steps(algorithm, tmp_path):
     assert score(preset(algorithm, "CartPole-v1", 500_000), tmp_path / "run") >= 475

@@ -14,5 +14,7 @@ PRESETS = [
             report_every=5000,
             entropy_weight=0.0,
         ),
+        score=500.0,
+        interval=(500.0, 500.0),
     ),
 ]

@@ -21,5 +21,7 @@ PRESETS = [
             normalize_rewards=True,
             hidden_sizes=(128, 128),
         ),
+        score=500.0,
+        interval=(497.7, 500.0),
     ),
 ]
