@@ -356,11 +356,13 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
     assert last.metrics["episode/return"] >= 0.9
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     returns = [update.metrics["episode/return"] for update in a2c.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
     assert np.mean(returns[-50:]) < 0.3  # 0 in the mean
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_masked_action_is_never_taken():
     returns = {update.metrics["episode/return"] for update in a2c.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0")))}
     assert {score for score in returns if score == score} == {4.0}  # NaN before the first episode has ended
@@ -378,6 +380,7 @@ def test_probe_every_part_of_a_multi_discrete_action_is_learned():
         assert value == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_every_bit_of_a_multi_binary_action_is_learned():
     (high, ones), (low, zeros) = answers(learned("birl/ProbeMultiBinary-v0").state, sign(1), sign(-1))
     assert (ones.tolist(), zeros.tolist()) == ([1, 1, 1], [0, 0, 0])

@@ -583,6 +583,7 @@ def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_masked_action_is_never_taken():
     returns = {update.metrics["episode/return"] for update in acer.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0")))}
     assert {score for score in returns if score == score} == {4.0}  # NaN before the first episode has ended

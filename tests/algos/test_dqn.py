@@ -612,6 +612,7 @@ def answers(state: dqn.State, *numbers: float) -> np.ndarray:
     return values_at(state.network, np.stack([sign(number) for number in numbers]))
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 @slow
 def test_probe_a_constant_reward_of_1_has_value_1():
     np.testing.assert_allclose(answers(learned("birl/ProbeConstant-v0").state, 0), [[1, 1]], atol=0.02)
@@ -639,6 +640,7 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
     assert last.metrics["episode/return"] >= 0.9
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     env = EnvConfig("birl/ProbeMemory-v0", num_envs=4)
     returns = [update.metrics["episode/return"] for update in dqn.train(replace(PROBE, env=env, exploration=linear(1.0, 0.0, 0.5)))]

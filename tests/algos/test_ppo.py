@@ -445,6 +445,7 @@ def learned(env_id: str, **changes) -> ppo.Update:
     return last
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_constant_reward_of_1_has_value_1():
     ((value, _),) = answers(learned("birl/ProbeConstant-v0").state, sign(0))
     assert value == pytest.approx(1.0, abs=0.02)

@@ -408,6 +408,7 @@ def test_probe_every_part_of_a_multi_discrete_and_of_a_multi_binary_action_is_le
     assert (best_action(state, 1).tolist(), best_action(state, -1).tolist()) == ([1, 1, 1], [0, 0, 0])
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_masked_action_is_never_taken():
     config = replace(PROBE, env=EnvConfig("birl/ProbeMask-v0"), run=RunConfig(total_steps=2000))
     assert all(update.metrics["episode/return"] == 4.0 for update in qac.train(config))

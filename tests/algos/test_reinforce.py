@@ -409,16 +409,19 @@ def test_probe_episodes_longer_than_the_rollout_are_learned():
     assert last.metrics["episode/return"] >= 0.9
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     returns = [update.metrics["episode/return"] for update in reinforce.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_masked_action_is_never_taken():
     config = replace(PROBE, env=EnvConfig("birl/ProbeMask-v0"), run=RunConfig(total_steps=2000))
     assert all(update.metrics["episode/return"] == 4.0 for update in reinforce.train(config))
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric():
     for _, action in answers(learned("birl/ProbeContinuous-v0").state, 1, -1):
         assert action == pytest.approx(0.5, abs=0.1)

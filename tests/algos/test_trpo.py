@@ -601,6 +601,7 @@ def test_probe_a_masked_action_is_never_taken():
     assert all(update.metrics["episode/return"] == 4.0 for update in trpo.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0"))))
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric():
     for value, action in answers(learned("birl/ProbeContinuous-v0").state, sign(1), sign(-1)):
         assert action == pytest.approx(0.5, abs=0.1)
