@@ -81,8 +81,15 @@ def as_ppo(config: a2c.Config) -> ppo.Config:
     return ppo.Config(**shared, epochs=1, minibatches=1, normalize_advantages=False, value_clip=None)
 
 
-@pytest.mark.parametrize("core", ["feedforward", "lstm"])
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    ("env_id", "core"),
+    [
+        ("CartPole-v1", "feedforward"),
+        ("CartPole-v1", "lstm"),
+        ("Pendulum-v1", "feedforward"),
+        pytest.param("Pendulum-v1", "lstm", marks=pytest.mark.slow),
+    ],
+)
 def test_a2c_is_ppo_with_one_epoch_of_one_batch_lambda_1_and_nothing_normalised_or_clipped(env_id, core):
     config = plain(env_id, core)
     assert as_ppo(config).gae_lambda == 1.0

@@ -129,12 +129,11 @@ SETTINGS = {
     "MultiBinary": replace(SMALL, env=EnvConfig("birl/ProbeMultiBinary-v0", num_envs=4)),
     "Dict": replace(SMALL, env=EnvConfig("birl/ProbeDict-v0", num_envs=4), encoder="cnn_small", normalize_observations=True),
 }
-every_setting = pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
 SECONDS_EACH = ("gru", "lnlstm", "normalised with gru", "action masks with lstm")  # to compile
 SOME_SETTINGS = [pytest.param(config, id=name, marks=pytest.mark.slow if name in SECONDS_EACH else ()) for name, config in SETTINGS.items()]
 
 
-@every_setting
+@pytest.mark.parametrize("config", SOME_SETTINGS)
 def test_before_the_step_every_ratio_is_1_and_the_kl_and_its_gradient_are_0(config):
     state, rollout = collected(config)
     assert not rollout.valid.all()  # episodes ended inside
@@ -185,7 +184,16 @@ def fisher_products(state: trpo.State, rollout: Rollout, vectors, config: trpo.C
     return jnp.stack([product(v) for v in vectors]), jnp.stack(differences)
 
 
-@pytest.mark.parametrize("name", ["feed-forward", "lstm", "gru", "lnlstm", "action masks", "continuous", "MultiDiscrete", "MultiBinary"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "feed-forward",
+        "gru",
+        "continuous",
+        "MultiDiscrete",
+        *[pytest.param(name, marks=pytest.mark.slow) for name in ("lstm", "lnlstm", "action masks", "MultiBinary")],
+    ],
+)
 def test_fisher_vector_products_are_the_finite_differences_of_the_kls_gradient_plus_the_damping(name):
     config = replace(SETTINGS[name], cg_damping=0.2)
     state, rollout = collected(SETTINGS[name])
