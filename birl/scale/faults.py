@@ -42,7 +42,7 @@ class Faults:
             raise ConfigError(failure.reason)
         if failure.not_finite:
             raise NonFiniteError(failure.reason)
-        if not started:
+        if not started and failure.traceback:  # it raised by itself; who was killed from outside may have better luck
             raise RuntimeError(f"{fault.name} {fault.index} cannot start: {failure.reason}\n{failure.traceback}".rstrip())
         row = self._rows[fault.index]
         if turns - self._turns[fault.index] >= QUIET_TURNS:
