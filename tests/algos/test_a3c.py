@@ -160,7 +160,7 @@ def test_of_fifty_faults_each_is_named_and_the_score_is_still_reached(tmp_path, 
 
     def harm() -> None:
         for number in count():
-            if ended.wait(3.0) or len(injected) >= 50:
+            if ended.wait(2.0) or len(injected) >= 50:
                 return
             pids = actor_learner_pids()
             if pids:
