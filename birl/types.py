@@ -70,6 +70,10 @@ class World:
     exact: bool = True  # False: the environments cannot be restored and will start afresh
     reason: str = ""  # why not exact
 
+    def arrays_under(self, prefix: str) -> dict[str, np.ndarray]:
+        """The arrays whose names begin so, without it."""
+        return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
+
 
 class Envs(Protocol):
     """B environments in step, in the one episode convention (see Rollout)."""

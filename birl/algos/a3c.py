@@ -31,7 +31,7 @@ from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
-from birl.nets.normalize import learn_rollout, merged_moments, scaled_rewards
+from birl.nets.normalize import merged_moments, normalize_apart
 from birl.nets.optimizers import clipped, flat, require_not_negative, shared_rmsprop
 from birl.scale.flat import Layout
 from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, open_pool, require_own_envs, validate_pool
@@ -120,10 +120,7 @@ def gradients(
     network, before = layouts[0].tree(weights.network), layouts[1].tree(weights.normalizers)
     progress = weights.env_steps / config.run.total_steps
     learning_rate, entropy_weight = value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
-    own = learn_rollout(jax.tree.map(lambda x: x[index], before), rollout, config.discount)
-    after = jax.tree.map(lambda x, mine: x.at[index].set(mine), before, own)
-    rollout = rollout._replace(rewards=scaled_rewards(merged_moments(after.returns), rollout))
-    moments = merged_moments(before.observations)
+    moments, rollout, own = normalize_apart(before, index, rollout, config.discount)
     (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
     found, norm = clipped(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}

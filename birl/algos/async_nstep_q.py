@@ -24,21 +24,21 @@ from birl.data.collect import finite_metrics
 from birl.device import prepare_jax
 from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
-from birl.maths.exploration import epsilon_greedy
 from birl.maths.returns import discounted_returns
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import largest_product, validate_network
-from birl.nets.normalize import learn_valid_steps, merged_moments, normalize_observations, scaled_rewards
+from birl.nets.normalize import merged_moments, normalize_apart
 from birl.nets.optimizers import clipped, flat, require_not_negative, shared_rmsprop
 from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, of_actions, of_best_actions, rollout_values
+from birl.nets.values import act as act  # how the actor-learners act
 from birl.scale.exploration import exploration_at, validate_exploration
 from birl.scale.flat import Layout
 from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, open_pool, require_own_envs, validate_pool
 from birl.scale.shared import State, board_of, initial_state, job_of, state_of
-from birl.types import Action, Array, Metrics, PyTree, Rollout, Update, World
+from birl.types import Array, Metrics, PyTree, Rollout, Update, World
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,6 @@ def policy(state: State) -> PyTree:
     return state.network, merged_moments(state.normalizer.observations), np.float32(0.0)
 
 
-@jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    """ε-greedy actions for B observations; the best ones if there is no key."""
-    network, moments, epsilon = policy
-    observations = jax.tree.map(lambda x: x[None], normalize_observations(moments, observations))
-    action_values, memory = network(observations, memory, resets[None])
-    behaviour = epsilon_greedy(action_values[0], 0.0 if key is None else epsilon, action_masks)  # with ε = 1 none would be best
-    actions = behaviour.mode() if key is None else behaviour.sample(key)
-    return Action(actions, behaviour.log_prob(actions), memory)
-
-
 def loss(
     network: QNetworkLike, older: QNetworkLike, moments: PyTree, rollout: Rollout, next_masks: Array | None, config: Config
 ) -> tuple[Array, Metrics]:
@@ -125,10 +114,7 @@ def gradients(
     """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its next key; what happened."""
     network, older, before = layouts[0].tree(weights.network), layouts[0].tree(weights.older), layouts[1].tree(weights.normalizers)
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
-    own = learn_valid_steps(jax.tree.map(lambda x: x[index], before), rollout, config.discount)
-    after = jax.tree.map(lambda x, mine: x.at[index].set(mine), before, own)
-    rollout = rollout._replace(rewards=scaled_rewards(merged_moments(after.returns), rollout))
-    moments = merged_moments(before.observations)
+    moments, rollout, own = normalize_apart(before, index, rollout, config.discount, counted=rollout.valid)
     (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, older, moments, rollout, next_masks, config)
     found, norm = clipped(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}

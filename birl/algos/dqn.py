@@ -27,7 +27,6 @@ from birl.data.replay import Places, Replay
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
-from birl.maths.exploration import epsilon_greedy
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
 from birl.nets.cores import CoreName
@@ -42,8 +41,8 @@ from birl.nets.normalize import (
     reward_scale,
 )
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
-from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, of_actions
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
+from birl.nets.values import MakeQNetwork, QNetworkLike, act, best_values, make_q_network, of_actions
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
 
 
 @dataclass(frozen=True)
@@ -148,23 +147,6 @@ def policy(state: State) -> PyTree:
 def optimizer_of(config: Config) -> optax.GradientTransformation:
     """Adam with these settings."""
     return make_optimizer("adam", config.optimizer_epsilon)
-
-
-@jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    """ε-greedy actions for B observations; the best ones if there is no key."""
-    network, moments, epsilon = policy
-    observations = jax.tree.map(lambda x: x[None], normalize_observations(moments, observations))
-    action_values, memory = network(observations, memory, resets[None])
-    behaviour = epsilon_greedy(action_values[0], 0.0 if key is None else epsilon, action_masks)  # with ε = 1 none would be best
-    actions = behaviour.mode() if key is None else behaviour.sample(key)
-    return Action(actions, behaviour.log_prob(actions), memory)
-
-
-def best_values(choosing: Array, target_values: Array, action_masks: Array | None) -> Array:
-    """The target network's value of the action that `choosing` values most: its own, or the network's (van Hasselt et al. 2016, eq. 4)."""
-    allowed = choosing if action_masks is None else jnp.where(action_masks, choosing, -jnp.inf)
-    return of_actions(target_values, jnp.argmax(allowed, axis=-1))
 
 
 def transition_errors(

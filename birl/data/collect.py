@@ -10,7 +10,6 @@ from itertools import pairwise
 import jax
 import numpy as np
 from gymnasium import spaces
-from jax.tree import leaves
 
 from birl.data.stepwise import ActAt, Start, compiled, take_apart
 from birl.data.tally import Tally
@@ -135,8 +134,7 @@ class Collector:
 
     def _restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
         arrays, values = world.arrays, world.values
-        envs = {name.removeprefix("envs/"): array for name, array in arrays.items() if name.startswith("envs/")}
-        start = self.envs.restore(World(envs, values["envs"], world.exact, world.reason))
+        start = self.envs.restore(World(world.arrays_under("envs/"), values["envs"], world.exact, world.reason))
         fresh = self.envs.fresh  # what was remembered of these episodes is of no use: they begin anew
         self.tally.restore(world)
         self.tally.lose(fresh)
@@ -209,8 +207,10 @@ def _write(rollout: Rollout, t: int, part: Part, step: Step) -> None:
 
 
 def _put(columns: PyTree, t: int, rows: slice, arrays: PyTree) -> None:
-    # A single array goes by itself: taking it out of a tree is 4 µs.
-    for column, array in [(columns, arrays)] if isinstance(columns, np.ndarray) else zip(leaves(columns), leaves(arrays), strict=True):
+    if isinstance(columns, np.ndarray):  # by itself: taking it out of a tree is 4 µs
+        columns[t, rows] = arrays
+        return
+    for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
         column[t, rows] = array
 
 

@@ -59,9 +59,7 @@ class HalvedEnvs:
             return start
         starts = []
         for number, (half, values) in enumerate(zip(self.halves, world.values["halves"], strict=True)):
-            prefix = f"{number}/"
-            arrays = {name.removeprefix(prefix): array for name, array in world.arrays.items() if name.startswith(prefix)}
-            starts.append(half.restore(World(arrays, values, world.exact, world.reason)))
+            starts.append(half.restore(World(world.arrays_under(f"{number}/"), values, world.exact, world.reason)))
         self.fresh = np.concatenate([half.fresh for half in self.halves])
         self.restore_problem = " ".join(filter(None, [half.restore_problem for half in self.halves]))
         return self._joined(starts)

@@ -71,18 +71,11 @@ def scaled_rewards(returns: Moments | None, rollout: Rollout) -> Array:
     return jnp.clip(jnp.where(rollout.valid, rollout.rewards, 0.0) * jax.lax.rsqrt(returns.variance + 1e-8), -10.0, 10.0)
 
 
-def learn_rollout(normalizer: Normalizer, rollout: Rollout, discount: float) -> Normalizer:
-    """What has been seen once a rollout is, for algorithms that normalise what they draw and not what they collect."""
+def learn_rollout(normalizer: Normalizer, rollout: Rollout, discount: float, counted: Array | None = None) -> Normalizer:
+    """What has been seen once a rollout is, for algorithms that do not normalise what they collect; of observations, those `counted`."""
     _, normalizer = normalize_rewards(normalizer, rollout, discount)
     seen = jax.tree.map(lambda x: x[:-1], rollout.observations)
-    return normalizer._replace(observations=learn_observations(normalizer.observations, seen))
-
-
-def learn_valid_steps(normalizer: Normalizer, rollout: Rollout, discount: float) -> Normalizer:
-    """The same for rollouts that may have ended before they were full: what stands after their end was never seen."""
-    _, normalizer = normalize_rewards(normalizer, rollout, discount)
-    seen = jax.tree.map(lambda x: x[:-1], rollout.observations)
-    return normalizer._replace(observations=learn_observations(normalizer.observations, seen, rollout.valid))
+    return normalizer._replace(observations=learn_observations(normalizer.observations, seen, counted))
 
 
 def reward_scale(normalizer: Normalizer) -> Array:
@@ -101,6 +94,18 @@ def merged_moments(rows: PyTree) -> PyTree:
     mean = (shares * rows.mean).sum(0)
     variance = (shares * (rows.variance + (rows.mean - mean) ** 2)).sum(0)
     return Moments(count, mean, variance + (count == 0))
+
+
+def normalize_apart(
+    rows: Normalizer, index: Array, rollout: Rollout, discount: float, counted: Array | None = None
+) -> tuple[PyTree, Rollout, Normalizer]:
+    """Of n that see apart, each with a row: the moments of all observations before this rollout of number `index`; the rollout with rewards
+    scaled by what all have seen with it; the row of `index` after it. `counted` tells which of its observations were seen at all.
+    """
+    own = learn_rollout(jax.tree.map(lambda x: x[index], rows), rollout, discount, counted)
+    after = jax.tree.map(lambda x, mine: x.at[index].set(mine), rows, own)
+    scaled = rollout._replace(rewards=scaled_rewards(merged_moments(after.returns), rollout))
+    return merged_moments(rows.observations), scaled, own
 
 
 def _initial_observation_moments(space: gym.Space) -> PyTree:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import equinox as eqx
 import gymnasium as gym
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
@@ -12,10 +13,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from birl.config import ConfigError
 from birl.envs.spaces import shown
+from birl.maths.exploration import epsilon_greedy
 from birl.nets.layers import Linear, make_linear
 from birl.nets.models import Trunk, TrunkSettings, make_trunk
 from birl.nets.normalize import normalize_observations
-from birl.types import PyTree, Rollout
+from birl.types import Action, PyTree, Rollout
 
 
 class QNetworkLike(Protocol):
@@ -59,6 +61,17 @@ def make_q_network(
     return QNetwork(trunk, head, make_linear(rng, trunk.core.size, 1, scale=1.0) if dueling else None)
 
 
+@jax.jit
+def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+    """ε-greedy actions for B observations; the best ones if there is no key."""
+    network, moments, epsilon = policy
+    observations = jax.tree.map(lambda x: x[None], normalize_observations(moments, observations))
+    action_values, memory = network(observations, memory, resets[None])
+    behaviour = epsilon_greedy(action_values[0], 0.0 if key is None else epsilon, action_masks)  # with ε = 1 none would be best
+    actions = behaviour.mode() if key is None else behaviour.sample(key)
+    return Action(actions, behaviour.log_prob(actions), memory)
+
+
 def rollout_values(network: QNetworkLike, moments: PyTree, rollout: Rollout) -> Float[Array, "T+1 B A"]:
     """Q at every observation of a rollout, from the memory with which it began."""
     observations = normalize_observations(moments, rollout.observations)
@@ -71,7 +84,14 @@ def of_actions(action_values: Float[Array, "*batch A"], actions: Int[Array, "*ba
     return jnp.take_along_axis(action_values, actions[..., None], axis=-1)[..., 0]
 
 
+def best_values(
+    choosing: Float[Array, "*batch A"], target_values: Float[Array, "*batch A"], action_masks: Bool[Array, "*batch A"] | None
+) -> Float[Array, "*batch"]:
+    """The target network's value of the action that `choosing` values most: its own, or the network's (van Hasselt et al. 2016, eq. 4)."""
+    allowed = choosing if action_masks is None else jnp.where(action_masks, choosing, -jnp.inf)
+    return of_actions(target_values, jnp.argmax(allowed, axis=-1))
+
+
 def of_best_actions(action_values: Float[Array, "*batch A"], action_masks: Bool[Array, "*batch A"] | None) -> Float[Array, "*batch"]:
     """max Q(s, ·) over the actions that are allowed."""
-    allowed = action_values if action_masks is None else jnp.where(action_masks, action_values, -jnp.inf)
-    return of_actions(action_values, jnp.argmax(allowed, axis=-1))
+    return best_values(action_values, action_values, action_masks)

@@ -39,11 +39,6 @@ class Settings(Protocol):
     def report_every(self) -> int: ...
     @property
     def rollout_length(self) -> int: ...
-
-
-class NormalizedSettings(Settings, Protocol):
-    """The same, and what is normalised."""
-
     @property
     def normalize_observations(self) -> bool: ...
     @property
@@ -315,6 +310,4 @@ class SerialPool:
 
 def _part_of(world: World, index: int) -> World:
     """What belongs to one actor-learner."""
-    prefix = f"learners/{index}/"
-    arrays = {name.removeprefix(prefix): array for name, array in world.arrays.items() if name.startswith(prefix)}
-    return World(arrays, world.values["learners"][index], world.exact, world.reason)
+    return World(world.arrays_under(f"learners/{index}/"), world.values["learners"][index], world.exact, world.reason)

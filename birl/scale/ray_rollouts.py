@@ -227,9 +227,4 @@ def _parts_of(world: World, count: int) -> list[World]:
     values = world.values.get("parts", [])
     if len(values) != count:
         return []
-    worlds = []
-    for index in range(count):
-        prefix = f"parts/{index}/"
-        arrays = {name.removeprefix(prefix): array for name, array in world.arrays.items() if name.startswith(prefix)}
-        worlds.append(World(arrays, values[index], world.exact, world.reason))
-    return worlds
+    return [World(world.arrays_under(f"parts/{index}/"), values[index], world.exact, world.reason) for index in range(count)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from birl.nets.normalize import Normalizer, initial_normalizer
 from birl.scale.flat import layout_of
-from birl.scale.pool import Board, Job, NormalizedSettings, new_board
+from birl.scale.pool import Board, Job, Settings, new_board
 from birl.types import Array, PyTree
 
 
@@ -25,9 +25,7 @@ class State(NamedTuple):
     gradient_steps: Array
 
 
-def initial_state(
-    config: NormalizedSettings, observation_space: gym.Space, network: PyTree, older: PyTree, rng: np.random.Generator
-) -> State:
+def initial_state(config: Settings, observation_space: gym.Space, network: PyTree, older: PyTree, rng: np.random.Generator) -> State:
     """A State that begins with this network."""
     one = initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards)
     return State(
@@ -42,7 +40,7 @@ def initial_state(
     )
 
 
-def job_of(config: NormalizedSettings, module: str, state: State, until_end: bool = False) -> Job:
+def job_of(config: Settings, module: str, state: State, until_end: bool = False) -> Job:
     """What the actor-learners of this algorithm do, with such networks; with `until_end`, their turns end with an episode, too."""
     one_normalizer = jax.tree.map(lambda x: x[0], state.normalizer)
     memory = state.network.initial_memory(config.env.num_envs)
