@@ -7,16 +7,19 @@ state that gradient is projected so that the policy leaves the average of past p
 One `update` for what is fresh and what is replayed: off-policy is only that the behaviour's distributions are older. Discrete actions have
 a softmax policy and Q(s, ·) (algorithm 2), a Box a Gaussian policy and a stochastic dueling network (algorithm 3).
 
-Differs from the paper: environments step together and one learner takes the mean over sequences, where it has asynchronous workers (and
-sums); the softmax's statistics are its logits, for they are finite where a probability is 0; the Gaussian's deviation is learned, one for
-all states, and is among the statistics that the trust region holds; the Q loss has a weight, and gradients are clipped by their norm;
-where an episode is cut by a time limit, V goes on; the average network, too, starts a sequence from the memory it was lived with.
+Either one learner steps all environments together (`train_in_step`), or, as in the paper, actor-learners with environments and a replay
+of their own write to shared parameters without locks (`train_in_pool`): from the same gradients, one in each turn (`work`).
+
+Differs from the paper: gradients are means over sequences, not sums, and clipped by their norm; the softmax's statistics are its logits,
+for they are finite where a probability is 0; the Gaussian's deviation is learned, one for all states, and is among the statistics that
+the trust region holds; the Q loss has a weight; where an episode is cut by a time limit, V goes on; the average network, too, starts a
+sequence from the memory it was lived with.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -24,11 +27,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import ConfigError, EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Replay
 from birl.device import prepare_jax
-from birl.envs.make import open_envs, validate_fields
+from birl.envs.make import open_envs, spaces_of, validate_fields
 from birl.maths import losses, truncated
 from birl.maths.distributions import Categorical
 from birl.maths.returns import retrace
@@ -41,15 +44,23 @@ from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import Distribution, largest_product, validate_network
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, normalize_observations, reward_scale
+from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, merged_moments, normalize_observations, reward_scale
 from birl.nets.optimizers import (
     OptimizerName,
+    clipped,
+    flat,
     gradient_step,
     initial_optimizer_state,
     make_optimizer,
     moved_towards,
     require_not_negative,
+    shared_rmsprop,
 )
+from birl.scale.cycle import Cycle, ReplayShare
+from birl.scale.flat import Layout
+from birl.scale.pool import Board, Job, Learner, Result, Weights, open_pool, require_own_envs, validate_pool
+from birl.scale.shared import State as SharedState
+from birl.scale.shared import board_of, initial_state, job_of, state_of
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
@@ -59,6 +70,9 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    pool: Literal["none", "serial", "processes", "ray"] = "none"  # none: one learner; else where actor-learners run, each with `env`
+    actor_learners: int = 4  # how many of them; with processes, as many as there are cores
+    report_every: int = 1000  # environment steps of all together between what they log
     rollout_length: int = 20  # T: steps of each environment between updates, and of the sequences replayed
     discount: float = 0.99  # γ
     entropy_weight: float | Schedule = 0.01
@@ -67,7 +81,7 @@ class Config:
     trust_region: float | None = 1.0  # δ: how far an update may lead from the average policy; None: as far as it likes
     average_decay: float = 0.99  # α of the average policy network, for each gradient step
     advantage_samples: int = 5  # actions whose mean advantage is 0 in a Box's stochastic dueling network
-    replay_size: int = 50_000  # transitions kept; 0: nothing is replayed
+    replay_size: int = 50_000  # transitions kept, by all actor-learners together; 0: nothing is replayed
     replay_ratio: float = 4.0  # replayed updates for each fresh one, in the mean: their number is Poisson's
     learning_starts: int = 1000  # environment steps before the first replayed update
     batch_size: int | None = None  # sequences in a replayed update; None: as many as environments
@@ -89,7 +103,7 @@ class Config:
 
 
 class State(NamedTuple):
-    """Everything that changes while ACER learns, but for the replay."""
+    """Everything that changes while one learner learns, but for the replay; what actor-learners share is a SharedState."""
 
     network: ActorQLike | DuelingActorLike
     average: ActorQLike | DuelingActorLike  # of past networks; its policy is the centre of the trust region
@@ -119,13 +133,31 @@ def validate(config: Config) -> None:
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "importance_truncation", "trust_region", "batch_size")
     require(0 <= config.rmsprop_decay < 1, f"rmsprop_decay {config.rmsprop_decay} must lie in [0, 1); 0.99 is usual")
     require_not_negative(config, "learning_rate", "replay_ratio", "learning_starts", "replay_size")
+    if config.pool != "none":
+        validate_actor_learners(config)
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeActorQ | None = None) -> State:
-    """A fresh State for these spaces, the same for the same seed."""
+def validate_actor_learners(config: Config) -> None:
+    """Raise ConfigError if actor-learners cannot work with these settings."""
+    validate_pool(config)
+    remedy = "actor-learners share the statistics of RMSProp; use optimizer rmsprop, or pool none"
+    require(config.optimizer == "rmsprop", f"optimizer {config.optimizer!r} does not go with pool {config.pool!r}: {remedy}")
+    share, rollout = config.replay_size // config.actor_learners, config.rollout_length * config.env.num_envs
+    each = f"{share} each, less than a rollout: {config.rollout_length} steps of {config.env.num_envs} environments"
+    remedy = f"use at least {rollout * config.actor_learners}, or 0"
+    shared_out = f"replay_size {config.replay_size} leaves {config.actor_learners} actor-learners {each}; {remedy}"
+    require(config.replay_size == 0 or share >= rollout, shared_out)
+
+
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeActorQ | None = None
+) -> State | SharedState:
+    """A fresh State for these spaces, the same for the same seed; of actor-learners, what they share."""
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_q, settings=config)
     network = make(rng, observation_space, action_space)
+    if config.pool != "none":
+        return initial_state(config, observation_space, network, network, rng)
     return State(
         network=network,
         average=network,
@@ -138,9 +170,10 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
     )
 
 
-def policy(state: State) -> PyTree:
+def policy(state: State | SharedState) -> PyTree:
     """The part of the state that acts: what is evaluated, exported and played."""
-    return state.network, state.normalizer.observations
+    seen = state.normalizer.observations
+    return state.network, merged_moments(seen) if isinstance(state, SharedState) else seen
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
@@ -270,12 +303,22 @@ def gradients(
     return found, metrics
 
 
+def scheduled(env_steps: Array, config: Config) -> tuple[Array, Array]:
+    """Learning rate and entropy weight after so many steps."""
+    progress = env_steps / config.run.total_steps
+    return value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
+
+
+def sampling_key(key: Array, gradient_steps: Array) -> Array:
+    """The key by which a gradient step samples actions, another for each."""
+    return jax.random.fold_in(jax.random.split(key)[1], gradient_steps)
+
+
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one gradient step on a rollout, fresh or replayed, and what happened."""
-    progress = state.env_steps / config.run.total_steps
-    learning_rate, entropy_weight = value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
-    key = jax.random.fold_in(jax.random.split(state.key)[1], state.gradient_steps)
+    learning_rate, entropy_weight = scheduled(state.env_steps, config)
+    key = sampling_key(state.key, state.gradient_steps)
     found, metrics = gradients(state.network, state.average, state.normalizer, rollout, key, entropy_weight, config)
     network, optimizer, norm = gradient_step(
         optimizer_of(config), state.network, state.optimizer, found, learning_rate, config.max_grad_norm
@@ -300,11 +343,11 @@ def count(state: State, rollout: Rollout, config: Config) -> State:
     )
 
 
-def replayed(replay: Replay, state: State, config: Config) -> list[Rollout]:
-    """The sequences of a cycle's replayed updates; how many, and which, by the state's key."""
-    if config.replay_size == 0 or int(state.env_steps) < config.learning_starts or not replay.ready:
+def replayed(replay: Replay, key: Array, env_steps: int, config: Config) -> list[Rollout]:
+    """The sequences of a cycle's replayed updates; how many, and which, by this key."""
+    if config.replay_size == 0 or env_steps < config.learning_starts or not replay.ready:
         return []
-    rng = np.random.default_rng(np.asarray(state.key))
+    rng = np.random.default_rng(np.asarray(key))
     times = int(rng.poisson(config.replay_ratio))
     sequences = replay.draw_sequences(rng, (times, config.batch_size or replay.num_envs))  # [times, T, N, ...]
     return [jax.tree.map(lambda x, i=i: x[i], sequences) for i in range(times)]
@@ -313,15 +356,32 @@ def replayed(replay: Replay, state: State, config: Config) -> list[Rollout]:
 def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
-    state: State | None = None,
+    state: State | SharedState | None = None,
     world: World | None = None,
     make_network: MakeActorQ | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each fresh rollout; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, by one learner or by several; from `state` and `world`, go on where they were taken."""
     validate(config)
     prepare_jax(largest_product(config, config.rollout_length * max(config.env.num_envs, config.batch_size or 1)))
+    if config.pool == "none":
+        yield from train_in_step(config, envs, state, world, make_network)
+    else:
+        require_own_envs(envs)
+        yield from train_in_pool(config, state, world, make_network)
+
+
+def train_in_step(
+    config: Config,
+    envs: Envs | gym.vector.VectorEnv | None,
+    state: State | SharedState | None,
+    world: World | None,
+    make_network: MakeActorQ | None,
+) -> Iterator[Update]:
+    """One learner and its environments, which step together; yields after each fresh rollout."""
     with open_envs(config.env, config.run.seed, envs) as envs:
         state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        if not isinstance(state, State):
+            raise ConfigError("the state is that of actor-learners; go on with the pool that it was taken from, not with pool none")
         behaviour = empty_behaviour(envs.action_space, envs.num_envs)
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs), behaviour=behaviour)
         collect.start(config.run.seed, world)
@@ -334,10 +394,86 @@ def train(
             replay.add(rollout)
             with collect.timed("learning"):
                 found = []
-                for sequences in (rollout, *replayed(replay, state, config)):
+                for sequences in (rollout, *replayed(replay, state.key, int(state.env_steps), config)):
                     state, metrics = update(state, sequences, config)
                     found.append(finite_metrics(metrics))
                 state = count(state, rollout, config)
             metrics = {name: float(np.mean([step[name] for step in found])) for name in found[0]}
             metrics |= {"replay/updates": len(found) - 1, "replay/steps": len(replay), "replay/bytes": replay.bytes}
             yield Update(state, metrics | collect.metrics(), lambda: replay.snapshot(collect.world()))
+
+
+# Actor-learners
+
+
+@partial(jax.jit, static_argnames=("layouts", "config"))
+def shared_gradients(
+    weights: Weights, key: Array, rollout: Rollout, layouts: tuple[Layout, Layout], config: Config
+) -> tuple[Array, Metrics]:
+    """[P] dθ of a rollout, fresh or replayed, clipped by its norm; and what happened."""
+    network, average, rows = layouts[0].tree(weights.network), layouts[0].tree(weights.older), layouts[1].tree(weights.normalizers)
+    normalizer = Normalizer(merged_moments(rows.observations), merged_moments(rows.returns), None)
+    learning_rate, entropy_weight = scheduled(weights.env_steps, config)
+    key = sampling_key(key, weights.gradient_steps)
+    found, metrics = gradients(network, average, normalizer, rollout, key, entropy_weight, config)
+    found, norm = clipped(found, config.max_grad_norm)
+    return flat(found), metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
+
+
+@partial(jax.jit, static_argnames=("layout", "config"))
+def counted(own: Array, key: Array, rollout: Rollout, layout: Layout, config: Config) -> tuple[Array, Array]:
+    """[M] what an actor-learner has seen once a rollout is, and a new key."""
+    return flat(learn_rollout(layout.tree(own), rollout, config.discount)), jax.random.split(key)[0]
+
+
+def begin_cycle(cycle: Cycle, weights: Weights, learner: Learner, job: Job) -> None:
+    """Act with the shared policy, and draw what is to be replayed after that rollout (algorithm 1)."""
+    network, normalizers = job.network.tree(weights.network), job.normalizer.tree(weights.normalizers)
+    rollout = learner.collect((network, merged_moments(normalizers.observations)), learner.key)
+    with learner.collect.timed("learning"):
+        cycle.replay.add(rollout)
+        sequences = replayed(cycle.replay, learner.key, weights.env_steps, job.config)
+        seen, key = counted(weights.normalizers[learner.number], learner.key, rollout, job.normalizer, job.config)
+        cycle.begin(rollout, sequences, seen, key)
+
+
+def work(weights: Weights, learner: Learner, job: Job) -> Result:
+    """One turn of an actor-learner: dθ of a fresh rollout, or of the next of the sequences replayed after it; θ' ← θ before each."""
+    cycle, collect = learner.cycle, learner.collect
+    assert cycle is not None  # `train_in_pool` gives it a replay
+    if not cycle.left:
+        begin_cycle(cycle, weights, learner, job)
+    with collect.timed("learning"):
+        found, metrics = shared_gradients(weights, learner.key, cycle.left.pop(0), (job.network, job.normalizer), job.config)
+        metrics = finite_metrics(metrics)
+    replay = {"replay/updates": cycle.updates, "replay/steps": len(cycle.replay), "replay/bytes": cycle.replay.bytes}
+    # What the rollout has shown and counts is written down with the cycle's last turn, as `count` does it.
+    env_steps, seen, key = cycle.env_steps, cycle.normalizer, cycle.key
+    if cycle.left:
+        env_steps, seen, key = 0, weights.normalizers[learner.number], learner.key
+    return Result(np.asarray(found), metrics["optimizer/learning_rate"], env_steps, seen, key, metrics | replay | collect.metrics())
+
+
+def update_shared(board: Board, result: Result, config: Config) -> None:
+    """Asynchronous update of θ using dθ, by RMSProp with shared statistics, and θ_a ← αθ_a + (1-α)θ; in place, without a lock."""
+    step = result.gradients, result.learning_rate, config.rmsprop_decay, config.optimizer_epsilon
+    shared_rmsprop(board.weights, board.squares, *step)
+    board.older[:] = moved_towards(board.older, board.weights, 1.0 - config.average_decay)
+
+
+def train_in_pool(
+    config: Config, state: State | SharedState | None, world: World | None, make_network: MakeActorQ | None
+) -> Iterator[Update]:
+    """Actor-learners with environments and replays of their own; yields every `report_every` steps."""
+    observation_space, action_space = spaces_of(config.env)
+    state = init(config, observation_space, action_space, make_network) if state is None else state
+    if not isinstance(state, SharedState):
+        raise ConfigError(f"the state is that of one learner; go on with pool none, not with pool {config.pool}")
+    size = config.replay_size // config.actor_learners or config.rollout_length * config.env.num_envs  # with 0, as in `train_in_step`
+    share = ReplayShare(size, config.discount, config.frame_stack, empty_behaviour(action_space, config.env.num_envs))
+    job = job_of(config, __name__, work, update_shared, state, replay=share)
+    with open_pool(job, board_of(state, job), world) as pool:
+        while int(state.env_steps) < config.run.total_steps:
+            board = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
+            state = state_of(board, job, int(state.updates) + 1)
+            yield Update(state, pool.metrics(), pool.world)

@@ -156,7 +156,7 @@ def train(
     require_own_envs(envs)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     state = init(config, *spaces_of(config.env), make_network) if state is None else state
-    job = job_of(config, __name__, state, until_end=True)
+    job = job_of(config, __name__, work, update, state, until_end=True)
     with open_pool(job, board_of(state, job), world) as pool:
         while int(state.env_steps) < config.run.total_steps:
             board = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))

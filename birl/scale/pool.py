@@ -5,6 +5,7 @@ the shared parameters without locks (processes.py), and on the machines of a Ray
 """
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self
@@ -16,12 +17,13 @@ from birl.data.collect import Act, Collector
 from birl.envs.make import make_envs
 from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError
+from birl.scale.cycle import Cycle, ReplayShare
 from birl.scale.flat import Layout
 from birl.types import Envs, Metrics, PyTree, World
 
 PoolName = Literal["serial", "processes", "ray"]
 MOST_METRICS = 32
-SUMS = {"episode/count"}  # metrics of which actor-learners have their own, to be added up; of the others the mean is taken
+SUMS = {"episode/count", "replay/steps", "replay/bytes"}  # of which actor-learners have their own; of other metrics the mean is taken
 
 
 class Settings(Protocol):
@@ -32,7 +34,7 @@ class Settings(Protocol):
     @property
     def run(self) -> RunConfig: ...
     @property
-    def pool(self) -> PoolName: ...
+    def pool(self) -> str: ...  # a PoolName
     @property
     def actor_learners(self) -> int: ...
     @property
@@ -49,9 +51,10 @@ class Weights(NamedTuple):
     """What an actor-learner reads before it acts: a copy, for the shared ones change meanwhile."""
 
     network: np.ndarray  # [P] θ'
-    older: np.ndarray  # [P] θ⁻, of a target network; [0] without one
+    older: np.ndarray  # [P] θ⁻, of a target network or an average one; [0] without either
     normalizers: np.ndarray  # [n, M] what each actor-learner has seen
     env_steps: int  # T: of all actor-learners together
+    gradient_steps: int  # of all
 
 
 class Result(NamedTuple):
@@ -80,7 +83,8 @@ class Board:
     metrics: np.ndarray  # [n, MOST_METRICS] of each one's last turn; NaN where there is none
 
     def read(self) -> Weights:
-        return Weights(self.weights.copy(), self.older.copy(), self.normalizers.copy(), int(self.env_steps.sum()))
+        counts = int(self.env_steps.sum()), int(self.gradient_steps.sum())
+        return Weights(self.weights.copy(), self.older.copy(), self.normalizers.copy(), *counts)
 
     def write(self, index: int, result: Result) -> None:
         """Keep what actor-learner `index` alone knows."""
@@ -101,24 +105,22 @@ class Board:
 
 
 class Learner(NamedTuple):
-    """One actor-learner: its environments, and how it steps them."""
+    """One actor-learner: its environments, how it steps them, and what it replays."""
 
     number: int
     key: np.ndarray  # [2]
     envs: Envs
     collect: Collector
+    cycle: Cycle | None  # None without a replay
+
+    def world(self) -> World:
+        """Everything needed to go on from here, exactly."""
+        world = self.collect.world()
+        return world if self.cycle is None else self.cycle.snapshot(world)
 
 
-class AsynchronousAlgorithm(Protocol):
-    """What an algorithm offers to actor-learners, besides what every algorithm does."""
-
-    act: Act
-
-    def work(self, weights: Weights, learner: Learner, job: "Job") -> Result:
-        """A turn of an actor-learner: it acts with `weights` and answers with a gradient."""
-
-    def update(self, board: Board, result: Result, config: Any) -> None:
-        """Write that gradient's step to the shared parameters, in place."""
+Work = Callable[[Weights, Learner, "Job"], Result]  # a turn of an actor-learner: it acts with its weights and answers with a gradient
+Write = Callable[[Board, Result, Any], None]  # takes that gradient's step, given a Config, in the shared parameters, in place
 
 
 @dataclass(frozen=True)
@@ -126,15 +128,18 @@ class Job:
     """What actor-learners do, wherever they are."""
 
     config: Any  # the algorithm's Config: see Settings
-    module: str  # its name: functions that were compiled cannot be sent to another process
+    module: str  # with `act`: functions that were compiled cannot be sent to another process
+    work: Work
+    update: Write
     network: Layout
     normalizer: Layout
     memory: PyTree  # of a rollout's first step
     until_end: bool = False  # a turn ends with the episode, too
+    replay: ReplayShare | None = None  # of each actor-learner
 
     @property
-    def algorithm(self) -> AsynchronousAlgorithm:
-        return importlib.import_module(self.module)
+    def act(self) -> Act:
+        return importlib.import_module(self.module).act
 
 
 class Pool(Protocol):
@@ -171,17 +176,27 @@ def require_own_envs(envs: object) -> None:
     require(envs is None, f"envs {envs!r} cannot be shared out: each actor-learner makes environments of its own; {remedy}")
 
 
+def not_exact(where: str, job: Job) -> str:
+    """Why a run of actor-learners that nobody holds in step cannot go on exactly."""
+    replays = "" if job.replay is None else " and with empty replays"
+    return f"actor-learners in {where} run freely: they go on from the saved parameters, in new episodes{replays}"
+
+
 def open_learner(job: Job, index: int, key: np.ndarray, seed: int, world: World | None = None) -> Learner:
     """Actor-learner `index` in environments of its own; with `world`, where it was taken."""
     config: Settings = job.config
     envs = make_envs(config.env, seed)
     try:
-        collect = Collector(envs, job.algorithm.act, config.rollout_length, job.memory, job.until_end)
+        behaviour = None if job.replay is None else job.replay.behaviour
+        collect = Collector(envs, job.act, config.rollout_length, job.memory, job.until_end, behaviour)
         collect.start(seed, world)
+        cycle = None if job.replay is None else Cycle(job.replay, collect.empty_rollout())
+        if cycle is not None and world is not None:
+            cycle.restore(world, envs.fresh)
     except BaseException:
         envs.close()
         raise
-    return Learner(index, key, envs, collect)
+    return Learner(index, key, envs, collect, cycle)
 
 
 def seed_of(run_seed: int, index: int, *fresh: int) -> int:
@@ -192,7 +207,7 @@ def seed_of(run_seed: int, index: int, *fresh: int) -> int:
 def take_turn(learner: Learner, weights: Weights, job: Job) -> tuple[Result, Learner]:
     """One turn: what it found, and the actor-learner after it."""
     try:
-        result = job.algorithm.work(weights, learner, job)
+        result = job.work(weights, learner, job)
     except NonFiniteError as problem:
         raise NonFiniteError(f"actor-learner {learner.number}: {problem}") from problem
     return result, learner._replace(key=result.key)
@@ -272,7 +287,7 @@ class SerialPool:
     def run(self, env_steps: int) -> Board:
         while self.board.env_steps.sum() < env_steps:
             result, self.learners[self.turn] = take_turn(self.learners[self.turn], self.weights[self.turn], self.job)
-            self.job.algorithm.update(self.board, result, self.job.config)
+            self.job.update(self.board, result, self.job.config)
             self.board.write(self.turn, result)
             self.names = tuple(result.metrics)
             self.weights[self.turn] = self.board.read()
@@ -286,22 +301,22 @@ class SerialPool:
         arrays: dict[str, np.ndarray] = {"metrics": self.board.metrics.copy()}
         parts = []
         for learner, weights in zip(self.learners, self.weights, strict=True):
-            part = learner.collect.world()
+            part = learner.world()
             parts.append(part)
             arrays |= {f"learners/{learner.number}/{name}": array for name, array in part.arrays.items()}
             kept = {"network": weights.network, "older": weights.older, "normalizers": weights.normalizers}
             arrays |= {f"weights/{learner.number}/{name}": array for name, array in kept.items()}
         values = {"turn": self.turn, "names": list(self.names), "learners": [part.values for part in parts]}
-        values["weights"] = [weights.env_steps for weights in self.weights]
+        values["weights"] = [[weights.env_steps, weights.gradient_steps] for weights in self.weights]
         reasons = [part.reason for part in parts if not part.exact]
         return World(arrays, values, not reasons, "; ".join(reasons[:1]))
 
     def _restore(self, world: World) -> None:
         self.turn, self.names = world.values["turn"], tuple(world.values["names"])
         self.board.metrics[:] = world.arrays["metrics"]
-        for index, env_steps in enumerate(world.values["weights"]):
+        for index, counts in enumerate(world.values["weights"]):
             network, older, normalizers = (world.arrays[f"weights/{index}/{name}"] for name in ("network", "older", "normalizers"))
-            self.weights[index] = Weights(network, older, normalizers, env_steps)
+            self.weights[index] = Weights(network, older, normalizers, *counts)
 
     def _close(self) -> None:
         for learner in self.learners:

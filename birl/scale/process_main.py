@@ -31,7 +31,6 @@ def main(orders: int, answers: int, lifeline: int, memory: int) -> None:
 def learn(assignment: Assignment, memory: int) -> Iterator[tuple[str, ...]]:
     """The actor-learner's loop; yields the names of its metrics once it is ready to learn."""
     job, index = assignment.job, assignment.number
-    algorithm = job.algorithm
     board, control = shared_arrays(memory, assignment.kinds)
     prepare_jax()
     key = board.keys[index] ^ np.uint32(assignment.generation)  # not the draws that came before the process was replaced
@@ -45,7 +44,7 @@ def learn(assignment: Assignment, memory: int) -> Iterator[tuple[str, ...]]:
     control.learning[index] = True
     while True:
         wait_while_paused(control, index)
-        algorithm.update(board, result, job.config)
+        job.update(board, result, job.config)
         board.write(index, result)
         if board.env_steps.sum() >= job.config.run.total_steps:
             break

@@ -18,10 +18,9 @@ import numpy as np
 from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_process import Failure, WorkerProcess, arrays_in, end_workers, start_worker, unnamed_memory
 from birl.scale.faults import Fault, Faults
-from birl.scale.pool import Board, Job, combined, episodes_of, seed_of
+from birl.scale.pool import Board, Job, combined, episodes_of, not_exact, seed_of
 from birl.types import Metrics, World
 
-NOT_EXACT = "actor-learners in processes run freely: they go on from the saved parameters, in new episodes"
 # A thread of XLA's own for each process, or n of them would fight for the cores; and networks of actor-learners are small.
 ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 GLANCE = 0.01  # seconds between looks at the actor-learners
@@ -72,7 +71,7 @@ class ProcessPool:
         self._first_steps, self._episodes = int(board.env_steps.sum()), 0
         if world is not None:
             self._episodes = world.values["episodes"]
-            warnings.warn(f"this resume is not exact: {NOT_EXACT}", stacklevel=3)
+            warnings.warn(f"this resume is not exact: {not_exact('processes', job)}", stacklevel=3)
         self._memory = unnamed_memory()
         self._kinds: Kinds = [(array.shape, array.dtype) for array in vars(board).values()]
         self._board, self._control = shared_arrays(self._memory, self._kinds)
@@ -111,7 +110,7 @@ class ProcessPool:
         return metrics | {"episode/count": self._episodes + metrics["episode/count"]}
 
     def world(self) -> World:
-        return World({}, {"episodes": self.metrics()["episode/count"]}, exact=False, reason=NOT_EXACT)
+        return World({}, {"episodes": self.metrics()["episode/count"]}, exact=False, reason=not_exact("processes", self.job))
 
     def _steps(self) -> int:
         return int(self._board.env_steps.sum())

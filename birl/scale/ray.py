@@ -24,7 +24,7 @@ from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_main import explained
 from birl.envs.worker_process import Failure
 from birl.scale.faults import Fault, Faults
-from birl.scale.pool import Board, Job, Learner, Result, Weights, combined, episodes_of, open_learner, seed_of, take_turn
+from birl.scale.pool import Board, Job, Learner, Result, Weights, combined, episodes_of, not_exact, open_learner, seed_of, take_turn
 from birl.scale.processes import ONE_THREAD
 from birl.types import Metrics, World
 
@@ -35,7 +35,6 @@ try:
 except ImportError as problem:
     raise ConfigError("Ray is not installed: pip install 'birl[ray]', or train without it") from problem
 
-NOT_EXACT = "actor-learners in a cluster run freely: they go on from the saved parameters, in new episodes"
 KNOCK_SECONDS = 10.0
 GLANCE = 0.5  # seconds between looks for those that take too long
 quiet_init = functools.partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
@@ -235,7 +234,7 @@ class RayPool:
         self._stack = ExitStack()
         if world is not None:
             self._episodes = world.values["episodes"]
-            warnings.warn(f"this resume is not exact: {NOT_EXACT}", stacklevel=3)
+            warnings.warn(f"this resume is not exact: {not_exact('a cluster', job)}", stacklevel=3)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -260,7 +259,7 @@ class RayPool:
             if isinstance(answer, Failure):
                 self._replace(index, answer)
                 continue
-            self.job.algorithm.update(self.board, answer, self.job.config)
+            self.job.update(self.board, answer, self.job.config)
             self.board.write(index, answer)
             self.names, self._ready[index] = tuple(answer.metrics), True
             self._ask(index, self.job.config.env.step_timeout)
@@ -271,7 +270,7 @@ class RayPool:
         return metrics | {"episode/count": self._episodes + metrics["episode/count"]}
 
     def world(self) -> World:
-        return World({}, {"episodes": self.metrics()["episode/count"]}, exact=False, reason=NOT_EXACT)
+        return World({}, {"episodes": self.metrics()["episode/count"]}, exact=False, reason=not_exact("a cluster", self.job))
 
     def _start(self, index: int) -> None:
         generation = self._generations[index]

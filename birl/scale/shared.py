@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from birl.nets.normalize import Normalizer, initial_normalizer
+from birl.scale.cycle import ReplayShare
 from birl.scale.flat import layout_of
-from birl.scale.pool import Board, Job, Settings, new_board
+from birl.scale.pool import Board, Job, Settings, Work, Write, new_board
 from birl.types import Array, PyTree
 
 
@@ -16,7 +17,7 @@ class State(NamedTuple):
     """Everything that changes while n actor-learners learn P parameters; the same for all algorithms that have them."""
 
     network: PyTree  # θ
-    older: PyTree  # θ⁻: the target network; None without one
+    older: PyTree  # θ⁻: the target network, or the average one; None without either
     squares: Array  # [P] g: the shared RMSProp's mean of squared gradients
     normalizer: Normalizer  # [n, ...] what each actor-learner has seen
     key: Array  # [n, 2]
@@ -40,11 +41,19 @@ def initial_state(config: Settings, observation_space: gym.Space, network: PyTre
     )
 
 
-def job_of(config: Settings, module: str, state: State, until_end: bool = False) -> Job:
+def job_of(
+    config: Settings,
+    module: str,
+    work: Work,
+    update: Write,
+    state: State,
+    until_end: bool = False,
+    replay: ReplayShare | None = None,
+) -> Job:
     """What the actor-learners of this algorithm do, with such networks; with `until_end`, their turns end with an episode, too."""
     one_normalizer = jax.tree.map(lambda x: x[0], state.normalizer)
     memory = state.network.initial_memory(config.env.num_envs)
-    return Job(config, module, layout_of(state.network), layout_of(one_normalizer), memory, until_end)
+    return Job(config, module, work, update, layout_of(state.network), layout_of(one_normalizer), memory, until_end, replay)
 
 
 def board_of(state: State, job: Job) -> Board:

@@ -405,7 +405,7 @@ def lived(config: acer.Config) -> Lived:
 @pytest.mark.parametrize("core", ["feedforward", "lstm"])
 def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and_memory(env_id, core):
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), core=core, batch_size=3)
-    state, rollouts, replay = lived(config)
+    _, rollouts, replay = lived(config)
     stored = [
         jax.tree.map(lambda x, b=b: np.asarray(x)[:, b], r._replace(memory=(), action_masks=None))._replace(
             memory=jax.tree.map(lambda x, b=b: np.asarray(x)[b], r.memory)
@@ -413,7 +413,7 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
         for r in rollouts[:-1]
         for b in range(4)
     ]
-    drawn = [s for number in range(5) for s in acer.replayed(replay, state._replace(key=np.array([number, 0], np.uint32)), config)]
+    drawn = [s for number in range(5) for s in acer.replayed(replay, np.array([number, 0], np.uint32), 0, config)]
     assert len(drawn) > 5
     for sequences in drawn:
         assert sequences.rewards.shape == (10, 3)
@@ -429,7 +429,7 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
 def test_of_a_fresh_rollout_and_of_a_replayed_one_by_the_same_policy_no_ratio_differs_from_1(env_id):
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), importance_truncation=1.001)
     state, rollouts, replay = lived(config)
-    (sequences, *_) = acer.replayed(replay, state, config)
+    (sequences, *_) = acer.replayed(replay, state.key, 0, config)
     for rollout in (rollouts[-1], sequences):
         _, metrics = update(state._replace(average=state.network), rollout, config)
         assert float(metrics["policy/truncated_share"]) == 0.0  # of ratios above 1.001
@@ -437,12 +437,12 @@ def test_of_a_fresh_rollout_and_of_a_replayed_one_by_the_same_policy_no_ratio_di
 
 
 def test_the_number_of_replayed_updates_is_poissons_and_the_states_key_draws_it():
-    state, _, replay = lived(SMALL)
-    states = [state._replace(key=np.array([number, 1], np.uint32)) for number in range(400)]
-    counts = np.array([len(acer.replayed(replay, s, replace(SMALL, batch_size=1))) for s in states])
+    _, _, replay = lived(SMALL)
+    keys = [np.array([number, 1], np.uint32) for number in range(400)]
+    counts = np.array([len(acer.replayed(replay, key, 0, replace(SMALL, batch_size=1))) for key in keys])
     assert counts.mean() == pytest.approx(4.0, abs=0.3)  # three deviations of the mean
     assert counts.var() == pytest.approx(4.0, abs=0.9)
-    first, again = (acer.replayed(replay, states[0], SMALL) for _ in range(2))
+    first, again = (acer.replayed(replay, keys[0], 0, SMALL) for _ in range(2))
     assert_same_bits(first, again)
 
 

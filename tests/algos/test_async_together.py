@@ -155,7 +155,7 @@ def test_a_forbidden_action_is_neither_taken_nor_bootstrapped_from(algorithm):
 def test_the_target_network_is_copied_at_multiples_of_target_every_and_stands_still_between(algorithm):
     config = small(algorithm, target_every=10)
     state = algorithm.init(config, *spaces_of(config.env))
-    job = job_of(config, algorithm.__name__, state, until_end=True)
+    job = job_of(config, algorithm.__name__, algorithm.work, algorithm.update, state, until_end=True)
     board, total = board_of(state, job), 0
     np.testing.assert_array_equal(board.older, board.weights)  # θ⁻ ← θ, to begin with
     for number, steps in enumerate([4, 5, 1, 0, 7, 2, 12, 9, 25, 4]):

@@ -65,7 +65,7 @@ def turns_of(algorithm: ModuleType, config: Any, count: int) -> list[Turn]:
     state = algorithm.init(config, *spaces_of(config.env))
     steps = np.int32(config.run.total_steps)
     state = state._replace(network=shaken(state.network, 1), older=shaken(state.network, 2), env_steps=steps)
-    job = job_of(config, algorithm.__name__, state, until_end=True)
+    job = job_of(config, algorithm.__name__, algorithm.work, algorithm.update, state, until_end=True)
     board, turns = board_of(state, job), []
     learner = open_learner(job, 0, board.keys[0], config.run.seed)
     learner = learner._replace(collect=Watched(learner.collect))

@@ -36,7 +36,7 @@ def make_config(pool: str, env: EnvConfig, actor_learners: int, total_steps: int
 
 def make_job(config: a3c.Config, size: int = ORDERS + 1) -> tuple[Job, Board]:
     """A job and the board it begins with."""
-    job = Job(config, __name__, layout_of(np.zeros(size, np.float32)), layout_of(np.zeros(1, np.float32)), ())
+    job = Job(config, __name__, work, update, layout_of(np.zeros(size, np.float32)), layout_of(np.zeros(1, np.float32)), ())
     n, vector = config.actor_learners, np.zeros(size, np.float32)
     keys = np.arange(2 * n, dtype=np.uint32).reshape(n, 2)
     return job, new_board(vector, vector, vector[:0], np.zeros((n, 1), np.float32), keys, 0, 0)
