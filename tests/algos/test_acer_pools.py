@@ -1,0 +1,314 @@
+"""ACER's actor-learners: one of them is ACER with one learner; cycles, replays of their own, going on where they were, and faults."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import closing
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from birl.algos import acer
+from birl.config import ConfigError, EnvConfig, RunConfig, from_json
+from birl.device import prepare_jax
+from birl.envs.make import spaces_of
+from birl.run import checkpoint as checkpoints
+from birl.scale.cycle import ReplayShare
+from birl.scale.pool import Job, Learner, Result, SerialPool, Weights, open_learner, take_turn
+from birl.scale.shared import State as SharedState
+from birl.scale.shared import board_of, job_of
+from birl.types import Update
+from tests.algos.test_a3c import actor_learner_pids
+from tests.test_contract import assert_same_bits, run, without_clock
+
+CARTS = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9)  # some episode ends inside every rollout
+SMALL = acer.Config(
+    env=CARTS,
+    run=RunConfig(total_steps=400, seed=3),
+    pool="serial",
+    actor_learners=2,
+    report_every=30,
+    rollout_length=5,
+    learning_starts=30,
+    replay_size=200,
+    hidden_sizes=(8,),
+    core_size=4,
+)
+SWITCHED_ON = replace(SMALL, core="lstm", normalize_observations=True, normalize_rewards=True, batch_size=3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs_on_disk() -> None:
+    prepare_jax()
+
+
+# A special case
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "LSTM, masks, other batches": {"env": EnvConfig("birl/ProbeMask-v0", num_envs=2), "core": "lstm", "batch_size": 3},
+    "continuous": {"env": EnvConfig("Pendulum-v1", num_envs=2), "entropy_weight": 0.0},
+}
+slowly = [pytest.param(settings, marks=pytest.mark.slow, id=name) for name, settings in SETTINGS.items()]
+
+
+@pytest.mark.parametrize("settings", [pytest.param({"normalize_observations": True, "normalize_rewards": True}, id="normalised"), *slowly])
+def test_one_actor_learner_is_acer_with_one_learner_and_as_many_environments(settings):
+    config = replace(SMALL, actor_learners=1, **settings)
+    *_, one = acer.train(config)
+    *_, alone = acer.train(replace(config, pool="none"))
+    assert int(one.state.env_steps) == int(alone.state.env_steps)
+    assert int(one.state.gradient_steps) == int(alone.state.gradient_steps) > 2 * int(alone.state.updates)
+    assert np.array_equal(one.state.key[0], alone.state.key)
+    pairs = (one.state.network, alone.state.network), (one.state.older, alone.state.average)
+    for shared, own in (*pairs, (jax.tree.map(lambda x: x[0], one.state.normalizer), alone.state.normalizer)):
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), shared, own)
+    same = ("replay/steps", "replay/bytes", "replay/updates", "episode/count", "episode/return")
+    assert [one.metrics[name] for name in same] == pytest.approx([alone.metrics[name] for name in same], rel=1e-5)
+
+
+# Turns
+
+CYCLING = replace(SMALL, normalize_observations=True, replay_ratio=2.0)
+
+
+def opened(config: acer.Config) -> tuple[Job, SharedState, Learner]:
+    """What the first actor-learner of such a run begins with."""
+    observation_space, action_space = spaces_of(config.env)
+    state = acer.init(config, observation_space, action_space)
+    share = ReplayShare(100, config.discount, 1, acer.empty_behaviour(action_space, config.env.num_envs))
+    job = job_of(config, "birl.algos.acer", acer.work, acer.update_shared, state, replay=share)
+    return job, state, open_learner(job, 0, np.asarray(state.key[0]), config.run.seed)
+
+
+@cache
+def cycles_of(config: acer.Config, count: int) -> list[list[tuple[Weights, Result]]]:
+    """Turns of cycles that one actor-learner goes through, each with weights that another has changed since the one before."""
+    job, state, learner = opened(config)
+    board, cycles = board_of(state, job), []
+    for _ in range(count):
+        turns: list[tuple[Weights, Result]] = []
+        while not turns or learner.cycle.left:
+            weights = board.read()
+            result, learner = take_turn(learner, weights, job)
+            acer.update_shared(board, result, config)
+            board.write(0, result)
+            turns.append((weights, result))
+        cycles.append(turns)
+    learner.envs.close()
+    return cycles
+
+
+def test_a_cycle_is_a_fresh_rollout_and_poisson_replayed_turns_and_counts_with_the_last():
+    cycles = cycles_of(CYCLING, 40)
+    assert [len(turns) for turns in cycles[:2]] == [1, 1]  # nothing to replay yet
+    lengths = [len(turns) - 1 for turns in cycles[6:]]
+    assert lengths == [turns[0][1].metrics["replay/updates"] for turns in cycles[6:]]
+    assert np.mean(lengths) == pytest.approx(2.0, abs=0.75)  # three deviations of the mean
+    assert len(set(lengths)) > 2
+    for turns in cycles:
+        *early, last = [result for _, result in turns]
+        before = turns[0][0]
+        assert [result.env_steps for result in early] == [0] * len(early)
+        assert 0 < last.env_steps <= 10
+        assert not np.array_equal(last.normalizer, before.normalizers[0])
+        for result in early:
+            np.testing.assert_array_equal(result.normalizer, before.normalizers[0])
+            assert not np.array_equal(result.key, last.key)
+    assert len({result.key.tobytes() for turns in cycles for _, result in turns}) == 40
+
+
+def test_each_turn_has_the_newest_weights_and_another_gradient():
+    *_, turns = (turns for turns in cycles_of(CYCLING, 40) if len(turns) > 2)
+    vectors = [weights.network.tobytes() for weights, _ in turns], [result.gradients.tobytes() for _, result in turns]
+    assert [len(set(found)) for found in vectors] == [len(turns)] * 2
+
+
+def test_a_step_is_rmsprops_and_then_the_average_network_follows():
+    job, state, learner = opened(replace(SMALL, average_decay=0.9, rmsprop_decay=0.8, optimizer_epsilon=0.1))
+    learner.envs.close()
+    board = board_of(state, job)
+    board.older[:] += 1.0
+    before, gradients = board.copy(), np.linspace(-1, 1, board.weights.size, dtype=np.float32)
+    for times in (1, 2):
+        acer.update_shared(board, Result(gradients, 0.5, 0, board.normalizers[0], board.keys[0], {}), job.config)
+        squares = (1 - 0.8**times) * gradients**2
+        np.testing.assert_allclose(board.squares, squares, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(board.weights, before.weights - 0.5 * gradients / np.sqrt(squares + 0.1), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(board.older, 0.9 * before.older + 0.1 * board.weights, rtol=1e-5, atol=1e-6)
+        before = board.copy()
+
+
+# Several
+
+
+def test_each_keeps_its_own_rollouts_and_its_share_of_the_replay():
+    job, state, learner = opened(SMALL)
+    learner.envs.close()
+    with SerialPool(job, board_of(state, job), None) as pool:
+        pool.run(300)
+        replays = [learner.cycle.replay for learner in pool.learners]
+        assert [replay.rows for replay in replays] == [60, 60]  # 100 transitions of 2 environments with their successors, and a rollout
+        assert not np.array_equal(replays[0].columns.observations, replays[1].columns.observations)
+        assert pool.metrics()["replay/steps"] == sum(len(replay) for replay in replays)
+        assert pool.metrics()["replay/bytes"] == 2 * replays[0].bytes
+
+
+def test_several_learn_what_the_observation_asks_for():
+    env = EnvConfig("birl/ProbeObservationAction-v0", num_envs=4)
+    config = replace(SMALL, env=env, run=RunConfig(total_steps=2500), actor_learners=3, replay_size=3000, learning_rate=2e-2)
+    *_, last = acer.train(config)
+    assert last.metrics["episode/return"] > 0.8
+
+
+# The contract, which other algorithms with actor-learners are held to in tests/test_contract.py
+
+
+@pytest.mark.parametrize("config", [SMALL, SWITCHED_ON], ids=["plain", "recurrent and normalised"])
+def test_the_same_seed_gives_the_same_run_and_so_does_going_on_in_the_middle_of_a_cycle(config, tmp_path):
+    whole = run("acer", config, updates=9)
+    with closing(acer.train(config)) as training:
+        for number, stopped in enumerate(training, 1):
+            assert_same_bits(whole.updates[number - 1].state, stopped.state)
+            if number >= 4 and any(part["cycle"]["left"] > 0 for part in stopped.world().values["learners"]):
+                break
+        path = checkpoints.save(tmp_path, "acer", config, spaces_of(config.env), stopped.state, stopped.world(), {})
+    assert number < 8
+    saved = checkpoints.load(path)
+    assert saved.manifest["exact"]
+    state = checkpoints.tensors_to_state(acer.init(replace(config, run=RunConfig(seed=7)), *spaces_of(config.env)), saved.tensors)
+    resumed = run("acer", from_json(acer.Config, saved.config), state, saved.world, 9 - number)
+    for left, right in zip(whole.updates[number:], resumed.updates, strict=True):
+        assert_same_bits(left.state, right.state)
+        assert without_clock(left) == without_clock(right)
+    for update, copy in zip(whole.updates, whole.copies, strict=True):
+        assert_same_bits(update.state, copy)
+    keys = {np.asarray(state.key).tobytes() for state in whole.copies}
+    assert len(keys) == len(whole.copies)
+    assert [int(state.updates) for state in whole.copies] == list(range(1, 10))
+    assert all(np.isfinite(list(update.metrics.values())).all() for update in whole.updates)
+
+
+def test_two_seeds_differ_and_the_run_ends_at_total_steps():
+    one, two = (list(acer.train(replace(SMALL, run=RunConfig(total_steps=60, seed=seed)))) for seed in (0, 1))
+    assert any(np.any(left != right) for left, right in zip(*(jax.tree.leaves(r[-1].state.network) for r in (one, two)), strict=True))
+    assert int(one[-1].state.env_steps) >= 60 > int(one[-2].state.env_steps)
+
+
+# Settings
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "optimizer 'adam' does not go with pool 'serial': .* use optimizer rmsprop, or pool none": {"optimizer": "adam"},
+    "pool 'threads' is unknown": {"pool": "threads"},
+    "actor_learners 0 must be at least 1": {"actor_learners": 0},
+    "replay_size 19 leaves 2 actor-learners 9 each, less than a rollout: 5 steps of 2 environments; use at least 20, or 0": {
+        "replay_size": 19
+    },
+    "env.workers 2 does not go with actor-learners": {"env": replace(CARTS, workers=2)},
+}
+
+
+@pytest.mark.parametrize(("message", "changes"), WRONG.items(), ids=WRONG)
+def test_a_setting_that_cannot_work_is_named_with_its_value_and_what_to_use_before_the_first_step(message, changes):
+    with pytest.raises(ConfigError, match=message):
+        next(acer.train(replace(SMALL, **changes)))
+
+
+def test_environments_that_were_handed_in_are_refused():
+    with pytest.raises(ConfigError, match="each actor-learner makes environments of its own"):
+        next(acer.train(SMALL, envs=[]))
+
+
+def test_the_state_of_one_way_is_refused_by_the_other():
+    spaces = spaces_of(SMALL.env)
+    alone = replace(SMALL, pool="none")
+    with pytest.raises(ConfigError, match="the state is that of one learner; go on with pool none, not with pool serial"):
+        next(acer.train(SMALL, state=acer.init(alone, *spaces)))
+    with pytest.raises(ConfigError, match="the state is that of actor-learners; go on with the pool that it was taken from"):
+        next(acer.train(alone, state=acer.init(SMALL, *spaces)))
+
+
+def test_without_a_replay_there_are_only_fresh_turns():
+    updates = list(acer.train(replace(SMALL, replay_size=0, run=RunConfig(total_steps=100))))
+    assert {update.metrics["replay/updates"] for update in updates} == {0.0}
+    assert int(updates[-1].state.gradient_steps) * 10 >= int(updates[-1].state.env_steps)
+
+
+# In processes
+
+
+def assert_goes_on(config: acer.Config, last: Update) -> None:
+    """A resume goes on from there, and tells what is lost."""
+    world = last.world()
+    assert not world.exact
+    assert world.reason.endswith("in new episodes and with empty replays")
+    longer = replace(config, run=replace(config.run, total_steps=int(last.state.env_steps) + 40))
+    with pytest.warns(UserWarning, match="this resume is not exact: .* and with empty replays"):
+        again = list(acer.train(longer, None, last.state, world))
+    assert int(again[-1].state.env_steps) >= longer.run.total_steps
+    assert int(again[-1].state.gradient_steps) > int(last.state.gradient_steps)
+    assert again[0].metrics["replay/steps"] < last.metrics["replay/steps"]
+
+
+def test_two_processes_with_memory_go_on_when_one_is_killed_and_its_replacement_begins_with_an_empty_replay():
+    config = replace(SWITCHED_ON, pool="processes", run=RunConfig(total_steps=60_000), replay_size=20_000, report_every=100)
+    steps, killed = [], 0
+    with warnings.catch_warnings(record=True) as told, closing(acer.train(config)) as training:
+        warnings.simplefilter("always")
+        for update in training:
+            steps.append(update.metrics["replay/steps"])
+            if not killed and steps[-1] > 1000:
+                killed = min(actor_learner_pids())
+                os.kill(killed, signal.SIGKILL)
+            if killed and steps[-1] < max(steps) - 100:  # the new one is heard of
+                break
+    assert [str(warning.message) for warning in told if f"in process {killed}: its process was ended by SIGKILL" in str(warning.message)]
+    assert np.isfinite(update.metrics["optimizer/grad_norm"])
+    assert steps[-1] < max(steps) - 100
+    assert actor_learner_pids() == []
+
+
+def test_two_processes_learn_with_a_box_and_go_on():
+    env = EnvConfig("birl/ProbeContinuous-v0", num_envs=2)
+    config = replace(SMALL, env=env, pool="processes", run=RunConfig(total_steps=500), entropy_weight=0.0)
+    *_, last = acer.train(config)
+    assert 500 <= int(last.state.env_steps) <= 500 + 2 * 10
+    assert int(last.state.gradient_steps) > 1.5 * int(last.state.env_steps) / 10
+    assert last.metrics["replay/steps"] > 100
+    assert_goes_on(config, last)
+
+
+@pytest.mark.slow
+def test_a_run_in_processes_that_is_interrupted_is_saved_and_leaves_no_process(tmp_path):
+    words = ["acer", "CartPole-v1", "--pool", "processes", "--actor-learners", "2", "--hidden-sizes", "8", "--total-steps", "10000000"]
+    command = [sys.executable, "-m", "birl.cli", "train", *words, "--run-dir", str(tmp_path / "run")]
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == process.pid]
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    manifest = checkpoints.load(checkpoints.numbered(tmp_path / "run" / "checkpoints")[-1]).manifest
+    assert not manifest["exact"]
+    assert "with empty replays" in str(manifest)
+    assert len(children) >= 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
