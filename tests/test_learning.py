@@ -113,6 +113,12 @@ def test_acer_swings_the_pendulum_up_in_300k_steps(tmp_path):
     assert score(preset("acer", "Pendulum-v1", 300_000), tmp_path / "run") >= -250
 
 
+@pytest.mark.parametrize(("pool", "actor_learners"), [("serial", 4), ("processes", 2)])
+def test_acers_actor_learners_balance_cartpole_in_200k_steps(pool, actor_learners, tmp_path):
+    config = replace(preset("acer", "CartPole-v1", 200_000), pool=pool, actor_learners=actor_learners)
+    assert score(config, tmp_path / "run") >= 475
+
+
 @pytest.mark.parametrize("algorithm", ["a3c", "async-q", "async-sarsa", "async-nstep-q"])
 def test_actor_learners_balance_cartpole_in_500k_steps(algorithm, tmp_path):
     assert score(preset(algorithm, "CartPole-v1", 500_000), tmp_path / "run") >= 475

@@ -20,6 +20,7 @@ from birl.algos import acer
 from birl.config import ConfigError, EnvConfig, RunConfig, from_json
 from birl.device import prepare_jax
 from birl.envs.make import spaces_of
+from birl.nets.cores import CoreName
 from birl.run import checkpoint as checkpoints
 from birl.scale.cycle import ReplayShare
 from birl.scale.pool import Job, Learner, Result, SerialPool, Weights, open_learner, take_turn
@@ -42,7 +43,7 @@ SMALL = acer.Config(
     hidden_sizes=(8,),
     core_size=4,
 )
-SWITCHED_ON = replace(SMALL, core="lstm", normalize_observations=True, normalize_rewards=True, batch_size=3)
+SWITCHED_ON = replace(SMALL, core="lstm", normalize_observations=True, normalize_rewards=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -161,6 +162,7 @@ def test_each_keeps_its_own_rollouts_and_its_share_of_the_replay():
         assert pool.metrics()["replay/bytes"] == 2 * replays[0].bytes
 
 
+@pytest.mark.slow
 def test_several_learn_what_the_observation_asks_for():
     env = EnvConfig("birl/ProbeObservationAction-v0", num_envs=4)
     config = replace(SMALL, env=env, run=RunConfig(total_steps=2500), actor_learners=3, replay_size=3000, learning_rate=2e-2)
@@ -249,7 +251,6 @@ def assert_goes_on(config: acer.Config, last: Update) -> None:
     """A resume goes on from there, and tells what is lost."""
     world = last.world()
     assert not world.exact
-    assert world.reason.endswith("in new episodes and with empty replays")
     longer = replace(config, run=replace(config.run, total_steps=int(last.state.env_steps) + 40))
     with pytest.warns(UserWarning, match="this resume is not exact: .* and with empty replays"):
         again = list(acer.train(longer, None, last.state, world))
@@ -258,6 +259,7 @@ def assert_goes_on(config: acer.Config, last: Update) -> None:
     assert again[0].metrics["replay/steps"] < last.metrics["replay/steps"]
 
 
+@pytest.mark.slow
 def test_two_processes_with_memory_go_on_when_one_is_killed_and_its_replacement_begins_with_an_empty_replay():
     config = replace(SWITCHED_ON, pool="processes", run=RunConfig(total_steps=60_000), replay_size=20_000, report_every=100)
     steps, killed = [], 0
@@ -276,14 +278,25 @@ def test_two_processes_with_memory_go_on_when_one_is_killed_and_its_replacement_
     assert actor_learner_pids() == []
 
 
-def test_two_processes_learn_with_a_box_and_go_on():
+def in_a_box(core: CoreName) -> tuple[acer.Config, Update]:
+    """The last update of a short run, and its settings."""
     env = EnvConfig("birl/ProbeContinuous-v0", num_envs=2)
-    config = replace(SMALL, env=env, pool="processes", run=RunConfig(total_steps=500), entropy_weight=0.0)
+    config = replace(SMALL, env=env, core=core, pool="processes", run=RunConfig(total_steps=500), entropy_weight=0.0)
     *_, last = acer.train(config)
+    return config, last
+
+
+def test_two_processes_learn_with_memory_what_to_do_in_a_box():
+    _, last = in_a_box("lstm")
     assert 500 <= int(last.state.env_steps) <= 500 + 2 * 10
     assert int(last.state.gradient_steps) > 1.5 * int(last.state.env_steps) / 10
     assert last.metrics["replay/steps"] > 100
-    assert_goes_on(config, last)
+    assert last.world().reason.endswith("in new episodes and with empty replays")
+
+
+@pytest.mark.slow
+def test_a_run_in_processes_goes_on_from_its_parameters_with_empty_replays():
+    assert_goes_on(*in_a_box("feedforward"))
 
 
 @pytest.mark.slow
