@@ -353,23 +353,6 @@ def replayed(replay: Replay, key: Array, env_steps: int, config: Config) -> list
     return [jax.tree.map(lambda x, i=i: x[i], sequences) for i in range(times)]
 
 
-def train(
-    config: Config,
-    envs: Envs | gym.vector.VectorEnv | None = None,
-    state: State | SharedState | None = None,
-    world: World | None = None,
-    make_network: MakeActorQ | None = None,
-) -> Iterator[Update]:
-    """Learn until `total_steps`, by one learner or by several; from `state` and `world`, go on where they were taken."""
-    validate(config)
-    prepare_jax(largest_product(config, config.rollout_length * max(config.env.num_envs, config.batch_size or 1)))
-    if config.pool == "none":
-        yield from train_in_step(config, envs, state, world, make_network)
-    else:
-        require_own_envs(envs)
-        yield from train_in_pool(config, state, world, make_network)
-
-
 def train_in_step(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None,
@@ -477,3 +460,23 @@ def train_in_pool(
             board = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
             state = state_of(board, job, int(state.updates) + 1)
             yield Update(state, pool.metrics(), pool.world)
+
+
+# Both
+
+
+def train(
+    config: Config,
+    envs: Envs | gym.vector.VectorEnv | None = None,
+    state: State | SharedState | None = None,
+    world: World | None = None,
+    make_network: MakeActorQ | None = None,
+) -> Iterator[Update]:
+    """Learn until `total_steps`, by one learner or by several; from `state` and `world`, go on where they were taken."""
+    validate(config)
+    prepare_jax(largest_product(config, config.rollout_length * max(config.env.num_envs, config.batch_size or 1)))
+    if config.pool == "none":
+        yield from train_in_step(config, envs, state, world, make_network)
+    else:
+        require_own_envs(envs)
+        yield from train_in_pool(config, state, world, make_network)

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 import pytest
 
-from birl.algos import a2c, a3c, dqn
+from birl.algos import a2c, a3c, acer, dqn
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.data.collect import Collector
 from birl.envs.make import make_env
@@ -209,6 +209,16 @@ def test_a_cluster_that_is_not_there_or_too_small_is_an_error_with_a_remedy(clus
         connected(cluster.address, 5),
     ):
         pass
+
+
+def test_acer_learns_in_a_cluster_from_a_replay_of_each_actor_learner(cluster):
+    env = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9, ray_address=cluster.address)
+    settings = {"rollout_length": 5, "replay_size": 400, "learning_starts": 20, "report_every": 100, "hidden_sizes": (8,)}
+    *_, last = acer.train(acer.Config(env, RunConfig(total_steps=400), "ray", actor_learners=2, **settings))
+    assert 400 <= int(last.state.env_steps) <= 400 + 10
+    assert int(last.state.gradient_steps) > 2 * 400 / 10
+    assert last.metrics["replay/steps"] >= 400
+    assert last.world().reason.endswith("in new episodes and with empty replays")
 
 
 def test_a3c_ends_with_all_its_steps_though_a_machine_dies(cluster):
