@@ -130,6 +130,8 @@ def test_each_turn_has_the_newest_weights_and_another_gradient():
     *_, turns = (turns for turns in cycles_of(CYCLING, 40) if len(turns) > 2)
     vectors = [weights.network.tobytes() for weights, _ in turns], [result.gradients.tobytes() for _, result in turns]
     assert [len(set(found)) for found in vectors] == [len(turns)] * 2
+    every = [weights.gradient_steps for turns in cycles_of(CYCLING, 40) for weights, _ in turns]
+    assert every == list(range(len(every)))  # so that no two sample the same actions
 
 
 def test_a_step_is_rmsprops_and_then_the_average_network_follows():
@@ -153,13 +155,14 @@ def test_a_step_is_rmsprops_and_then_the_average_network_follows():
 def test_each_keeps_its_own_rollouts_and_its_share_of_the_replay():
     job, state, learner = opened(SMALL)
     learner.envs.close()
+    *_, last = acer.train(SMALL)
     with SerialPool(job, board_of(state, job), None) as pool:
-        pool.run(300)
+        pool.run(SMALL.run.total_steps)
         replays = [learner.cycle.replay for learner in pool.learners]
         assert [replay.rows for replay in replays] == [60, 60]  # 100 transitions of 2 environments with their successors, and a rollout
         assert not np.array_equal(replays[0].columns.observations, replays[1].columns.observations)
         assert pool.metrics()["replay/steps"] == sum(len(replay) for replay in replays)
-        assert pool.metrics()["replay/bytes"] == 2 * replays[0].bytes
+        assert pool.metrics()["replay/bytes"] == 2 * replays[0].bytes == last.metrics["replay/bytes"]  # where 200 are shared out
 
 
 @pytest.mark.slow

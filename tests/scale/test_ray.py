@@ -213,7 +213,7 @@ def test_a_cluster_that_is_not_there_or_too_small_is_an_error_with_a_remedy(clus
 
 def test_acer_learns_in_a_cluster_from_a_replay_of_each_actor_learner(cluster):
     env = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9, ray_address=cluster.address)
-    settings = {"rollout_length": 5, "replay_size": 400, "learning_starts": 20, "report_every": 100, "hidden_sizes": (8,)}
+    settings = {"rollout_length": 5, "replay_size": 2000, "learning_starts": 20, "report_every": 100, "hidden_sizes": (8,)}
     *_, last = acer.train(acer.Config(env, RunConfig(total_steps=400), "ray", actor_learners=2, **settings))
     assert 400 <= int(last.state.env_steps) <= 400 + 10
     assert int(last.state.gradient_steps) > 2 * 400 / 10
