@@ -15,6 +15,19 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True)
+class AtariConfig:
+    """What is done to an Atari game, an id that begins with ALE/, before it is seen (Mnih et al. 2015; Machado et al. 2018)."""
+
+    noop_max: int = 30  # a game begins with 1 to so many frames in which nothing is done
+    frame_skip: int = 4  # frames that an action is held for; of the last two the brighter pixels are seen
+    screen_size: int = 84  # pixels in height and width
+    stacked_frames: int = 4  # the last so many pictures are an observation
+    episodic_life: bool = False  # a lost life ends the episode, and the game goes on in the next; returns are still of whole games
+    fire_reset: bool = True  # press fire at an episode's start, where the game has it: some do not begin before
+    sticky_actions: float = 0.0  # chance that a frame repeats the action before instead; 0.25 in Machado et al.
+
+
+@dataclass(frozen=True)
 class EnvConfig:
     """Which environment, and how many of it."""
 
@@ -29,6 +42,7 @@ class EnvConfig:
     hide_velocities: bool = False  # remove velocities from the observation: then memory is needed
     max_episode_steps: int | None = None  # None: the environment's own limit
     kwargs: dict[str, bool | int | float | str] = field(default_factory=dict, hash=False)  # for gymnasium.make
+    atari: AtariConfig = field(default_factory=AtariConfig)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from birl.config import ConfigError, EnvConfig, require
+from birl.envs.atari import Atari, AtariPool, is_atari, make_arguments, pool_arguments, pool_id, step_limit, validate_atari
 from birl.envs.halves import HalvedEnvs
 from birl.envs.probes import register_probes
 from birl.envs.serial import SerialEnvs
@@ -72,6 +73,8 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with _explained(config):
         spec = replace(_find_spec(config.id), order_enforce=False, disable_env_checker=True)  # we keep the order, and check once
+        if is_atari(config.id):
+            return Atari(gym.make(spec, **make_arguments(config), **rendering), config.atari, step_limit(config))
         env = gym.make(spec, **_make_kwargs(config), **rendering)
     return HideVelocities(env, positions(config.id)) if config.hide_velocities else env
 
@@ -85,6 +88,8 @@ def adapt(vector_env: gym.vector.VectorEnv) -> VectorAdapter:
 
 def episode_limit(config: EnvConfig) -> int | None:
     """The steps after which an episode is cut, if it is known before the environment is made."""
+    if is_atari(config.id):
+        return step_limit(config)
     if config.max_episode_steps is not None or config.backend == "envpool":
         return config.max_episode_steps
     register_probes()
@@ -106,6 +111,8 @@ def validate_fields(config: EnvConfig) -> None:
     require(config.backend in ("gymnasium", "envpool"), f"env.backend {config.backend!r} is unknown; use gymnasium or envpool")
     require(config.ray_actors >= 0, f"env.ray_actors {config.ray_actors} is negative; use 0 to collect rollouts in this process")
     validate_workers(config)
+    if is_atari(config.id):
+        validate_atari(config)
 
 
 def validate_workers(config: EnvConfig) -> None:
@@ -171,7 +178,9 @@ def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
     import envpool
 
     known = envpool.list_all_envs()
-    if config.id not in known:
+    games = is_atari(config.id)
+    name, kwargs = (pool_id(config.id, known), pool_arguments(config)) if games else (config.id, _make_kwargs(config))
+    if name not in known:
         close = ", ".join(difflib.get_close_matches(config.id, known)) or "see envpool.list_all_envs()"
         raise ConfigError(f"env.id {config.id!r} is not in EnvPool; did you mean {close}? Or use backend gymnasium")
 
@@ -179,12 +188,11 @@ def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
         # Seeds one by one: from a single one EnvPool gives seed + i, so runs with seeds 1 and 2 would share environments.
         threads = min(config.num_envs, os.cpu_count() or 1)
         seeds = derived_seeds(seed, config.num_envs)
-        kwargs = _make_kwargs(config)
-        pool = envpool.make(config.id, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs)
+        pool = envpool.make(name, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs)
         with warnings.catch_warnings():  # its spaces are made at first use, and lose precision loudly
             warnings.simplefilter("ignore")
             _ = pool.observation_space, pool.action_space
-        return pool  # type: ignore[return-value]
+        return AtariPool(pool, config.atari) if games else pool  # type: ignore[return-value]
 
     with _explained(config):
         pool = build(seed)

@@ -12,6 +12,7 @@ from birl.config import ConfigError, require
 from birl.types import PyTree
 
 MASK = "action_mask"  # the key in an info, or in a Dict observation, that says which actions are allowed
+GAME_OVER = "game_over"  # the key in an info that says, where an episode is one life of a game, whether the game ended or began with it
 Arrays = dict[str, np.ndarray]
 Path = tuple[str | int, ...]
 

@@ -1,0 +1,265 @@
+"""Atari games: what is done to a frame, the same through ale-py and EnvPool, and a game's own state."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ale_py", reason="pip install 'birl[atari]'")
+
+from birl.config import AtariConfig, ConfigError, EnvConfig
+from birl.envs.atari import AreaScale
+from birl.envs.make import episode_limit, make_env, make_envs, spaces_of
+
+FIVE = ["Pong", "Breakout", "Qbert", "SpaceInvaders", "Seaquest"]
+SAME_START = AtariConfig(noop_max=1)  # without other randomness games are then the same whatever their seed
+
+
+def game(name, atari=SAME_START, **fields):
+    return EnvConfig(f"ALE/{name}-v5", 1, atari=atari, **fields)
+
+
+def actions_for(env, count, seed=0):
+    return np.random.default_rng(seed).integers(0, env.action_space.n, count).tolist()
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_ale_and_envpool_show_the_same_frames_to_the_bit_and_the_same_rewards_and_ends(name):
+    pytest.importorskip("envpool")
+    config = game(name, replace(SAME_START, episodic_life=True), max_episode_steps=240)
+    with make_envs(config, 0) as ours, make_envs(replace(config, backend="envpool"), 1) as pool:
+        assert ours.observation_space == pool.observation_space
+        assert ours.action_space == pool.action_space
+        np.testing.assert_array_equal(ours.reset(0)[0], pool.reset(1)[0])
+        for time, action in enumerate(actions_for(ours, 250)):
+            for mine, theirs in zip(ours.step([action]), pool.step([action]), strict=True):
+                np.testing.assert_array_equal(mine, theirs, err_msg=f"step {time}")
+
+
+def test_an_area_is_averaged_and_a_flat_picture_stays_as_it_is():
+    scale = AreaScale((210, 160), (84, 84))
+    np.testing.assert_array_equal(scale(np.full((210, 160), 77, np.uint8)), np.full((84, 84), 77))
+    ramp = np.broadcast_to(np.arange(210, dtype=np.uint8)[:, None], (210, 160))
+    np.testing.assert_array_equal(scale(ramp)[:4, 0], [1, 3, 6, 8])  # 0.8, 3.2, 5.8, 8.2: two and a half lines each
+    halved = AreaScale((4, 4), (2, 2))(np.array([[0, 2, 10, 10], [4, 6, 10, 10], [0, 0, 1, 2], [0, 0, 2, 3]], np.uint8))
+    np.testing.assert_array_equal(halved, [[3, 10], [0, 2]])
+
+
+def test_an_episode_begins_with_one_frame_repeated_and_each_step_adds_one_at_the_end():
+    with make_env(game("Breakout")) as env:
+        first, _ = env.reset(seed=0)
+        assert first.shape == (4, 84, 84)
+        assert first.dtype == np.uint8
+        assert (first == first[-1]).all()
+        before = first.copy()
+        after = env.step(2)[0]
+        np.testing.assert_array_equal(after[:-1], before[1:])
+        np.testing.assert_array_equal(first, before)  # whoever kept it still has it
+
+
+def test_an_action_is_held_and_the_brighter_of_the_last_two_frames_is_seen():
+    with make_env(game("SpaceInvaders")) as skipping, make_env(game("SpaceInvaders", replace(SAME_START, frame_skip=1))) as single:
+        skipping.reset(seed=0)
+        single.reset(seed=0)
+        rewards, flickered = [], False
+        for action in actions_for(skipping, 80):
+            held, screens = [], []
+            for _ in range(4):
+                held.append(single.step(action)[1])
+                screens.append(single.ale.getScreenGrayscale())
+            picture, reward, *_ = skipping.step(action)
+            assert reward == sum(held)
+            np.testing.assert_array_equal(picture[-1], single.scale(np.maximum(screens[2], screens[3])))
+            rewards.append(reward)
+            flickered |= bool(np.any(screens[2] > screens[3]))
+        assert flickered
+        assert max(rewards) >= 5  # the game's own: nothing is clipped here
+
+
+@pytest.mark.parametrize("fire_reset", [True, False])
+def test_a_game_begins_with_one_to_noop_max_frames_from_the_environments_own_generator(fire_reset):
+    with make_env(game("Breakout", AtariConfig(noop_max=3, fire_reset=fire_reset))) as env:
+        env.reset(seed=0)
+        frames = [env.reset()[1] and env.ale.getEpisodeFrameNumber() for _ in range(30)]
+        assert set(frames) == {1, 2, 3}
+        state = env.unwrapped.np_random.bit_generator.state
+        once = [env.reset()[0] for _ in range(5)]
+        env.unwrapped.np_random.bit_generator.state = state
+        np.testing.assert_array_equal(once, [env.reset()[0] for _ in range(5)])
+
+
+@pytest.mark.parametrize("seed", [0, 7])  # ALE issue 603: 0 was no seed
+def test_the_same_seed_plays_the_same_game_also_with_sticky_actions(seed):
+    with make_env(game("Breakout", AtariConfig(sticky_actions=0.25))) as env:
+
+        def play(seed):
+            first, _ = env.reset(seed=seed)
+            return [first] + [env.step(action)[0] for action in actions_for(env, 60)]
+
+        once = play(seed)
+        np.testing.assert_array_equal(once, play(seed))
+        assert np.any(np.array(once) != np.array(play(seed + 1)))
+
+
+def lose_a_life(env, patience=400):
+    """Wait until an episode ends; the last step."""
+    for _ in range(patience):
+        outcome = env.step(0)
+        if outcome[2] or outcome[3]:
+            return outcome
+    raise AssertionError("nothing ended")
+
+
+def test_a_lost_life_ends_the_episode_and_reset_goes_on_with_the_game():
+    with make_env(game("Breakout", replace(SAME_START, episodic_life=True))) as env:
+        _, start = env.reset(seed=0)
+        assert start == {"game_over": True, "lives": 5}
+        for lives in (4, 3, 2, 1):
+            *_, terminated, truncated, info = lose_a_life(env)
+            assert (terminated, truncated, info) == (True, False, {"game_over": False, "lives": lives})
+            frames = env.ale.getEpisodeFrameNumber()
+            observation, info = env.reset()
+            assert info == {"game_over": False, "lives": lives}
+            assert env.ale.getEpisodeFrameNumber() == frames + 1
+            assert (observation == observation[-1]).all()
+        *_, terminated, truncated, info = lose_a_life(env)
+        assert (terminated, truncated, info) == (True, False, {"game_over": True, "lives": 0})
+        assert env.reset()[1] == start
+
+
+def test_reset_in_the_middle_of_a_life_or_with_a_seed_is_a_new_game():
+    with make_env(game("Breakout", replace(SAME_START, episodic_life=True))) as env:
+        env.reset(seed=0)
+        lose_a_life(env)
+        assert env.reset(seed=0)[1] == {"game_over": True, "lives": 5}
+        lose_a_life(env)
+        env.reset()
+        env.step(0)
+        assert env.reset()[1] == {"game_over": True, "lives": 5}
+        assert env.elapsed == 0
+
+
+def test_a_lost_life_without_episodic_life_is_nothing():
+    with make_env(game("Breakout")) as env:
+        env.reset(seed=0)
+        lives = []
+        while not lives or lives[-1] > 0:
+            _, _, terminated, truncated, info = env.step(1)
+            lives.append(info["lives"])
+            assert (terminated, truncated) == (lives[-1] == 0, False)
+        assert set(lives) == {5, 4, 3, 2, 1, 0}
+
+
+def test_the_limit_cuts_the_whole_game_and_not_each_life():
+    with make_env(game("Breakout", replace(SAME_START, episodic_life=True), max_episode_steps=50)) as env:
+        env.reset(seed=0)
+        steps = 0
+        while True:
+            _, _, terminated, truncated, info = env.step(0)
+            steps += 1
+            if truncated:
+                break
+            if terminated:
+                assert not info["game_over"]
+                env.reset()
+        assert steps == 50
+        assert info["game_over"]
+        assert env.reset()[1]["lives"] == 5
+
+
+def test_a_game_is_cut_after_108000_frames():
+    assert episode_limit(game("Pong")) == 27_000
+    assert episode_limit(game("Pong", AtariConfig(frame_skip=3))) == 36_000
+    assert episode_limit(game("Pong", max_episode_steps=9)) == 9
+
+
+class LosesByWaiting:
+    """Stands for ALE: over after some frames of each of its first games."""
+
+    def __init__(self, ale, games):
+        self.real, self.left, self.resets = ale, list(games), 0
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def act(self, action):
+        self.left[0] -= 1
+        return self.real.act(action)
+
+    def game_over(self):
+        return self.left[0] <= 0
+
+    def reset_game(self):
+        self.left.pop(0)
+        self.resets += 1
+        self.real.reset_game()
+
+
+@pytest.mark.parametrize("games", [[2, 100], [5, 100], [1, 2, 100]])  # lost while waiting, by fire itself, and twice
+def test_a_game_that_is_lost_while_it_begins_is_begun_anew(games):
+    with make_env(game("Breakout", AtariConfig(noop_max=5, episodic_life=True))) as env:
+        env.reset(seed=0)
+        while env.np_random.integers(1, 6) != 5:
+            state = env.np_random.bit_generator.state
+        env.unwrapped.np_random.bit_generator.state = state
+        env.life_lost, env.elapsed, env.ale = True, 7, LosesByWaiting(env.ale, games)
+        assert env.reset()[1]["game_over"]
+        assert env.ale.resets == len(games) - 1
+        assert env.elapsed == 0
+        assert not env.step(0)[2]
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_with_ales_own_state_a_game_goes_on_identically(name):
+    config = game(name, AtariConfig(episodic_life=True, sticky_actions=0.25))
+    with make_env(config) as env, make_env(config) as other:
+        env.reset(seed=3)
+        for action in actions_for(env, 60):
+            if env.step(action)[2]:
+                env.reset()
+        arrays, values = env.get_state()
+        clone, generator = env.ale.cloneState(include_rng=True), env.np_random.bit_generator.state
+        other.reset(seed=8)
+        other.set_state(arrays, values)
+        other.ale.restoreState(clone)
+        other.unwrapped.np_random.bit_generator.state = generator
+        for action in actions_for(env, 100, seed=1):
+            left, right = env.step(action), other.step(action)
+            np.testing.assert_array_equal(left[0], right[0])
+            assert left[1:] == right[1:]
+            if left[2]:
+                np.testing.assert_array_equal(env.reset()[0], other.reset()[0])
+
+
+def test_the_state_is_a_copy():
+    with make_env(game("Pong")) as env:
+        env.reset(seed=0)
+        arrays, values = env.get_state()
+        before = arrays["frames"].copy()
+        for _ in range(20):
+            env.step(0)
+        np.testing.assert_array_equal(arrays["frames"], before)
+        env.set_state(arrays, values)
+        assert env.elapsed == 0
+        arrays["frames"][:] = 0
+        np.testing.assert_array_equal(env.frames, before)
+
+
+BAD = {
+    "no frames to wait": (game("Pong", AtariConfig(noop_max=0)), r"env.atari.noop_max 0 .*use 30"),
+    "no frames to skip": (game("Pong", AtariConfig(frame_skip=0)), r"env.atari.frame_skip 0 .*use 4"),
+    "a screen without pixels": (game("Pong", AtariConfig(screen_size=0)), r"env.atari.screen_size 0 .*use 84"),
+    "a screen that would have to be enlarged": (game("Pong", AtariConfig(screen_size=161)), r"env.atari.screen_size 161 .*160"),
+    "no frames to see": (game("Pong", AtariConfig(stacked_frames=0)), r"env.atari.stacked_frames 0 .*use 4"),
+    "an action that is never taken": (game("Pong", AtariConfig(sticky_actions=1.0)), r"env.atari.sticky_actions 1.0 .*0.25"),
+    "ALE's own skipping": (game("Pong", kwargs={"frameskip": 4}), r"env.kwargs 'frameskip' .*env.atari.frame_skip"),
+    "a game ALE has not": (game("Pongg"), r"env.id 'ALE/Pongg-v5' is not registered"),
+    "a game EnvPool has not": (game("Pongg", backend="envpool"), r"env.id 'ALE/Pongg-v5' is not in EnvPool"),
+    "velocities to hide": (game("Pong", hide_velocities=True), r"env.hide_velocities True is not known"),
+}
+
+
+@pytest.mark.parametrize(("config", "message"), BAD.values(), ids=BAD.keys())
+def test_what_cannot_work_is_explained(config, message):
+    with pytest.raises(ConfigError, match=message):
+        spaces_of(config)
