@@ -28,6 +28,7 @@ class Rollout(NamedTuple):
     memory: PyTree  # [B, ...] before step 0; () if feed-forward
     action_masks: Array | None = None  # [T, B, A] true where an action is allowed; None if everything is
     behaviour: PyTree = None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
+    game_over: Array | None = None  # [T, B] as in Step; counts episodes, and is of no interest to who learns
 
 
 class Transitions(NamedTuple):
@@ -59,6 +60,8 @@ class Step(NamedTuple):
     truncated: np.ndarray  # [B] bool; false where terminated: if both are set, terminated wins
     valid: np.ndarray  # [B] bool; false where the environment used this step to reset itself
     action_masks: np.ndarray | None = None  # [B, A] bool, for the next action
+    # [B] bool, where an episode may be one life of a game: the whole game ended, or a new one was begun; None: they are the same
+    game_over: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Envs(Protocol):
     num_envs: int
     observation_space: Any  # of one environment
     action_space: Any  # of one environment
+    has_lives: bool  # an episode may be one life of a game: steps have game_over
     fresh: np.ndarray  # [B] where the last restore had to begin a new episode
     restore_problem: str  # why it had to; "" if it did not
 

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 
 from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
-from birl.data.collect import finite_metrics
+from birl.data.collect import finite_metrics, learnable
 from birl.device import prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
@@ -55,6 +55,7 @@ class Config:
     rmsprop_decay: float = 0.99  # α: of the mean of squared gradients, with optimizer "rmsprop"
     normalize_observations: bool = False
     normalize_rewards: bool = False
+    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "tanh"
@@ -171,7 +172,7 @@ def train(
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
         collect.start(config.run.seed, world)
         while int(state.env_steps) < config.run.total_steps:
-            rollout = collect(policy(state), state.key)
+            rollout = learnable(collect(policy(state), state.key), config.clip_rewards)
             with collect.timed("learning"):
                 state, metrics = update(state, rollout, config)
                 metrics = finite_metrics(metrics)

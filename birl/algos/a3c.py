@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
-from birl.data.collect import finite_metrics
+from birl.data.collect import finite_metrics, learnable
 from birl.device import prepare_jax
 from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
@@ -58,6 +58,7 @@ class Config:
     rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
     normalize_observations: bool = False
     normalize_rewards: bool = False
+    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "tanh"
@@ -131,7 +132,8 @@ def work(weights: Weights, learner: Learner, job: Job) -> Result:
     """One turn of an actor-learner's loop: `weights` are its own copy, θ' ← θ; `update` will add the gradient to θ."""
     network, normalizers = job.network.tree(weights.network), job.normalizer.tree(weights.normalizers)
     collect = learner.collect
-    rollout = collect((network, merged_moments(normalizers.observations)), learner.key)  # perform a_t by π(a_t|s_t; θ'), t_max times
+    # Perform a_t by π(a_t|s_t; θ'), t_max times.
+    rollout = learnable(collect((network, merged_moments(normalizers.observations)), learner.key), job.config.clip_rewards)
     with collect.timed("learning"):
         index, layouts = np.int32(learner.number), (job.network, job.normalizer)
         found, seen, key, metrics = gradients(weights, index, learner.key, rollout, layouts, job.config)  # dθ

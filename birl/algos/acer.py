@@ -28,7 +28,7 @@ import numpy as np
 import optax
 
 from birl.config import ConfigError, EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
-from birl.data.collect import Collector, finite_metrics
+from birl.data.collect import Collector, finite_metrics, learnable
 from birl.data.replay import Replay
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, spaces_of, validate_fields
@@ -93,6 +93,7 @@ class Config:
     rmsprop_decay: float = 0.99  # of the mean of squared gradients, with optimizer "rmsprop"
     normalize_observations: bool = False
     normalize_rewards: bool = False
+    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "tanh"
@@ -373,7 +374,7 @@ def train_in_step(
         if world is not None:
             replay.restore(world, envs.fresh)
         while int(state.env_steps) < config.run.total_steps:
-            rollout = collect(policy(state), state.key)
+            rollout = learnable(collect(policy(state), state.key), config.clip_rewards)
             replay.add(rollout)
             with collect.timed("learning"):
                 found = []
@@ -412,7 +413,7 @@ def counted(own: Array, key: Array, rollout: Rollout, layout: Layout, config: Co
 def begin_cycle(cycle: Cycle, weights: Weights, learner: Learner, job: Job) -> None:
     """Act with the shared policy, and draw what is to be replayed after that rollout (algorithm 1)."""
     network, normalizers = job.network.tree(weights.network), job.normalizer.tree(weights.normalizers)
-    rollout = learner.collect((network, merged_moments(normalizers.observations)), learner.key)
+    rollout = learnable(learner.collect((network, merged_moments(normalizers.observations)), learner.key), job.config.clip_rewards)
     with learner.collect.timed("learning"):
         cycle.replay.add(rollout)
         sequences = replayed(cycle.replay, learner.key, weights.env_steps, job.config)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
-from birl.data.collect import finite_metrics
+from birl.data.collect import finite_metrics, learnable
 from birl.device import prepare_jax
 from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
@@ -61,6 +61,7 @@ class Config:
     rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
     normalize_observations: bool = False
     normalize_rewards: bool = False
+    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "relu"
@@ -126,7 +127,7 @@ def work(weights: Weights, learner: Learner, job: Job) -> Result:
     epsilon = exploration_at(job.config, learner.number, weights.env_steps)
     collect = learner.collect
     # Take action a with the ε-greedy policy based on Q(s, a; θ), I_AsyncUpdate times or until s' is terminal.
-    rollout = collect((network, merged_moments(normalizers.observations), epsilon), learner.key)
+    rollout = learnable(collect((network, merged_moments(normalizers.observations), epsilon), learner.key), job.config.clip_rewards)
     with collect.timed("learning"):
         index, next_masks, layouts = np.int32(learner.number), collect.masks_after(rollout), (job.network, job.normalizer)
         turn = weights, index, learner.key, rollout, next_masks

@@ -22,7 +22,7 @@ import numpy as np
 import optax
 
 from birl.config import EnvConfig, RunConfig, gradient_steps, require, require_at_least_one, require_fractions, require_positive
-from birl.data.collect import Collector, finite_metrics
+from birl.data.collect import Collector, finite_metrics, learnable
 from birl.data.replay import Places, Replay
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
@@ -73,6 +73,7 @@ class Config:
     optimizer_epsilon: float = 1e-5
     normalize_observations: bool = False
     normalize_rewards: bool = False
+    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "relu"
@@ -266,7 +267,7 @@ def train(
         if world is not None:
             replay.restore(world, envs.fresh)
         while int(state.env_steps) < config.run.total_steps:
-            rollout = collect(policy(state), state.key)
+            rollout = learnable(collect(policy(state), state.key), config.clip_rewards)
             replay.add(rollout)
             with collect.timed("learning"):
                 ready = int(state.env_steps) >= config.learning_starts and replay.ready

@@ -44,7 +44,7 @@ class Replay:
         self.discount, self.n_step, self.frame_stack, self.priority_exponent = discount, n_step, frame_stack, priority_exponent
         self.length, self.num_envs, self.rows = length, num_envs, rollouts * length
         newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], like.observations)
-        steps = like._replace(observations=newest, memory=None)
+        steps = like._replace(observations=newest, memory=None, game_over=None)
         leaves = 0 if priority_exponent is None else self.rows * num_envs
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves((steps, like.memory))) * rollouts + self.rows * num_envs
         self.bytes += SumTree.bytes_of(leaves)
@@ -82,7 +82,7 @@ class Replay:
         if self.frame_stack > 1:
             jax.tree.map(partial(_require_stacks, begins=self.begins[rows], follows=rollout.valid), rollout.observations)
         newest = jax.tree.map(lambda x: _newest_frame(x, self.frame_stack)[:-1], rollout.observations)
-        _write(self.columns, rows, rollout._replace(observations=newest, memory=None))
+        _write(self.columns, rows, rollout._replace(observations=newest, memory=None, game_over=None))
         _write(self.memories, place // self.length, rollout.memory)
         self.written += self.length
         if self.priority_exponent is not None:

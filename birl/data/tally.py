@@ -1,4 +1,7 @@
-"""What is counted while rollouts are collected: episodes, their returns and lengths, and where the time went."""
+"""What is counted while rollouts are collected: episodes, their returns and lengths, and where the time went.
+
+Where an episode is one life of a game, whole games are counted.
+"""
 
 import time
 from collections import deque
@@ -27,8 +30,10 @@ class Tally:
         returns = self.returns + np.cumsum(rollout.rewards, axis=0, dtype=np.float64)
         lengths = self.lengths + np.cumsum(rollout.valid, axis=0)
         offsets = np.zeros((2, len(self.returns)))  # what belongs to episodes finished before, in this rollout
-        ended = rollout.terminated | rollout.truncated
-        for t, i in zip(*np.nonzero(ended | ~rollout.valid), strict=True):  # a reset without an end: the episode was lost, see envs/workers
+        ended, begun = rollout.terminated | rollout.truncated, ~rollout.valid
+        if rollout.game_over is not None:
+            ended, begun = ended & rollout.game_over, begun & rollout.game_over
+        for t, i in zip(*np.nonzero(ended | begun), strict=True):  # a reset without an end: the episode was lost, see envs/workers
             if ended[t, i]:
                 self.recent.append((float(returns[t, i] - offsets[0, i]), int(lengths[t, i] - offsets[1, i])))
                 self.episodes += 1

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import AtariConfig, ConfigError, EnvConfig, require
-from birl.envs.spaces import GAME_OVER
+from birl.envs.spaces import GAME_OVER, HAS_LIVES
 
 MOST_FRAMES = 108_000  # of a game, half an hour of play: then it is cut
 NOOP, FIRE = 0, 1  # ALE's numbers of these actions
@@ -28,6 +28,11 @@ RESERVED = {  # arguments of ALE's environment that are decided here
 
 def is_atari(env_id: str) -> bool:
     return env_id.rpartition(":")[2].startswith("ALE/")
+
+
+def has_lives(config: EnvConfig) -> bool:
+    """Whether an episode of these environments may be one life of a game."""
+    return is_atari(config.id) and config.atari.episodic_life
 
 
 def step_limit(config: EnvConfig) -> int:
@@ -110,6 +115,7 @@ class Atari(gym.Wrapper):
     def __init__(self, env: gym.Env, config: AtariConfig, limit: int) -> None:
         super().__init__(env)
         self.config, self.limit = config, limit
+        self.metadata = {**env.metadata, HAS_LIVES: config.episodic_life}
         self.ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
         self.actions: list[Any] = list(env.unwrapped._action_set)  # type: ignore[attr-defined]
         self.fires = config.fire_reset and FIRE in [int(action.value) for action in self.actions]
@@ -184,36 +190,38 @@ class AtariPool:
         self.pool, self.config = pool, config
         self.num_envs = len(pool.all_env_ids)
         self.single_observation_space, self.single_action_space = pool.single_observation_space, pool.single_action_space
-        self.metadata: dict[str, Any] = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+        self.metadata: dict[str, Any] = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP, HAS_LIVES: config.episodic_life}
         self.pictures = np.ones(self.num_envs, np.int64)  # of each episode so far
         self.ended = np.zeros(self.num_envs, bool)
         self.game_over = np.ones(self.num_envs, bool)
+        self.lives = np.zeros(self.num_envs, np.int64)
 
     @property
     def unwrapped(self) -> Any:
         return self.pool
 
     def reset(self) -> tuple[np.ndarray, dict[str, Any]]:
-        observations, infos = self.pool.reset()
-        return observations, self._infos(infos, np.ones(self.num_envs, bool))
+        observations, _ = self.pool.reset()
+        return observations, self._infos(np.ones(self.num_envs, bool))
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         observations, rewards, terminated, truncated, infos = self.pool.step(actions)
         over = infos["terminated"].astype(bool) & ~self.ended
         terminated, truncated = terminated | over, truncated & ~over  # a game that is over with its last step was not cut
-        begins = self.ended & self.game_over
+        begins = self.ended & (self.game_over | (infos["lives"] > self.lives))  # it may also be lost, and begun anew, while it waits
+        self.lives = infos["lives"].copy()
         self.pictures = np.where(self.ended, 1, self.pictures + 1)
         self.ended = terminated | truncated
         self.game_over = over | truncated
         for index in np.flatnonzero(self.pictures < self.config.stacked_frames):
             first = self.config.stacked_frames - self.pictures[index]
             observations[index, :first] = observations[index, first]
-        return observations, rewards, terminated, truncated, self._infos(infos, self.game_over | begins)
+        return observations, rewards, terminated, truncated, self._infos(self.game_over | begins)
 
     def close(self) -> None:
         self.pool.close()
 
-    def _infos(self, infos: dict[str, Any], game_over: np.ndarray) -> dict[str, Any]:
+    def _infos(self, game_over: np.ndarray) -> dict[str, Any]:
         return {GAME_OVER: game_over} if self.config.episodic_life else {}
 
 

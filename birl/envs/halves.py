@@ -17,7 +17,7 @@ class HalvedEnvs:
     def __init__(self, first: WorkerEnvs, second: WorkerEnvs) -> None:
         self.halves = first, second
         self.num_envs = first.num_envs + second.num_envs
-        self.observation_space, self.action_space = first.observation_space, first.action_space
+        self.observation_space, self.action_space, self.has_lives = first.observation_space, first.action_space, first.has_lives
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
 
@@ -40,7 +40,8 @@ class HalvedEnvs:
         steps = [half.receive() for half in self.halves]
         observations, masks = self._joined([(step.observations, step.action_masks) for step in steps])
         rewards, terminated, truncated, valid = (np.concatenate(arrays) for arrays in zip(*[step[1:5] for step in steps], strict=True))
-        return Step(observations, rewards, terminated, truncated, valid, masks)
+        game_over = np.concatenate([step.game_over for step in steps]) if self.has_lives else None
+        return Step(observations, rewards, terminated, truncated, valid, masks, game_over)
 
     def snapshot(self) -> World:
         worlds = [half.snapshot() for half in self.halves]

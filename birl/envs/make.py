@@ -144,7 +144,9 @@ def _find_spec(env_id: str) -> EnvSpec:
     if module:
         importlib.import_module(module)
     if name.startswith("ALE/"):
-        gym.register_envs(importlib.import_module("ale_py"))
+        ale_py = importlib.import_module("ale_py")
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # or each process greets
+        gym.register_envs(ale_py)
     return gym.spec(name)
 
 

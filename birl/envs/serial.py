@@ -8,7 +8,19 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
-from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, is_composite, layout_of, mask_width, zero_based
+from birl.envs.spaces import (
+    GAME_OVER,
+    HAS_LIVES,
+    MASK,
+    Arrays,
+    batched_actions,
+    derived_seeds,
+    first_value,
+    is_composite,
+    layout_of,
+    mask_width,
+    zero_based,
+)
 from birl.envs.trees import flat_mask, own_actions
 from birl.types import PyTree, Step, World
 
@@ -28,6 +40,7 @@ class SerialEnvs:
         self.layout = layout_of(self.envs[0].observation_space, self.envs[0].action_space)
         self.observation_space = self.layout.space
         self.action_space = zero_based(self.envs[0].action_space)
+        self.has_lives = bool(self.envs[0].metadata.get(HAS_LIVES))
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
         self.problems = [""] * self.num_envs  # the same for each environment
@@ -68,10 +81,14 @@ class SerialEnvs:
         ended = self._ended
         valid = ~np.array(ended)
         masks = None if self._masks is None else np.ones_like(self._masks)
+        game_over = np.zeros(self.num_envs, bool) if self.has_lives else None
         for index, (env, action) in enumerate(zip(self.envs, self._own_actions(batch), strict=True)):
             if ended[index]:
                 ended[index] = False
-                self._write_mask(masks, index, *self._begin(index, arrays))
+                start = self._begin(index, arrays)
+                self._write_mask(masks, index, *start)
+                if game_over is not None:
+                    game_over[index] = start[1][GAME_OVER]
                 continue
             try:
                 observation, rewards[index], is_terminated, is_truncated, info = env.step(action)
@@ -86,10 +103,12 @@ class SerialEnvs:
                 ended[index] = True
                 terminated[index] = is_terminated
                 truncated[index] = not is_terminated
+                if game_over is not None:
+                    game_over[index] = info[GAME_OVER]
             elif masks is not None or MASK in info:
                 self._write_mask(masks, index, observation, info)
         self._arrays, self._masks = arrays, masks
-        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks)
+        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over)
 
     def send(self, actions: PyTree) -> None:
         """Note the actions: there is nobody else to step the environments meanwhile."""

@@ -12,7 +12,8 @@ from birl.config import ConfigError, require
 from birl.types import PyTree
 
 MASK = "action_mask"  # the key in an info, or in a Dict observation, that says which actions are allowed
-GAME_OVER = "game_over"  # the key in an info that says, where an episode is one life of a game, whether the game ended or began with it
+GAME_OVER = "game_over"  # the key in an info that says, where HAS_LIVES, whether the whole game ended, or was begun
+HAS_LIVES = "birl/has_lives"  # the key in an environment's metadata that says: an episode may be one life of a game
 Arrays = dict[str, np.ndarray]
 Path = tuple[str | int, ...]
 

@@ -9,7 +9,19 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from birl.envs import snapshot as snapshots
-from birl.envs.spaces import MASK, Arrays, batched_actions, derived_seeds, first_value, is_composite, layout_of, mask_width, zero_based
+from birl.envs.spaces import (
+    GAME_OVER,
+    HAS_LIVES,
+    MASK,
+    Arrays,
+    batched_actions,
+    derived_seeds,
+    first_value,
+    is_composite,
+    layout_of,
+    mask_width,
+    zero_based,
+)
 from birl.envs.trees import action_tree, flat_mask, mask_of
 from birl.envs.wrappers import kept_space
 from birl.types import PyTree, Step, World
@@ -30,6 +42,7 @@ class VectorAdapter:
         self.layout = layout_of(observation_space or vector_env.single_observation_space, vector_env.single_action_space)
         self.observation_space = self.layout.space if keep is None else kept_space(self.layout.space, keep)
         self.action_space = zero_based(vector_env.single_action_space)
+        self.has_lives = bool(vector_env.metadata.get(HAS_LIVES))
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
         self._keep = keep
@@ -43,6 +56,7 @@ class VectorAdapter:
         self._ended = np.zeros(self.num_envs, bool)
         self._arrays: Arrays = {}
         self._masks: np.ndarray | None = None
+        self._game_over: np.ndarray | None = None
         self._sent: PyTree = None
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
@@ -78,7 +92,7 @@ class VectorAdapter:
         self._clock += 1
         if self._masks is not None:
             self._masks[self._ended] = True  # the next action is ignored, and a finished game may allow none
-        return Step(self._tree(), rewards, terminated, truncated, valid, self._masks)
+        return Step(self._tree(), rewards, terminated, truncated, valid, self._masks, self._game_over)
 
     def send(self, actions: PyTree) -> None:
         """Note the actions: a vector environment steps when it is waited for."""
@@ -153,6 +167,7 @@ class VectorAdapter:
                 "set its metadata['autoreset_mode'] to the gymnasium.vector.AutoresetMode that it follows"
             )
         self._take(observations, infos)
+        self._game_over = infos[GAME_OVER] if self.has_lives else None
         return rewards, terminated, truncated
 
     def _same_step(self, actions: PyTree) -> tuple[Any, Any, Any]:

@@ -36,7 +36,8 @@ class Host:
     def step(self) -> None:
         step = self.envs.step(self.shared.actions)
         self.shared.rewards[:] = step.rewards
-        self.shared.flags[:] = step.terminated, step.truncated, step.valid
+        game_over = False if step.game_over is None else step.game_over
+        self.shared.flags[:3], self.shared.flags[3] = (step.terminated, step.truncated, step.valid), game_over
         self._show(step.observations, step.action_masks)
 
     def call(self, name: str, argument: Any) -> Any:

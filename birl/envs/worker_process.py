@@ -56,7 +56,7 @@ class SharedArrays:
 
     actions: np.ndarray  # [B, ...]
     rewards: np.ndarray  # [B]
-    flags: np.ndarray  # [3, B] terminated, truncated, valid: one array is copied sooner than three
+    flags: np.ndarray  # [4, B] terminated, truncated, valid, game over: one array is copied sooner than four
     masks: np.ndarray  # [B, A]; nothing in it if actions cannot be masked
     observations: Arrays  # [B, ...]
 
@@ -219,7 +219,7 @@ def map_arrays(memory: int, layout: Layout, action_space: gym.Space, num_envs: i
     """What environments and their workers share, in this memory."""
     B = num_envs
     kinds: list[tuple[tuple[int, ...], Any]] = [((B, *action_shape(action_space)), action_dtype(action_space))]
-    kinds += [((B,), np.float32), ((3, B), bool), ((B, mask_width(action_space) or 0), bool)]
+    kinds += [((B,), np.float32), ((4, B), bool), ((B, mask_width(action_space) or 0), bool)]
     kinds += [((B, *(leaf.shape or ())), leaf.dtype) for leaf in layout.leaves.values()]
     arrays = arrays_in(memory, kinds)
     actions, rewards, flags, masks, *observations = arrays

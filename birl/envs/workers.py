@@ -16,6 +16,7 @@ import numpy as np
 
 from birl.config import EnvConfig
 from birl.envs import snapshot as snapshots
+from birl.envs.atari import has_lives
 from birl.envs.spaces import Arrays, batched_actions, derived_seeds, layout_of, zero_based
 from birl.envs.worker_crew import START_TIMEOUT, Crew, Fault, named
 from birl.envs.worker_process import Failure, SharedArrays, map_arrays
@@ -36,6 +37,7 @@ class WorkerEnvs:
         observation_space, action_space = self._crew.start()
         self.layout = layout_of(observation_space, action_space)
         self.observation_space, self.action_space = self.layout.space, zero_based(action_space)
+        self.has_lives = has_lives(config)
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
         self._shared = map_arrays(self._crew.memory, self.layout, self.action_space, self.num_envs)
@@ -87,7 +89,7 @@ class WorkerEnvs:
 
     def receive(self) -> Step:
         """What became of the actions that were sent."""
-        rewards, flags = np.zeros(self.num_envs, np.float32), np.zeros((3, self.num_envs), bool)
+        rewards, flags = np.zeros(self.num_envs, np.float32), np.zeros((4, self.num_envs), bool)
         arrays, masks = self.layout.empty(self.num_envs), None if self._masks is None else np.empty_like(self._masks)
         failures: dict[int, Failure] = {}
         for number, failure in self._arriving:
@@ -101,14 +103,15 @@ class WorkerEnvs:
         if failures:
             self._replace(dict(sorted(failures.items())))
             for number in failures:
+                flags[3, self._crew.shares[number]] = True  # new games
                 self._copy(self._crew.shares[number], self._parts[number], arrays, masks)
-        terminated, truncated, valid = flags
+        terminated, truncated, valid, game_over = flags
         if np.count_nonzero(valid) < self.num_envs:
             for index in np.flatnonzero(~valid).tolist():
                 self._log.begin(index, {})
         self._ended, self._arrays, self._masks = terminated | truncated, arrays, masks
         self._crew.busy = False
-        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks)
+        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over if self.has_lives else None)
 
     def snapshot(self) -> World:
         """The same as SerialEnvs would give, so that a run can go on with another number of workers."""

@@ -1,4 +1,4 @@
-"""How good a policy is: whole episodes in environments of their own, which training never sees."""
+"""How good a policy is: whole episodes, and whole games where an episode is one life, in environments of their own."""
 
 import dataclasses
 from pathlib import Path
@@ -68,7 +68,8 @@ def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, de
             totals, steps, time = totals + step.rewards, steps + step.valid, time + 1
             for i in np.flatnonzero(~np.isfinite(totals)):
                 raise NonFiniteError(f"reward of environment {i} is {step.rewards[i]} at step {steps[i]} of an evaluation episode")
-            for i in np.flatnonzero(step.terminated | step.truncated):
+            ended = step.terminated | step.truncated
+            for i in np.flatnonzero(ended if step.game_over is None else step.game_over & (steps > 0)):  # at its end, not its begin
                 finished[i].append((float(totals[i]), int(steps[i])))
                 totals[i] = steps[i] = 0
     chosen = [episode for episodes, share in zip(finished, shares, strict=True) for episode in episodes[:share]]

@@ -12,7 +12,7 @@ import numpy as np
 
 from birl.config import EnvConfig, from_json, require
 from birl.envs.make import make_env
-from birl.envs.spaces import MASK, first_value, layout_of, mask_width
+from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, first_value, layout_of, mask_width
 from birl.run.algorithms import algorithm_named
 from birl.run.policy import Policy, find_checkpoint, policy_of
 from birl.run.video import write_video
@@ -78,7 +78,7 @@ def _frames(env: gym.Env, policy: Policy, episodes: int, seed: int, deterministi
 
 
 def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[float]:
-    """Live one episode; the reward of each step."""
+    """Live one episode, or a whole game of several; the reward of each step."""
     layout, offset = layout_of(env.observation_space, env.action_space), first_value(env.action_space)
     observation, info = env.reset(seed=seed)
     memory, ended, step, maskable = None, False, 0, mask_width(env.action_space) is not None
@@ -92,6 +92,9 @@ def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> It
         observation, reward, terminated, truncated, info = env.step(action if offset is None else action + offset)
         ended, step = bool(terminated or truncated), step + 1
         yield float(reward)
+        if ended and env.metadata.get(HAS_LIVES) and not info[GAME_OVER]:
+            observation, info = env.reset()
+            memory, ended = None, info[GAME_OVER]
 
 
 def _picture(env: gym.Env) -> np.ndarray:

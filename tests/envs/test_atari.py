@@ -1,5 +1,7 @@
 """Atari games: what is done to a frame, the same through ale-py and EnvPool, and a game's own state."""
 
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -125,6 +127,31 @@ def test_a_lost_life_ends_the_episode_and_reset_goes_on_with_the_game():
         *_, terminated, truncated, info = lose_a_life(env)
         assert (terminated, truncated, info) == (True, False, {"game_over": True, "lives": 0})
         assert env.reset()[1] == start
+
+
+def test_steps_tell_lives_from_games_in_whichever_process_and_a_lost_worker_begins_new_games():
+    config = EnvConfig("ALE/Breakout-v5", 2, atari=replace(SAME_START, episodic_life=True), max_episode_steps=60)
+    with make_envs(config, 0) as serial, make_envs(replace(config, workers=2, overlap=True), 0) as halves:
+        serial.reset(0)
+        halves.reset(0)
+        ends = []
+        for _ in range(130):
+            mine, theirs = serial.step([0, 0]), halves.step([0, 0])
+            for array, other in zip(mine, theirs, strict=True):
+                np.testing.assert_array_equal(array, other)
+            ends.append((mine.terminated[0], mine.truncated[0], mine.game_over[0], mine.valid[0]))
+        assert set(ends) == {  # while it goes on; a life's end; the next life; the game's end; the next game
+            (False, False, False, True),
+            (True, False, False, True),
+            (False, False, False, False),
+            (False, True, True, True),
+            (False, False, True, False),
+        }
+        os.kill(halves.halves[1].pids[0], signal.SIGKILL)
+        with pytest.warns(UserWarning, match="began new episodes"):
+            step = halves.step([0, 0])
+        assert step.valid.tolist() == [True, False]
+        assert step.game_over.tolist() == [False, True]
 
 
 def test_reset_in_the_middle_of_a_life_or_with_a_seed_is_a_new_game():

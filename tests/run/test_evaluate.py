@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -11,11 +11,12 @@ import pytest
 import birl
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.envs.make import make_envs
-from birl.envs.spaces import derived_seeds
+from birl.envs.make import make_env, make_envs
+from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
 from birl.run import checkpoint as checkpoints
 from birl.run.evaluate import Evaluation, evaluate_policy
 from birl.run.policy import Policy, find_checkpoint, make_policy
+from birl.run.record import _episode
 from birl.run.train import train
 from tests.run.processes import call_well
 
@@ -45,6 +46,23 @@ class Choice(Lottery):
         return np.zeros(1, np.float32), float(action), True, False, {}
 
 
+class Lives(Choice):
+    """A game of three lives of one step, the reward is the action."""
+
+    metadata: ClassVar[dict[str, Any]] = {HAS_LIVES: True}
+    lives = 3
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        begins = self.lives == 0 or seed is not None
+        self.lives = 3 if begins else self.lives
+        return super().reset(seed=seed)[0], {GAME_OVER: begins}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.lives -= 1
+        return *super().step(action)[:4], {GAME_OVER: self.lives == 0}
+
+
+gym.register("Lives-v0", entry_point=Lives)
 gym.register("Lottery-v0", entry_point=Lottery)
 gym.register("Choice-v0", entry_point=Choice)
 
@@ -88,6 +106,15 @@ def test_each_environment_plays_its_share_so_that_short_episodes_are_not_favoure
     assert evaluation.lengths.tolist() == expected
     assert evaluation.returns.tolist() == expected
     assert 15 < evaluation.returns.mean() < 36, "a coin's mean is 25.5; the first to finish have less than 10"
+
+
+def test_where_an_episode_is_a_life_whole_games_are_scored_and_filmed():
+    policy = untrained("Lives-v0")
+    evaluation = evaluate_policy(policy, EnvConfig("Lives-v0"), 45, seed=0)
+    assert evaluation.lengths.tolist() == [3] * 45
+    assert set(evaluation.returns.tolist()) <= {0.0, 3.0}  # the most likely action three times
+    with make_env(EnvConfig("Lives-v0")) as env:
+        assert len(list(_episode(env, policy, seed=0, deterministic=True))) == 3
 
 
 def test_the_same_seed_gives_the_same_episodes_and_another_gives_others():
