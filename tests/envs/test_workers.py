@@ -219,7 +219,7 @@ def test_an_accident_is_a_reset_of_its_workers_environments_and_no_others_notice
             with pytest.warns(UserWarning, match=f"environments 2 to 3 began new episodes .* in process {victim}: {reason}"):
                 step = envs.step(np.array([1, 1, accident, 1]))
             expected = alone.step(np.ones(4, int))
-            for ours, theirs in zip(step[:-1], expected[:-1], strict=True):
+            for ours, theirs in zip(step[:5], expected[:5], strict=True):
                 np.testing.assert_array_equal(ours[:2], theirs[:2])
             assert step.observations[2:, 1:].tolist() == [[0, 0], [0, 0]]
             names |= set(step.observations[2:, 0].tolist())
