@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from birl.algos import a2c, a3c, acer, async_nstep_q, async_q, async_sarsa, ddpg, dpg, dqn, ppo, qac, reinforce, sac, td3, trpo
-    from birl.config import ConfigError, EnvConfig, RunConfig
+    from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
     from birl.run.evaluate import evaluate
@@ -33,6 +33,7 @@ ALGORITHMS: dict[str, str] = {
 }
 
 _HOMES = {
+    "AtariConfig": "birl.config",
     "ConfigError": "birl.config",
     "EnvConfig": "birl.config",
     "RunConfig": "birl.config",
@@ -49,6 +50,7 @@ _HOMES = {
 
 __all__ = [
     "ALGORITHMS",
+    "AtariConfig",
     "ConfigError",
     "EnvConfig",
     "RunConfig",

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 pytest.importorskip("ale_py", reason="pip install 'birl[atari]'")
 
-from birl.config import AtariConfig, ConfigError, EnvConfig
+from birl.algos import dqn
+from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
 from birl.envs.atari import AreaScale
 from birl.envs.make import episode_limit, make_env, make_envs, spaces_of
 
@@ -290,3 +292,32 @@ BAD = {
 def test_what_cannot_work_is_explained(config, message):
     with pytest.raises(ConfigError, match=message):
         spaces_of(config)
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
+def test_without_ale_py_the_extra_is_named_and_envpool_needs_none(backend, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ale_py", None)  # as if it were not installed
+    if backend == "envpool":
+        pytest.importorskip("envpool")
+        assert spaces_of(game("Pong", backend="envpool"))[1].n == 6
+        return
+    with pytest.raises(ConfigError, match=r"env.id 'ALE/Pong-v5' needs the module ale_py, .*pip install 'birl\[atari\]'"):
+        spaces_of(game("Pong"))
+
+
+def test_dqn_learns_from_frames_that_are_kept_once_and_reports_whole_games_with_their_real_scores():
+    """Episodes are lives: the scores are those of games, in points of 5 and more although it learns from signs."""
+    env = EnvConfig("ALE/SpaceInvaders-v5", 2, atari=AtariConfig(episodic_life=True), max_episode_steps=60)
+    settings = {"encoder": "cnn_small", "clip_rewards": True, "frame_stack": 4, "rollout_length": 16, "update_ratio": 1 / 32}
+    config = dqn.Config(env, RunConfig(total_steps=288), replay_size=1000, learning_starts=200, batch_size=4, **settings)
+    *_, last = dqn.train(config)
+    world = last.world()
+    frames = next(array for array in world.arrays_under("replay/").values() if array.dtype == np.uint8)
+    assert frames.shape[1:] == (2, 84, 84)
+    assert last.metrics["replay/bytes"] < 1.1 * 7056 * 1100
+    assert np.isfinite(last.metrics["loss/value"])
+    assert last.metrics["episode/count"] == 4
+    assert last.metrics["episode/length"] == 60
+    scores = [score for score, _ in world.values["recent"]]
+    assert max(scores) >= 5
+    assert all(score % 5 == 0 for score in scores)

@@ -1,0 +1,49 @@
+"""With clip_rewards an algorithm learns from signs; without it, and in what is reported, rewards are the environment's own."""
+
+import importlib
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from birl.config import EnvConfig, RunConfig
+from birl.data.collect import learnable
+from birl.types import Rollout
+from tests.envs.counting import Counting
+
+gym.register("tests/CountingLoss-v0", entry_point=lambda: gym.wrappers.TransformReward(Counting(), lambda reward: reward - 21))
+
+
+class LearnedError(Exception):
+    """Carries what an algorithm was about to learn from."""
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c", "dqn", "acer", "a3c", "async_q", "async_nstep_q", "async_sarsa"])
+@pytest.mark.parametrize("clip", [True, False])
+def test_what_is_learned_from_has_signs_for_rewards(name, clip, monkeypatch):
+    def look(*inputs, **_):
+        raise LearnedError(next(value for value in inputs if isinstance(value, Rollout)))
+
+    algorithm = importlib.import_module(f"birl.algos.{name}")
+    for learning in ("update", "gradients"):
+        monkeypatch.setattr(algorithm, learning, look, raising=False)
+    env = EnvConfig("tests/CountingLoss-v0", num_envs=4)
+    settings = {"rollout_length": 8, "hidden_sizes": (4,), "clip_rewards": clip}
+    if name in ("a3c", "async_q", "async_nstep_q", "async_sarsa"):
+        settings |= {"pool": "serial", "actor_learners": 1}
+    with pytest.raises(LearnedError) as caught:
+        next(algorithm.train(algorithm.Config(env, RunConfig(total_steps=1000), **settings)))
+    rewards = caught.value.args[0].rewards
+    assert set(np.unique(rewards)) <= ({-1.0, 0.0, 1.0} if clip else set(range(-11, 22)))
+    assert rewards.min() == (-1 if clip else rewards.min())
+    assert clip or rewards.min() < -1
+
+
+def test_only_rewards_are_clipped_and_the_rollout_itself_stays_as_it_is():
+    rewards, game_over = np.array([[-3.0, 0.0, 0.5]], np.float32), np.array([[True, False, False]])
+    whole = Rollout("observations", "actions", rewards, "terminated", "truncated", "valid", "log_probs", (), game_over=game_over)
+    clipped = learnable(whole, clip_rewards=True)
+    np.testing.assert_array_equal(clipped.rewards, [[-1.0, 0.0, 1.0]])
+    assert clipped.rewards.dtype == np.float32
+    assert clipped._replace(rewards=rewards) == learnable(whole, clip_rewards=False) == whole._replace(game_over=None)
+    np.testing.assert_array_equal(whole.rewards, [[-3.0, 0.0, 0.5]])
