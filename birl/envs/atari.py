@@ -81,24 +81,28 @@ class AreaScale:
     """Pictures of one size to another, each new pixel the mean of the area it covers, by OpenCV's float32 sums in its order."""
 
     def __init__(self, source: tuple[int, int], target: tuple[int, int]) -> None:
-        (self._rows, self._row_weights), (self._columns, self._column_weights) = map(_area_table, source, target)
+        self._rows, self._row_weights = _area_table(source[0], target[0], target[1])
+        self._columns, self._column_weights = _area_table(source[1], target[1], source[0])
 
     def __call__(self, picture: np.ndarray) -> np.ndarray:
-        columns = np.ascontiguousarray(picture.T, np.float32)  # whole rows are gathered sooner than single pixels
+        columns = picture.T.astype(np.float32, order="C")  # whole lines are gathered sooner than single pixels
         across = _weighed(columns, self._columns, self._column_weights)
-        return np.rint(_weighed(np.ascontiguousarray(across.T), self._rows, self._row_weights)).astype(np.uint8)
+        return np.rint(_weighed(across.T.copy(), self._rows, self._row_weights)).astype(np.uint8)
 
 
 def _weighed(lines: np.ndarray, taps: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """[target, width] Σ_k weights[k] lines[taps[k]], added in the order of k: the last bit decides which way a half is rounded."""
-    total = lines[taps[0]] * weights[0]
+    total = lines.take(taps[0], 0)
+    total *= weights[0]
     for tap, weight in zip(taps[1:], weights[1:], strict=True):
-        total += lines[tap] * weight
+        part = lines.take(tap, 0)
+        part *= weight
+        total += part
     return total
 
 
-def _area_table(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:
-    """[K, target] the lines that each new line covers, and [K, target, 1] which part of it each of them is; 0 where there are fewer."""
+def _area_table(source: int, target: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """[K, target] the lines that each new line covers; [K, target, width] which part of it each of them is, 0 where there are fewer."""
     edges = np.arange(target + 1) * (source / target)
     edges = np.where(np.abs(edges - np.rint(edges)) < 1e-9, np.rint(edges), edges)
     first = np.floor(edges[:-1]).astype(int)
@@ -106,7 +110,7 @@ def _area_table(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:
     lines = first + np.arange(count)[:, None]
     covered = np.minimum(lines + 1, edges[1:]) - np.maximum(lines, edges[:-1])
     weights = np.maximum(covered, 0) / (source / target)
-    return np.minimum(lines, source - 1), weights.astype(np.float32)[..., None]
+    return np.minimum(lines, source - 1), np.repeat(weights.astype(np.float32)[..., None], width, axis=2)
 
 
 class Atari(gym.Wrapper):

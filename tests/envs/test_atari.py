@@ -51,7 +51,7 @@ def test_an_area_is_averaged_and_a_flat_picture_stays_as_it_is():
 
 def test_an_episode_begins_with_one_frame_repeated_and_each_step_adds_one_at_the_end():
     with make_env(game("Breakout")) as env:
-        first, _ = env.reset(seed=0)
+        first, _ = env.reset()
         assert first.shape == (4, 84, 84)
         assert first.dtype == np.uint8
         assert (first == first[-1]).all()
@@ -63,8 +63,8 @@ def test_an_episode_begins_with_one_frame_repeated_and_each_step_adds_one_at_the
 
 def test_an_action_is_held_and_the_brighter_of_the_last_two_frames_is_seen():
     with make_env(game("SpaceInvaders")) as skipping, make_env(game("SpaceInvaders", replace(SAME_START, frame_skip=1))) as single:
-        skipping.reset(seed=0)
-        single.reset(seed=0)
+        skipping.reset()
+        single.reset()
         rewards, flickered = [], False
         for action in actions_for(skipping, 80):
             held, screens = [], []
@@ -116,7 +116,7 @@ def lose_a_life(env, patience=400):
 
 def test_a_lost_life_ends_the_episode_and_reset_goes_on_with_the_game():
     with make_env(game("Breakout", replace(SAME_START, episodic_life=True))) as env:
-        _, start = env.reset(seed=0)
+        _, start = env.reset()
         assert start == {"game_over": True, "lives": 5}
         for lives in (4, 3, 2, 1):
             *_, terminated, truncated, info = lose_a_life(env)
@@ -158,7 +158,7 @@ def test_steps_tell_lives_from_games_in_whichever_process_and_a_lost_worker_begi
 
 def test_reset_in_the_middle_of_a_life_or_with_a_seed_is_a_new_game():
     with make_env(game("Breakout", replace(SAME_START, episodic_life=True))) as env:
-        env.reset(seed=0)
+        env.reset()
         lose_a_life(env)
         assert env.reset(seed=0)[1] == {"game_over": True, "lives": 5}
         lose_a_life(env)
@@ -170,7 +170,7 @@ def test_reset_in_the_middle_of_a_life_or_with_a_seed_is_a_new_game():
 
 def test_a_lost_life_without_episodic_life_is_nothing():
     with make_env(game("Breakout")) as env:
-        env.reset(seed=0)
+        env.reset()
         lives = []
         while not lives or lives[-1] > 0:
             _, _, terminated, truncated, info = env.step(1)
@@ -181,7 +181,7 @@ def test_a_lost_life_without_episodic_life_is_nothing():
 
 def test_the_limit_cuts_the_whole_game_and_not_each_life():
     with make_env(game("Breakout", replace(SAME_START, episodic_life=True), max_episode_steps=50)) as env:
-        env.reset(seed=0)
+        env.reset()
         steps = 0
         while True:
             _, _, terminated, truncated, info = env.step(0)
@@ -248,7 +248,7 @@ def test_with_ales_own_state_a_game_goes_on_identically(name):
                 env.reset()
         arrays, values = env.get_state()
         clone, generator = env.ale.cloneState(include_rng=True), env.np_random.bit_generator.state
-        other.reset(seed=8)
+        other.reset()
         other.set_state(arrays, values)
         other.ale.restoreState(clone)
         other.unwrapped.np_random.bit_generator.state = generator
@@ -262,7 +262,7 @@ def test_with_ales_own_state_a_game_goes_on_identically(name):
 
 def test_the_state_is_a_copy():
     with make_env(game("Pong")) as env:
-        env.reset(seed=0)
+        env.reset()
         arrays, values = env.get_state()
         before = arrays["frames"].copy()
         for _ in range(20):
