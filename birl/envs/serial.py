@@ -119,20 +119,19 @@ class SerialEnvs:
         return self.step(self._sent)
 
     def snapshot(self) -> World:
-        """The running episodes' generators and actions, to be lived again by `restore`."""
+        """The environments' states where they can be read; else what it takes to live the running episodes again."""
         if not self._arrays:
             return World(exact=False, reason="the environments have not been reset yet")
-        self._log.origins, generators = self.roots()
-        return snapshots.save_replay(self._log, self.action_space, self._seed, generators, self._arrays, np.array(self._ended), self._masks)
+        ended = np.array(self._ended)
+        return snapshots.save_single(self._log, self.action_space, self._seed, self.roots(), self._arrays, ended, self._masks)
 
-    def roots(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """What each running episode began from, and where each generator stands now, both as plain JSON values."""
-        generators = [snapshots.generator_state(env.unwrapped.np_random) for env in self.envs]
-        return [snapshots.plain(origin) for origin in self._log.origins], [snapshots.plain(state) for state in generators]
+    def roots(self) -> list[snapshots.Root]:
+        """Where each environment is."""
+        return [snapshots.root_of(env, origin) for env, origin in zip(self.envs, self._log.origins, strict=True)]
 
     def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
         """Observations and masks as at the snapshot; `fresh` marks environments that could not get there and began anew."""
-        if world.values.get("tier") != "replay":
+        if world.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
             return self._start_anew(world)
         if len(world.arrays["ended"]) != self.num_envs:
             raise ValueError(f"the snapshot has {len(world.arrays['ended'])} environments, not {self.num_envs}; use its num_envs")
@@ -141,7 +140,7 @@ class SerialEnvs:
         self._ended = world.arrays["ended"].tolist()
         self._arrays = self.layout.empty(self.num_envs)
         self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
-        problems = [self._replay(index, world) for index in range(self.num_envs)]
+        problems = [self._return(index, world) for index in range(self.num_envs)]
         for index in [index for index, problem in enumerate(problems) if problem]:
             number = self.first + index
             start = self._begin(index, self._arrays, derived_seeds([self._seed, self._log.clock], number + 1)[number])
@@ -202,16 +201,25 @@ class SerialEnvs:
             raise RuntimeError(f"environment {self.first + index} gave an action_mask in step but none did in reset; give it in both")
         masks[index] = flat_mask(mask, self.action_space)
 
-    def _replay(self, index: int, world: World) -> str:
+    def _return(self, index: int, world: World) -> str:
         """Bring one environment to where it was; what went wrong, if anything."""
+        try:
+            return self._load(index, world) if world.values["tier"] == snapshots.EACH else self._replay(index, world)
+        except Exception as error:
+            return f"it raised {type(error).__name__}: {error}"
+
+    def _load(self, index: int, world: World) -> str:
+        problem = snapshots.load_single(self.envs[index], world, index)
+        for name, array in self._arrays.items():
+            array[index] = world.arrays[f"observations/{name}"][index]
+        return problem
+
+    def _replay(self, index: int, world: World) -> str:
         if index in self._log.too_long():
             return f"its episode is longer than {self._log.limit} steps"
         env = self.envs[index]
-        try:
-            actions = self._own_actions(self._log.episode(index))
-            observation, ended = snapshots.replay(env, self._log.origins[index], actions)
-        except Exception as error:
-            return f"it raised {type(error).__name__}: {error}"
+        actions = self._own_actions(self._log.episode(index))
+        observation, ended = snapshots.replay(env, self._log.origins[index], actions)
         self.layout.write(self._arrays, index, observation)
         saved = {name: world.arrays[f"observations/{name}"] for name in self._arrays}
         generator = snapshots.plain(snapshots.generator_state(env.unwrapped.np_random))

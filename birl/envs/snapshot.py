@@ -1,21 +1,31 @@
 """Environment state to a World and back, for exact resume. Nothing is pickled: MuJoCo, ALE and LunarLander do not survive it.
 
-Three tiers: native (copy the state: Gymnasium's vector CartPole), replay (put the generator where it was before reset, step
-the logged actions again, compare), fresh (begin new episodes and say so).
+Three tiers: native (copy the state: Gymnasium's vector CartPole as one, or each of the environments that native.py knows), replay
+(put the generator where it was before reset, step the logged actions again, compare), fresh (begin new episodes and say so).
 """
 
 from collections import deque
 from itertools import islice
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+from birl.envs import native
 from birl.envs.spaces import action_dtype, action_shape, derived_seeds
 from birl.types import World
 
+REPLAY, EACH = "replay", "each"  # the tiers of environments stepped one by one: lived again, or the native state of each of them
 ACTION_LIMIT = 100_000  # actions kept for replay; an episode longer than this is not resumed exactly
+
+
+class Root(NamedTuple):
+    """What it takes to bring one environment to where it is now, as arrays and plain JSON values."""
+
+    origin: dict[str, Any]  # what its episode began from
+    generator: dict[str, Any]  # where its np_random stands now
+    state: native.State | None  # all else, if that can be read: then its actions need not be known
 
 
 class ActionLog:
@@ -54,44 +64,60 @@ class ActionLog:
         """The log as arrays and as plain JSON values. Blank: one step's actions, for their shape and type."""
         actions = np.stack(self.actions) if self.actions else np.empty((0, *blank.shape), blank.dtype)
         arrays = {"actions": actions, "starts": np.array(self.starts, np.int64)}
-        return arrays, {"clock": self.clock, "origins": [plain(origin) for origin in self.origins]}
+        return arrays, {"clock": self.clock}
 
     @classmethod
     def load(cls, world: World, limit: int = ACTION_LIMIT) -> "ActionLog":
-        log = cls(len(world.values["origins"]), limit)
+        log = cls(len(world.arrays["ended"]), limit)
         log.clock = int(world.values["clock"])
-        log.starts = world.arrays["starts"].tolist()
-        log.origins = list(world.values["origins"])
-        log.actions.extend(world.arrays["actions"])
+        if world.values["tier"] == REPLAY:
+            log.starts = world.arrays["starts"].tolist()
+            log.origins = list(world.values["origins"])
+            log.actions.extend(world.arrays["actions"])
         return log
 
 
-def save_replay(
+def save_single(
     log: ActionLog,
     action_space: gym.Space,
     seed: int,
-    generators: list[dict[str, Any]],
+    roots: list[Root],
     observations: dict[str, np.ndarray],
     ended: np.ndarray,
     masks: np.ndarray | None,
 ) -> World:
-    """The world of environments that will live their running episodes again."""
-    blank = np.zeros((len(ended), *action_shape(action_space)), action_dtype(action_space))
-    arrays, values = log.save(blank)
+    """The world of environments stepped one by one: their states, or else what it takes to live the running episodes again."""
+    states = [root.state for root in roots if root.state is not None]
+    reason = ""
+    if len(states) == len(roots):
+        arrays = {f"states/{index}/{name}": array for index, (own, _) in enumerate(states) for name, array in own.items()}
+        values: dict[str, Any] = {"tier": EACH, "clock": log.clock, "states": [own for _, own in states]}
+    else:
+        blank = np.zeros((len(ended), *action_shape(action_space)), action_dtype(action_space))
+        arrays, values = log.save(blank)
+        values |= {"tier": REPLAY, "origins": [root.origin for root in roots]}
+        too_long = log.too_long()
+        reason = f"environments {too_long} are in an episode of more than {log.limit} steps" if too_long else ""
     arrays |= {f"observations/{name}": array.copy() for name, array in observations.items()} | {"ended": ended.copy()}
     if masks is not None:
         arrays["masks"] = masks.copy()
-    values |= {"tier": "replay", "seed": seed, "generators": generators}
-    too_long = log.too_long()
-    reason = f"environments {too_long} are in an episode of more than {log.limit} steps" if too_long else ""
-    return World(arrays, values, not too_long, reason)
+    return World(arrays, values | {"seed": seed, "generators": [root.generator for root in roots]}, not reason, reason)
 
 
 def part_of(world: World, rows: slice) -> World:
     """The same of some of the environments."""
-    arrays = {name: array[:, rows] if name == "actions" else array[rows] for name, array in world.arrays.items()}
-    per_env = {name: world.values[name][rows] for name in ("origins", "generators")}
+    shared = {name: array for name, array in world.arrays.items() if not name.startswith("states/")}
+    arrays = {name: array[:, rows] if name == "actions" else array[rows] for name, array in shared.items()}
+    per_env = {name: world.values[name][rows] for name in ("origins", "generators", "states") if name in world.values}
+    for number, index in enumerate(range(*rows.indices(len(world.arrays["ended"])))):
+        arrays |= {f"states/{number}/{name}": array for name, array in world.arrays_under(f"states/{index}/").items()}
     return World(arrays, world.values | per_env, world.exact, world.reason)
+
+
+def root_of(env: gym.Env, origin: dict[str, Any]) -> Root:
+    """Where this environment is."""
+    state = native.get_state(env) if native.has_state(env) else None
+    return Root(plain(origin), plain(generator_state(env.unwrapped.np_random)), state)
 
 
 def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[Any, bool]:
@@ -106,6 +132,17 @@ def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[An
         observation, _, terminated, truncated, _ = env.step(action)
         ended = bool(terminated or truncated)
     return observation, ended
+
+
+def load_single(env: gym.Env, world: World, index: int) -> str:
+    """Put one environment where it was by its native state; what went wrong, if anything."""
+    arrays, values = world.arrays_under(f"states/{index}/"), world.values["states"][index]
+    env.reset(seed=0)  # whatever reset initialises besides the state
+    native.set_state(env, arrays, values)
+    set_generator_state(env.unwrapped.np_random, world.values["generators"][index])
+    found, found_values = native.get_state(env)
+    same = found.keys() == arrays.keys() and all(array.tobytes() == arrays[name].tobytes() for name, array in found.items())
+    return "" if same and plain(found_values) == values else "its state was set and read again, and is another: the versions may differ"
 
 
 def generator_state(generator: np.random.Generator) -> dict[str, Any]:

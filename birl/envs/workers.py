@@ -125,13 +125,12 @@ class WorkerEnvs:
         for number, failure in failures.items():
             reason = f"{named(self._crew.environments(number))} failed: {failure.reason}"
             return World(values={"seed": self._seed, "clock": self._log.clock}, exact=False, reason=reason)
-        self._log.origins = [origin for origins, _ in answers for origin in origins]
-        generators = [generator for _, generators in answers for generator in generators]
-        return snapshots.save_replay(self._log, self.action_space, self._seed, generators, self._arrays, self._ended, self._masks)
+        roots = [root for part in answers for root in part]
+        return snapshots.save_single(self._log, self.action_space, self._seed, roots, self._arrays, self._ended, self._masks)
 
     def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
         """Observations and masks as at the snapshot; `fresh` marks environments that could not get there and began anew."""
-        if world.values.get("tier") != "replay":
+        if world.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
             return self._start_anew(world)
         if len(world.arrays["ended"]) != self.num_envs:
             raise ValueError(f"the snapshot has {len(world.arrays['ended'])} environments, not {self.num_envs}; use its num_envs")

@@ -1,0 +1,182 @@
+"""Environments whose state can be read go on from it to the bit, however long their episode is."""
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import ClipAction, RescaleAction, TimeLimit
+
+from birl.config import EnvConfig
+from birl.envs import native
+from birl.envs import snapshot as snapshots
+from birl.envs.make import make_env, make_envs
+from birl.envs.serial import SerialEnvs
+from birl.envs.wrappers import StepTimeout
+from birl.types import World
+from tests.envs.test_snapshot import assert_same_steps, random_actions, written
+
+MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Reacher-v5", "Swimmer-v5", "Humanoid-v5", "Pusher-v5"]
+GAMES = ["Pong", "Breakout", "Qbert", "SpaceInvaders", "Seaquest"]
+
+
+def assert_goes_on(functions, tier, before=60, after=60):
+    """A new set of environments, that have lived something else, goes on from a snapshot as the first one does."""
+    envs, restored = SerialEnvs(functions), SerialEnvs(functions)
+    observations, _ = envs.reset(0)
+    for actions in random_actions(envs, before):
+        observations, *_ = envs.step(actions)
+    world = written(envs.snapshot())
+    assert world.exact
+    assert world.values["tier"] == tier
+    restored.reset(1)
+    restored_observations, _ = restored.restore(world)
+    assert restored.restore_problem == ""
+    np.testing.assert_array_equal(restored_observations, observations)
+    future = random_actions(envs, after, seed=5)
+    steps = [envs.step(actions) for actions in future]
+    assert_same_steps(steps, [restored.step(actions) for actions in future])
+    for one in (envs, restored):
+        one.close()
+    return steps
+
+
+@pytest.mark.parametrize("env_id", MUJOCO)
+def test_mujoco_goes_on_from_its_state_also_across_resets(env_id):
+    pytest.importorskip("mujoco")
+    # Three environments cut at different times, so that the snapshot is of a first step, of the middle and of an end.
+    functions = [partial(make_env, EnvConfig(env_id, max_episode_steps=limit)) for limit in (59, 60, 1000)]
+    steps = assert_goes_on(functions, snapshots.EACH)
+    assert not all(step.valid.all() for step in steps)
+
+
+def game(name, limit, **kwargs):
+    ale_py = pytest.importorskip("ale_py")
+    gym.register_envs(ale_py)
+    return partial(gym.make, f"ALE/{name}-v5", obs_type="grayscale", max_episode_steps=limit, **kwargs)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_ale_goes_on_from_its_state_also_across_resets(name):
+    frame_skips = {"frameskip": (2, 5)}  # drawn from np_random
+    functions = [game(name, limit, repeat_action_probability=0.0, **frame_skips) for limit in (60, 80)]
+    steps = assert_goes_on(functions, snapshots.EACH)
+    assert not all(step.valid.all() for step in steps)
+
+
+@pytest.mark.parametrize("name", ["Qbert", "Breakout"])
+def test_ale_with_sticky_actions_is_lived_again_for_its_state_does_not_say_which_action_sticks(name):
+    assert_goes_on([game(name, 80, repeat_action_probability=0.25)], snapshots.REPLAY)
+
+
+def test_a_snapshot_does_not_grow_with_the_episode():
+    pytest.importorskip("mujoco")
+    with make_envs(EnvConfig("HalfCheetah-v5", 2), 0) as envs:
+        envs.reset(0)
+        sizes = []
+        for actions in random_actions(envs, 40):
+            sizes.append(sum(array.nbytes for array in envs.snapshot().arrays.values()))
+            envs.step(actions)
+    assert len(set(sizes)) == 1
+
+
+def test_a_snapshot_keeps_nothing_that_steps_change_and_changes_nothing():
+    pytest.importorskip("mujoco")
+    with make_envs(EnvConfig("Ant-v5", 1), 0) as envs, make_envs(EnvConfig("Ant-v5", 1), 0) as watched:
+        envs.reset(0), watched.reset(0)
+        for actions in random_actions(envs, 20):
+            world = watched.snapshot()
+            before = {name: array.copy() for name, array in world.arrays.items()}
+            assert_same_steps([envs.step(actions)], [watched.step(actions)])
+            np.testing.assert_equal(world.arrays, before)
+
+
+def test_a_checkpoint_of_the_replay_tier_is_still_lived_again():
+    """As all were before states were read."""
+    pytest.importorskip("mujoco")
+    with make_envs(EnvConfig("Hopper-v5", 2), 0) as envs, make_envs(EnvConfig("Hopper-v5", 2), 0) as restored:
+        envs.reset(0)
+        for actions in random_actions(envs, 50):
+            envs.step(actions)
+        roots = [root._replace(state=None) for root in envs.roots()]
+        observations, ended = envs._arrays, np.array(envs._ended)
+        world = snapshots.save_single(envs._log, envs.action_space, 0, roots, observations, ended, None)
+        assert world.values["tier"] == snapshots.REPLAY
+        restored.restore(written(world))
+        assert restored.restore_problem == ""
+        future = random_actions(envs, 30, seed=5)
+        assert_same_steps([envs.step(actions) for actions in future], [restored.step(actions) for actions in future])
+        assert restored.snapshot().values["tier"] == snapshots.EACH
+
+
+def test_a_state_that_does_not_fit_begins_anew_and_says_so():
+    pytest.importorskip("mujoco")
+    with make_envs(EnvConfig("Hopper-v5", 1), 0) as envs, make_envs(EnvConfig("Hopper-v5", 1), 0) as restored:
+        envs.reset(0)
+        world = written(envs.snapshot())
+        cut = {name: array[:-1] if name.endswith("/state") else array for name, array in world.arrays.items()}
+        with pytest.warns(UserWarning, match="not exact: environment 0 began a new episode; it raised"):
+            restored.restore(World(cut, world.values))
+        assert restored.fresh.all()
+        assert restored.step(random_actions(envs, 1)[0]).valid.all()
+
+
+@pytest.mark.parametrize(("workers", "others"), [(2, 0), (0, 2)])
+def test_states_go_from_workers_to_this_process_and_back(workers, others):
+    pytest.importorskip("mujoco")
+    config = partial(EnvConfig, "Hopper-v5", 3)
+    with make_envs(config(workers=workers), 0) as envs, make_envs(config(workers=others), 0) as restored:
+        envs.reset(0)
+        for actions in random_actions(envs, 30):
+            envs.step(actions)
+        world = written(envs.snapshot())
+        assert world.values["tier"] == snapshots.EACH
+        restored.restore(world)
+        assert restored.restore_problem == ""
+        future = random_actions(envs, 30, seed=5)
+        assert_same_steps([envs.step(actions) for actions in future], [restored.step(actions) for actions in future])
+
+
+class Sum(gym.Wrapper):
+    """Adds up rewards, and says so."""
+
+    total = 0.0
+
+    def reset(self, **kwargs):
+        self.total = 0.0
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        self.total += float(reward)
+        return observation, self.total, *rest
+
+    def get_state(self):
+        return {"total": np.array([self.total])}, {"doubled": 2 * self.total}
+
+    def set_state(self, arrays, values):
+        assert values["doubled"] == 2 * arrays["total"][0]
+        self.total = float(arrays["total"][0])
+
+
+def test_a_wrapper_that_gives_its_state_goes_on_from_it():
+    pytest.importorskip("mujoco")
+    assert_goes_on([lambda: StepTimeout(Sum(gym.make("Hopper-v5")), 60.0)], snapshots.EACH)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gym.make("CartPole-v1"),
+        lambda: ClipAction(gym.make("Hopper-v5")),
+        lambda: RescaleAction(gym.make("Hopper-v5"), -1, 1),
+        lambda: TimeLimit(gym.make("Hopper-v5"), 50),
+        lambda: type("Derived", (gym.make("Hopper-v5").unwrapped.__class__,), {"__module__": "elsewhere"})(),
+    ],
+    ids=["another simulator", "an unknown wrapper", "another", "one wrapper twice", "derived from a known one"],
+)
+def test_what_may_keep_more_than_is_known_has_no_native_state(make):
+    pytest.importorskip("mujoco")
+    env = make()
+    assert not native.has_state(env)
+    env.close()
