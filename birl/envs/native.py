@@ -16,6 +16,7 @@ State = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and plain JSON v
 
 KEEP_NOTHING = (OrderEnforcing, PassiveEnvChecker, HideVelocities, StepTimeout)  # beyond whether they have been reset
 MUJOCO, ATARI = "gymnasium.envs.mujoco.", "ale_py.env"  # the modules of the simulators
+FORGETFUL = ("miniature_golf",)  # games whose score is lost when ALE 0.12.1 restores a state
 
 
 @runtime_checkable
@@ -70,7 +71,9 @@ def _is_simulator(env: Any) -> bool:
     Which action ALE repeats when it sticks to one is not in its state (ale-py 0.12.1, ale_state.cpp).
     """
     module = type(env).__module__
-    return module.startswith(MUJOCO) or (module == ATARI and env.ale.getFloat("repeat_action_probability") == 0)
+    if module == ATARI:
+        return env.ale.getFloat("repeat_action_probability") == 0 and env._game not in FORGETFUL
+    return module.startswith(MUJOCO)
 
 
 def _get_link(link: Any) -> State:

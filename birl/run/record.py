@@ -4,18 +4,22 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from birl.config import EnvConfig, from_json, require
+from birl.config import ConfigError, EnvConfig, from_json, require
 from birl.envs.make import make_env
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, first_value, layout_of, mask_width
 from birl.run.algorithms import algorithm_named
 from birl.run.policy import Policy, find_checkpoint, policy_of
 from birl.run.video import write_video
+
+OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # MUJOCO_GL: the library it needs, the better one first
 
 
 def play(run_dir: Path, episodes: int, seed: int, deterministic: bool) -> list[float]:
@@ -25,7 +29,7 @@ def play(run_dir: Path, episodes: int, seed: int, deterministic: bool) -> list[f
     require(bool(has_screen) or "SDL_VIDEODRIVER" in os.environ, f"there is no screen to play on; film it instead: birl record {run_dir}")
     policy, env_config = _load(run_dir)
     returns: list[float] = []
-    with make_env(env_config, "human") as env:
+    with _drawn(env_config, "human") as env:
         for episode in range(episodes):
             returns.append(sum(reward for reward in _episode(env, policy, seed + episode, deterministic)))
     return returns
@@ -38,7 +42,7 @@ def record(run_dir: Path, out: Path | None, episodes: int, seed: int, determinis
     policy, env_config = _load(run_dir)
     render_off_screen()
     returns: list[float] = []
-    with make_env(env_config, "rgb_array") as env:
+    with _drawn(env_config, "rgb_array") as env:
         fps = float(env.metadata.get("render_fps") or 30)
         frames = _frames(env, policy, episodes, seed, deterministic, returns)
         path = film(frames, out or run_dir / "videos" / "episodes.mp4", fps)
@@ -55,8 +59,25 @@ def film(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
 def render_off_screen() -> None:
     """Let pygame and MuJoCo draw without a window."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")
+    found = next((name for name, library in OFF_SCREEN.items() if find_library(library)), None)
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and found is not None:  # a missing library breaks MuJoCo's import
+        os.environ.setdefault("MUJOCO_GL", found)
+
+
+@contextmanager
+def _drawn(config: EnvConfig, render_mode: str) -> Iterator[gym.Env]:
+    """The environment, after it has drawn a first picture; ConfigError if it cannot."""
+    try:
+        env = make_env(config, render_mode)
+        env.reset(seed=0)
+        env.render()
+    except ConfigError:
+        raise
+    except Exception as error:  # OpenGL's and MuJoCo's modules raise anything, some when they are imported
+        remedy = "what MuJoCo simulates needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
+        raise ConfigError(f"{config.id} cannot be drawn here: {type(error).__name__}: {error}; {remedy}") from error
+    with env:
+        yield env
 
 
 def _validate(episodes: int, seed: int) -> None:

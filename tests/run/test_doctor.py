@@ -1,5 +1,6 @@
 """The doctor finds a healthy installation healthy, and says what is wrong with a sick one and what to do."""
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,15 @@ def test_this_installation_is_in_order():
     assert "jax " in said
     assert "bit for bit" in said
     assert lines[-1] == "all in order"
+
+
+@pytest.mark.parametrize("package", ["mujoco", "ale-py", "envpool"])
+def test_the_version_of_an_installed_simulator_is_said(package, monkeypatch):
+    pytest.importorskip(package.replace("-", "_"))
+    only(monkeypatch, "disk")
+    lines: list[str] = []
+    examine(lines.append)
+    assert f"{package} {importlib.metadata.version(package)}" in "\n".join(lines)
 
 
 def test_a_missing_extra_is_named_with_how_to_install_it_and_is_not_a_failure(monkeypatch):

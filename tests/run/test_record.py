@@ -1,17 +1,21 @@
 """Episodes become videos on a machine without a screen, and no video replaces another."""
 
+import os
+import subprocess
+from ctypes.util import find_library
 from pathlib import Path
 
 import gymnasium as gym
 import imageio_ffmpeg
+import numpy as np
 import pytest
 
 import birl
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig
-from birl.run.record import play, record
+from birl.run.record import OFF_SCREEN, play, record, render_off_screen
+from tests.run.processes import COMMAND, ROOT, call, call_well, write_untrained
 from tests.run.processes import birl as run_birl
-from tests.run.processes import call, call_well, write_untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # JAX's warning of the ffmpeg that reads the video back
 
@@ -122,3 +126,49 @@ def test_play_on_a_screen_that_is_not_there_to_be_seen(runs, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     _, filmed = record(runs["CartPole-v1"], runs["CartPole-v1"] / "play.mp4", 1, 0, True)
     assert play(runs["CartPole-v1"], 1, 0, True) == filmed
+
+
+@pytest.fixture(scope="module")
+def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mujoco")
+    directory = tmp_path_factory.mktemp("record") / "Hopper-v5"
+    write_untrained(directory, ppo.Config(EnvConfig("Hopper-v5", num_envs=1, max_episode_steps=8), hidden_sizes=(8,)))
+    return directory
+
+
+HEADLESS = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL")}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(find_library, OFF_SCREEN.values())), reason="there is neither EGL nor OSMesa")
+def test_mujoco_is_filmed_without_a_screen_and_is_seen(hopper, tmp_path):
+    """In a process of its own: MuJoCo looks at MUJOCO_GL when it is imported."""
+    words = ["record", str(hopper), "--out", str(tmp_path / "film.mp4")]
+    subprocess.run([*COMMAND, *words], env=HEADLESS | {"PYTHONPATH": str(ROOT)}, check=True, timeout=120)
+    reader = imageio_ffmpeg.read_frames(tmp_path / "film.mp4")
+    width, height = next(reader)["size"]
+    frames = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]
+    assert len(frames) == 8
+    assert frames[0].std() > 20, "neither black nor of one colour"
+    assert not np.array_equal(frames[0], frames[-1]), "and it moves"
+
+
+@pytest.mark.parametrize(
+    ("libraries", "given", "chosen"),
+    [("EGL OSMesa", None, "egl"), ("OSMesa", None, "osmesa"), ("", None, None), ("EGL", "glfw", "glfw")],
+    ids=["both", "no EGL", "neither", "the user's own choice"],
+)
+def test_mujoco_draws_by_what_is_installed_unless_the_user_chose(libraries, given, chosen, monkeypatch):
+    monkeypatch.setattr("birl.run.record.find_library", lambda name: name if name in libraries.split() else None)
+    monkeypatch.setattr("birl.run.record.sys.platform", "linux")
+    monkeypatch.setattr("birl.run.record.os.environ", {} if given is None else {"MUJOCO_GL": given})
+    render_off_screen()
+    assert os.environ.get("MUJOCO_GL") == chosen
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of Gymnasium's renderer, half made
+def test_where_mujoco_cannot_draw_the_error_says_what_to_install(hopper, tmp_path, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "no such thing")
+    with pytest.raises(ConfigError, match=r"Hopper-v5 cannot be drawn here: .*MUJOCO_GL.*; .*apt install libegl1 or libosmesa6"):
+        record(hopper, tmp_path / "film.mp4", episodes=1, seed=0, deterministic=True)
+    assert not list(tmp_path.iterdir())

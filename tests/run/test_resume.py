@@ -1,5 +1,6 @@
 """A run that was stopped and resumed in a new process is, to the bit, the run that was not stopped."""
 
+import importlib.metadata
 import json
 import shutil
 from pathlib import Path
@@ -87,6 +88,24 @@ def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
     assert_same_run(resumed, tmp_path / "whole")
     assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
     assert "not exact" not in said
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("td3", marks=pytest.mark.slow)])
+def test_a_resumed_run_on_mujoco_goes_on_from_its_state_to_the_same_bits(algorithm, tmp_path):
+    """The environments are cut at 25 steps, so the run is stopped inside an episode, and their state is all there is of it."""
+    pytest.importorskip("mujoco")
+    words = {"ppo": train_words("HalfCheetah-v5", "feedforward", 2, 8, tmp_path / "whole")}
+    words["td3"] = ["train", "td3", "HalfCheetah-v5", "--run-dir", tmp_path / "whole", *REPLAY_SETTINGS]
+    succeed(*words[algorithm], "--max-episode-steps", 25, cwd=tmp_path)
+    resumed = cut_back(tmp_path / "whole", 4, tmp_path / "resumed")
+    files = numbered(resumed / "checkpoints")[-1]
+    world, manifest = (json.loads((files / name).read_text()) for name in ("world.json", "manifest.json"))
+    assert (world["envs"]["tier"], manifest["exact"]) == ("each", True)
+    assert "not exact" not in succeed("resume", resumed, cwd=tmp_path)
+    assert_same_run(resumed, tmp_path / "whole")
+    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
+    for written in (manifest, json.loads((resumed / "summary.json").read_text())):
+        assert written["versions"]["mujoco"] == importlib.metadata.version("mujoco")
 
 
 def test_evaluations_do_not_change_the_run(whole, tmp_path):
