@@ -35,6 +35,13 @@ def has_state(env: gym.Env) -> bool:
     return len(names) == len(wrappers) and all(map(_is_known, wrappers)) and _is_simulator(simulator)
 
 
+def hidden_randomness(env: gym.Env) -> str:
+    """What is drawn in this environment from elsewhere than np_random, so that an episode without a seed cannot be lived again; or ""."""
+    simulator: Any = _links(env)[-1]
+    sticky = simulator.ale.getFloat("repeat_action_probability") if type(simulator).__module__ == ATARI else 0
+    return f"actions stick with a chance of {sticky:g}, drawn by ALE, whose state does not say which one; use 0" if sticky else ""
+
+
 def get_state(env: gym.Env) -> State:
     """The state of every link of the chain, named LINK/NAME."""
     arrays: dict[str, np.ndarray] = {}

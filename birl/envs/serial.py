@@ -167,8 +167,7 @@ class SerialEnvs:
     def _begin(self, index: int, arrays: Arrays, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode in one environment, and note what it takes to start it again."""
         env = self.envs[index]
-        origin = {"generator": snapshots.generator_state(env.unwrapped.np_random)} if seed is None else {"seed": seed}
-        self._log.begin(index, origin)
+        self._log.begin(index, snapshots.origin_of(env, seed))
         try:
             observation, info = env.reset(seed=seed)
         except Exception as error:
@@ -217,6 +216,8 @@ class SerialEnvs:
     def _replay(self, index: int, world: World) -> str:
         if index in self._log.too_long():
             return f"its episode is longer than {self._log.limit} steps"
+        if "lost" in self._log.origins[index]:
+            return str(self._log.origins[index]["lost"])
         env = self.envs[index]
         actions = self._own_actions(self._log.episode(index))
         observation, ended = snapshots.replay(env, self._log.origins[index], actions)

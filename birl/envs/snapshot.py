@@ -43,7 +43,7 @@ class ActionLog:
         self.clock += 1
 
     def begin(self, index: int, origin: dict[str, Any]) -> None:
-        """Environment `index` starts an episode here. Origin: {"seed": n} or {"generator": its state before the reset}."""
+        """Environment `index` starts an episode here. Origin: what `origin_of` gives."""
         self.origins[index] = origin
         self.starts[index] = self.clock
         oldest = min(self.starts)
@@ -97,7 +97,8 @@ def save_single(
         arrays, values = log.save(blank)
         values |= {"tier": REPLAY, "origins": [root.origin for root in roots]}
         too_long = log.too_long()
-        reason = f"environments {too_long} are in an episode of more than {log.limit} steps" if too_long else ""
+        reasons = [f"environments {too_long} are in an episode of more than {log.limit} steps"] if too_long else []
+        reason = "; ".join([*reasons, *dict.fromkeys(root.origin["lost"] for root in roots if "lost" in root.origin)])
     arrays |= {f"observations/{name}": array.copy() for name, array in observations.items()} | {"ended": ended.copy()}
     if masks is not None:
         arrays["masks"] = masks.copy()
@@ -112,6 +113,14 @@ def part_of(world: World, rows: slice) -> World:
     for number, index in enumerate(range(*rows.indices(len(world.arrays["ended"])))):
         arrays |= {f"states/{number}/{name}": array for name, array in world.arrays_under(f"states/{index}/").items()}
     return World(arrays, world.values | per_env, world.exact, world.reason)
+
+
+def origin_of(env: gym.Env, seed: int | None) -> dict[str, Any]:
+    """What the episode of the next reset begins from: {"seed": n}, {"generator": its state}, or {"lost": why nobody can tell}."""
+    if seed is not None:
+        return {"seed": seed}
+    hidden = native.hidden_randomness(env)
+    return {"lost": hidden} if hidden else {"generator": generator_state(env.unwrapped.np_random)}
 
 
 def root_of(env: gym.Env, origin: dict[str, Any]) -> Root:
