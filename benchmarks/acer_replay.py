@@ -23,10 +23,6 @@ BIRL = Path(sys.executable).with_name("birl")
 SIZES = (0, 5_000, 50_000)
 SEEDS = 3
 TOTAL_STEPS = 1_000_000
-SETTINGS = (  # found by hand, for seeds other than these
-    "--num-envs 16 --batch-size 32 --hidden-sizes 128 128 --activation relu --entropy-weight 0.001 "
-    "--optimizer adam --learning-rate linear:5e-4:0 --normalize-observations --normalize-rewards --log-every 25"
-)
 PICTURE = ROOT / "docs/images/acer-replay.png"
 
 
@@ -36,7 +32,7 @@ def train(size: int, seed: int, total_steps: int | None) -> Path:
     directory = ROOT / "runs/acer-replay" / name
     if not (directory / "summary.json").exists():
         words = [BIRL, "train", "acer", "LunarLander-v3", "--replay-size", size, "--seed", seed, "--run-dir", directory]
-        words += ["--total-steps", total_steps or TOTAL_STEPS, *SETTINGS.split()]
+        words += ["--total-steps", total_steps or TOTAL_STEPS]
         subprocess.run([str(word) for word in words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return directory
 

@@ -113,6 +113,19 @@ def test_acer_swings_the_pendulum_up_in_300k_steps(tmp_path):
     assert score(preset("acer", "Pendulum-v1", 300_000), tmp_path / "run") >= -250
 
 
+def test_acer_lands_on_the_moon_in_a_million_steps(tmp_path):
+    assert score(preset("acer", "LunarLander-v3", 1_000_000), tmp_path / "run") >= 200
+
+
+def test_acer_swings_acrobot_up_in_500k_steps(tmp_path):
+    assert score(preset("acer", "Acrobot-v1", 500_000), tmp_path / "run") >= -90
+
+
+def test_acer_with_memory_balances_cartpole_without_seeing_velocities(tmp_path):
+    config = preset("acer", "CartPole-v1", 300_000, hide_velocities=True, core="lstm")
+    assert score(config, tmp_path / "run") >= 475
+
+
 @pytest.mark.parametrize(("pool", "actor_learners"), [("serial", 4), ("processes", 2)])
 def test_acers_actor_learners_balance_cartpole_in_200k_steps(pool, actor_learners, tmp_path):
     config = replace(preset("acer", "CartPole-v1", 200_000), pool=pool, actor_learners=actor_learners)

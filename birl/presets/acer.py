@@ -5,6 +5,18 @@ from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
 
+RECURRENT_CARTPOLE = Config(
+    env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
+    run=RunConfig(total_steps=300_000, log_every=10),
+    entropy_weight=0.001,
+    learning_rate=linear(1e-3, 0.0),
+    optimizer="adam",
+    normalize_rewards=True,
+    hidden_sizes=(64,),
+    core="lstm",
+    core_size=64,
+)
+
 PRESETS = [
     Preset(
         "acer",
@@ -16,6 +28,36 @@ PRESETS = [
         ),
         score=500.0,
         interval=(500.0, 500.0),
+    ),
+    Preset(
+        "acer",
+        Config(
+            env=EnvConfig("LunarLander-v3", num_envs=16),
+            run=RunConfig(total_steps=1_000_000, log_every=25),
+            entropy_weight=0.001,
+            batch_size=32,
+            learning_rate=linear(5e-4, 0.0),
+            optimizer="adam",
+            normalize_observations=True,
+            normalize_rewards=True,
+            hidden_sizes=(128, 128),
+            activation="relu",
+        ),
+        score=210.5,
+        interval=(158.9, 272.6),
+    ),
+    Preset(
+        "acer",
+        Config(
+            env=EnvConfig("Acrobot-v1", num_envs=16),
+            run=RunConfig(total_steps=500_000, log_every=10),
+            learning_rate=linear(7e-4, 0.0),
+            optimizer="adam",
+            normalize_observations=True,
+            normalize_rewards=True,
+        ),
+        score=-83.3,
+        interval=(-87.1, -80.0),
     ),
     Preset(
         "acer",
@@ -36,4 +78,5 @@ PRESETS = [
         score=-171.3,
         interval=(-199.3, -156.1),
     ),
+    Preset("acer", RECURRENT_CARTPOLE, score=500.0, interval=(500.0, 500.0)),
 ]
