@@ -38,6 +38,8 @@ def test_ale_and_envpool_show_the_same_frames_to_the_bit_and_the_same_rewards_an
         for time, action in enumerate(actions_for(ours, 250)):
             for mine, theirs in zip(ours.step([action]), pool.step([action]), strict=True):
                 np.testing.assert_array_equal(mine, theirs, err_msg=f"step {time}")
+        if name == "Breakout":  # in the middle of a game: EnvPool alone would go on with the next life
+            np.testing.assert_array_equal(ours.reset(0)[0], pool.reset(1)[0])
 
 
 def test_an_area_is_averaged_and_a_flat_picture_stays_as_it_is():
@@ -258,6 +260,17 @@ def test_with_ales_own_state_a_game_goes_on_identically(name):
             assert left[1:] == right[1:]
             if left[2]:
                 np.testing.assert_array_equal(env.reset()[0], other.reset()[0])
+
+
+def test_a_game_saved_between_two_lives_goes_on_with_the_next():
+    config = game("Breakout", replace(SAME_START, episodic_life=True))
+    with make_env(config) as env, make_env(config) as other:
+        env.reset()
+        other.reset()
+        lose_a_life(env)
+        other.set_state(*env.get_state())
+        other.ale.restoreState(env.ale.cloneState(include_rng=True))
+        assert env.reset()[1] == other.reset()[1] == {"game_over": False, "lives": 4}
 
 
 def test_the_state_is_a_copy():
