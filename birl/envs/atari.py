@@ -54,8 +54,8 @@ def validate_atari(config: EnvConfig) -> None:
 
 
 def make_arguments(config: EnvConfig) -> dict[str, Any]:
-    """For gymnasium.make: the bare game, frame by frame."""
-    own = {"frameskip": 1, "repeat_action_probability": config.atari.sticky_actions, "max_num_frames_per_episode": 0}
+    """For gymnasium.make: the bare game, frame by frame. Actions stick in our wrapper: ALE's state does not say which one does."""
+    own = {"frameskip": 1, "repeat_action_probability": 0.0, "max_num_frames_per_episode": 0}
     return own | dict(config.kwargs)
 
 
@@ -130,6 +130,7 @@ class Atari(gym.Wrapper):
         self.observation_space = spaces.Box(0, 255, (config.stacked_frames, size, size), np.uint8)
         self.screens = np.zeros((2, height, width), np.uint8)  # scratch: the last two frames of a step
         self.frames = np.zeros((config.stacked_frames, size, size), np.uint8)
+        self.held = self.noop  # the last frame's action
         self.lives = 0
         self.elapsed = 0  # steps of this game
         self.life_lost = False  # with the last step, and the game goes on
@@ -138,11 +139,13 @@ class Atari(gym.Wrapper):
         begins = seed is not None or not self.life_lost
         if begins:
             self.env.reset(seed=seed, options=options)
+            self.held = self.noop
         waits = int(self.np_random.integers(1, self.config.noop_max + 1))
         for action in [self.noop] * (waits - self.fires) + [self.fire] * self.fires:
-            self.ale.act(action)
+            self._act(action)
             if self.ale.game_over():  # some games are lost by waiting, or by a life that was the last
                 self.ale.reset_game()
+                self.held = self.noop
                 begins = True
         self.elapsed = 0 if begins else self.elapsed
         self.life_lost, self.lives = False, self.ale.lives()
@@ -163,7 +166,7 @@ class Atari(gym.Wrapper):
         """The rewards of some frames with one action, whether the game ended, and the picture of the last two."""
         reward, over, seen = 0.0, False, 0
         for left in reversed(range(self.config.frame_skip)):
-            reward += self.ale.act(action)
+            reward += self._act(action)
             over = self.ale.game_over()
             if left < 2:
                 self.ale.getScreenGrayscale(self.screens[seen])
@@ -174,17 +177,25 @@ class Atari(gym.Wrapper):
             return reward, over, self.frames[-1]
         return reward, over, self.scale(self.screens[0] if seen == 1 else np.maximum(*self.screens))
 
+    def _act(self, action: Any) -> float:
+        """The reward of one frame with this action, or by chance with the one before (Machado et al. 2018, section 5)."""
+        if self.config.sticky_actions == 0 or self.np_random.random() >= self.config.sticky_actions:
+            self.held = action
+        return float(self.ale.act(self.held))
+
     def _info(self, game_over: bool) -> dict[str, Any]:
         return {GAME_OVER: game_over, "lives": self.lives} if self.config.episodic_life else {"lives": self.lives}
 
     def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Everything but what ALE and np_random keep themselves, as arrays and as plain JSON values."""
-        return {"frames": self.frames.copy()}, {"lives": self.lives, "elapsed": self.elapsed, "life_lost": self.life_lost}
+        values = {"lives": self.lives, "elapsed": self.elapsed, "life_lost": self.life_lost, "held": int(self.held.value)}
+        return {"frames": self.frames.copy()}, values
 
     def set_state(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> None:
         """Be as `get_state` was."""
         self.frames = arrays["frames"].copy()
         self.lives, self.elapsed, self.life_lost = values["lives"], values["elapsed"], values["life_lost"]
+        self.held = type(self.noop)(values["held"])
 
 
 class AtariPool:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import ClipAction, RescaleAction, TimeLimit
 
-from birl.config import EnvConfig
+from birl.config import AtariConfig, EnvConfig
 from birl.envs import native
 from birl.envs import snapshot as snapshots
 from birl.envs.make import make_env, make_envs
@@ -62,6 +62,13 @@ def test_ale_goes_on_from_its_state_also_across_resets(name):
     functions = [game(name, limit, repeat_action_probability=0.0, **frame_skips) for limit in (60, 80)]
     steps = assert_goes_on(functions, snapshots.EACH)
     assert not all(step.valid.all() for step in steps)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_atari_with_sticky_actions_and_lives_goes_on_from_its_state(name):
+    pytest.importorskip("ale_py")
+    config = EnvConfig(f"ALE/{name}-v5", atari=AtariConfig(sticky_actions=0.9, episodic_life=True))  # the held action nearly always matters
+    assert_goes_on([partial(make_env, config)] * 2, snapshots.EACH)
 
 
 def test_ale_with_sticky_actions_is_lived_again_for_its_state_does_not_say_which_action_sticks():
