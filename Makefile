@@ -47,5 +47,5 @@ clean:
 	touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(PIP) --editable '.[dev,envpool,wandb,ray]'
+	$(PIP) --editable '.[dev,atari,mujoco,envpool,wandb,ray]'
 	touch $@
