@@ -28,7 +28,7 @@ tests: .venv/.installed-dev
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-learning: .venv/.installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile -m slow
+	XLA_FLAGS=--xla_backend_optimization_level=3 $(BIN)/pytest -n 2 --dist loadfile -m slow
 
 bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/speed.py

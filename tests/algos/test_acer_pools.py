@@ -289,6 +289,7 @@ def in_a_box(core: CoreName) -> tuple[acer.Config, Update]:
     return config, last
 
 
+@pytest.mark.slow
 def test_two_processes_learn_with_memory_what_to_do_in_a_box():
     _, last = in_a_box("lstm")
     assert 500 <= int(last.state.env_steps) <= 500 + 2 * 10

@@ -416,7 +416,7 @@ def test_a_tree_of_actions_is_one_array_of_a_rollout():
     assert (np.abs(rollout.actions[..., :2]) > 1).any()  # numbers are stored as drawn, and clipped for the environment
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_with_a_tree_of_actions_workers_change_nothing(workers):
     for left, right in zip(hybrid_run(), hybrid_run(workers), strict=True):
         assert_same_bits(left.state, right.state)
@@ -486,6 +486,7 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
     assert last.metrics["episode/return"] >= 0.9
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     returns = [update.metrics["episode/return"] for update in ppo.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean
@@ -503,6 +504,7 @@ def test_probe_every_part_of_a_dict_of_actions_is_learned():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
+@pytest.mark.slow  # seconds each; the parts are learned one by one in make test
 def test_probe_every_part_of_a_tree_of_actions_is_learned():
     (high, ones), (low, zeros) = answers(learned("birl/ProbeTupleAction-v0").state, sign(1), sign(-1))
     assert ones == pytest.approx([1, 2, 0.5, -0.5, 1, 1], abs=0.1)
@@ -517,6 +519,7 @@ def in_each(**changes) -> tuple[ppo.Update, ppo.Update]:
     return info, observation
 
 
+@pytest.mark.slow  # seconds each; masks and memory are learned one by one in make test
 def test_probe_masks_and_memory_together_whether_the_mask_comes_in_the_info_or_the_observation():
     info, observation = in_each(core="lstm")
     assert info.metrics["episode/return"] >= 0.9
@@ -532,6 +535,7 @@ def test_probe_masks_without_memory_are_kept_but_do_not_tell_the_answer():
     assert abs(np.mean(returns[-20:])) < 0.3
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric():
     for value, action in answers(learned("birl/ProbeContinuous-v0").state, sign(1), sign(-1)):
         assert action == pytest.approx(0.5, abs=0.1)

@@ -129,7 +129,15 @@ SETTINGS = {
     "MultiBinary": replace(SMALL, env=EnvConfig("birl/ProbeMultiBinary-v0", num_envs=4)),
     "Dict": replace(SMALL, env=EnvConfig("birl/ProbeDict-v0", num_envs=4), encoder="cnn_small", normalize_observations=True),
 }
-SECONDS_EACH = ("gru", "lnlstm", "normalised with gru", "action masks with lstm")  # to compile
+SECONDS_EACH = (
+    "gru",
+    "lnlstm",
+    "normalised with gru",
+    "action masks with lstm",
+    "continuous, cut episodes, lstm",
+    "MultiBinary",
+    "Dict",
+)  # to compile
 SOME_SETTINGS = [pytest.param(config, id=name, marks=pytest.mark.slow if name in SECONDS_EACH else ()) for name, config in SETTINGS.items()]
 
 
@@ -204,7 +212,7 @@ def test_fisher_vector_products_are_the_finite_differences_of_the_kls_gradient_p
     np.testing.assert_allclose(products - 0.2 * vectors, differences, rtol=1e-2, atol=1e-3 * np.abs(differences).max())
 
 
-@pytest.mark.parametrize("name", ["feed-forward", "gru"])
+@pytest.mark.parametrize("name", ["feed-forward", pytest.param("gru", marks=pytest.mark.slow)])
 def test_a_fisher_matrix_from_every_second_of_pairs_of_equal_ones_is_that_of_all(name):
     config = SETTINGS[name]
     state, rollout = collected(config)
@@ -298,7 +306,7 @@ def test_the_reported_step_size_is_that_of_the_step_taken():
 # A line search that fails
 
 
-@pytest.mark.parametrize("name", ["feed-forward", "lstm", "continuous"])
+@pytest.mark.parametrize("name", [pytest.param("feed-forward", marks=pytest.mark.slow), "lstm", "continuous"])
 def test_a_failed_line_search_leaves_the_policy_equal_bit_for_bit_while_the_critic_learns(name):
     config = replace(SETTINGS[name], **HOPELESS)
     state, rollout = collected(SETTINGS[name])
@@ -368,7 +376,9 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("config", "updates"), RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(
+    ("config", "updates"), [pytest.param(*run, id=name, marks=() if name == "CartPole" else pytest.mark.slow) for name, run in RUNS.items()]
+)
 def test_at_every_update_of_a_run_the_kl_is_at_most_delta(config, updates):
     kls, accepted = [], []
     with make_envs(config.env, 1) as envs:
@@ -593,7 +603,14 @@ def test_probe_the_better_action_follows_the_observation():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
-@pytest.mark.parametrize("core", [pytest.param("lstm", marks=pytest.mark.slow), pytest.param("lnlstm", marks=pytest.mark.slow), "gru"])
+@pytest.mark.parametrize(
+    "core",
+    [
+        pytest.param("lstm", marks=pytest.mark.slow),
+        pytest.param("lnlstm", marks=pytest.mark.slow),
+        pytest.param("gru", marks=pytest.mark.slow),
+    ],
+)
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
     assert learned("birl/ProbeMemory-v0", core=core).metrics["episode/return"] >= 0.9
 

@@ -36,7 +36,7 @@ WITH_REPLAY = {
     "td3": ("td3", "Pendulum-v1", []),
     "sac": ("sac", "Pendulum-v1", []),
 }
-ALSO = ("dqn, sequences", "ddpg, parameter", "td3")  # slow tests: tests/test_contract.py has them in one process
+ALSO = ("dqn, sequences", "ddpg, ou", "ddpg, parameter", "td3")  # slow tests: tests/test_contract.py has them in one process
 REPLAY_SETTINGS = [
     "--num-envs", 2, "--rollout-length", 8, "--update-ratio", 0.25, "--learning-starts", 40, "--batch-size", 8, "--replay-size", 48,
     "--hidden-sizes", 16, "--normalize-observations", "--normalize-rewards", "--total-steps", 161, "--log-every", 1,
@@ -67,7 +67,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-@pytest.mark.parametrize(("env_id", "core", "num_envs"), TASKS)
+IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1]  # the others differ in their environments, which tests/envs has one by one
+
+
+@pytest.mark.parametrize(
+    ("env_id", "core", "num_envs"), [pytest.param(*task, marks=() if task in IN_MAKE_TEST else pytest.mark.slow) for task in TASKS]
+)
 def test_a_resumed_run_ends_in_the_same_bits(env_id, core, num_envs, tmp_path):
     succeed(*train_words(env_id, core, num_envs, 8, tmp_path / "whole"), cwd=tmp_path)
     resumed = cut_back(tmp_path / "whole", 4, tmp_path / "resumed")

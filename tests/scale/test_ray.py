@@ -211,6 +211,7 @@ def test_a_cluster_that_is_not_there_or_too_small_is_an_error_with_a_remedy(clus
         pass
 
 
+@pytest.mark.slow
 def test_acer_learns_in_a_cluster_from_a_replay_of_each_actor_learner(cluster):
     env = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9, ray_address=cluster.address)
     settings = {"rollout_length": 5, "replay_size": 2000, "learning_starts": 20, "report_every": 100, "hidden_sizes": (8,)}
@@ -259,7 +260,7 @@ def marked(mark: str) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_nothing_is_left_of_a_cluster_that_a_run_has_started(number, tmp_path):
     mark = f"BIRL_TEST_MARK={uuid.uuid4()}"
     variables = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("RAY_")}
