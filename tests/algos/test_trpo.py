@@ -603,14 +603,8 @@ def test_probe_the_better_action_follows_the_observation():
     assert (high, low) == pytest.approx((1.0, 1.0), abs=0.05)
 
 
-@pytest.mark.parametrize(
-    "core",
-    [
-        pytest.param("lstm", marks=pytest.mark.slow),
-        pytest.param("lnlstm", marks=pytest.mark.slow),
-        pytest.param("gru", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
+@pytest.mark.parametrize("core", ["lstm", "lnlstm", "gru"])
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
     assert learned("birl/ProbeMemory-v0", core=core).metrics["episode/return"] >= 0.9
 
