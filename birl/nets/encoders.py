@@ -1,6 +1,6 @@
 """Encoders: observations of any space to feature vectors, over any leading axes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise, zip_longest
 from typing import Literal
 
@@ -13,7 +13,7 @@ from gymnasium import spaces
 from jaxtyping import Array
 
 from birl.config import ConfigError
-from birl.nets.layers import ACTIVATIONS, Activation, Conv, LayerNorm, Linear, make_conv, make_layer_norm, make_linear
+from birl.nets.layers import ACTIVATIONS, Activation, Conv, LayerNorm, Linear, make_conv, make_layer_norm, make_linear, on_cpu
 from birl.types import PyTree
 
 EncoderName = Literal["mlp", "cnn", "cnn_small", "conv_only"]
@@ -24,6 +24,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int], ...], int | None]] = {
     "cnn_small": (((8, 8, 4), (4, 16, 2)), 128),
     "conv_only": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), None),
 }
+IMAGES_AT_ONCE = 8  # on a CPU: what is computed of them stays in its caches, where that of 256 does not
 
 
 class Vector(eqx.Module):
@@ -52,14 +53,29 @@ class Convolutional(eqx.Module):
     activation: str = eqx.field(static=True)
 
     def __call__(self, observations: Array) -> Array:
-        leading = observations.shape[:-3]
-        x = observations.reshape(-1, *observations.shape[-3:])
-        x = jnp.moveaxis(x, 1, -1) if self.channels_first else x
-        x = x.astype(jnp.float32) * self.scale
-        for convolution in self.convolutions:
-            x = ACTIVATIONS[self.activation](convolution(x))
-        x = x.reshape(*leading, -1)
+        images = observations.reshape(-1, *observations.shape[-3:])
+        x = in_parts(self.convolve, images, IMAGES_AT_ONCE) if on_cpu() else self.convolve(images)
+        x = x.reshape(*observations.shape[:-3], -1)
         return x if self.dense is None else ACTIVATIONS[self.activation](self.dense(x))
+
+    def convolve(self, images: Array) -> Array:
+        """[N, features] of images [N, ...], before the dense layer."""
+        x = jnp.moveaxis(images, 1, -1) if self.channels_first else images
+        first, *others = self.convolutions
+        # The scale is the weights', of which there are fewer than pixels.
+        for convolution in (eqx.tree_at(lambda conv: conv.weight, first, first.weight * self.scale), *others):
+            x = ACTIVATIONS[self.activation](convolution(x))
+        return x.reshape(len(images), -1)
+
+
+def in_parts(function: Callable[[Array], Array], rows: Array, size: int) -> Array:
+    """function(rows), computed of so many rows at a time."""
+    whole = len(rows) // size * size
+    if len(rows) <= size:
+        return function(rows)
+    results = jax.lax.map(function, rows[:whole].reshape(-1, size, *rows.shape[1:]))
+    results = results.reshape(whole, *results.shape[2:])
+    return results if whole == len(rows) else jnp.concatenate([results, function(rows[whole:])])
 
 
 class MLP(eqx.Module):
