@@ -222,6 +222,63 @@ PENDULUM = COMMON | {
     "rate_from": 500,
     "total_steps": 2_500,
 }
+HALFCHEETAH_PPO = PPO | {  # SB3's defaults
+    "env": "HalfCheetah-v5",
+    "num_envs": 1,
+    "rollout_length": 2048,
+    "minibatches": 32,  # of 64
+    "epochs": 10,
+    "discount": 0.99,
+    "gae_lambda": 0.95,
+    "learning_rate": 0.0003,
+    "clip_range": 0.2,
+    "entropy_weight": 0.0,
+    "total_steps": 5 * 2048,
+}
+HALFCHEETAH = PENDULUM | {"env": "HalfCheetah-v5", "learning_rate": 3e-4, "actor_learning_rate": 3e-4, "critic_learning_rate": 3e-4}
+PONG = {  # the network of Mnih et al. 2015, under policy and value alike; rewards clipped to their signs
+    "env": "ALE/Pong-v5",
+    "encoder": "cnn",
+    "activation": "relu",
+    "share_trunk": True,
+    "hidden_sizes": [],  # none after the convolutions' own
+    "clip_rewards": True,
+}
+PONG_PPO = (  # SB3 zoo
+    PPO
+    | PONG
+    | {
+        "num_envs": 8,
+        "rollout_length": 128,
+        "minibatches": 4,  # of 256
+        "epochs": 4,
+        "discount": 0.99,
+        "gae_lambda": 0.95,
+        "learning_rate": [0.00025, 0.0],
+        "clip_range": [0.1, 0.0],
+        "entropy_weight": 0.01,
+        "total_steps": 6 * 8 * 128,
+    }
+)
+PONG_A2C = A2C_CARTPOLE | PONG | {"num_envs": 16, "value_weight": 0.25, "total_steps": 80 * 16 * 5}  # SB3 zoo
+PONG_DQN = (  # SB3 zoo, but for a replay that fits into the peer's memory, and an earlier start
+    DQN_CARTPOLE
+    | PONG
+    | {
+        "rollout_length": 4,
+        "update_ratio": 0.25,
+        "learning_starts": 500,
+        "batch_size": 32,
+        "replay_size": 10_000,
+        "frame_stack": 4,
+        "learning_rate": 1e-4,
+        "exploration": [1.0, 0.01, 0.1],
+        "target_every": 250,
+        "peer_target_interval": 1000,
+        "rate_from": 700,
+        "total_steps": 3_000,
+    }
+)
 ENVPOOL = {"backend": "envpool"}
 
 SB3 = Contender("SB3", "sb3_ppo.py", in_peers_venv=True)
@@ -234,6 +291,11 @@ OFF_POLICY = (  # SBX computes by XLA, which takes as many threads as it likes
     Contender("SB3, 2 threads", "off_policy.py", True, settings={"library": "sb3", "threads": 2}),
     Contender("SBX", "off_policy.py", True, settings={"library": "sbx"}),
 )
+SB3_OFF_POLICY = OFF_POLICY[:2]
+TWO_THREADS = {"threads": 2}  # PyTorch's best for convolutions
+SB3_PONG_PPO = Contender("SB3, 2 threads", "sb3_ppo.py", True, settings=TWO_THREADS)
+SB3_PONG_A2C = Contender("SB3, 2 threads", "sb3_a2c.py", True, settings=TWO_THREADS)
+SB3_PONG_DQN = Contender("SB3, 2 threads", "off_policy.py", True, settings=TWO_THREADS | {"library": "sb3"})
 GYMNASIUM_ASYNC = Contender("AsyncVectorEnv", "gymnasium_envs.py", settings={"vectorization": "async"}, rival=True)
 GYMNASIUM_SYNC = Contender("SyncVectorEnv", "gymnasium_envs.py", settings={"vectorization": "sync"}, rival=True)
 WORKERS = Contender("2 workers", "birl_envs.py", settings={"workers": 2})
@@ -259,6 +321,22 @@ def off_policy_wanted(of_sb3: float, of_sbx: float) -> tuple[Wanted, ...]:
     """Limits against both peers; of SB3's two ways to run, the faster one counts."""
     limits = {"SB3": of_sb3, "SBX": of_sbx}
     return tuple(Wanted("Birl", "steps_per_second", limits[c.name.split(",")[0]], c.name) for c in OFF_POLICY)
+
+
+def pong_wanted(of_sb3: float) -> tuple[Wanted, ...]:
+    """The same limit, whoever steps the games."""
+    return tuple(Wanted(name, "steps_per_second", of_sb3, SB3_PONG_PPO.name) for name in (BIRL.name, BIRL_ENVPOOL.name))
+
+
+def halfcheetah(algorithm: str) -> Row:
+    """The work of the Pendulum rows, with 17 observations and 6 actions."""
+    return Row(
+        f"{algorithm.upper()} HalfCheetah-v5: 256-256, batches of 256, 8 gradient steps after every 8 steps",
+        HALFCHEETAH | {"algorithm": algorithm},
+        (*SB3_OFF_POLICY, BIRL_ALONE),
+        tuple(Wanted("Birl", "steps_per_second", 2.5, peer.name) for peer in SB3_OFF_POLICY),
+        quick_steps=1_000,
+    )
 
 
 ROWS = {
@@ -370,6 +448,36 @@ ROWS = {
         off_policy_wanted(4.5, 3.0),
         quick_steps=1_000,
     ),
+    "atari-ppo": Row(
+        "PPO Pong, SB3-zoo settings: 8 environments, T 128, 4 epochs of batches of 256, convolutions of Mnih et al. 2015",
+        PONG_PPO,
+        (SB3_PONG_PPO, BIRL, BIRL_OVERLAP, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        pong_wanted(1.3),
+        quick_steps=3 * 8 * 128,
+    ),
+    "atari-a2c": Row(
+        "A2C Pong, SB3-zoo settings: 16 environments, n 5, convolutions of Mnih et al. 2015",
+        PONG_A2C,
+        (SB3_PONG_A2C, BIRL, BIRL_OVERLAP, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        pong_wanted(1.8),
+        quick_steps=10 * 16 * 5,
+    ),
+    "atari-dqn": Row(
+        "DQN Pong, SB3-zoo settings: a gradient step on a batch of 32 after every 4 steps, convolutions of Mnih et al. 2015",
+        PONG_DQN,
+        (SB3_PONG_DQN, BIRL_ALONE, BIRL_ENVPOOL, CEILING_ENVPOOL),
+        pong_wanted(1.8),
+        quick_steps=1_000,
+    ),
+    "mujoco-ppo": Row(
+        "PPO HalfCheetah-v5, SB3's defaults: 1 environment, T 2048, 10 epochs of batches of 64",
+        HALFCHEETAH_PPO,
+        (SB3, BIRL, CEILING),
+        (Wanted("Birl", "steps_per_second", 6.0, "SB3"),),
+        quick_steps=3 * 2048,
+    ),
+    "mujoco-td3": halfcheetah("td3"),
+    "mujoco-sac": halfcheetah("sac"),
 } | {
     algorithm: Row(
         f"{algorithm.upper()} Pendulum-v1: 256-256, batches of 256, 8 gradient steps after every 8 steps",

@@ -3,16 +3,16 @@
 import importlib
 from typing import Any
 
+import numpy as np
 import torch
 from measure import read_settings
-from sb3_run import learn_and_report
-from stable_baselines3.common.env_util import make_vec_env
+from sb3_run import learn_and_report, make_envs, policy_arguments
 from stable_baselines3.common.noise import NormalActionNoise
 
 LIBRARIES = {"sb3": ("stable_baselines3", ("torch",)), "sbx": ("sbx", ("sbx-rl", "jax", "flax"))}
 
 
-def own_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+def own_arguments(settings: dict[str, Any], actions: tuple[int, ...]) -> dict[str, Any]:
     """What only this algorithm has."""
     if settings["algorithm"] == "dqn":
         return {
@@ -22,16 +22,17 @@ def own_arguments(settings: dict[str, Any]) -> dict[str, Any]:
         }
     if settings["algorithm"] == "sac":
         return {"tau": settings["target_rate"]}
-    noise = NormalActionNoise([0.0], [settings["exploration_noise"]])
+    noise = NormalActionNoise(np.zeros(actions), np.full(actions, settings["exploration_noise"]))
     return {"tau": settings["target_rate"], "action_noise": noise}
 
 
 settings = read_settings()
 torch.set_num_threads(settings["threads"])
+envs = make_envs(settings)
 module, packages = LIBRARIES[settings["library"]]
 model = getattr(importlib.import_module(module), settings["algorithm"].upper())(
-    "MlpPolicy",
-    make_vec_env(settings["env"], settings["num_envs"], seed=settings["seed"]),
+    env=envs,
+    **policy_arguments(settings),
     learning_rate=settings["learning_rate"],
     buffer_size=settings["replay_size"],
     learning_starts=settings["learning_starts"],
@@ -39,9 +40,8 @@ model = getattr(importlib.import_module(module), settings["algorithm"].upper())(
     gamma=settings["discount"],
     train_freq=settings["rollout_length"],
     gradient_steps=round(settings["update_ratio"] * settings["rollout_length"] * settings["num_envs"]),
-    policy_kwargs={"net_arch": settings["hidden_sizes"]},
     seed=settings["seed"],
     device="cpu",
-    **own_arguments(settings),
+    **own_arguments(settings, envs.action_space.shape),
 )
 learn_and_report(model, settings, packages)

@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
+import gymnasium as gym
 import torch
 from measure import EPISODES, Stopwatch, sb3_schedule
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 
 class Watch(BaseCallback):
@@ -30,11 +32,30 @@ class Watch(BaseCallback):
         return self.stopwatch.reached is None
 
 
+def make_envs(settings: dict[str, Any]) -> VecEnv:
+    """The environments as the peer makes them; of Atari games, stacks of four frames."""
+    env, num_envs, seed = settings["env"], settings["num_envs"], settings["seed"]
+    if not env.startswith("ALE/"):
+        return make_vec_env(env, num_envs, seed=seed)
+    import ale_py  # only the rows of Atari games need it
+
+    gym.register_envs(ale_py)
+    # Its wrapper skips frames by itself; a lost life ends nothing in Birl by default.
+    own, wrapper = {"frameskip": 1, "repeat_action_probability": 0.0}, {"terminal_on_life_loss": False}
+    return VecFrameStack(make_atari_env(env, num_envs, seed=seed, env_kwargs=own, wrapper_kwargs=wrapper), n_stack=4)
+
+
+def policy_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """Which network: dense layers, or for images the convolutions of Mnih et al. 2015, which are the peer's own choice too."""
+    policy = "CnnPolicy" if settings["env"].startswith("ALE/") else "MlpPolicy"
+    return {"policy": policy, "policy_kwargs": {"net_arch": settings["hidden_sizes"]}}
+
+
 def actor_critic_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that A2C, PPO and recurrent PPO have in common, as they want them."""
     torch.set_num_threads(settings["threads"])  # before the model is made; SBX too hands out its rollouts as torch tensors
     return {
-        "env": make_vec_env(settings["env"], settings["num_envs"], seed=settings["seed"]),
+        "env": make_envs(settings),
         "n_steps": settings["rollout_length"],
         "gamma": settings["discount"],
         "gae_lambda": settings["gae_lambda"],
