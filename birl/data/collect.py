@@ -57,8 +57,7 @@ class Collector:
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""
         for number, part in enumerate(self.parts):
-            part.memory = jax.tree.map(partial(_forget, part.resets), part.memory)
-            part.resets = np.zeros_like(part.resets)
+            part.memory, part.resets = jax.tree.map(partial(_forget, part.resets), part.memory), np.zeros_like(part.resets)
             part.act_at = self._start(part, policy, key if number == 0 else np.asarray(key) ^ np.uint32(number))
         rollout = self.empty_rollout()
         try:
@@ -77,8 +76,7 @@ class Collector:
     def _joined(self) -> tuple[PyTree, PyTree, np.ndarray | None]:
         """Observations, memory and masks of all environments."""
         observations, memory = (_concatenate([getattr(part, name) for part in self.parts]) for name in ("observations", "memory"))
-        masks = joined_masks([part.masks for part in self.parts], [part.envs.num_envs for part in self.parts])
-        return observations, memory, masks
+        return observations, memory, joined_masks([part.masks for part in self.parts], [part.envs.num_envs for part in self.parts])
 
     def _start(self, part: Part, policy: PyTree, key: Array) -> ActAt:
         if part.start is None:
@@ -110,8 +108,8 @@ class Collector:
         step = part.envs.receive()
         self.tally.seconds["environment"] += time.perf_counter() - before
         _write(rollout, t, part, step)
-        part.memory, part.observations, part.masks = part.action.memory, step.observations, step.action_masks
-        part.resets = ~step.valid
+        part.memory, part.resets = part.action.memory, ~step.valid
+        part.observations, part.masks = step.observations, step.action_masks
 
     def masks_after(self, rollout: Rollout) -> np.ndarray | None:
         """[T, B, A] true where an action is allowed after each step of the rollout that has just been collected; None if everything is."""
@@ -204,22 +202,20 @@ def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree
 def _write(rollout: Rollout, t: int, part: Part, step: Step) -> None:
     rows, action = part.rows, part.action
     _put(rollout.observations, t + 1, rows, step.observations)
-    if rollout.behaviour is not None:
-        _put(rollout.behaviour, t, rows, action.behaviour)
     rollout.actions[t, rows], rollout.log_probs[t, rows], rollout.rewards[t, rows] = action.actions, action.log_probs, step.rewards
     rollout.terminated[t, rows], rollout.truncated[t, rows], rollout.valid[t, rows] = step.terminated, step.truncated, step.valid
-    if rollout.game_over is not None:
-        rollout.game_over[t, rows] = step.game_over
-    if rollout.action_masks is not None:
-        rollout.action_masks[t, rows] = True if part.masks is None else part.masks
+    _put(rollout.behaviour, t, rows, action.behaviour)
+    _put(rollout.game_over, t, rows, step.game_over)
+    _put(rollout.action_masks, t, rows, True if part.masks is None else part.masks)
 
 
 def _put(columns: PyTree, t: int, rows: slice, arrays: PyTree) -> None:
+    """Write row t of a rollout, unless it has no such columns."""
     if isinstance(columns, np.ndarray):  # by itself: taking it out of a tree is 4 µs
         columns[t, rows] = arrays
-        return
-    for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
-        column[t, rows] = array
+    elif columns is not None:
+        for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
+            column[t, rows] = array
 
 
 def _divide(envs: Envs) -> tuple[Sequence[Envs], list[slice]]:
