@@ -73,7 +73,7 @@ def matrix_convolution(x: Array, weight: Float[Array, "rows columns inputs outpu
     patches = patches_of(x, kernel, stride).astype(weight.dtype)  # bytes are moved as bytes
     steps = kernel // stride
     blocks = weight.reshape(steps, stride, steps, stride, inputs, outputs).transpose(5, 0, 2, 1, 3, 4)
-    # Behind a barrier, or XLA undoes the transposition and takes the weights' gradient from transposed patches: twice the time.
+    # Behind a barrier, or XLA undoes the transposition and takes the weights' gradient from transposed patches: up to twice the time.
     matrix = jax.lax.optimization_barrier(blocks.reshape(outputs, -1))
     products = jax.lax.dot_general(patches.reshape(-1, patches.shape[-1]), matrix, (((1,), (1,)), ((), ())))
     return products.reshape(*patches.shape[:-1], outputs)
