@@ -1,6 +1,7 @@
 """Tests run on the CPU, and check the shapes and types that birl.maths declares."""
 
 import os
+import signal
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before jax is imported
 if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
@@ -13,6 +14,10 @@ import jax
 import jaxtyping
 import pytest
 from hypothesis import settings
+
+# What is started in the background of a shell ignores ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An int may stand for a float, as type checkers have it.
 jaxtyping.install_import_hook("birl.maths", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")

@@ -492,13 +492,16 @@ while way != "exit":
 def test_no_worker_outlives_its_parent(way, number, said):
     command = [sys.executable, "-c", PARENT, way]  # no guard by __name__ is needed, as multiprocessing would
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    started = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(started) == 2, parent.stderr.read()
-    if number is not None:
-        time.sleep(0.2)
-        assert all(alive(pid) for pid in started)
-        os.killpg(parent.pid, number)  # as ctrl-C in a terminal does
-    _, errors = parent.communicate(timeout=30)
+    try:
+        started = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(started) == 2, parent.stderr.read()
+        if number is not None:
+            time.sleep(0.2)
+            assert all(alive(pid) for pid in started)
+            os.killpg(parent.pid, number)  # as ctrl-C in a terminal does
+        _, errors = parent.communicate(timeout=30)
+    finally:
+        parent.kill()
     assert all(gone(pid) for pid in started)
     assert errors.count("Traceback") == bool(said)
     assert said in errors
