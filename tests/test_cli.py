@@ -93,8 +93,8 @@ def test_train_shows_every_setting_with_the_presets_value():
     assert code == 0
     unwrapped = " ".join(said.replace("│", " ").split())
     config = birl.ppo.Config()
-    fields = [f.name for part in (config, config.env, config.run) for f in dataclasses.fields(part)]
-    options = ["--" + name.replace("_", "-") for name in fields if name not in ("env", "run", "id")]
+    fields = [f.name for part in (config, config.env, config.env.atari, config.run) for f in dataclasses.fields(part)]
+    options = ["--" + name.replace("_", "-") for name in fields if name not in ("env", "atari", "run", "id")]
     assert [option for option in options if option not in unwrapped] == []
     assert "--epochs INT (default: 20)" in unwrapped, "the preset's, not the algorithm's 4"
     assert "(default: linear:0.001:0.0)" in unwrapped

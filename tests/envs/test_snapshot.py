@@ -60,7 +60,8 @@ def test_restored_environments_go_on_as_the_originals(config, steps):
     with make_envs(config, 0) as envs, make_envs(config, 1) as restored:
         observations, masks = envs.reset(0)
         for actions in random_actions(envs, steps):
-            observations, *_, masks = envs.step(actions)
+            step = envs.step(actions)
+            observations, masks = step.observations, step.action_masks
         world = written(envs.snapshot())
         assert world.exact
         restored.reset(1)  # a restore wipes out whatever was before
