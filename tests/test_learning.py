@@ -135,3 +135,7 @@ def test_acers_actor_learners_balance_cartpole_in_200k_steps(pool, actor_learner
 @pytest.mark.parametrize("algorithm", ["a3c", "async-q", "async-sarsa", "async-nstep-q"])
 def test_actor_learners_balance_cartpole_in_500k_steps(algorithm, tmp_path):
     assert score(preset(algorithm, "CartPole-v1", 500_000), tmp_path / "run") >= 475
+
+
+def test_a3c_lands_on_the_moon_in_2_million_steps(tmp_path):
+    assert score(preset("a3c", "LunarLander-v3", 2_000_000), tmp_path / "run") >= 100

@@ -2,6 +2,7 @@
 
 from birl.algos.a3c import Config
 from birl.config import EnvConfig, RunConfig
+from birl.maths.schedules import linear
 from birl.presets.entry import Preset
 
 PRESETS = [
@@ -16,5 +17,21 @@ PRESETS = [
         ),
         score=500.0,
         interval=(500.0, 500.0),
+    ),
+    Preset(
+        "a3c",
+        Config(
+            env=EnvConfig("LunarLander-v3", num_envs=8),
+            run=RunConfig(total_steps=2_000_000),
+            actor_learners=2,
+            report_every=20_000,
+            rollout_length=32,
+            entropy_weight=0.003,
+            learning_rate=linear(2e-3, 0.0),
+            normalize_observations=True,
+            normalize_rewards=True,
+        ),
+        score=167.6,
+        interval=(125.0, 214.0),
     ),
 ]

@@ -85,7 +85,7 @@ def as_ppo(config: a2c.Config) -> ppo.Config:
     ("env_id", "core"),
     [
         ("CartPole-v1", "feedforward"),
-        ("CartPole-v1", "lstm"),
+        pytest.param("CartPole-v1", "lstm", marks=pytest.mark.slow),
         ("Pendulum-v1", "feedforward"),
         pytest.param("Pendulum-v1", "lstm", marks=pytest.mark.slow),
     ],

@@ -260,6 +260,7 @@ def test_probe_a_terminated_step_is_worth_its_reward():
     assert bounded.values_at(bounded.learned(td3, "tests/BoundedConstant-v0").state) == pytest.approx([1.0, 1.0], abs=0.05)
 
 
+@pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_where_an_episode_is_cut_the_value_goes_on():
     values = bounded.values_at(bounded.learned(td3, "tests/BoundedTruncation-v0").state)
     assert values == pytest.approx([10.0, 10.0], abs=0.7)  # 1 / (1 - 0.9); without the bootstrap at the cut, below 4.1

@@ -18,6 +18,7 @@ from tests.envs.test_snapshot import assert_same_steps, random_actions, written
 
 MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Reacher-v5", "Swimmer-v5", "Humanoid-v5", "Pusher-v5"]
 GAMES = ["Pong", "Breakout", "Qbert", "SpaceInvaders", "Seaquest"]
+SOME_GAMES = [pytest.param(name, marks=() if name in ("Breakout", "Qbert") else pytest.mark.slow) for name in GAMES]
 
 
 def assert_goes_on(functions, tier, before=60, after=60):
@@ -56,7 +57,7 @@ def game(name, limit, **kwargs):
     return partial(gym.make, f"ALE/{name}-v5", obs_type="grayscale", max_episode_steps=limit, **kwargs)
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", SOME_GAMES)
 def test_ale_goes_on_from_its_state_also_across_resets(name):
     frame_skips = {"frameskip": (2, 5)}  # drawn from np_random
     functions = [game(name, limit, repeat_action_probability=0.0, **frame_skips) for limit in (60, 80)]
@@ -64,7 +65,7 @@ def test_ale_goes_on_from_its_state_also_across_resets(name):
     assert not all(step.valid.all() for step in steps)
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", SOME_GAMES)
 def test_atari_with_sticky_actions_and_lives_goes_on_from_its_state(name):
     pytest.importorskip("ale_py")
     config = EnvConfig(f"ALE/{name}-v5", atari=AtariConfig(sticky_actions=0.9, episodic_life=True))  # the held action nearly always matters

@@ -101,7 +101,7 @@ def test_a_second_signal_stops_at_once(tmp_path):
     assert "Traceback" not in output(tmp_path)
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_after_kill_9_at_random_moments_resume_works_each_time(kills, whole, tmp_path):
     """Some blows fall while the process starts, most while it trains and saves; each life goes on from the one before."""
     run, rng = tmp_path / "run", np.random.default_rng(2)
