@@ -99,8 +99,8 @@ def test_others_go_on_while_one_is_replaced_and_its_episodes_stay_counted():
         episodes = pool.metrics()["episode/count"]
         assert episodes >= 2 * 20 * 4 // 6
         os.kill(pool.pids[0], signal.SIGKILL)
-        before = pool.seen.gradient_steps.copy()
         run_until(pool, lambda: bool(pool.faults))
+        before = pool.seen.gradient_steps.copy()  # of one that is known to be gone
         assert pool.metrics()["episode/count"] >= episodes
         run_until(pool, lambda: pool.seen.gradient_steps[1] > before[1] + 100)
         assert pool.seen.gradient_steps[0] - before[0] <= 2  # a new process takes seconds to begin, others milliseconds for a turn
