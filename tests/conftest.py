@@ -4,10 +4,12 @@ import os
 import signal
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before jax is imported
+os.environ.setdefault("NPROC", "1")  # one thread of XLA's own: two test processes share two cores
 if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
     # Most of the time goes into compiling small programs, and like this a third of it. make test-learning compiles as users do.
     quickly = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".lstrip()
+    as_users_do = "--xla_cpu_enable_concurrency_optimized_scheduler=false"  # by prepare_jax, which may come too late for XLA here
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly} {as_users_do}".lstrip()
 
 from collections.abc import Iterator
 
