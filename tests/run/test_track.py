@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -238,5 +239,8 @@ def test_wandb_offline_gets_the_config_and_the_metrics_over_env_steps(tmp_path, 
     sink.write(98304, 1.0, {"episode/return": 312.5})
     sink.close()
     [written] = run_dir.glob(f"wandb/offline-run-*/run-{run_id(run_dir)}.wandb")
-    for expected in (b"clip_range", b"0.1875", b"episode/return", b"312.5", b"98304"):
-        assert expected in written.read_bytes()
+    expected = {b"clip_range", b"0.1875", b"episode/return", b"312.5", b"98304"}
+    given_up = time.monotonic() + 20  # a process of wandb's own writes, also after `finish`
+    while not all(part in written.read_bytes() for part in expected) and time.monotonic() < given_up:
+        time.sleep(0.1)
+    assert {part for part in expected if part in written.read_bytes()} == expected
