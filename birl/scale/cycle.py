@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from birl.data.collect import learnable
 from birl.data.replay import Replay
 from birl.types import Array, PyTree, Rollout, World
 
@@ -28,7 +29,7 @@ class Cycle:
         self.env_steps = 0  # of the rollout
         self.normalizer = np.zeros(0, np.float32)  # [M] what the actor-learner has seen with it
         self.key = np.zeros(2, np.uint32)  # to draw with in the next
-        self._structure = jax.tree.structure(like)
+        self._structure = jax.tree.structure(learnable(like, clip_rewards=False))  # of a rollout that has been counted
 
     def begin(self, rollout: Rollout, replayed: list[Rollout], normalizer: Array, key: Array) -> None:
         """Learn from this rollout and then from what is replayed."""

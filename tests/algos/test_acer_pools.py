@@ -18,15 +18,16 @@ import pytest
 
 from birl.algos import acer
 from birl.config import ConfigError, EnvConfig, RunConfig, from_json
+from birl.data.collect import learnable
 from birl.device import prepare_jax
 from birl.envs.make import spaces_of
 from birl.nets.cores import CoreName
 from birl.run import checkpoint as checkpoints
-from birl.scale.cycle import ReplayShare
+from birl.scale.cycle import Cycle, ReplayShare
 from birl.scale.pool import Job, Learner, Result, SerialPool, Weights, open_learner, take_turn
 from birl.scale.shared import State as SharedState
 from birl.scale.shared import board_of, job_of
-from birl.types import Update
+from birl.types import Update, World
 from tests.algos.test_a3c import actor_learner_pids
 from tests.test_contract import assert_same_bits, run, without_clock
 
@@ -150,6 +151,17 @@ def test_a_step_is_rmsprops_and_then_the_average_network_follows():
 
 
 # Several
+
+
+def test_what_is_left_of_a_cycle_is_restored_also_where_an_episode_is_one_life_of_a_game():
+    job, _, learner = opened(CYCLING)
+    counted = learner.collect.empty_rollout()
+    like = counted._replace(game_over=np.zeros_like(counted.valid))  # as collected; whoever learns does not see it
+    cycle, restored = Cycle(job.replay, like), Cycle(job.replay, like)
+    cycle.begin(learnable(like, False), [learnable(like, False)], np.ones(3), np.ones(2, np.uint32))
+    restored.restore(cycle.snapshot(World()), np.zeros(2, bool))
+    assert_same_bits(restored.left, cycle.left)
+    learner.envs.close()
 
 
 def test_each_keeps_its_own_rollouts_and_its_share_of_the_replay():
