@@ -30,6 +30,8 @@ from birl.types import Metrics, World
 
 # What its daemons say of a lost actor or machine, 20 lines each time; Fault says it in one. Ray reads this when it is imported.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
+# How long to wait for word on why an actor does not answer: on a busy machine it comes after more than the second that is usual.
+os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "10000")
 try:
     import ray
 except ImportError as problem:
@@ -37,6 +39,7 @@ except ImportError as problem:
 
 KNOCK_SECONDS = 10.0
 GLANCE = 0.5  # seconds between looks for those that take too long
+OUT_OF_REACH = "it cannot be reached: its process, its machine or the network between is gone"
 quiet_init = functools.partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
 
 Answer = TypeVar("Answer")
@@ -194,14 +197,16 @@ def shared(value: Any) -> Any:
 
 def cause_of(problem: Exception) -> str:
     """Ray's words on why an actor did not answer, without the advice that goes with them."""
+    if isinstance(problem, ray.exceptions.ActorUnavailableError):
+        return OUT_OF_REACH
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     reasons = [line.partition(" because ")[2].partition(". ")[0] for line in lines if " because " in line]
     return (reasons or lines or [type(problem).__name__])[0]
 
 
 def machine_died(failure: Failure) -> bool:
-    """Whether the whole machine is gone: then it says nothing of the actor that it did not even start."""
-    return "node has died" in failure.reason  # Ray's words
+    """Whether the whole machine is gone, or may be: then it says nothing of the actor that it did not even start."""
+    return "node has died" in failure.reason or failure.reason == OUT_OF_REACH  # the former are Ray's words
 
 
 class LearnerActor:
