@@ -49,14 +49,19 @@ def speed_figures() -> str:
     return "\n\n".join(parts)
 
 
+def seeds_of(row: dict[str, str]) -> int:
+    return len(row["each seed"].split(","))
+
+
 def wrong_scores(rows: list[dict[str, str]]) -> list[str]:
-    """The presets whose score or interval is not the measured one."""
-    measured = {(row["algorithm"], row["environment"], row["variant"]): (row["IQM"], row["95 % interval"]) for row in rows}
+    """The presets whose score, interval or number of seeds is not the measured one; one that was never measured must state none."""
+    measured = {(row["algorithm"], row["environment"], row["variant"]): (row["IQM"], row["95 % interval"], seeds_of(row)) for row in rows}
     problems = []
     for preset in PRESETS:
         key = (preset.algorithm, preset.config.env.id, " ".join(preset.switches))
-        low, high = preset.interval or (float("nan"), float("nan"))
-        stated = (f"{preset.score:,.1f}" if preset.score is not None else "none", f"{low:,.1f} to {high:,.1f}")
+        stated = None
+        if preset.score is not None and preset.interval is not None:
+            stated = (f"{preset.score:.1f}", f"{preset.interval[0]:.1f} to {preset.interval[1]:.1f}", preset.seeds)
         if measured.get(key) != stated:
             problems.append(f"{' '.join(key)}: the preset says {stated}, RESULTS.md {measured.get(key)}")
     return problems

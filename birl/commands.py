@@ -53,7 +53,7 @@ def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
         )
     if preset is not plain:
         config = _parse_config(algorithm.Config, preset.config, words, f"birl train {name} {env_id}")
-    score = "" if preset.score is None else f", measured at a return of {preset.score:g}"
+    score = ": published settings, not measured here" if preset.score is None else f", measured at a return of {preset.score:g}"
     return config, f"preset {name} {env_id}{' hidden velocities' if config.env.hide_velocities else ''} {core_of(config)}{score}"
 
 
@@ -171,7 +171,8 @@ def list_all(words: Words) -> int:
     tyro.cli(_no_options, args=words, prog="birl list", description="Algorithms, presets and their measured scores.")
     from birl.presets import PRESETS
 
-    table = Table(title="Presets. Score: interquartile mean of 5 seeds", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    about = "Presets. Score: interquartile mean of 5 seeds, or of as many as are named; -: published settings, not measured here"
+    table = Table(title=about, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
     table.add_column("birl train", no_wrap=True)  # to be copied: never cut off
     for column in ("steps", "score", "95 % interval"):
         table.add_column(column, justify="right", no_wrap=column != "95 % interval")  # the one that may break on a narrow screen
@@ -179,6 +180,8 @@ def list_all(words: Words) -> int:
         config = preset.config
         score = "-" if preset.score is None else f"{preset.score:g}"
         interval = "-" if preset.interval is None else f"{preset.interval[0]:g} to {preset.interval[1]:g}"
+        if preset.score is not None and preset.seeds != 5:
+            interval = f"{interval}, {preset.seeds} seeds" if preset.seeds > 1 else "1 seed"
         table.add_row(" ".join([preset.algorithm, config.env.id, *preset.switches]), f"{config.run.total_steps:,}", score, interval)
     Console().print(f"algorithms: {', '.join(ALGORITHMS)}\n", table)
     return 0

@@ -1,12 +1,30 @@
-"""Tuned settings for (algorithm, environment), with the score each was measured at by benchmarks/learning.py."""
+"""Settings for (algorithm, environment), most with the score they were measured at by benchmarks/learning.py."""
 
 from typing import Any
 
 from birl.config import require
-from birl.presets import a2c, a3c, acer, async_nstep_q, async_q, async_sarsa, ddpg, dpg, dqn, ppo, qac, reinforce, sac, td3, trpo
+from birl.presets import (
+    a2c,
+    a3c,
+    acer,
+    async_nstep_q,
+    async_q,
+    async_sarsa,
+    atari,
+    ddpg,
+    dpg,
+    dqn,
+    mujoco,
+    ppo,
+    qac,
+    reinforce,
+    sac,
+    td3,
+    trpo,
+)
 from birl.presets.entry import Preset
 
-MODULES = (reinforce, qac, a2c, ppo, trpo, dqn, dpg, ddpg, td3, sac, a3c, async_q, async_sarsa, async_nstep_q, acer)
+MODULES = (reinforce, qac, a2c, ppo, trpo, dqn, dpg, ddpg, td3, sac, a3c, async_q, async_sarsa, async_nstep_q, acer, mujoco, atari)
 PRESETS = [preset for module in MODULES for preset in module.PRESETS]
 
 

@@ -6,12 +6,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings for one task, and what they reach: the interquartile mean over seeds of the final evaluation's mean return."""
+    """Settings for one task, and what they reach: the interquartile mean over seeds of the final evaluation's mean return.
+
+    Without a score they are published settings that were not measured here.
+    """
 
     algorithm: str
     config: Any
     score: float | None = None
-    interval: tuple[float, float] | None = None  # 95 %, over 5 seeds
+    interval: tuple[float, float] | None = None  # 95 %
+    seeds: int = 5  # measured; of one there is no interval to speak of
 
     @property
     def task(self) -> tuple[str, str, bool, str]:
