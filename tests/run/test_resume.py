@@ -59,6 +59,12 @@ def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
     return copy
 
 
+ON_PONG = {
+    "ppo": ["--core", "lstm", "--core-size", 8, "--rollout-length", 8, "--epochs", 1, "--minibatches", 2, "--sticky-actions", 0.25],
+    "dqn": ["--rollout-length", 8, "--update-ratio", 0.125, "--learning-starts", 16, "--batch-size", 4, "--replay-size", 48],
+}
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on CartPole with evaluations."""
@@ -93,6 +99,23 @@ def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
     assert_same_run(resumed, tmp_path / "whole")
     assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
     assert "not exact" not in said
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
+def test_a_resumed_run_on_pong_goes_on_from_its_state_to_the_same_bits(algorithm, tmp_path):
+    """The games are cut at 25 steps, so the run is stopped inside one, and the emulators' states are all there is of it."""
+    pytest.importorskip("ale_py")
+    often = ["--total-steps", 97, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--log-every", 1, "--eval-episodes", 1]
+    small = ["--num-envs", 2, "--encoder", "cnn_small", "--max-episode-steps", 25, "--run-dir", tmp_path / "whole"]
+    succeed("train", algorithm, "ALE/Pong-v5", *small, *often, *ON_PONG[algorithm], cwd=tmp_path)
+    resumed = cut_back(tmp_path / "whole", 5, tmp_path / "resumed")
+    files = numbered(resumed / "checkpoints")[-1]
+    world, manifest = (json.loads((files / name).read_text()) for name in ("world.json", "manifest.json"))
+    assert (world["envs"]["tier"], manifest["exact"]) == ("each", True)
+    assert "not exact" not in succeed("resume", resumed, cwd=tmp_path)
+    assert_same_run(resumed, tmp_path / "whole")
+    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
+    assert json.loads((resumed / "summary.json").read_text())["versions"]["ale-py"] == importlib.metadata.version("ale-py")
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("td3", marks=pytest.mark.slow)])
