@@ -1,7 +1,7 @@
 """Settings for MuJoCo's robots, by algorithm: published ones in Birl's words. A preset without a score was not measured.
 
 PPO: CleanRL's ppo_continuous_action, its 2048 steps spread over 8 environments. A2C and TRPO: RL Zoo's, the former made for PyBullet and
-here without gSDE. DDPG: CleanRL's ddpg_continuous_action. TD3: Fujimoto et al. SAC: Haarnoja et al. 2018b and RL Zoo's.
+here without gSDE. TD3 and DDPG, with the former's settings: Fujimoto et al. 2018. SAC: Haarnoja et al. 2018b and RL Zoo's.
 """
 
 from dataclasses import replace
@@ -13,7 +13,13 @@ from birl.maths.schedules import linear
 from birl.presets.entry import Preset
 
 ROBOTS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Reacher-v5", "Swimmer-v5")
-REPLAYED: dict[str, Any] = {"learning_starts": 25_000, "batch_size": 256, "replay_size": 1_000_000}
+REPLAYED: dict[str, Any] = {
+    "env": EnvConfig(num_envs=1),
+    "run": RunConfig(log_every=100),
+    "learning_starts": 10_000,
+    "replay_size": 1_000_000,
+}
+FUJIMOTO: dict[str, Any] = {"batch_size": 100, "actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "exploration_noise": 0.1}
 NORMALIZED: dict[str, Any] = {"normalize_observations": True, "normalize_rewards": True}
 
 BASES: dict[str, Any] = {
@@ -37,17 +43,9 @@ BASES: dict[str, Any] = {
         learning_rate=1e-3,
         **NORMALIZED,
     ),
-    "ddpg": ddpg.Config(
-        env=EnvConfig(num_envs=1),
-        run=RunConfig(log_every=100),
-        noise="gaussian",
-        exploration_noise=0.1,
-        actor_learning_rate=3e-4,
-        critic_learning_rate=3e-4,
-        **REPLAYED,
-    ),
-    "td3": td3.Config(env=EnvConfig(num_envs=1), run=RunConfig(log_every=100), **REPLAYED),
-    "sac": sac.Config(env=EnvConfig(num_envs=1), run=RunConfig(log_every=100), **REPLAYED | {"learning_starts": 10_000}),
+    "ddpg": ddpg.Config(noise="gaussian", **REPLAYED, **FUJIMOTO),
+    "td3": td3.Config(**REPLAYED, **FUJIMOTO),
+    "sac": sac.Config(batch_size=256, **REPLAYED),
 }
 STEPS: dict[tuple[str, str], int] = {
     ("ddpg", "HalfCheetah-v5"): 300_000,
