@@ -3,6 +3,7 @@
     python benchmarks/learning.py ppo CartPole-v1 --seeds 5
     python benchmarks/learning.py ppo CartPole-v1 --core lstm --hide-velocities       other flags go to `birl train`
     python benchmarks/learning.py ppo CartPole-v1 --seeds 50 --ray 10.0.0.1:6379      seeds on the machines of a Ray cluster
+    python benchmarks/learning.py ppo ALE/Pong-v5 --finished runs/pong                runs that are there already, one for each seed
 
 The score is the interquartile mean over seeds of the final evaluation's mean return, with a 95 % stratified bootstrap interval.
 """
@@ -21,7 +22,7 @@ import tempfile
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import numpy as np
 from results import RESULTS, machine, read_section, table, today, write_section
 
 from birl.cli import main as birl_main
+from birl.commands import training_config
 from birl.envs.worker_process import Failure
 from birl.maths.statistics import bootstrap_interval, iqm
 
@@ -82,14 +84,14 @@ def train_seed(seed: int, command: list[str], directory: Path, cores: "queue.Que
 def read_run(seed: int, directory: Path, code: int, log: Path) -> Run:
     """The run's summary; a run that failed, or left no usable one, is kept as a problem and never dropped."""
     if code != 0:
-        return Run(seed, directory, None, f"`birl train` ended with code {code}; see {log.relative_to(ROOT)}\n{log.read_text()[-2000:]}")
+        return Run(seed, directory, None, f"`birl train` ended with code {code}; see {os.path.relpath(log)}\n{log.read_text()[-2000:]}")
     try:
         summary = json.loads((directory / "summary.json").read_text())
         run = Run(seed, directory, summary)
         if not np.isfinite(run.score):
             return Run(seed, directory, None, f"the evaluation's mean return is {run.score}")
     except (OSError, KeyError, TypeError, ValueError) as problem:
-        return Run(seed, directory, None, f"no usable summary.json: {problem!r}; see {log.relative_to(ROOT)}")
+        return Run(seed, directory, None, f"no usable summary.json: {problem!r}; see {os.path.relpath(log)}")
     return run
 
 
@@ -140,6 +142,24 @@ def train_on_ray(seeds: list[int], command: list[str], parent: Path, address: st
     return [runs[index] for index in range(len(seeds))]
 
 
+def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list[str]) -> list[Run]:
+    """These runs; SystemExit if one of them has not ended, or had other settings than `birl train` would give it."""
+    wanted = asdict(training_config(algorithm, env, flags)[0])
+    runs = []
+    for directory in directories:
+        stored = json.loads((directory / "config.json").read_text())
+        config, steps = stored["config"], stored["config"]["run"]["total_steps"]
+        same = stored["algorithm"] == algorithm and steps == wanted["run"]["total_steps"]
+        # As they were stored: JSON has no tuples. How often a run was evaluated or saved makes it no other run.
+        others = [name for name in wanted if name != "run" and json.loads(json.dumps(wanted[name])) != config.get(name)]
+        if others or not same:
+            sys.exit(f"{directory} is not a run of {algorithm} on {env} with these settings: {', '.join(others) or 'algorithm or steps'}")
+        runs.append(read_run(config["run"]["seed"], directory.resolve(), 0, directory / "summary.json"))
+    if len({run.seed for run in runs}) < len(runs):
+        sys.exit("two of these runs have the same seed")
+    return runs
+
+
 def result_row(algorithm: str, env: str, variant: str, runs: list[Run]) -> list[str]:
     """The cells of the table; with a failed seed there is no IQM, since one over the rest would flatter."""
     scores = [run.score for run in runs]
@@ -183,6 +203,7 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     on_ray = "train on a Ray cluster: at this address, or on one of this machine"
     parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help=on_ray)
+    parser.add_argument("--finished", type=Path, nargs="+", metavar="RUN_DIR", help="runs to score instead of training any")
     parser.add_argument("--plot", type=Path, help="PNG to draw the learning curves into")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file whose learning table is updated")
     arguments, flags = parser.parse_known_args()
@@ -202,12 +223,12 @@ def main() -> int:
     parent = ROOT / "runs" / "learning" / name / time.strftime("%Y%m%d-%H%M%S")
     command = [str(BIRL), "train", arguments.algorithm, arguments.env, *flags]
     seeds = list(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
-    print(
-        f"{shlex.join(['birl', *command[1:]])}: seeds {seeds[0]} to {seeds[-1]} into {parent.relative_to(ROOT)}",
-        file=sys.stderr,
-        flush=True,
-    )
-    if arguments.ray is None:
+    if not arguments.finished:
+        asked = shlex.join(["birl", *command[1:]])
+        print(f"{asked}: seeds {seeds[0]} to {seeds[-1]} into {parent.relative_to(ROOT)}", file=sys.stderr, flush=True)
+    if arguments.finished:
+        runs = finished_runs(arguments.finished, arguments.algorithm, arguments.env, flags)
+    elif arguments.ray is None:
         runs = train_seeds(seeds, command, parent, arguments.jobs)
     else:
         runs = train_on_ray(seeds, command, parent, arguments.ray or None, arguments.jobs)

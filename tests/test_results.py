@@ -1,9 +1,12 @@
 """What is published is what was measured."""
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.run.processes import call_well
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,7 +17,7 @@ def readme(monkeypatch):
     import readme
 
     yield readme
-    for name in ("readme", "results", "speed_rows"):
+    for name in ("readme", "results", "speed_rows", "learning"):
         sys.modules.pop(name, None)
 
 
@@ -27,3 +30,22 @@ def test_the_readmes_show_the_figures_of_the_results(readme, name):
     learning = readme.read_table(readme.read_section(readme.RESULTS, "learning"))
     assert readme.read_section(ROOT / name, "scores") == readme.chosen(learning, readme.SCORE_COLUMNS)
     assert readme.read_section(ROOT / name, "speed") == readme.speed_figures()
+
+
+def test_finished_runs_are_scored_if_they_had_the_settings_that_are_asked_for(readme, tmp_path):
+    import learning
+
+    flags = ["--total-steps", "64", "--eval-episodes", "1"]
+    call_well("train", "a2c", "CartPole-v1", *flags, "--seed", 3, "--run-dir", tmp_path / "run")
+    [run] = learning.finished_runs([tmp_path / "run"], "a2c", "CartPole-v1", flags)
+    assert run.seed == 3
+    assert run.score is not None
+    for algorithm, other in (("a2c", ["--total-steps", "65"]), ("a2c", [*flags, "--discount", "0.5"]), ("a3c", flags)):
+        with pytest.raises(SystemExit, match="is not a run of"):
+            learning.finished_runs([tmp_path / "run"], algorithm, "CartPole-v1", other)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with pytest.raises(SystemExit, match="the same seed"):
+        learning.finished_runs([tmp_path / "run", tmp_path / "copy"], "a2c", "CartPole-v1", flags)
+    (tmp_path / "copy" / "summary.json").unlink()
+    [run] = learning.finished_runs([tmp_path / "copy"], "a2c", "CartPole-v1", flags)
+    assert (run.score, "no usable summary" in run.problem) == (None, True)
