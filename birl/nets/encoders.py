@@ -16,11 +16,12 @@ from birl.config import ConfigError
 from birl.nets.layers import ACTIVATIONS, Activation, Conv, LayerNorm, Linear, make_conv, make_layer_norm, make_linear, on_cpu
 from birl.types import PyTree
 
-EncoderName = Literal["mlp", "cnn", "cnn_small", "conv_only"]
+EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "conv_only"]
 
 # (kernel, channels, stride) of each convolution, and the dense layer after them.
 CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int], ...], int | None]] = {
     "cnn": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), 512),  # Mnih et al. 2015
+    "cnn_2013": (((8, 16, 4), (4, 32, 2)), 256),  # Mnih et al. 2013, and of A3C in 2016: a third of the arithmetic
     "cnn_small": (((8, 8, 4), (4, 16, 2)), 128),
     "conv_only": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), None),
 }
