@@ -27,7 +27,7 @@ BASES: dict[str, Any] = {
         **SHARED,
     ),
     "a2c": a2c.Config(env=EnvConfig(num_envs=16, atari=ONE_LIFE), run=RunConfig(log_every=25), **SHARED),
-    "a3c": a3c.Config(env=EnvConfig(num_envs=1, atari=ONE_LIFE), actor_learners=16, **SHARED),
+    "a3c": a3c.Config(env=EnvConfig(num_envs=1, atari=ONE_LIFE), actor_learners=16, **SHARED | {"encoder": "cnn_2013"}),
     "dqn": dqn.Config(
         env=EnvConfig(num_envs=1, atari=ONE_LIFE),
         run=RunConfig(log_every=100),
