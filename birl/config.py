@@ -92,10 +92,14 @@ def require_positive(config: Any, *names: str) -> None:
 
 
 class Cycle(Protocol):
-    """The settings of an algorithm's Config that say how often it learns."""
+    """The settings of an algorithm's Config that say when and how often it learns from its replay."""
 
     @property
     def env(self) -> EnvConfig: ...
+    @property
+    def run(self) -> RunConfig: ...
+    @property
+    def learning_starts(self) -> int: ...
     @property
     def rollout_length(self) -> int: ...
     @property
@@ -111,6 +115,17 @@ def gradient_steps(config: Cycle) -> int:
     # What the remedy says has six digits, and must be taken.
     require(abs(wanted - count) < 1e-5 * count, f"{wrong}; use {count}/{steps} = {count / steps:g}")
     return count
+
+
+def validate_cycle(config: Cycle) -> None:
+    """Raise ConfigError if nothing could be learned so."""
+    start, end = config.learning_starts, config.run.total_steps
+    require(start >= 0, f"learning_starts {start} must be 0 or more")
+    require(
+        start < end,
+        f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned; use fewer, say {end // 10}",
+    )
+    gradient_steps(config)
 
 
 def validate_run(run: RunConfig) -> None:

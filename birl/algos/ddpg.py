@@ -24,7 +24,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.config import EnvConfig, RunConfig, gradient_steps, require, require_at_least_one, require_fractions, require_positive
+from birl.config import (
+    EnvConfig,
+    RunConfig,
+    gradient_steps,
+    require,
+    require_at_least_one,
+    require_fractions,
+    require_positive,
+    validate_cycle,
+)
 from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Replay
 from birl.device import prepare_jax
@@ -120,7 +129,6 @@ def validate(config: Config) -> None:
     require_fractions(config, "discount", "target_rate")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "noise_rate", "noise_time_step")
     require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "exploration_noise")
-    require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     drift = config.noise_rate * config.noise_time_step
     require(drift < 2, f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2, else noise grows")
     require(config.noise_adaptation > 1, f"noise_adaptation {config.noise_adaptation} must be above 1; 1.01 is usual")
@@ -130,7 +138,7 @@ def validate(config: Config) -> None:
         require(positive, "exploration_noise reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without")
         remedy = "use overlap False, or noise ou or gaussian"
         require(not config.env.overlap, f"noise parameter acts on all environments together, env.overlap on halves; {remedy}")
-    gradient_steps(config)
+    validate_cycle(config)
 
 
 def init(

@@ -21,7 +21,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.config import EnvConfig, RunConfig, gradient_steps, require, require_at_least_one, require_fractions, require_positive
+from birl.config import (
+    EnvConfig,
+    RunConfig,
+    gradient_steps,
+    require,
+    require_at_least_one,
+    require_fractions,
+    require_positive,
+    validate_cycle,
+)
 from birl.data.collect import Collector, finite_metrics, learnable
 from birl.data.replay import Places, Replay
 from birl.device import prepare_jax
@@ -113,13 +122,12 @@ def validate(config: Config) -> None:
     least, most_exploration = lowest(config.exploration), highest(config.exploration)
     require(least >= 0 and most_exploration <= 1, f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance")
     require(lowest(config.priority_correction) >= 0, f"priority_correction {lowest(config.priority_correction)} must be 0 or more")
-    require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
     most = config.rollout_length - 1
     require(0 <= config.burn_in <= most, f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}")
     recurrent = config.core != "feedforward"
     require(not (recurrent and config.prioritized), "prioritized draws single steps and core remembers sequences; use one of the two")
     require(recurrent or not config.burn_in, f"burn_in {config.burn_in} warms a memory up, and core feedforward has none; use 0")
-    gradient_steps(config)
+    validate_cycle(config)
 
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.config import EnvConfig, RunConfig, gradient_steps, require, require_at_least_one, require_fractions, require_positive
+from birl.config import EnvConfig, RunConfig, gradient_steps, require_at_least_one, require_fractions, require_positive, validate_cycle
 from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Replay
 from birl.device import prepare_jax
@@ -113,8 +113,7 @@ def validate(config: Config) -> None:
     require_fractions(config, "discount", "target_rate")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "temperature")
     require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "temperature_learning_rate")
-    require(config.learning_starts >= 0, f"learning_starts {config.learning_starts} must be 0 or more")
-    gradient_steps(config)
+    validate_cycle(config)
 
 
 def init(

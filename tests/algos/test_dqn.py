@@ -519,6 +519,7 @@ WRONG = {
     "target_every 0 must be at least 1": {"target_every": 0},
     "n_step 0 must be at least 1": {"n_step": 0},
     "learning_starts -1 must be 0 or more": {"learning_starts": -1},
+    "learning_starts 100 lies beyond the run's 100 total_steps": {"learning_starts": 100, "run": RunConfig(total_steps=100)},
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "max_grad_norm 0.0 must be positive, or None": {"max_grad_norm": 0.0},
 }
