@@ -50,13 +50,15 @@ BASES: dict[str, Any] = {
 STEPS: dict[tuple[str, str], int] = {
     ("ddpg", "HalfCheetah-v5"): 300_000,
     ("td3", "HalfCheetah-v5"): 300_000,
-    ("sac", "HalfCheetah-v5"): 300_000,
+    ("sac", "HalfCheetah-v5"): 150_000,
 }
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("trpo", "HalfCheetah-v5"): {"max_kl": 0.04},  # RL Zoo's
     ("ppo", "Reacher-v5"): {"discount": 0.9},  # RL Zoo's
 }
-SCORES: dict[tuple[str, str], tuple[float, tuple[float, float], int]] = {}  # with interval and seeds
+SCORES: dict[tuple[str, str], tuple[float, tuple[float, float], int]] = {  # with interval and seeds
+    ("sac", "HalfCheetah-v5"): (6433.5, (6433.5, 6433.5), 1),
+}
 
 
 def made(algorithm: str, robot: str) -> Preset:
