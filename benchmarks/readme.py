@@ -24,7 +24,7 @@ RIVALS = (
     "of SB3's time",
 )
 SPEED_COLUMNS = ("contender", "steps per second", "seconds", *RIVALS, "peak MB")
-SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", "env steps", "wall s a seed")
+SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", "seeds", "env steps", "wall s a seed")
 
 
 def read_table(text: str) -> list[dict[str, str]]:
@@ -49,6 +49,10 @@ def speed_figures() -> str:
     return "\n\n".join(parts)
 
 
+def score_figures(rows: list[dict[str, str]]) -> str:
+    return chosen([row | {"seeds": str(seeds_of(row))} for row in rows], SCORE_COLUMNS)
+
+
 def seeds_of(row: dict[str, str]) -> int:
     return len(row["each seed"].split(","))
 
@@ -71,7 +75,7 @@ def main() -> int:
     learning = read_table(read_section(RESULTS, "learning"))
     for name in READMES:
         write_section(ROOT / name, "speed", speed_figures())
-        write_section(ROOT / name, "scores", chosen(learning, SCORE_COLUMNS))
+        write_section(ROOT / name, "scores", score_figures(learning))
     problems = wrong_scores(learning)
     print("\n".join(problems) or "READMEs written; the presets' scores are the measured ones")
     return 1 if problems else 0

@@ -28,7 +28,7 @@ def test_the_presets_state_the_scores_of_the_results(readme):
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
 def test_the_readmes_show_the_figures_of_the_results(readme, name):
     learning = readme.read_table(readme.read_section(readme.RESULTS, "learning"))
-    assert readme.read_section(ROOT / name, "scores") == readme.chosen(learning, readme.SCORE_COLUMNS)
+    assert readme.read_section(ROOT / name, "scores") == readme.score_figures(learning)
     assert readme.read_section(ROOT / name, "speed") == readme.speed_figures()
 
 
