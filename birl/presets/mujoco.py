@@ -1,7 +1,7 @@
 """Settings for MuJoCo's robots, by algorithm: published ones in Birl's words. A preset without a score was not measured.
 
-PPO: CleanRL's ppo_continuous_action, its 2048 steps spread over 8 environments. A2C and TRPO: RL Zoo's, the former made for PyBullet and
-here without gSDE. TD3 and DDPG, with the former's settings: Fujimoto et al. 2018. SAC: Haarnoja et al. 2018b and RL Zoo's.
+PPO: CleanRL's ppo_continuous_action, its 2048 steps spread over 8 environments. A2C: RL Zoo's for PyBullet, without gSDE. TRPO: γ and λ of
+Schulman et al. 2016. TD3 and DDPG, with the former's settings: Fujimoto et al. 2018. SAC: Haarnoja et al. 2018b and RL Zoo's.
 """
 
 from dataclasses import replace
@@ -36,11 +36,9 @@ BASES: dict[str, Any] = {
     "trpo": trpo.Config(
         env=EnvConfig(num_envs=2),
         rollout_length=1024,
-        cg_steps=25,
-        cg_damping=0.1,
-        epochs=20,
+        discount=0.995,
+        gae_lambda=0.97,
         minibatches=16,
-        learning_rate=1e-3,
         **NORMALIZED,
     ),
     "ddpg": ddpg.Config(noise="gaussian", **REPLAYED, **FUJIMOTO),
