@@ -47,7 +47,7 @@ BASES: dict[str, Any] = {
 }
 STEPS: dict[tuple[str, str], int] = {
     ("ddpg", "HalfCheetah-v5"): 300_000,
-    ("td3", "HalfCheetah-v5"): 300_000,
+    ("td3", "HalfCheetah-v5"): 150_000,
     ("sac", "HalfCheetah-v5"): 150_000,
 }
 OWN: dict[tuple[str, str], dict[str, Any]] = {
