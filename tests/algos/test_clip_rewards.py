@@ -32,7 +32,7 @@ def test_what_is_learned_from_has_signs_for_rewards(name, clip, monkeypatch):
     if name in ("a3c", "async_q", "async_nstep_q", "async_sarsa"):
         settings |= {"pool": "serial", "actor_learners": 1}
     with pytest.raises(LearnedError) as caught:
-        next(algorithm.train(algorithm.Config(env, RunConfig(total_steps=1000), **settings)))
+        next(algorithm.train(algorithm.Config(env, RunConfig(total_steps=10_000), **settings)))
     rewards = caught.value.args[0].rewards
     assert set(np.unique(rewards)) <= ({-1.0, 0.0, 1.0} if clip else set(range(-11, 22)))
     assert rewards.min() == (-1 if clip else rewards.min())
