@@ -45,11 +45,7 @@ BASES: dict[str, Any] = {
     "td3": td3.Config(**REPLAYED, **FUJIMOTO),
     "sac": sac.Config(batch_size=256, **REPLAYED),
 }
-STEPS: dict[tuple[str, str], int] = {
-    ("ddpg", "HalfCheetah-v5"): 300_000,
-    ("td3", "HalfCheetah-v5"): 150_000,
-    ("sac", "HalfCheetah-v5"): 150_000,
-}
+SHORTER: dict[tuple[str, str], int] = {(algorithm, "HalfCheetah-v5"): 150_000 for algorithm in ("ddpg", "td3", "sac")}
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("trpo", "HalfCheetah-v5"): {"max_kl": 0.04},  # RL Zoo's
     ("ppo", "Reacher-v5"): {"discount": 0.9},  # RL Zoo's
@@ -64,7 +60,7 @@ def made(algorithm: str, robot: str) -> Preset:
     """This algorithm's settings for this robot."""
     config = BASES[algorithm]
     changes = OWN.get((algorithm, robot), {})
-    steps = STEPS.get((algorithm, robot), 1_000_000)
+    steps = SHORTER.get((algorithm, robot), 1_000_000)
     if robot == "Reacher-v5":  # episodes of 50 steps: less is to be learned
         steps = 300_000
     if robot == "Swimmer-v5":  # its reward lies beyond the 100 steps that 0.99 sees
