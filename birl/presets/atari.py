@@ -1,7 +1,7 @@
 """Settings for seven Atari games, by algorithm: published ones in Birl's words. A preset without a score was not measured.
 
-PPO: RL Zoo's; on Pong with a smaller network, a higher learning rate and fewer steps, for a machine without a GPU, which then takes less than
-three hours. A2C and ACER: OpenAI Baselines'. A3C: Mnih et al. 2016. DQN: RL Zoo's.
+PPO: RL Zoo's; on Pong with a smaller network, a higher learning rate and fewer steps, for a machine without a GPU. A2C and ACER: OpenAI
+Baselines'. A3C: Mnih et al. 2016. DQN: RL Zoo's.
 """
 
 from dataclasses import replace
