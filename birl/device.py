@@ -12,7 +12,7 @@ MOST_PRODUCTS_OF_ONE_THREAD = 4_500_000
 # XLA orders a program's operations so that several could run at once, and hands them to other threads. Those of small networks take less
 # time than that: it doubles the times that a thread waits for another (35 in PPO's update of CartPole, 19 without), and where other
 # processes want the cores, each wait is long: a turn of A3C took 3.7 ms beside one busy process, 1.6 without. Large ones gain by it: a
-# gradient step of SAC (256 × 256, batch 256) takes 5.7 ms so, and 7.5 in sequence.
+# gradient step of SAC (256 × 256, batch 256) takes 7.9 ms so, and 9.1 in sequence: medians of four alternating rounds.
 IN_SEQUENCE = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
 
