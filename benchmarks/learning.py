@@ -143,7 +143,7 @@ def train_on_ray(seeds: list[int], command: list[str], parent: Path, address: st
 
 
 def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list[str]) -> list[Run]:
-    """These runs; SystemExit if one of them has not ended, or had other settings than `birl train` would give it."""
+    """These runs, one that has not ended as a problem; SystemExit if one had other settings than `birl train` would give it."""
     wanted = asdict(training_config(algorithm, env, flags)[0])
     runs = []
     for directory in directories:
@@ -223,15 +223,15 @@ def main() -> int:
     parent = ROOT / "runs" / "learning" / name / time.strftime("%Y%m%d-%H%M%S")
     command = [str(BIRL), "train", arguments.algorithm, arguments.env, *flags]
     seeds = list(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
-    if not arguments.finished:
-        asked = shlex.join(["birl", *command[1:]])
-        print(f"{asked}: seeds {seeds[0]} to {seeds[-1]} into {parent.relative_to(ROOT)}", file=sys.stderr, flush=True)
     if arguments.finished:
         runs = finished_runs(arguments.finished, arguments.algorithm, arguments.env, flags)
-    elif arguments.ray is None:
-        runs = train_seeds(seeds, command, parent, arguments.jobs)
     else:
-        runs = train_on_ray(seeds, command, parent, arguments.ray or None, arguments.jobs)
+        asked = shlex.join(["birl", *command[1:]])
+        print(f"{asked}: seeds {seeds[0]} to {seeds[-1]} into {parent.relative_to(ROOT)}", file=sys.stderr, flush=True)
+        if arguments.ray is None:
+            runs = train_seeds(seeds, command, parent, arguments.jobs)
+        else:
+            runs = train_on_ray(seeds, command, parent, arguments.ray or None, arguments.jobs)
 
     row = result_row(arguments.algorithm, arguments.env, variant, runs)
     write_row(arguments.results, row, where)

@@ -323,9 +323,9 @@ def off_policy_wanted(of_sb3: float, of_sbx: float) -> tuple[Wanted, ...]:
     return tuple(Wanted("Birl", "steps_per_second", limits[c.name.split(",")[0]], c.name) for c in OFF_POLICY)
 
 
-def pong_wanted(of_sb3: float, *stepped_by: str) -> tuple[Wanted, ...]:
+def pong_wanted(of_sb3: float) -> tuple[Wanted, ...]:
     """The same limit, whoever steps the games."""
-    return tuple(Wanted(name, "steps_per_second", of_sb3, SB3_PONG_PPO.name) for name in stepped_by)
+    return tuple(Wanted(name, "steps_per_second", of_sb3, SB3_PONG_PPO.name) for name in (BIRL.name, BIRL_ENVPOOL.name))
 
 
 def halfcheetah(algorithm: str) -> Row:
@@ -452,21 +452,21 @@ ROWS = {
         "PPO Pong, SB3-zoo settings: 8 environments, T 128, 4 epochs of batches of 256, convolutions of Mnih et al. 2015",
         PONG_PPO,
         (SB3_PONG_PPO, BIRL, BIRL_WORKERS, BIRL_OVERLAP, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
-        pong_wanted(1.3, BIRL_WORKERS.name, BIRL_ENVPOOL.name),
+        pong_wanted(1.3),
         quick_steps=3 * 8 * 128,
     ),
     "atari-a2c": Row(
         "A2C Pong, SB3-zoo settings: 16 environments, n 5, convolutions of Mnih et al. 2015",
         PONG_A2C,
         (SB3_PONG_A2C, BIRL, BIRL_WORKERS, BIRL_OVERLAP, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
-        pong_wanted(1.8, BIRL_WORKERS.name, BIRL_ENVPOOL.name),
+        pong_wanted(1.8),
         quick_steps=10 * 16 * 5,
     ),
     "atari-dqn": Row(
         "DQN Pong, SB3-zoo settings: a gradient step on a batch of 32 after every 4 steps, convolutions of Mnih et al. 2015",
         PONG_DQN,
         (SB3_PONG_DQN, BIRL_ALONE, BIRL_ENVPOOL, CEILING_ENVPOOL),
-        pong_wanted(1.8, BIRL_ALONE.name, BIRL_ENVPOOL.name),
+        pong_wanted(1.8),
         quick_steps=1_000,
     ),
     "mujoco-ppo": Row(

@@ -59,6 +59,19 @@ def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
     return copy
 
 
+def assert_it_goes_on_from_the_states_of_its_environments(tmp_path: Path, kept: int, package: str) -> None:
+    """Resumed where `kept` checkpoints were written, the run in `whole` ends in the same bits; and who simulated it is on record."""
+    resumed = cut_back(tmp_path / "whole", kept, tmp_path / "resumed")
+    files = numbered(resumed / "checkpoints")[-1]
+    world, manifest = (json.loads((files / name).read_text()) for name in ("world.json", "manifest.json"))
+    assert (world["envs"]["tier"], manifest["exact"]) == ("each", True)
+    assert "not exact" not in succeed("resume", resumed, cwd=tmp_path)
+    assert_same_run(resumed, tmp_path / "whole")
+    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
+    for written in (manifest, json.loads((resumed / "summary.json").read_text())):
+        assert written["versions"][package] == importlib.metadata.version(package)
+
+
 ON_PONG = {
     "ppo": ["--core", "lstm", "--core-size", 8, "--rollout-length", 8, "--epochs", 1, "--minibatches", 2, "--sticky-actions", 0.25],
     "dqn": ["--rollout-length", 8, "--update-ratio", 0.125, "--learning-starts", 16, "--batch-size", 4, "--replay-size", 48],
@@ -108,14 +121,7 @@ def test_a_resumed_run_on_pong_goes_on_from_its_state_to_the_same_bits(algorithm
     often = ["--total-steps", 97, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--log-every", 1, "--eval-episodes", 1]
     small = ["--num-envs", 2, "--encoder", "cnn_small", "--max-episode-steps", 25, "--run-dir", tmp_path / "whole"]
     succeed("train", algorithm, "ALE/Pong-v5", *small, *often, *ON_PONG[algorithm], cwd=tmp_path)
-    resumed = cut_back(tmp_path / "whole", 5, tmp_path / "resumed")
-    files = numbered(resumed / "checkpoints")[-1]
-    world, manifest = (json.loads((files / name).read_text()) for name in ("world.json", "manifest.json"))
-    assert (world["envs"]["tier"], manifest["exact"]) == ("each", True)
-    assert "not exact" not in succeed("resume", resumed, cwd=tmp_path)
-    assert_same_run(resumed, tmp_path / "whole")
-    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
-    assert json.loads((resumed / "summary.json").read_text())["versions"]["ale-py"] == importlib.metadata.version("ale-py")
+    assert_it_goes_on_from_the_states_of_its_environments(tmp_path, 5, "ale-py")
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("td3", marks=pytest.mark.slow)])
@@ -125,15 +131,7 @@ def test_a_resumed_run_on_mujoco_goes_on_from_its_state_to_the_same_bits(algorit
     words = {"ppo": train_words("HalfCheetah-v5", "feedforward", 2, 8, tmp_path / "whole")}
     words["td3"] = ["train", "td3", "HalfCheetah-v5", "--run-dir", tmp_path / "whole", *REPLAY_SETTINGS]
     succeed(*words[algorithm], "--max-episode-steps", 25, cwd=tmp_path)
-    resumed = cut_back(tmp_path / "whole", 4, tmp_path / "resumed")
-    files = numbered(resumed / "checkpoints")[-1]
-    world, manifest = (json.loads((files / name).read_text()) for name in ("world.json", "manifest.json"))
-    assert (world["envs"]["tier"], manifest["exact"]) == ("each", True)
-    assert "not exact" not in succeed("resume", resumed, cwd=tmp_path)
-    assert_same_run(resumed, tmp_path / "whole")
-    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
-    for written in (manifest, json.loads((resumed / "summary.json").read_text())):
-        assert written["versions"]["mujoco"] == importlib.metadata.version("mujoco")
+    assert_it_goes_on_from_the_states_of_its_environments(tmp_path, 4, "mujoco")
 
 
 def test_evaluations_do_not_change_the_run(whole, tmp_path):
