@@ -63,6 +63,5 @@ def made(algorithm: str, game: str) -> Preset:
 
 
 PRESETS = [made(algorithm, game) for algorithm in BASES for game in GAMES if (algorithm, game) != ("ppo", "Pong")]
-PRESETS.insert(
-    0, Preset("ppo", replace(BASES["ppo"], run=RunConfig(total_steps=4_000_000, eval_every=250_000, stop_at_return=18.5), **QUICK_PONG))
-)
+PONG = replace(BASES["ppo"], run=RunConfig(total_steps=4_000_000, eval_every=250_000, stop_at_return=18.5), **QUICK_PONG)
+PRESETS.insert(0, Preset("ppo", PONG, score=20.4, interval=(20.4, 20.4), seeds=1))
