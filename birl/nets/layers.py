@@ -19,6 +19,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": jax.nn.gelu,
 }
 
+MOST_NARROW_OUTPUTS = 64
+
 
 class Linear(eqx.Module):
     """x W + b over the last axis."""
@@ -29,7 +31,12 @@ class Linear(eqx.Module):
     def __call__(self, x: Array) -> Array:
         # As one matrix: with two leading axes XLA would transpose every activation to multiply it with its gradient.
         rows = x.reshape(-1, x.shape[-1])
-        return (rows @ self.weight + self.bias).reshape(*x.shape[:-1], -1)
+        return (rows @ (by_columns(self.weight) if self._is_narrow else self.weight) + self.bias).reshape(*x.shape[:-1], -1)
+
+    @property
+    def _is_narrow(self) -> bool:
+        inputs, outputs = self.weight.shape
+        return 1 < outputs <= MOST_NARROW_OUTPUTS and outputs < inputs and on_cpu()
 
 
 class LayerNorm(eqx.Module):
@@ -53,6 +60,14 @@ class Conv(eqx.Module):
     def __call__(self, x: Array) -> Array:
         by_matrix = on_cpu() and self.weight.shape[0] % self.stride == 0
         return (matrix_convolution if by_matrix else xla_convolution)(x, self.weight, self.stride) + self.bias
+
+
+def by_columns(weight: Float[Array, "inputs outputs"]) -> Float[Array, "inputs outputs"]:
+    """The same weights, the gradient of which XLA takes as [outputs, inputs] and then transposes.
+
+    The other way it transposes all inputs: of 256 rows, for 256 inputs and 6 outputs, 98 µs against 4; for 64 and 2, 16 against 1.
+    """
+    return jax.lax.optimization_barrier(weight.T).T
 
 
 def on_cpu() -> bool:

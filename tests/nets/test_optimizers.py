@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.nets.optimizers import gradient_step, make_optimizer, shared_rmsprop
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, shared_rmsprop
 
 PARAMETERS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
 GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm 5
@@ -16,7 +16,7 @@ GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm
 @partial(jax.jit, static_argnames=("name", "max_grad_norm"), compiler_options={"xla_backend_optimization_level": 0})
 def step(name, parameters, optimizer_state, gradients, learning_rate, max_grad_norm):
     optimizer = make_optimizer(name)
-    optimizer_state = optimizer.init(parameters) if optimizer_state is None else optimizer_state
+    optimizer_state = initial_optimizer_state(optimizer, parameters) if optimizer_state is None else optimizer_state
     return gradient_step(optimizer, parameters, optimizer_state, gradients, learning_rate, max_grad_norm)
 
 
