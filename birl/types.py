@@ -24,7 +24,6 @@ class Rollout(NamedTuple):
     terminated: Array  # [T, B] the episode ended: nothing follows, the bootstrap is zero
     truncated: Array  # [T, B] the episode was cut: bootstrap from observations[t+1]
     valid: Array  # [T, B] 0 on the step in which the environment reset itself: not a transition
-    log_probs: Array  # [T, B] of the behaviour policy
     memory: PyTree  # [B, ...] before step 0; () if feed-forward
     action_masks: Array | None = None  # [T, B, A] true where an action is allowed; None if everything is
     behaviour: PyTree = None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
@@ -46,9 +45,8 @@ class Action(NamedTuple):
     """What a policy answers to B observations."""
 
     actions: PyTree  # [B, ...]
-    log_probs: Array  # [B]
     memory: PyTree
-    behaviour: PyTree = None  # [B, ...] the distribution they were drawn from, to be kept with the step; None: it is not
+    behaviour: PyTree = None  # [B, ...] the distribution they were drawn from; None: of no interest
 
 
 class Step(NamedTuple):

@@ -38,13 +38,13 @@ from birl.maths.returns import retrace
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import dot, project
-from birl.nets.acting import Evaluation, but_last, evaluate_rollout
+from birl.nets.acting import Evaluation, act, but_last, evaluate_rollout
 from birl.nets.actor_q import ActorQLike, DuelingActorLike, MakeActorQ, empty_behaviour, make_actor_q
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import Distribution, largest_product, validate_network
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, merged_moments, normalize_observations, reward_scale
+from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, merged_moments, reward_scale
 from birl.nets.optimizers import (
     OptimizerName,
     clipped,
@@ -61,7 +61,7 @@ from birl.scale.flat import Layout
 from birl.scale.pool import Board, Job, Learner, Result, Weights, open_pool, require_own_envs, validate_pool
 from birl.scale.shared import State as SharedState
 from birl.scale.shared import board_of, initial_state, job_of, state_of
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Update, World
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 
 @dataclass(frozen=True)
@@ -182,22 +182,10 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
     return make_optimizer(config.optimizer, config.optimizer_epsilon, config.rmsprop_decay)
 
 
-@jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    """Actions for B observations, sampled, or the most likely ones if there is no key; and the distributions, for the replay."""
-    network, moments = policy
-    one_step = partial(jax.tree.map, lambda x: x[None])
-    observations = normalize_observations(moments, observations)
-    distribution, _, memory = network(one_step(observations), memory, resets[None], one_step(action_masks))
-    distribution = jax.tree.map(lambda x: x[0], distribution)
-    actions = distribution.mode() if key is None else distribution.sample(key)
-    return Action(actions, distribution.log_prob(actions), memory, distribution)
-
-
 def judge_discrete(policy: Categorical, evaluation: Evaluation, rollout: Rollout, config: Config) -> Judgement:
     """Q(s, ·), V = Σ π Q and Retrace's targets (algorithm 2)."""
     values = jnp.sum(jax.nn.softmax(policy.logits) * evaluation.values, axis=-1)  # [T+1, B]
-    all_action_values, log_ratios = evaluation.values[:-1], but_last(policy).log_prob(rollout.actions) - rollout.log_probs
+    all_action_values, log_ratios = evaluation.values[:-1], _log_ratios(but_last(policy), rollout)
     action_values = jnp.take_along_axis(all_action_values, rollout.actions[..., None], axis=-1)[..., 0]
     ends = rollout.terminated, rollout.truncated, rollout.valid
     targets = retrace(rollout.rewards, action_values, values[1:], *ends, log_ratios, config.discount)
@@ -223,7 +211,7 @@ def judge_continuous(network: DuelingActorLike, evaluation: Evaluation, rollout:
     dueling_values = partial(truncated.dueling_values, values[:-1], sampled_advantages=jax.vmap(advantages_of)(sampled_actions))
     action_values, new_action_values = dueling_values(advantages_of(rollout.actions)), dueling_values(advantages_of(new_actions))
 
-    log_ratios = distribution.log_prob(rollout.actions) - rollout.log_probs
+    log_ratios = _log_ratios(distribution, rollout)
     ends = rollout.terminated, rollout.truncated, rollout.valid
     constant_values, constant_action_values = jax.lax.stop_gradient((values, action_values))
     targets_with = partial(retrace, rollout.rewards, constant_action_values, constant_values[1:], *ends, discount=config.discount)
@@ -272,7 +260,7 @@ def loss(
     ascent = losses.masked_mean(dot(distribution, steps), valid)
     entropy = losses.masked_mean(distribution.entropy(), valid)
     projected = dot(kl_gradients, policy_gradients) > limit
-    ratios = jnp.exp(statistics.log_prob(rollout.actions) - rollout.log_probs)
+    ratios = jnp.exp(_log_ratios(statistics, rollout))
     return config.value_weight * judgement.value_loss - ascent - entropy_weight * entropy, {
         "loss/policy": -losses.masked_mean(objectives, valid),
         "loss/value": judgement.value_loss,
@@ -481,3 +469,8 @@ def train(
     else:
         require_own_envs(envs)
         yield from train_in_pool(config, state, world, make_network)
+
+
+def _log_ratios(policy: Distribution, rollout: Rollout) -> Array:
+    """[T, B] log π(a|s) - log μ(a|s) of the actions that were taken."""
+    return policy.log_prob(rollout.actions) - rollout.behaviour.log_prob(rollout.actions)

@@ -213,7 +213,7 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
 
 
 def _in_bounds(actions: Array, bounds: ActionBounds, memory: PyTree) -> Action:
-    return Action(bounds.from_unit(actions), jnp.zeros(actions.shape[0]), memory)
+    return Action(bounds.from_unit(actions), memory)
 
 
 def perturbed_actors(actor: PyTree, exploration: Exploration, num_envs: int) -> PyTree:

@@ -120,7 +120,7 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     if key is not None:
         actions = actions + noise * jax.random.normal(key, actions.shape)
     # Clipped here and not only where it is sent: what was done is what is learned from.
-    return Action(network.bounds.from_unit(jnp.clip(actions, -1.0, 1.0)), jnp.zeros(actions.shape[:1]), memory)
+    return Action(network.bounds.from_unit(jnp.clip(actions, -1.0, 1.0)), memory)
 
 
 def td_errors(network: CompatibleActorCritic, steps: Steps, discount: float) -> Array:

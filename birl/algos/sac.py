@@ -154,21 +154,16 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 
 @jax.jit
 def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    """Sampled actions for B observations, while warming any of the box; tanh of the means if there is no key.
-
-    Log-probabilities are densities on [-1, 1], whatever the bounds.
-    """
+    """Sampled actions for B observations, while warming any of the box; tanh of the means if there is no key."""
     actor, bounds, moments, warming = policy
     distribution = actor(normalize_observations(moments, observations))
     if key is None:
         actions = distribution.mode()
-        log_probs = distribution.log_prob(actions)
     else:
         sample_key, uniform_key = jax.random.split(key)
-        actions, log_probs = distribution.sample_and_log_prob(sample_key)
+        actions = distribution.sample(sample_key)
         actions = jnp.where(warming, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), actions)
-        log_probs = jnp.where(warming, -bounds.size * jnp.log(2.0), log_probs)
-    return Action(bounds.from_unit(actions), log_probs, memory)
+    return Action(bounds.from_unit(actions), memory)
 
 
 def targets_of(state: State, batch: Transitions, key: Array) -> Array:

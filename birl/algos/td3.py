@@ -154,7 +154,7 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
         noise_key, uniform_key = jax.random.split(key)
         noisy = jnp.clip(actions + deviation * jax.random.normal(noise_key, actions.shape), -1.0, 1.0)
         actions = jnp.where(warming, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), noisy)
-    return Action(bounds.from_unit(actions), jnp.zeros(actions.shape[0]), memory)
+    return Action(bounds.from_unit(actions), memory)
 
 
 def smoothed(actions: Array, key: Array, config: Config) -> Array:

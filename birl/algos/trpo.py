@@ -152,7 +152,7 @@ def make_batch(state: State, rollout: Rollout, config: Config) -> tuple[Batch, N
     batch = Batch(
         observations=but_last(observations),
         actions=rollout.actions,
-        log_probs=rollout.log_probs,
+        log_probs=but_last(distributions).log_prob(rollout.actions),
         advantages=losses.normalize(advantages, rollout.valid) if config.normalize_advantages else advantages,
         value_targets=advantages + values[:-1],
         values=values[:-1],

@@ -81,7 +81,8 @@ class Collector:
     def _start(self, part: Part, policy: PyTree, key: Array) -> ActAt:
         if part.start is None:
             inputs = part.observations, part.memory, part.resets, part.masks
-            part.start = take_apart(self.act, policy, inputs, key, self.length) or compiled(self.act, policy, self.length)
+            act = self.act if self.behaviour is not None else partial(_without_behaviour, self.act)  # what is not kept is not computed
+            part.start = take_apart(act, policy, inputs, key, self.length) or compiled(act, policy, self.length)
         return part.start(policy, key)
 
     def _fill(self, rollout: Rollout) -> None:
@@ -99,7 +100,7 @@ class Collector:
     def _send(self, part: Part, t: int) -> None:
         before = time.perf_counter()
         action = part.act_at(t, part.observations, part.memory, part.resets, part.masks)
-        part.action = Action(np.asarray(action.actions), np.asarray(action.log_probs), action.memory, action.behaviour)
+        part.action = action._replace(actions=np.asarray(action.actions))
         self.tally.seconds["policy"] += time.perf_counter() - before
         part.envs.send(self._for_envs(part.action.actions))
 
@@ -189,7 +190,6 @@ def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree
         terminated=np.zeros(shape, bool),
         truncated=np.zeros(shape, bool),
         valid=np.zeros(shape, bool),
-        log_probs=np.zeros(shape, np.float32),
         memory=memory,
         action_masks=None if masks is None else np.ones((length, *masks.shape), bool),
         behaviour=jax.tree.map(lambda x: np.zeros((length, *x.shape), x.dtype), behaviour),
@@ -202,7 +202,7 @@ def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree
 def _write(rollout: Rollout, t: int, part: Part, step: Step) -> None:
     rows, action = part.rows, part.action
     _put(rollout.observations, t + 1, rows, step.observations)
-    rollout.actions[t, rows], rollout.log_probs[t, rows], rollout.rewards[t, rows] = action.actions, action.log_probs, step.rewards
+    rollout.actions[t, rows], rollout.rewards[t, rows] = action.actions, step.rewards
     rollout.terminated[t, rows], rollout.truncated[t, rows], rollout.valid[t, rows] = step.terminated, step.truncated, step.valid
     _put(rollout.behaviour, t, rows, action.behaviour)
     _put(rollout.game_over, t, rows, step.game_over)
@@ -216,6 +216,10 @@ def _put(columns: PyTree, t: int, rows: slice, arrays: PyTree) -> None:
     elif columns is not None:
         for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
             column[t, rows] = array
+
+
+def _without_behaviour(act: Act, *inputs: PyTree) -> Action:
+    return act(*inputs)._replace(behaviour=None)
 
 
 def _divide(envs: Envs) -> tuple[Sequence[Envs], list[slice]]:

@@ -94,7 +94,7 @@ def _unflattening(action: Action) -> Callable[[list[Array]], Action]:
     structure = jax.tree.structure(action)
     if jax.tree.leaves((action.memory, action.behaviour)) or isinstance(action.actions, dict):
         return lambda results: jax.tree.unflatten(structure, results)
-    return lambda results: Action(results[0], results[1], action.memory)
+    return lambda results: Action(results[0], action.memory)
 
 
 def compiled(act: Callable[..., Action], policy: PyTree, length: int) -> Start:

@@ -26,14 +26,14 @@ class Evaluation(NamedTuple):
 def act(
     policy: ActorCriticPolicy, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
-    """Actions for B observations: sampled, or the most likely ones if there is no key."""
+    """Actions for B observations: sampled, or the most likely ones if there is no key; and the distributions they come from."""
     network, moments = policy
     one_step = partial(jax.tree.map, lambda x: x[None])
     observations = normalize_observations(moments, observations)
     distribution, _, memory = network(one_step(observations), memory, resets[None], one_step(action_masks))
     distribution = jax.tree.map(lambda x: x[0], distribution)
     actions = distribution.mode() if key is None else distribution.sample(key)
-    return Action(actions, distribution.log_prob(actions), memory)
+    return Action(actions, memory, distribution)
 
 
 def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:

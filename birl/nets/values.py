@@ -69,7 +69,7 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     action_values, memory = network(observations, memory, resets[None])
     behaviour = epsilon_greedy(action_values[0], 0.0 if key is None else epsilon, action_masks)  # with ε = 1 none would be best
     actions = behaviour.mode() if key is None else behaviour.sample(key)
-    return Action(actions, behaviour.log_prob(actions), memory)
+    return Action(actions, memory)
 
 
 def rollout_values(network: QNetworkLike, moments: PyTree, rollout: Rollout) -> Float[Array, "T+1 B A"]:

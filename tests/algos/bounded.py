@@ -122,7 +122,6 @@ def rollout_of(length: int, actions: int = 2) -> Rollout:
         terminated=nothing,
         truncated=nothing,
         valid=~nothing,
-        log_probs=np.zeros((length, 1), np.float32),
         memory=(),
     )
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from birl.data.collect import Collector
 from birl.envs.make import make_envs
 from birl.maths.statistics import Moments
-from birl.types import Rollout
+from birl.types import Envs, Rollout
 
 
 def stirred(state: Any) -> Any:
@@ -25,12 +26,27 @@ def stirred(state: Any) -> Any:
     return state._replace(network=network, normalizer=state.normalizer._replace(observations=moments))
 
 
+def telling(envs: Envs, algorithm: Any, state: Any, length: int) -> Collector:
+    """A collector that keeps with each action the distribution that it was drawn from."""
+    observations, masks = envs.reset(0)
+    memory = state.network.initial_memory(envs.num_envs)
+    inputs = observations, memory, np.zeros(envs.num_envs, bool), masks, state.key
+    behaviour = jax.eval_shape(algorithm.act, algorithm.policy(state), *inputs).behaviour
+    empty = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), behaviour)
+    return Collector(envs, algorithm.act, length, memory, behaviour=empty)
+
+
+def told_log_probs(rollout: Rollout) -> jax.Array:
+    """[T, B] of the actions, by the distributions that they were drawn from."""
+    return jax.tree.map(jnp.asarray, rollout.behaviour).log_prob(jnp.asarray(rollout.actions))
+
+
 @cache
 def collected(algorithm: Any, config: Any) -> tuple[Any, Rollout]:
     """A state and the second rollout that it has collected: episodes and memories are under way at its start."""
     with make_envs(config.env, config.run.seed) as envs:
         state = stirred(algorithm.init(config, envs.observation_space, envs.action_space))
-        collect = Collector(envs, algorithm.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect = telling(envs, algorithm, state, config.rollout_length)
         collect.start(config.run.seed)
         collect(algorithm.policy(state), np.array([0, 1], np.uint32))
         return state, collect(algorithm.policy(state), state.key)

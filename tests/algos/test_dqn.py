@@ -463,9 +463,9 @@ def test_bytes_and_steps_of_the_replay_are_told():
     updates, _ = watched()
     rows = 42  # of two environments: 60 transitions and one more step of each are six rollouts of 12, and one more
     assert [u.metrics["replay/steps"] for u in updates] == [min(12 * number, 2 * rows) for number in range(1, len(updates) + 1)]
-    observation, action, reward, log_prob, flags = 16, 4, 4, 4, 4
+    observation, action, reward, flags = 16, 4, 4, 4
     tree = 2 * 128 * 8
-    assert {u.metrics["replay/bytes"] for u in updates} == {2 * rows * (observation + action + reward + log_prob + flags) + tree}
+    assert {u.metrics["replay/bytes"] for u in updates} == {2 * rows * (observation + action + reward + flags) + tree}
 
 
 def test_the_best_action_is_taken_without_a_key_and_any_with_epsilon_1():

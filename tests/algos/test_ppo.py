@@ -22,7 +22,7 @@ from birl.nets.layers import Linear, make_linear
 from birl.types import Rollout
 from tests import oracle
 from tests.algos import probing
-from tests.algos.probing import answers, assert_same_bits, sign
+from tests.algos.probing import answers, assert_same_bits, sign, told_log_probs
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = ppo.Config(
@@ -68,7 +68,7 @@ def look_again(state: ppo.State, rollout: Rollout, config: ppo.Config):
     batch, _ = ppo.make_batch(state, rollout, replace(config, objective="kl"))
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
     _, metrics = ppo.loss(state.network, batch, rollout.memory, WEIGHTS, config)
-    return distribution.log_prob(batch.actions) - batch.log_probs, batch.old.kl(distribution), metrics
+    return distribution.log_prob(batch.actions) - told_log_probs(rollout), batch.old.kl(distribution), metrics
 
 
 FIRST_LOOKS = {
@@ -98,7 +98,7 @@ FIRST_LOOKS = {
 def test_on_the_first_minibatch_every_ratio_is_1_and_the_kl_is_0(config):
     state, rollout = collected(config)
     assert not rollout.valid.all()  # episodes ended inside
-    assert np.ptp(rollout.log_probs) > 0.01  # and the policy is not uniform
+    assert np.ptp(told_log_probs(rollout)) > 0.01  # and the policy is not uniform
     log_ratios, kls, metrics = look_again(state, rollout, config)
     np.testing.assert_allclose(log_ratios, 0.0, atol=1e-6)
     np.testing.assert_allclose(kls, 0.0, atol=1e-6)
@@ -209,7 +209,7 @@ def test_a_rollout_that_stops_earlier_has_the_same_td_errors_up_to_there(row):
     ended = rollout.terminated | rollout.truncated
     rows = {"in an episode": rollout.valid & ~ended, "ending an episode": ended, "resetting": ~rollout.valid}[row]
     last = int(np.flatnonzero(rows[2:, 0])[0]) + 2
-    changes = {name: getattr(rollout, name)[: last + 1] for name in ("actions", "rewards", "terminated", "truncated", "valid", "log_probs")}
+    changes = {name: getattr(rollout, name)[: last + 1] for name in ("actions", "rewards", "terminated", "truncated", "valid")}
     shorter = rollout._replace(observations=rollout.observations[: last + 2], **changes)
     whole, part = (np.asarray(make_batch(state, r, config)[0].advantages) for r in (rollout, shorter))
     np.testing.assert_allclose(part, whole[: last + 1], atol=1e-6)
@@ -222,7 +222,6 @@ def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_update(cha
     strange = rollout._replace(
         rewards=np.where(rollout.valid, rollout.rewards, 1e6).astype(np.float32),
         actions=np.where(rollout.valid, rollout.actions, 1 - rollout.actions),
-        log_probs=np.where(rollout.valid, rollout.log_probs, -200.0).astype(np.float32),  # a ratio of e²⁰⁰ is infinite
     )
     assert np.any(strange.rewards != rollout.rewards)
     assert_same_bits(update(state, rollout, config), update(state, strange, config))

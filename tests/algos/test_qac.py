@@ -12,7 +12,6 @@ from gymnasium import spaces
 
 from birl.algos import qac
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.data.collect import Collector
 from birl.device import prepare_jax
 from birl.envs.make import make_envs
 from birl.maths.distributions import Categorical
@@ -20,6 +19,7 @@ from birl.maths.schedules import linear
 from birl.nets.acting import evaluate_rollout
 from birl.types import Rollout
 from tests import oracle
+from tests.algos.probing import telling, told_log_probs
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = qac.Config(
@@ -98,8 +98,7 @@ def rollout_of(observations, actions, rewards, terminated=False, truncated=False
     """A rollout from [T, B] lists, and [T+1, B] observations."""
     shape = np.shape(actions)
     flags = (np.array(np.broadcast_to(flag, shape), bool) for flag in (terminated, truncated, valid))
-    no_log_probs = np.zeros(shape, np.float32)
-    return Rollout(np.array(observations, np.float32), np.array(actions), np.array(rewards, np.float32), *flags, no_log_probs, ())
+    return Rollout(np.array(observations, np.float32), np.array(actions), np.array(rewards, np.float32), *flags, ())
 
 
 @cache
@@ -109,7 +108,7 @@ def collected(config: qac.Config) -> tuple[qac.State, Rollout]:
         state = qac.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
         state = state._replace(network=eqx.tree_at(weight, state.network, replace_fn=lambda w: 50 * w))
-        collect = Collector(envs, qac.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect = telling(envs, qac, state, config.rollout_length)
         collect.start(config.run.seed)
         collect(qac.policy(state), np.array([0, 1], np.uint32))
         return state, collect(qac.policy(state), state.key)
@@ -240,9 +239,10 @@ def test_where_an_episode_was_cut_the_next_action_is_one_that_the_policy_drew_at
     assert cuts.size
     distributions = evaluate_rollout(qac.policy(state), rollout).distributions
     log_probs = jax.jit(lambda d, actions: d.log_prob(actions))(jax.tree.map(lambda x: x[:-1], distributions), rollout.actions)
+    told = np.asarray(told_log_probs(rollout))
     for t, b in cuts:
         assert not rollout.valid[t + 1, b]
-        assert log_probs[t + 1, b] == pytest.approx(rollout.log_probs[t + 1, b], abs=1e-5)
+        assert log_probs[t + 1, b] == pytest.approx(told[t + 1, b], abs=1e-5)
 
 
 def test_the_reward_of_a_last_step_that_goes_on_is_not_learned_from_and_of_one_that_ends_is():
@@ -292,7 +292,7 @@ def test_the_memory_at_the_rollouts_start_is_used(critic):
     assert abs(float(kept["loss/policy"]) - float(lost["loss/policy"])) > 1e-4
     log_probs = jax.jit(lambda s, r: evaluate_rollout(qac.policy(s), r).distributions.logits[:-1])(state, rollout)
     taken = np.take_along_axis(np.log(oracle.softmax(log_probs)), rollout.actions[..., None], axis=-1)[..., 0]
-    np.testing.assert_allclose(taken, rollout.log_probs, atol=1e-5)
+    np.testing.assert_allclose(taken, told_log_probs(rollout), atol=1e-5)
 
 
 def test_schedules_stand_where_progress_is():

@@ -13,13 +13,13 @@ from gymnasium.vector import SyncVectorEnv
 
 from birl.algos import reinforce
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.data.collect import Collector
 from birl.device import prepare_jax
 from birl.envs.make import make_env, make_envs
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import linear
 from birl.types import Rollout
 from tests import oracle
+from tests.algos.probing import telling, told_log_probs
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = reinforce.Config(
@@ -71,8 +71,7 @@ def rollout_of(observations, actions, rewards, terminated, truncated=False, vali
     """A rollout from [T, B] lists, and [T+1, B] observations."""
     shape = np.shape(actions)
     flags = (np.array(np.broadcast_to(flag, shape), bool) for flag in (terminated, truncated, valid))
-    no_log_probs = np.zeros(shape, np.float32)
-    return Rollout(np.array(observations, np.float32), np.array(actions), np.array(rewards, np.float32), *flags, no_log_probs, ())
+    return Rollout(np.array(observations, np.float32), np.array(actions), np.array(rewards, np.float32), *flags, ())
 
 
 @cache
@@ -82,7 +81,7 @@ def collected(config: reinforce.Config) -> tuple[reinforce.State, Rollout]:
         state = reinforce.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
         state = state._replace(network=eqx.tree_at(weight, state.network, replace_fn=lambda w: 50 * w))
-        collect = Collector(envs, reinforce.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect = telling(envs, reinforce, state, config.rollout_length)
         collect.start(config.run.seed)
         collect(reinforce.policy(state), np.array([0, 1], np.uint32))
         return state, collect(reinforce.policy(state), state.key)
@@ -169,7 +168,7 @@ def chain(discount: float) -> tuple[Table, Rollout]:
 
 
 def rows(rollout: Rollout, start: int, stop: int) -> Rollout:
-    parts = {name: getattr(rollout, name)[start:stop] for name in ("actions", "rewards", "terminated", "truncated", "valid", "log_probs")}
+    parts = {name: getattr(rollout, name)[start:stop] for name in ("actions", "rewards", "terminated", "truncated", "valid")}
     return rollout._replace(observations=rollout.observations[start : stop + 1], **parts)
 
 
@@ -315,7 +314,7 @@ def test_the_memory_at_the_rollouts_start_is_used(core):
     assert abs(float(kept["loss/policy"]) - float(lost["loss/policy"])) > 1e-4
     inputs = rollout.observations[:-1], rollout.memory, np.concatenate([np.zeros((1, 4), bool), ~rollout.valid[:-1]]), None
     log_probs = jax.jit(lambda network, actions, *inputs: network(*inputs)[0].log_prob(actions))(state.network, rollout.actions, *inputs)
-    np.testing.assert_allclose(log_probs, rollout.log_probs, atol=1e-6)
+    np.testing.assert_allclose(log_probs, told_log_probs(rollout), atol=1e-6)
 
 
 def test_schedules_stand_where_progress_is():

@@ -26,27 +26,27 @@ NO_POLICY = None
 def count_and_draw(policy, observations, memory, resets, masks, key):
     """Random actions from 0 to 2. The memory counts the steps since it was emptied; the log-probs tell what it says."""
     memory = jnp.where(resets[:, None], 0.0, memory) + 1.0
-    return Action(jax.random.randint(key, resets.shape, 0, 3), memory[:, 0], memory)
+    return Action(jax.random.randint(key, resets.shape, 0, 3), memory, memory[:, 0])
 
 
 @jax.jit
 def always_one(policy, observations, memory, resets, masks, key):
-    return Action(jnp.ones(resets.shape, jnp.int32), jnp.zeros(resets.shape), memory)
+    return Action(jnp.ones(resets.shape, jnp.int32), memory)
 
 
 @jax.jit
 def wide_gaussian(policy, observations, memory, resets, masks, key):
-    return Action(5.0 * jax.random.normal(key, (*resets.shape, 2)), jnp.zeros(resets.shape), memory)
+    return Action(5.0 * jax.random.normal(key, (*resets.shape, 2)), memory)
 
 
 @jax.jit
 def first_allowed(policy, observations, memory, resets, masks, key):
-    return Action(jnp.argmax(masks, axis=-1), jnp.zeros(resets.shape), memory)
+    return Action(jnp.argmax(masks, axis=-1), memory)
 
 
 def start(envs, act=count_and_draw, length=7, seed=0, world=None):
     memory = jnp.zeros((envs.num_envs, 1)) if act is count_and_draw else ()
-    collect = Collector(envs, act, length, memory)
+    collect = Collector(envs, act, length, memory, behaviour=np.zeros(envs.num_envs, np.float32) if act is count_and_draw else None)
     collect.start(seed, world)
     return collect
 
@@ -150,7 +150,7 @@ def test_memory_is_emptied_exactly_at_the_first_observation_of_an_episode():
         rollout = collect(NO_POLICY, key(k))
         resets += (~rollout.valid[-1]).sum()
         # The policy has counted as many steps of this episode as the environment, also in the row that resets.
-        np.testing.assert_array_equal(rollout.log_probs, rollout.observations[:-1, :, 1] + 1)
+        np.testing.assert_array_equal(rollout.behaviour, rollout.observations[:-1, :, 1] + 1)
         np.testing.assert_array_equal(rollout.memory[:, 0], rollout.observations[0, :, 1])
     assert resets > 0  # some rollouts began right after a reset
 
@@ -269,7 +269,7 @@ def test_the_mask_stored_with_an_action_is_the_one_it_was_chosen_under():
 def tell(policy, observations, memory, resets, masks, key):
     """Random numbers, told as what they were drawn from."""
     numbers = jax.random.normal(key, (*resets.shape, 3))
-    return Action(jnp.argmax(numbers, axis=-1), numbers[:, 0], memory, {"logits": numbers, "first": numbers[:, 0]})
+    return Action(jnp.argmax(numbers, axis=-1), memory, {"logits": numbers, "first": numbers[:, 0]})
 
 
 def test_what_a_policy_tells_of_its_actions_is_kept_with_each_of_them_if_asked_for():
@@ -279,8 +279,8 @@ def test_what_a_policy_tells_of_its_actions_is_kept_with_each_of_them_if_asked_f
     assert jax.tree.map(np.shape, collect.empty_rollout().behaviour) == {"logits": (7, 3, 3), "first": (7, 3)}
     rollout = collect(NO_POLICY, key(0))
     np.testing.assert_array_equal(rollout.behaviour["logits"].argmax(-1), rollout.actions)
-    np.testing.assert_array_equal(rollout.behaviour["first"], rollout.log_probs)
-    assert len(np.unique(rollout.log_probs)) == 21
+    np.testing.assert_array_equal(rollout.behaviour["first"], rollout.behaviour["logits"][..., 0])
+    assert len(np.unique(rollout.behaviour["first"])) == 21
 
 
 def test_what_a_policy_tells_unasked_is_not_kept():

@@ -62,9 +62,9 @@ def stream_of(fates: np.ndarray, seed: int = 0) -> Stream:
         terminated=terminated,
         truncated=truncated,
         valid=valid,
-        log_probs=rng.normal(size=shape).astype(np.float32),
         memory=None,
         action_masks=rng.random((*shape, 3)) < 0.6,
+        behaviour=rng.normal(size=shape).astype(np.float32),
     )
     return Stream(steps, rng.normal(size=(*shape, 1)).astype(np.float32))
 
@@ -217,7 +217,7 @@ def test_a_replay_smaller_than_a_rollout_is_refused_with_the_numbers():
 def draw_actions(policy, observations, memory, resets, masks, key):
     """Random actions. The memory counts the steps since it was emptied."""
     memory = jnp.where(resets[:, None], 0.0, memory) + 1.0
-    return Action(jax.random.randint(key, resets.shape, 0, 3), memory[:, 0], memory)
+    return Action(jax.random.randint(key, resets.shape, 0, 3), memory)
 
 
 @cache
@@ -369,11 +369,11 @@ def test_without_priorities_errors_change_nothing():
 # Sequences
 
 
-def located(stream: Stream, log_probs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and environments of steps, known by their log-probs, which are all different."""
-    known = stream.steps.log_probs.ravel()
+def located(stream: Stream, behaviour: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and environments of steps, known by their behaviour, of which no two are alike."""
+    known = stream.steps.behaviour.ravel()
     order = np.argsort(known)
-    return np.divmod(order[np.searchsorted(known, log_probs, sorter=order)], stream.steps.log_probs.shape[1])
+    return np.divmod(order[np.searchsorted(known, behaviour, sorter=order)], stream.steps.behaviour.shape[1])
 
 
 @pytest.mark.parametrize("frame_stack", [1, 3])
@@ -383,7 +383,7 @@ def test_sequences_are_whole_rollouts_with_the_memory_they_began_with_drawn_with
     kept = replay_of(stream, length, size=45, frame_stack=frame_stack)
     assert kept.written > kept.rows
     drawn = kept.draw_sequences(np.random.default_rng(0), (30, 40))
-    rows, envs = located(stream, drawn.log_probs[:, 0])  # [G, N] where each begins
+    rows, envs = located(stream, drawn.behaviour[:, 0])  # [G, N] where each begins
     assert not np.any(rows % length)
     several = rows[:, None] + np.arange(length + 1)[:, None], envs[:, None]  # [G, T+1, N]
     originals = stream.steps._replace(observations=None, action_masks=None)

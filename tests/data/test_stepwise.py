@@ -129,7 +129,7 @@ def test_the_parts_follow_the_policy_they_are_started_with():
     start = take_apart(act, policy, inputs, KEY, LENGTH)
     other = jax.tree.map(lambda x: -x, policy)
     assert_same(start(other, KEY)(1, *inputs), compiled(act, other, LENGTH)(other, KEY)(1, *inputs))
-    assert start(other, KEY)(1, *inputs).log_probs.tolist() != start(policy, KEY)(1, *inputs).log_probs.tolist()
+    assert start(other, KEY)(1, *inputs).behaviour.logits.tolist() != start(policy, KEY)(1, *inputs).behaviour.logits.tolist()
 
 
 def test_a_large_network_an_image_and_an_unknown_operation_are_left_whole():
@@ -149,7 +149,7 @@ def test_a_value_spread_over_an_axis_is_spread_where_numpy_would_not():
 
     def constant(policy, observations, memory, resets, masks, key):
         actions = jnp.argmax(observations, axis=-1).astype(jnp.int32)
-        return Action(actions, jnp.broadcast_to(observations.sum(), actions.shape), memory)
+        return Action(actions, memory, jnp.broadcast_to(observations.sum(), actions.shape))
 
     check(policy, inputs_of(policy), constant)
 
@@ -158,7 +158,7 @@ def test_a_value_spread_over_an_axis_is_spread_where_numpy_would_not():
 def test_a_matrix_for_all_rows_and_one_for_each_of_them(weight):
     def product(policy, observations, memory, resets, masks, key):
         rows = observations[:, None, :3]
-        return Action((rows @ policy)[:, 0], rows.sum((1, 2)), memory)
+        return Action((rows @ policy)[:, 0], memory, rows.sum((1, 2)))
 
     policy = np.random.default_rng(0).standard_normal(weight, np.float32)
     check(policy, (batch(VECTOR), (), np.zeros(ENVS, bool), None), product)
@@ -190,4 +190,4 @@ def _with_logits(change, policy, observations, memory, resets, masks, key):
     """Actions of the observations' first three columns as logits, changed."""
     distribution = Categorical(change(observations[:, :3]))
     actions = distribution.sample(key)
-    return Action(actions, distribution.log_prob(actions), memory)
+    return Action(actions, memory, distribution.log_prob(actions))

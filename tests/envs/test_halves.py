@@ -16,6 +16,7 @@ from birl.envs.halves import joined_masks
 from birl.envs.make import make_envs
 from birl.nets.acting import act, but_last, evaluate_rollout
 from birl.types import World
+from tests.algos.probing import telling, told_log_probs
 from tests.envs.troubled import RAISE
 
 HALVES = EnvConfig("LunarLander-v3", 5, workers=2, overlap=True, max_episode_steps=30)
@@ -71,13 +72,13 @@ def test_recomputed_log_probs_are_the_collected_ones():
         config = replace(CONFIG, core=core, core_size=8)
         with make_envs(HALVES, 0) as envs:
             state = ppo.init(config, envs.observation_space, envs.action_space)
-            collect = Collector(envs, act, 40, state.network.initial_memory(5))
+            collect = telling(envs, ppo, state, 40)
             collect.start(3)
             for _ in range(2):  # the second begins with memories and with episodes under way
                 rollout = collect(ppo.policy(state), state.key)
             rollout = jax.tree.map(jnp.asarray, rollout)
             distributions = but_last(evaluate_rollout(ppo.policy(state), rollout).distributions)
-            np.testing.assert_allclose(distributions.log_prob(rollout.actions), rollout.log_probs, atol=1e-6)
+            np.testing.assert_allclose(distributions.log_prob(rollout.actions), told_log_probs(rollout), atol=1e-6)
 
 
 def test_the_same_run_with_two_workers_and_with_four():

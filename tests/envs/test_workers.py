@@ -328,7 +328,7 @@ def test_episodes_that_an_accident_cut_are_not_counted():
     from birl.types import Action
 
     def always_one(policy, observations, memory, resets, masks, key):
-        return Action(jnp.ones(resets.shape, jnp.int32), jnp.zeros(resets.shape), memory)
+        return Action(jnp.ones(resets.shape, jnp.int32), memory)
 
     config = replace(TROUBLED, num_envs=2, workers=2, kwargs={"limit": 4, "raise_at": 11})
     with make_envs(config, 0) as envs:

@@ -16,7 +16,7 @@ ORDERS = 8
 
 
 def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    return Action(jnp.zeros(resets.shape, jnp.int32) + policy, jnp.zeros(resets.shape), memory)
+    return Action(jnp.zeros(resets.shape, jnp.int32) + policy, memory)
 
 
 def work(weights: Weights, learner: Learner, job: Job) -> Result:
