@@ -3,6 +3,7 @@
 Where an episode is one life of a game, whole games are counted.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import numpy as np
 from birl.types import Array, Metrics, Rollout, World
 
 RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
+NEITHER = math.nan, math.nan
 
 
 class Tally:
@@ -46,8 +48,9 @@ class Tally:
 
     def metrics(self) -> Metrics:
         """Mean return and length of the last finished episodes, NaN before the first; seconds spent so far."""
-        returns, lengths = zip(*self.recent, strict=True) if self.recent else ((np.nan,), (np.nan,))
-        episodes = {"episode/return": float(np.mean(returns)), "episode/length": float(np.mean(lengths)), "episode/count": self.episodes}
+        # Without NumPy, whose mean takes ten times as long for so few: this is asked for after each update.
+        mean_return, mean_length = (sum(column) / len(self.recent) for column in zip(*self.recent, strict=True)) if self.recent else NEITHER
+        episodes = {"episode/return": mean_return, "episode/length": mean_length, "episode/count": self.episodes}
         return episodes | {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()}
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from birl.envs.spaces import (
     HAS_LIVES,
     MASK,
     Arrays,
-    batched_actions,
+    action_reader,
     derived_seeds,
     first_value,
     is_composite,
@@ -44,6 +44,7 @@ class SerialEnvs:
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
         self.problems = [""] * self.num_envs  # the same for each environment
+        self._read_actions = action_reader(self.action_space, self.num_envs)
         self._first_action = first_value(self.envs[0].action_space)
         self._mask_width = mask_width(self.action_space)
         self._log = snapshots.ActionLog(self.num_envs, action_limit)
@@ -72,7 +73,7 @@ class SerialEnvs:
     def step(self, actions: PyTree) -> Step:
         if not self._arrays:
             raise RuntimeError("the environments have not been reset; call reset(seed) before step")
-        batch = batched_actions(actions, self.action_space, self.num_envs)
+        batch = self._read_actions(actions)
         self._log.append(batch)
         arrays = self.layout.empty(self.num_envs)
         plain = arrays.get("")

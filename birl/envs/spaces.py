@@ -1,6 +1,6 @@
 """What Birl sees of an environment's spaces: observations flat and at most 32 bits wide, actions counted from 0, masks apart."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,15 +137,19 @@ def mask_width(space: gym.Space) -> int | None:
     return sum(mask_width(leaf) or 0 for leaf in leaves_of(space)) or None if is_composite(space) else None
 
 
-def batched_actions(actions: Any, space: gym.Space, num_envs: int) -> np.ndarray:
-    """A copy of the actions, [B, ...] in the space's type. A wrong length makes EnvPool abort the process: raise before that."""
-    given = np.asarray(actions)
+def action_reader(space: gym.Space, num_envs: int) -> Callable[[Any], np.ndarray]:
+    """How to read actions: as a copy, [B, ...] in the space's type. A wrong length makes EnvPool abort the process: raise before that."""
     expected, dtype = (num_envs, *action_shape(space)), action_dtype(space)
-    if given.shape != expected:
-        raise ValueError(f"actions have shape {given.shape}; {num_envs} environments with action space {space} need {expected}")
-    if not np.can_cast(given.dtype, dtype, "same_kind"):
-        raise ValueError(f"actions have type {given.dtype}; action space {space} needs {dtype}")
-    return given.astype(dtype)
+
+    def read(actions: Any) -> np.ndarray:
+        given = np.asarray(actions)
+        if given.shape != expected:
+            raise ValueError(f"actions have shape {given.shape}; {num_envs} environments with action space {space} need {expected}")
+        if not np.can_cast(given.dtype, dtype, "same_kind"):
+            raise ValueError(f"actions have type {given.dtype}; action space {space} needs {dtype}")
+        return given.astype(dtype)
+
+    return read
 
 
 def derived_seeds(seed: int | Sequence[int], count: int) -> list[int]:

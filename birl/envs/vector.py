@@ -14,7 +14,7 @@ from birl.envs.spaces import (
     HAS_LIVES,
     MASK,
     Arrays,
-    batched_actions,
+    action_reader,
     derived_seeds,
     first_value,
     is_composite,
@@ -49,6 +49,7 @@ class VectorAdapter:
         self._rebuild = rebuild
         self._declared = vector_env.metadata.get("autoreset_mode")
         self._mode = AutoresetMode.NEXT_STEP if self._declared is None else AutoresetMode(self._declared)
+        self._read_actions = action_reader(self.action_space, self.num_envs)
         self._first_action = first_value(vector_env.single_action_space)
         self._mask_width = mask_width(self.action_space)
         self._seed = 0
@@ -78,7 +79,7 @@ class VectorAdapter:
     def step(self, actions: PyTree) -> Step:
         if not self._arrays:
             raise RuntimeError("the environments have not been reset; call reset(seed) before step")
-        batch = batched_actions(actions, self.action_space, self.num_envs)
+        batch = self._read_actions(actions)
         valid = ~self._ended
         own_rewards, own_terminated, own_truncated = self._advance(self._own_actions(batch))
         rewards = np.array(own_rewards, np.float32)  # copies: some environments go on writing in theirs

@@ -17,7 +17,7 @@ import numpy as np
 from birl.config import EnvConfig
 from birl.envs import snapshot as snapshots
 from birl.envs.atari import has_lives
-from birl.envs.spaces import Arrays, batched_actions, derived_seeds, layout_of, zero_based
+from birl.envs.spaces import Arrays, action_reader, derived_seeds, layout_of, zero_based
 from birl.envs.worker_crew import START_TIMEOUT, Crew, Fault, named
 from birl.envs.worker_process import Failure, SharedArrays, map_arrays
 from birl.types import PyTree, Step, World
@@ -38,6 +38,7 @@ class WorkerEnvs:
         self.layout = layout_of(observation_space, action_space)
         self.observation_space, self.action_space = self.layout.space, zero_based(action_space)
         self.has_lives = has_lives(config)
+        self._read_actions = action_reader(self.action_space, self.num_envs)
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
         self._shared = map_arrays(self._crew.memory, self.layout, self.action_space, self.num_envs)
@@ -82,7 +83,7 @@ class WorkerEnvs:
         problem = self._problem()
         if problem:
             raise RuntimeError(f"{problem}; call reset(seed) before step")
-        batch = batched_actions(actions, self.action_space, self.num_envs)
+        batch = self._read_actions(actions)
         self._shared.actions[...] = batch
         self._arriving = self._crew.step()
         self._log.append(batch)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from birl.config import ConfigError
 from birl.envs.serial import SerialEnvs
-from birl.envs.spaces import batched_actions, derived_seeds
+from birl.envs.spaces import action_reader, derived_seeds
 from tests.envs.counting import Counting, DictCounting, counting_functions
 
 
@@ -163,7 +163,7 @@ def test_actions_of_the_wrong_shape_raise_with_both_shapes(actions):
 
 def test_fractions_are_no_discrete_actions():
     with pytest.raises(ValueError, match="float64"):
-        batched_actions(np.array([0.5]), spaces.Discrete(2), 1)
+        action_reader(spaces.Discrete(2), 1)(np.array([0.5]))
 
 
 def test_an_exception_names_its_environment():

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from birl.config import ConfigError
 from birl.envs.serial import SerialEnvs
 from birl.envs.space_json import space_from_json, space_to_json
-from birl.envs.spaces import action_dtype, action_shape, batched_actions, layout_of, mask_width, zero_based
+from birl.envs.spaces import action_dtype, action_reader, action_shape, layout_of, mask_width, zero_based
 from birl.envs.trees import action_tree, flat_action, flat_mask, mask_of, own_actions
 from tests.envs.counting import Counting
 from tests.envs.hybrid import ACTIONS, STATE
@@ -102,7 +102,7 @@ def test_actions_have_memory_of_their_own():
 
 def test_flat_actions_of_the_wrong_width_raise_with_both_shapes():
     with pytest.raises(ValueError, match=r"shape \(2, 6\); 2 environments .* need \(2, 7\)"):
-        batched_actions(np.zeros((2, 6), np.float32), ACTIONS, 2)
+        action_reader(ACTIONS, 2)(np.zeros((2, 6), np.float32))
 
 
 @pytest.mark.parametrize("space", TREES.values(), ids=TREES)
