@@ -34,7 +34,7 @@ from birl.nets.cores import CoreName
 from birl.nets.dependence import require_own_critic, split_actor_critic
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
+from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
 from birl.scale.stage import open_stage, validate_stage
@@ -169,7 +169,12 @@ def loss(network: ActorCriticLike, batch: Batch, memory: PyTree) -> tuple[Array,
     """The surrogate to minimise, -E[ρÂ] (eq. 14), and the mean of KL(old‖new), over the valid steps."""
     distribution, _, _ = network(batch.observations, memory, batch.resets, batch.action_masks)
     log_ratios = distribution.log_prob(batch.actions) - batch.log_probs
-    return losses.surrogate(log_ratios, batch.advantages, batch.valid), losses.masked_mean(batch.old.kl(distribution), batch.valid)
+    return losses.surrogate(log_ratios, batch.advantages, batch.valid), mean_kl(batch, distribution)
+
+
+def mean_kl(batch: Batch, distribution: Distribution) -> Array:
+    """The mean of KL(old‖new) over the valid steps."""
+    return losses.masked_mean(batch.old.kl(distribution), batch.valid)
 
 
 def thin_out(batch: Batch, memory: PyTree, every: int) -> tuple[Batch, PyTree]:
@@ -183,15 +188,20 @@ def improve_policy(actor: PyTree, critic: PyTree, batch: Batch, memory: PyTree, 
     """The policy's leaves after one step within the trust region, or as they were if the line search finds none."""
     parameters, unravel = ravel_pytree(actor)
 
-    def evaluate(parameters: Array, part: tuple[Batch, PyTree]) -> tuple[Array, Array]:
-        return loss(eqx.combine(unravel(parameters), critic), *part)
+    def evaluate(parameters: Array) -> tuple[Array, Array]:
+        return loss(eqx.combine(unravel(parameters), critic), batch, memory)
 
-    whole, thinned = (batch, memory), thin_out(batch, memory, config.fisher_every)
-    gradient, _ = jax.grad(evaluate, has_aux=True)(parameters, whole)
-    product = fisher_vector_product(lambda parameters: evaluate(parameters, thinned)[1], parameters, config.cg_damping)
+    part, part_memory = thin_out(batch, memory, config.fisher_every)
+
+    def distribution_of(parameters: Array) -> Distribution:
+        network = eqx.combine(unravel(parameters), critic)
+        return network(part.observations, part_memory, part.resets, part.action_masks)[0]
+
+    gradient, _ = jax.grad(evaluate, has_aux=True)(parameters)
+    product = fisher_vector_product(distribution_of, partial(mean_kl, part), parameters, config.cg_damping)
     direction, size = natural_step(product, gradient, config.max_kl, config.cg_steps)
     limits = config.max_kl, config.backtrack_factor, config.backtrack_tries
-    found = line_search(partial(evaluate, part=whole), parameters, size * direction, *limits)
+    found = line_search(evaluate, parameters, size * direction, *limits)
     return unravel(found.parameters), {
         "loss/policy": found.loss,
         "policy/kl": found.kl,

@@ -7,6 +7,8 @@ from jaxtyping import Array
 from birl.config import require
 from birl.types import PyTree
 
+MOST_NUMBER_BITS = 16  # of 32: the others are random
+
 
 def require_minibatches(count: int, rollout_length: int, num_envs: int, recurrent: bool) -> None:
     """Raise ConfigError unless a rollout divides into `count` equal parts: whole sequences if recurrent, else single steps."""
@@ -30,14 +32,26 @@ def shuffled_steps(key: Array, batch: PyTree, count: int) -> PyTree:
     time, num_envs = jax.tree.leaves(batch)[0].shape[:2]
     if count == 1:  # the order within one part does not matter
         return jax.tree.map(lambda x: x.reshape(1, 1, time * num_envs, *x.shape[2:]), batch)
-    # One sort of random words; jax.random.permutation sorts twice, to be safe against ties that are rare here (7 against 4 ms of 16,384).
-    order = jnp.argsort(jax.random.bits(key, (time * num_envs,)))
+    order = random_order(key, time * num_envs)
 
     def split(x: Array) -> Array:
         flat = x.reshape(time * num_envs, *x.shape[2:])
         return flat[order].reshape(count, 1, -1, *x.shape[2:])
 
     return jax.tree.map(split, batch)
+
+
+def random_order(key: Array, count: int) -> Array:
+    """0, 1, ... count - 1 shuffled: random words in order, each with its number in its last bits.
+
+    XLA sorts words five times faster than pairs of words and numbers (16,384: 1.0 against 4.8 ms). Of words that agree in all other bits,
+    rare unless there are very many, the one with the lower number comes first.
+    """
+    bits = (count - 1).bit_length()
+    if bits > MOST_NUMBER_BITS:
+        return jnp.argsort(jax.random.bits(key, (count,)))
+    numbered = jax.random.bits(key, (count,)) >> bits << bits | jnp.arange(count, dtype=jnp.uint32)
+    return jax.lax.sort(numbered, is_stable=False) & jnp.uint32(2**bits - 1)
 
 
 def shuffled_sequences(key: Array, batch: PyTree, memory: PyTree, count: int) -> tuple[PyTree, PyTree]:

@@ -42,14 +42,21 @@ class _Solution(NamedTuple):
     steps: Array
 
 
-def fisher_vector_product(mean_kl: Callable[[Array], Array], parameters: Vector, damping: Scalar) -> Product:
-    """v -> (H + damping · I) v, H the Hessian of θ -> mean KL(old‖θ) at old: the Fisher matrix (appendix C.1).
+def fisher_vector_product(
+    distribution_of: Callable[[Array], PyTree],  # parameters -> the policy's statistics
+    mean_kl: Callable[[PyTree], Array],  # statistics -> mean KL(old‖new)
+    parameters: Vector,
+    damping: Scalar,
+) -> Product:
+    """v -> (JᵀMJ + damping · I) v, J the statistics' derivative, M the KL's Hessian in them: the Fisher matrix (appendix C.1).
 
-    Forward over reverse: the derivative of the gradient in the direction v. The gradient is linearised once, so that a product does
-    not repeat the network's own forward and backward pass.
+    At the old parameters it is the Hessian of the mean KL: the KL's gradient is zero there, and with it what J's own derivative would
+    add. The network is linearised once, so that a product does not repeat its forward pass.
     """
-    _, derivative = jax.linearize(jax.grad(mean_kl), parameters)
-    return lambda vector: derivative(vector) + damping * vector
+    statistics, forward = jax.linearize(distribution_of, parameters)
+    backward = jax.linear_transpose(forward, parameters)
+    _, curve = jax.linearize(jax.grad(mean_kl), statistics)
+    return lambda vector: backward(curve(forward(vector)))[0] + damping * vector
 
 
 def conjugate_gradient(product: Product, target: Vector, max_steps: int, tolerance: float = 1e-10) -> Vector:

@@ -187,7 +187,10 @@ def fisher_products(state: trpo.State, rollout: Rollout, vectors, config: trpo.C
     def mean_kl(parameters):
         return trpo.loss(eqx.combine(unravel(parameters), critic), batch, rollout.memory)[1]
 
-    product = fisher_vector_product(mean_kl, parameters, config.cg_damping)
+    def distribution_of(parameters):
+        return eqx.combine(unravel(parameters), critic)(batch.observations, rollout.memory, batch.resets, batch.action_masks)[0]
+
+    product = fisher_vector_product(distribution_of, partial(trpo.mean_kl, batch), parameters, config.cg_damping)
     gradient = jax.grad(mean_kl)
     differences = [(gradient(parameters + 5e-4 * v) - gradient(parameters - 5e-4 * v)) / 1e-3 for v in vectors]
     return jnp.stack([product(v) for v in vectors]), jnp.stack(differences)
@@ -296,7 +299,10 @@ def test_the_reported_step_size_is_that_of_the_step_taken():
     batch, _ = make_batch(state, rollout, SMALL)
     actor, critic = split_actor_critic(state.network, batch.observations)
     parameters, unravel = ravel_pytree(actor)
-    product = fisher_vector_product(lambda p: trpo.loss(eqx.combine(unravel(p), critic), batch, NO_MEMORY)[1], parameters, SMALL.cg_damping)
+    inputs = batch.observations, NO_MEMORY, batch.resets, batch.action_masks
+    product = fisher_vector_product(
+        lambda p: eqx.combine(unravel(p), critic)(*inputs)[0], partial(trpo.mean_kl, batch), parameters, SMALL.cg_damping
+    )
     gradient = jax.grad(lambda p: trpo.loss(eqx.combine(unravel(p), critic), batch, NO_MEMORY)[0])(parameters)
     direction, _ = natural_step(product, gradient, SMALL.max_kl, SMALL.cg_steps)
     network, metrics = improve_policy(state, batch, NO_MEMORY, SMALL)

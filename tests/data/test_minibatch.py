@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from birl.data.minibatch import shuffled_sequences, shuffled_steps
+from birl.data.minibatch import random_order, shuffled_sequences, shuffled_steps
 
 T, B = 6, 4
 TIMES, ENVS = np.meshgrid(np.arange(T), np.arange(B), indexing="ij")  # each row knows where it came from
@@ -49,3 +49,17 @@ def test_every_sequence_appears_exactly_once_in_an_epoch_in_an_order_of_the_keys
     orders = [np.ravel(sequences(jax.random.key(k), BATCH, MEMORY, 2)[0]["env"][:, 0]).tolist() for k in range(8)]
     assert all(sorted(order) == list(range(B)) for order in orders)
     assert len(set(map(tuple, orders))) > 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 2**16, 2**16 + 1])
+def test_an_order_has_every_number_once(count):
+    np.testing.assert_array_equal(np.sort(random_order(jax.random.key(0), count)), np.arange(count))
+
+
+def test_each_number_comes_at_each_place_equally_often():
+    orders = np.asarray(jax.vmap(lambda key: random_order(key, 5))(jax.random.split(jax.random.key(0), 20_000)))
+    counts = np.stack([np.bincount(column, minlength=5) for column in orders.T])
+    assert np.abs(counts - 4000).max() < 4.5 * np.sqrt(20_000 * 0.2 * 0.8)
+    _, frequencies = np.unique(orders, axis=0, return_counts=True)
+    assert len(frequencies) == 120
+    assert np.abs(frequencies - 20_000 / 120).max() < 4.5 * np.sqrt(20_000 / 120)
