@@ -100,7 +100,7 @@ class Collector:
     def _send(self, part: Part, t: int) -> None:
         before = time.perf_counter()
         action = part.act_at(t, part.observations, part.memory, part.resets, part.masks)
-        part.action = action._replace(actions=np.asarray(action.actions))
+        part.action = Action(np.asarray(action.actions), action.memory, action.behaviour)
         self.tally.seconds["policy"] += time.perf_counter() - before
         part.envs.send(self._for_envs(part.action.actions))
 
@@ -248,6 +248,7 @@ def for_envs(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:
     Those of a Dict or Tuple stay flat, and are clipped where the tree is made of them.
     """
     if isinstance(space, spaces.Box):
-        return lambda actions: np.clip(actions.reshape(-1, *space.shape), space.low, space.high)
+        shape, low, high = space.shape, space.low, space.high
+        return lambda actions: np.minimum(np.maximum(actions.reshape(-1, *shape), low), high)
     shape = action_shape(space)
     return lambda actions: actions.reshape(-1, *shape)

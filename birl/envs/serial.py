@@ -45,6 +45,8 @@ class SerialEnvs:
         self.restore_problem = ""  # why it had to
         self.problems = [""] * self.num_envs  # the same for each environment
         self._read_actions = action_reader(self.action_space, self.num_envs)
+        self._has_tree_actions = is_composite(self.action_space)
+        self._has_plain_actions = isinstance(self.action_space, gym.spaces.Discrete)
         self._first_action = first_value(self.envs[0].action_space)
         self._mask_width = mask_width(self.action_space)
         self._log = snapshots.ActionLog(self.num_envs, action_limit)
@@ -180,10 +182,10 @@ class SerialEnvs:
 
     def _own_actions(self, actions: np.ndarray) -> list[Any]:
         """One action for each environment as its own space has it. Copies: environments clip them in place."""
-        if is_composite(self.action_space):
+        if self._has_tree_actions:
             return own_actions(self.action_space, actions)
         shifted = actions if self._first_action is None else actions + self._first_action
-        return shifted.tolist() if isinstance(self.action_space, gym.spaces.Discrete) else list(shifted.copy())
+        return shifted.tolist() if self._has_plain_actions else list(shifted.copy())
 
     def _first_masks(self, starts: list[tuple[Any, dict[str, Any]]]) -> np.ndarray | None:
         if self._mask_width is None or (self.layout.mask_path is None and not any(MASK in info for _, info in starts)):

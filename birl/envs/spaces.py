@@ -145,7 +145,7 @@ def action_reader(space: gym.Space, num_envs: int) -> Callable[[Any], np.ndarray
         given = np.asarray(actions)
         if given.shape != expected:
             raise ValueError(f"actions have shape {given.shape}; {num_envs} environments with action space {space} need {expected}")
-        if not np.can_cast(given.dtype, dtype, "same_kind"):
+        if given.dtype != dtype and not np.can_cast(given.dtype, dtype, "same_kind"):
             raise ValueError(f"actions have type {given.dtype}; action space {space} needs {dtype}")
         return given.astype(dtype)
 

@@ -50,6 +50,7 @@ class VectorAdapter:
         self._declared = vector_env.metadata.get("autoreset_mode")
         self._mode = AutoresetMode.NEXT_STEP if self._declared is None else AutoresetMode(self._declared)
         self._read_actions = action_reader(self.action_space, self.num_envs)
+        self._has_tree_actions = is_composite(self.action_space)
         self._first_action = first_value(vector_env.single_action_space)
         self._mask_width = mask_width(self.action_space)
         self._seed = 0
@@ -146,7 +147,7 @@ class VectorAdapter:
 
     def _own_actions(self, actions: np.ndarray) -> PyTree:
         """The actions as the vector environment has them: of a Dict or Tuple, a tree of arrays."""
-        if is_composite(self.action_space):
+        if self._has_tree_actions:
             return action_tree(self.action_space, actions)
         return actions if self._first_action is None else actions + self._first_action
 

@@ -59,7 +59,7 @@ PRESETS = [
             minibatches=8,
             normalize_rewards=True,
         ),
-        score=156.9,
-        interval=(112.6, 220.4),
+        score=222.7,
+        interval=(117.1, 263.8),
     ),
 ]
