@@ -7,7 +7,7 @@ import jax
 
 # With more threads than one XLA shares out loops and products that take less time than the sharing: PPO's update of CartPole
 # (256 rows, 64 × 64) takes 12 ms with two and 9 ms with one.
-MOST_PRODUCTS_OF_ONE_THREAD = 4_500_000
+MOST_PRODUCTS_OF_ONE_THREAD = 10_000_000
 
 # XLA orders a program's operations so that several could run at once, and hands them to other threads. Those of small networks take less
 # time than that: it doubles the times that a thread waits for another (35 in PPO's update of CartPole, 19 without), and where other

@@ -12,6 +12,8 @@ from birl.config import require
 from birl.maths.schedules import lowest
 from birl.types import PyTree
 
+LARGE = 16_384  # numbers in an array
+
 OptimizerName = Literal["adam", "rmsprop"]
 
 
@@ -30,7 +32,7 @@ def require_not_negative(config: Any, *names: str) -> None:
 
 def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
     """The optimiser's first state, which is zero in every array for those above, without compiling a function for each shape."""
-    shapes = jax.eval_shape(lambda tree: optimizer.init(flat(tree)), parameters)
+    shapes = jax.eval_shape(lambda tree: optimizer.init(grouped(tree)), parameters)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
@@ -42,16 +44,31 @@ def gradient_step(
     learning_rate: Array | float,
     max_grad_norm: float | None,
 ) -> tuple[PyTree, PyTree, Array]:
-    """Parameters and optimiser state after one step down the gradient, and the gradient's norm before it was clipped.
+    """Parameters and optimiser state after one step down the gradient, and the gradient's norm before it was clipped."""
+    groups, norm = clipped(grouped(gradients), max_grad_norm)
+    steps, optimizer_state = optimizer.update(groups, optimizer_state)
+    parameters = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, ungrouped(steps, parameters))
+    return parameters, optimizer_state, norm
 
-    Everything in between is of one vector: a dozen small arrays cost more to hand in and out than to compute.
+
+def grouped(tree: PyTree) -> list[Array]:
+    """A tree's large leaves, and all small ones as one vector at the end.
+
+    A dozen small arrays cost more to hand in and out than to compute; a large one costs more to copy.
     """
-    vector, norm = clipped(flat(gradients), max_grad_norm)
-    steps, optimizer_state = optimizer.update(vector, optimizer_state)
-    leaves, structure = jax.tree.flatten(parameters)
-    parts = jnp.split(steps, np.cumsum([leaf.size for leaf in leaves])[:-1])
-    moved = [leaf - learning_rate * part.reshape(leaf.shape) for leaf, part in zip(leaves, parts, strict=True)]
-    return jax.tree.unflatten(structure, moved), optimizer_state, norm
+    leaves = jax.tree.leaves(tree)
+    small = [leaf for leaf in leaves if leaf.size < LARGE]
+    return [leaf for leaf in leaves if leaf.size >= LARGE] + ([flat(small)] if small else [])
+
+
+def ungrouped(groups: list[Array], like: PyTree) -> PyTree:
+    """The tree of which these are the groups, in the shape of another."""
+    leaves, structure = jax.tree.flatten(like)
+    large = iter(groups)
+    ends = np.cumsum([leaf.size for leaf in leaves if leaf.size < LARGE])
+    small = iter(jnp.split(groups[-1], ends[:-1]) if ends.size else [])
+    found = [next(large) if leaf.size >= LARGE else next(small).reshape(leaf.shape) for leaf in leaves]
+    return jax.tree.unflatten(structure, found)
 
 
 def clipped(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree, Array]:
