@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, shared_rmsprop
+from birl.nets.optimizers import LARGE, gradient_step, initial_optimizer_state, make_optimizer, shared_rmsprop
 
 PARAMETERS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
 GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm 5
@@ -84,3 +84,16 @@ def test_eq_s2_and_s3_the_shared_rmsprop_writes_in_place():
     np.testing.assert_allclose(kept_weights, expected, rtol=1e-5)
     np.testing.assert_allclose(kept_squares, mean_square, rtol=1e-5)
     assert weights.dtype == squares.dtype == np.float32
+
+
+def test_large_and_small_arrays_are_moved_alike_and_clipped_together():
+    rng = np.random.default_rng(0)
+    shapes = {"first": (3,), "large": (LARGE // 128, 128), "middle": (2, 2), "larger": (LARGE + 1,), "last": ()}
+    parameters, gradients = ({name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(2))
+    moved, state, norm = step("rmsprop", parameters, None, gradients, 0.1, 1.0)
+    expected = np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients.values()))
+    assert float(norm) == pytest.approx(expected, rel=1e-4)
+    for name, gradient in gradients.items():
+        clipped = gradient / expected
+        np.testing.assert_allclose(moved[name], parameters[name] - 0.1 * clipped / np.sqrt(0.01 * clipped**2 + 1e-5), atol=1e-5)
+    assert [group.shape for group in state.nu] == [shapes["large"], shapes["larger"], (8,)]

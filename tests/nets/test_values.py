@@ -89,7 +89,7 @@ def test_values_of_a_rollout_begin_with_its_memory_and_forget_it_after_a_reset(c
     network = network_for(dueling=False, core=core)
     valid = np.array([[True, False], [True, True]])
     memory = jax.tree.map(lambda m: m + 0.5, network.initial_memory(B))
-    rollout = Rollout(OBSERVATIONS, None, None, None, None, valid, None, memory)
+    rollout = Rollout(OBSERVATIONS, None, None, None, None, valid, memory)
     resets = np.array([[False, False], [False, True], [False, False]])
     np.testing.assert_allclose(rollout_values(network, None, rollout), network(OBSERVATIONS, memory, resets)[0], atol=1e-6)
 
