@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 
 # With more threads than one XLA shares out loops and products that take less time than the sharing: PPO's update of CartPole
-# (256 rows, 64 × 64) takes 12 ms with two and 9 ms with one.
+# (256 rows, 64 × 64) takes 12 ms with two and 9 ms with one, a step of DQN on LunarLander (128 rows, 256 × 256) 3.3 and 2.0.
 MOST_PRODUCTS_OF_ONE_THREAD = 10_000_000
 
 # XLA orders a program's operations so that several could run at once, and hands them to other threads. Those of small networks take less
