@@ -140,13 +140,16 @@ def mask_width(space: gym.Space) -> int | None:
 def action_reader(space: gym.Space, num_envs: int) -> Callable[[Any], np.ndarray]:
     """How to read actions: as a copy, [B, ...] in the space's type. A wrong length makes EnvPool abort the process: raise before that."""
     expected, dtype = (num_envs, *action_shape(space)), action_dtype(space)
+    fitting = {dtype}  # as seen so far
 
     def read(actions: Any) -> np.ndarray:
         given = np.asarray(actions)
         if given.shape != expected:
             raise ValueError(f"actions have shape {given.shape}; {num_envs} environments with action space {space} need {expected}")
-        if given.dtype != dtype and not np.can_cast(given.dtype, dtype, "same_kind"):
-            raise ValueError(f"actions have type {given.dtype}; action space {space} needs {dtype}")
+        if given.dtype not in fitting:
+            if not np.can_cast(given.dtype, dtype, "same_kind"):
+                raise ValueError(f"actions have type {given.dtype}; action space {space} needs {dtype}")
+            fitting.add(given.dtype)
         return given.astype(dtype)
 
     return read

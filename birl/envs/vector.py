@@ -85,7 +85,7 @@ class VectorAdapter:
         own_rewards, own_terminated, own_truncated = self._advance(self._own_actions(batch))
         rewards = np.array(own_rewards, np.float32)  # copies: some environments go on writing in theirs
         terminated = np.array(own_terminated, bool)
-        truncated = np.array(own_truncated, bool) & ~terminated
+        truncated = np.greater(np.asarray(own_truncated, bool), terminated)  # where not terminated too
         if not valid.all():
             terminated &= valid
             truncated &= valid
