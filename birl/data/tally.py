@@ -48,7 +48,7 @@ class Tally:
 
     def metrics(self) -> Metrics:
         """Mean return and length of the last finished episodes, NaN before the first; seconds spent so far."""
-        # Without NumPy, whose mean takes ten times as long for so few: this is asked for after each update.
+        # Without NumPy, whose mean takes longer for so few: this is asked for after each update.
         mean_return, mean_length = (sum(column) / len(self.recent) for column in zip(*self.recent, strict=True)) if self.recent else NEITHER
         episodes = {"episode/return": mean_return, "episode/length": mean_length, "episode/count": self.episodes}
         return episodes | {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()}

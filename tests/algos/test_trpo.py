@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from functools import cache, partial
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -19,13 +19,13 @@ from birl.envs.make import make_envs
 from birl.errors import NonFiniteError
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import linear
-from birl.maths.statistics import Moments
 from birl.maths.trust_region import fisher_vector_product, natural_step
 from birl.nets.dependence import split_actor_critic
 from birl.nets.layers import Linear, make_linear
 from birl.types import Rollout
 from tests import oracle
-from tests.algos.probing import telling, told_log_probs
+from tests.algos import probing
+from tests.algos.probing import told_log_probs
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = trpo.Config(
@@ -58,27 +58,7 @@ def compiled_programs_on_disk() -> None:
     prepare_jax()
 
 
-def stirred(state: trpo.State) -> trpo.State:
-    """A state with a policy that is far from uniform and moments that are not the initial ones, as after some learning."""
-    network = eqx.tree_at(lambda network: network.policy_head.linear.weight, state.network, replace_fn=lambda weight: 50 * weight)
-    moments = jax.tree.map(
-        lambda m: Moments(m.count + 9, m.mean + 0.3, 2 * m.variance),
-        state.normalizer.observations,
-        is_leaf=lambda m: isinstance(m, Moments),
-    )
-    return state._replace(network=network, normalizer=state.normalizer._replace(observations=moments))
-
-
-@cache
-def collected(config: trpo.Config) -> tuple[trpo.State, Rollout]:
-    """A state and the second rollout that it has collected: episodes and memories are under way at its start."""
-    with make_envs(config.env, config.run.seed) as envs:
-        state = stirred(trpo.init(config, envs.observation_space, envs.action_space))
-        collect = telling(envs, trpo, state, config.rollout_length)
-        collect.start(config.run.seed)
-        collect(trpo.policy(state), np.array([0, 1], np.uint32))
-        return state, collect(trpo.policy(state), state.key)
-
+collected = partial(probing.collected, trpo)
 
 # Hardly optimised: else the tests would mostly compile. The probes and the runs are what users run.
 quickly = partial(jax.jit, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0})

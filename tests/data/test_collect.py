@@ -24,7 +24,7 @@ NO_POLICY = None
 
 @jax.jit
 def count_and_draw(policy, observations, memory, resets, masks, key):
-    """Random actions from 0 to 2. The memory counts the steps since it was emptied; the log-probs tell what it says."""
+    """Random actions from 0 to 2. The memory counts the steps since it was emptied; the behaviour tells what it says."""
     memory = jnp.where(resets[:, None], 0.0, memory) + 1.0
     return Action(jax.random.randint(key, resets.shape, 0, 3), memory, memory[:, 0])
 
