@@ -188,7 +188,8 @@ def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
 
     def build(seed: int) -> gym.vector.VectorEnv:
         # Seeds one by one: from a single one EnvPool gives seed + i, so runs with seeds 1 and 2 would share environments.
-        threads = min(config.num_envs, os.cpu_count() or 1)
+        # One more thread than cores: while one waits to be woken another steps. 8 LunarLanders on 2 cores: 38,000 steps/s, with two 28,000.
+        threads = min(config.num_envs, (os.cpu_count() or 1) + 1)
         seeds = derived_seeds(seed, config.num_envs)
         pool = envpool.make(name, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs)
         with warnings.catch_warnings():  # its spaces are made at first use, and lose precision loudly
