@@ -1,7 +1,7 @@
 """What replay costs, and how near an update is to the arithmetic it does: memory, sampling, throughput over a long run.
 
-    python benchmarks/off_policy.py                     everything; about five minutes, 7 GB of memory
-    python benchmarks/off_policy.py --parts memory      one part: memory, flat, ratio or limit
+    python benchmarks/off_policy.py                     everything; about ten minutes, 7 GB of memory
+    python benchmarks/off_policy.py --parts memory      one part: memory, flat, images, ratio or limit
 
 Each part runs in a process of its own, so that one's memory is not another's.
 """
@@ -83,23 +83,47 @@ def measure_flat() -> Figures:
         replay_size=10_000,
         exploration=1.0,  # so that episodes are as long in the end as in the beginning
     )
+    return flatness(config, early=20_000, late=200_000, window=20_000)
+
+
+def measure_images() -> Figures:
+    """The same with images: Pong, the network and the batch of Mnih et al. 2015, a replay that is full before the first mark."""
+    config = dqn.Config(
+        env=birl.EnvConfig("ALE/Pong-v5", num_envs=8),
+        run=birl.RunConfig(total_steps=130_000),
+        rollout_length=16,
+        update_ratio=1 / 8,
+        replay_size=20_000,
+        learning_starts=2_000,
+        batch_size=32,
+        exploration=1.0,
+        encoder="cnn",
+        hidden_sizes=(),
+        activation="relu",
+        clip_rewards=True,
+    )
+    return flatness(config, early=30_000, late=110_000, window=20_000)
+
+
+def flatness(config: dqn.Config, early: int, late: int, window: int) -> Figures:
+    """Steps per second and memory after so many steps and after many more, each over a window."""
     marks: dict[int, tuple[float, float]] = {}
     for update in dqn.train(config):
         steps = int(update.state.env_steps) // 10_000 * 10_000
         marks.setdefault(steps, (time.perf_counter(), resident_megabytes()))
 
     def rate(steps: int) -> float:
-        return 20_000 / (marks[steps + 20_000][0] - marks[steps][0])
+        return window / (marks[steps + window][0] - marks[steps][0])
 
-    early, late = rate(20_000), rate(200_000)
-    grown = marks[220_000][1] - marks[40_000][1]
+    first, last = early + window, late + window
+    env = config.env.id
     return [
         [
-            "steps per second after 200,000 steps over those after 20,000",
-            f"{late / early:.3f} ({late:,.0f} / {early:,.0f})",
+            f"{env}: steps per second after {late:,} steps over those after {early:,}",
+            f"{rate(late) / rate(early):.3f} ({rate(late):,.0f} / {rate(early):,.0f})",
             "at least 0.95",
         ],
-        ["memory grown between 40,000 and 220,000 steps, MB", f"{grown:.1f} of {marks[40_000][1]:.0f}", "none"],
+        [f"{env}: memory grown between {first:,} and {last:,} steps, MB", f"{marks[last][1] - marks[first][1]:.1f} of {marks[first][1]:.0f}", "none"],
     ]
 
 
@@ -179,6 +203,7 @@ def best_of(times: int, work: Callable[[], Any]) -> float:
 PARTS: dict[str, Callable[[], Figures]] = {
     "memory": measure_memory,
     "flat": measure_flat,
+    "images": measure_images,
     "ratio": measure_ratio,
     "limit": measure_limit,
 }
