@@ -115,15 +115,15 @@ def flatness(config: dqn.Config, early: int, late: int, window: int) -> Figures:
     def rate(steps: int) -> float:
         return window / (marks[steps + window][0] - marks[steps][0])
 
-    first, last = early + window, late + window
-    env = config.env.id
+    first, last, env = early + window, late + window, config.env.id
+    grown = f"{marks[last][1] - marks[first][1]:.1f} of {marks[first][1]:.0f}"
     return [
         [
             f"{env}: steps per second after {late:,} steps over those after {early:,}",
             f"{rate(late) / rate(early):.3f} ({rate(late):,.0f} / {rate(early):,.0f})",
             "at least 0.95",
         ],
-        [f"{env}: memory grown between {first:,} and {last:,} steps, MB", f"{marks[last][1] - marks[first][1]:.1f} of {marks[first][1]:.0f}", "none"],
+        [f"{env}: memory grown between {first:,} and {last:,} steps, MB", grown, "none"],
     ]
 
 

@@ -35,7 +35,7 @@ class EnvConfig:
     num_envs: int = 8  # environments stepped together
     backend: Literal["gymnasium", "envpool"] = "gymnasium"
     workers: int = 0  # processes that step the environments; 0: this process
-    overlap: bool = False  # act on one half of the environments while the workers step the other half
+    overlap: bool = False  # act on one half of the environments while the workers, or EnvPool, step the other half
     ray_actors: int = 0  # Ray actors that collect rollouts, each with its share of the environments; 0: this process
     ray_address: str | None = None  # of a Ray cluster; None: one on this machine, started and ended by the run
     step_timeout: float = 60.0  # seconds a worker may take for a step before it is replaced

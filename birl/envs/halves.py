@@ -7,6 +7,7 @@ import numpy as np
 
 from birl.envs import snapshot as snapshots
 from birl.envs.spaces import derived_seeds
+from birl.envs.vector import VectorAdapter
 from birl.envs.workers import WorkerEnvs
 from birl.types import PyTree, Step, World
 
@@ -14,7 +15,7 @@ from birl.types import PyTree, Step, World
 class HalvedEnvs:
     """Two sets of environments as one. Who steps them all at once sees nothing of the halves; a Collector takes them in turns."""
 
-    def __init__(self, first: WorkerEnvs, second: WorkerEnvs) -> None:
+    def __init__(self, first: WorkerEnvs | VectorAdapter, second: WorkerEnvs | VectorAdapter) -> None:
         self.halves = first, second
         self.num_envs = first.num_envs + second.num_envs
         self.observation_space, self.action_space, self.has_lives = first.observation_space, first.action_space, first.has_lives

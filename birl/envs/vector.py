@@ -59,6 +59,7 @@ class VectorAdapter:
         self._arrays: Arrays = {}
         self._masks: np.ndarray | None = None
         self._game_over: np.ndarray | None = None
+        self._steps_meanwhile = hasattr(vector_env, "send") and hasattr(vector_env, "recv")  # EnvPool, in threads of its own
         self._sent: PyTree = None
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
@@ -78,11 +79,21 @@ class VectorAdapter:
         return self._tree(), self._masks
 
     def step(self, actions: PyTree) -> Step:
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: PyTree) -> None:
+        """Have EnvPool's environments step, and do not wait for them; others step when they are waited for."""
         if not self._arrays:
             raise RuntimeError("the environments have not been reset; call reset(seed) before step")
-        batch = self._read_actions(actions)
+        self._sent = self._own_actions(self._read_actions(actions))
+        if self._steps_meanwhile:
+            self.vector_env.send(self._sent)  # type: ignore[attr-defined]
+
+    def receive(self) -> Step:
+        """What became of the actions that were sent."""
         valid = ~self._ended
-        own_rewards, own_terminated, own_truncated = self._advance(self._own_actions(batch))
+        own_rewards, own_terminated, own_truncated = self._advance()
         rewards = np.array(own_rewards, np.float32)  # copies: some environments go on writing in theirs
         terminated = np.array(own_terminated, bool)
         truncated = np.greater(np.asarray(own_truncated, bool), terminated)  # where not terminated too
@@ -95,14 +106,6 @@ class VectorAdapter:
         if self._masks is not None:
             self._masks[self._ended] = True  # the next action is ignored, and a finished game may allow none
         return Step(self._tree(), rewards, terminated, truncated, valid, self._masks, self._game_over)
-
-    def send(self, actions: PyTree) -> None:
-        """Note the actions: a vector environment steps when it is waited for."""
-        self._sent = actions
-
-    def receive(self) -> Step:
-        """What becomes of the actions that were sent."""
-        return self.step(self._sent)
 
     def snapshot(self) -> World:
         """The state itself where it can be read; else only what the environments showed last, and not exact."""
@@ -151,18 +154,22 @@ class VectorAdapter:
             return action_tree(self.action_space, actions)
         return actions if self._first_action is None else actions + self._first_action
 
-    def _advance(self, actions: PyTree) -> tuple[Any, Any, Any]:
+    def _advance(self) -> tuple[Any, Any, Any]:
         """Rewards and flags of one step of the vector environment; its observations and masks are ours then."""
         match self._mode:
             case AutoresetMode.NEXT_STEP:
-                return self._next_step(actions)
+                return self._next_step()
             case AutoresetMode.SAME_STEP:
-                return self._same_step(actions)
+                return self._same_step()
             case AutoresetMode.DISABLED:
-                return self._disabled(actions)
+                return self._disabled()
 
-    def _next_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
-        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+    def _outcome(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """What the vector environment itself says of the actions that were sent."""
+        return self.vector_env.recv() if self._steps_meanwhile else self.vector_env.step(self._sent)  # type: ignore[attr-defined]
+
+    def _next_step(self) -> tuple[Any, Any, Any]:
+        observations, rewards, terminated, truncated, infos = self._outcome()
         if self._declared is None and ("final_obs" in infos or "final_observation" in infos or np.any(np.asarray(rewards)[self._ended])):
             raise RuntimeError(
                 f"{self.vector_env} does not say how it resets itself, and does not reset in the step after an episode's end; "
@@ -172,9 +179,9 @@ class VectorAdapter:
         self._game_over = infos[GAME_OVER] if self.has_lives else None
         return rewards, terminated, truncated
 
-    def _same_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
+    def _same_step(self) -> tuple[Any, Any, Any]:
         """The environment has reset itself at the end and steps on: show the end first, then reset it again for the next row."""
-        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        observations, rewards, terminated, truncated, infos = self._outcome()
         self._take(observations, infos)
         if self._ended.any():
             self._reset_ended()
@@ -183,11 +190,11 @@ class VectorAdapter:
             self._show_final(ending, infos)
         return rewards, terminated, truncated
 
-    def _disabled(self, actions: PyTree) -> tuple[Any, Any, Any]:
+    def _disabled(self) -> tuple[Any, Any, Any]:
         """All environments step together, so one that must be reset steps too: before, to be able to; after, to undo it."""
         if self._ended.any():
             self._reset_ended()
-        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        observations, rewards, terminated, truncated, infos = self._outcome()
         self._take(observations, infos)
         if self._ended.any():
             self._reset_ended()

@@ -20,6 +20,7 @@ from tests.algos.probing import telling, told_log_probs
 from tests.envs.troubled import RAISE
 
 HALVES = EnvConfig("LunarLander-v3", 5, workers=2, overlap=True, max_episode_steps=30)
+POOL = EnvConfig("LunarLander-v3", 5, "envpool", overlap=True, max_episode_steps=30)
 TROUBLED = EnvConfig("tests.envs.troubled:Troubled-v0", 4, workers=2, overlap=True, step_timeout=1.0)
 CONFIG = ppo.Config(env=HALVES, run=RunConfig(total_steps=1000), rollout_length=20, minibatches=1, epochs=1, hidden_sizes=(8,))
 
@@ -32,8 +33,9 @@ def assert_same(first, second):
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-def test_a_collector_sends_to_one_half_before_it_waits_for_the_other():
-    with make_envs(HALVES, 0) as envs:
+@pytest.mark.parametrize("config", [HALVES, POOL], ids=["workers", "envpool"])
+def test_a_collector_sends_to_one_half_before_it_waits_for_the_other(config):
+    with make_envs(config, 0) as envs:
         calls = []
         for number, half in enumerate(envs.halves):
             half.send, half.receive = (
@@ -48,14 +50,15 @@ def test_a_collector_sends_to_one_half_before_it_waits_for_the_other():
     assert calls == ["send 0", "send 1", *turn, *turn, "receive 0", "receive 1"]
 
 
-def test_what_is_collected_by_turns_is_what_the_environments_do_when_stepped_at_once():
-    with make_envs(HALVES, 0) as envs:
+@pytest.mark.parametrize("config", [HALVES, POOL], ids=["workers", "envpool"])
+def test_what_is_collected_by_turns_is_what_the_environments_do_when_stepped_at_once(config):
+    with make_envs(config, 0) as envs:
         state = ppo.init(CONFIG, envs.observation_space, envs.action_space)
         collect = Collector(envs, act, 40, ())
         collect.start(7)
         rollout = collect(ppo.policy(state), state.key)
     assert (~rollout.valid).any()
-    with make_envs(HALVES, 0) as again:
+    with make_envs(config, 0) as again:
         observations, _ = again.reset(7)
         for t, actions in enumerate(rollout.actions):
             np.testing.assert_array_equal(observations, rollout.observations[t])
@@ -116,6 +119,23 @@ def test_an_accident_in_the_second_half_is_named_by_its_index_among_all():
 def test_overlap_without_two_workers_is_refused():
     with pytest.raises(ConfigError, match=r"env.overlap does not go with env.workers 1: .* use workers 2 or more"):
         make_envs(replace(HALVES, workers=1), 0)
+
+
+def test_one_environment_cannot_be_halved():
+    with pytest.raises(ConfigError, match=r"env.overlap needs two environments to halve, and env.num_envs is 1; use 2 or more"):
+        make_envs(replace(POOL, num_envs=1), 0)
+
+
+def test_envpools_environments_step_while_nobody_waits_for_them():
+    with make_envs(POOL, 0) as envs:
+        envs.reset(0)
+        first, _ = envs.halves
+        steps = []
+        first.vector_env.step = lambda *_: pytest.fail("it was stepped when it was waited for")
+        first.vector_env.send = lambda actions, send=first.vector_env.send: (steps.append(actions), send(actions))[1]
+        first.send(np.zeros(first.num_envs, int))
+        assert len(steps) == 1
+        assert first.receive().valid.all()
 
 
 def test_where_one_half_gives_no_masks_they_forbid_nothing():
