@@ -49,11 +49,12 @@ class HalvedEnvs:
         arrays = {f"{number}/{name}": array for number, world in enumerate(worlds) for name, array in world.arrays.items()}
         values = {"tier": "halves", "halves": [world.values for world in worlds], "seed": worlds[0].values.get("seed", 0)}
         values["clock"] = worlds[0].values.get("clock", 0)
-        return World(arrays, values, all(world.exact for world in worlds), " ".join(filter(None, [world.reason for world in worlds])))
+        reasons = dict.fromkeys(filter(None, [world.reason for world in worlds]))  # once, if both have the same
+        return World(arrays, values, all(world.exact for world in worlds), " ".join(reasons))
 
     def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
         """Observations and masks as at the snapshot; `fresh` marks environments that could not get there and began anew."""
-        if world.values.get("tier") != "halves":
+        if all(values.get("tier") == "fresh" for values in world.values.get("halves", [])):  # neither half can go back, or there is none
             seed, reason = snapshots.fresh_start(world)
             start = self.reset(seed)
             self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)

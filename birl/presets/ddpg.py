@@ -19,4 +19,18 @@ PRESETS = [
         score=-139.2,
         interval=(-160.7, -127.3),
     ),
+    Preset(
+        "ddpg",
+        Config(
+            env=EnvConfig("LunarLanderContinuous-v3", num_envs=8),
+            run=RunConfig(total_steps=300_000, log_every=25),
+            learning_starts=10_000,
+            batch_size=128,
+            replay_size=200_000,
+            discount=0.98,
+            noise="gaussian",
+            exploration_noise=0.1,
+            hidden_sizes=(128, 128),
+        ),
+    ),
 ]

@@ -107,6 +107,18 @@ def test_a_snapshot_of_other_environments_is_a_fresh_start_and_says_so():
         assert envs.fresh.all()
 
 
+def test_envpools_halves_begin_anew_after_a_restore_and_say_it_once_for_all():
+    with make_envs(POOL, 0) as envs:
+        envs.reset(0)
+        world = envs.snapshot()
+        assert not world.exact
+        with pytest.warns(
+            UserWarning, match=r"not exact: 5 environments, 0 the first of them, began a new episode; \w+ cannot save its state$"
+        ):
+            envs.restore(world)
+        assert envs.fresh.all()
+
+
 def test_an_accident_in_the_second_half_is_named_by_its_index_among_all():
     with make_envs(TROUBLED, 0) as envs:
         envs.reset(0)
