@@ -24,10 +24,12 @@ PRESETS = [
         Config(
             env=EnvConfig("LunarLanderContinuous-v3", num_envs=8),
             run=RunConfig(total_steps=300_000, log_every=25),
+            update_ratio=0.5,
             learning_starts=10_000,
             batch_size=128,
-            replay_size=200_000,
+            replay_size=300_000,
             discount=0.98,
+            n_step=3,
             noise="gaussian",
             exploration_noise=0.1,
             hidden_sizes=(128, 128),
