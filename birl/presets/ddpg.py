@@ -34,5 +34,7 @@ PRESETS = [
             exploration_noise=0.1,
             hidden_sizes=(128, 128),
         ),
+        score=207.2,
+        interval=(63.4, 244.5),
     ),
 ]
