@@ -90,9 +90,9 @@ def measure_images() -> Figures:
     """The same with images: Pong, the network and the batch of Mnih et al. 2015, a replay that is full before the first mark."""
     config = dqn.Config(
         env=birl.EnvConfig("ALE/Pong-v5", num_envs=8),
-        run=birl.RunConfig(total_steps=130_000),
+        run=birl.RunConfig(total_steps=105_000),
         rollout_length=16,
-        update_ratio=1 / 8,
+        update_ratio=1 / 32,
         replay_size=20_000,
         learning_starts=2_000,
         batch_size=32,
@@ -102,7 +102,7 @@ def measure_images() -> Figures:
         activation="relu",
         clip_rewards=True,
     )
-    return flatness(config, early=30_000, late=110_000, window=20_000)
+    return flatness(config, early=30_000, late=90_000, window=10_000)
 
 
 def flatness(config: dqn.Config, early: int, late: int, window: int) -> Figures:

@@ -212,7 +212,7 @@ def _make_envpool(config: EnvConfig, seed: int, threads: int) -> VectorAdapter:
     with _explained(config):
         pool = build(seed)
     keep = positions(config.id) if config.hide_velocities else None
-    return VectorAdapter(pool, _true_bounds(pool.single_observation_space), keep, build)
+    return VectorAdapter(pool, _true_bounds(pool.single_observation_space), keep, build, in_threads=True)
 
 
 def _true_bounds(space: gym.Space) -> gym.Space:

@@ -36,6 +36,7 @@ class VectorAdapter:
         observation_space: gym.Space | None = None,  # instead of the environment's own, where that one is wrong
         keep: np.ndarray | None = None,  # only these features of a flat observation
         rebuild: Callable[[int], gym.vector.VectorEnv] | None = None,  # for environments that take a seed only when built
+        in_threads: bool = False,  # it has EnvPool's send and recv, and steps between them
     ) -> None:
         self.vector_env = vector_env
         self.num_envs = vector_env.num_envs
@@ -59,7 +60,7 @@ class VectorAdapter:
         self._arrays: Arrays = {}
         self._masks: np.ndarray | None = None
         self._game_over: np.ndarray | None = None
-        self._steps_meanwhile = hasattr(vector_env, "send") and hasattr(vector_env, "recv")  # EnvPool, in threads of its own
+        self._in_threads = in_threads
         self._sent: PyTree = None
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
@@ -87,7 +88,7 @@ class VectorAdapter:
         if not self._arrays:
             raise RuntimeError("the environments have not been reset; call reset(seed) before step")
         self._sent = self._own_actions(self._read_actions(actions))
-        if self._steps_meanwhile:
+        if self._in_threads:
             self.vector_env.send(self._sent)  # type: ignore[attr-defined]
 
     def receive(self) -> Step:
@@ -166,7 +167,7 @@ class VectorAdapter:
 
     def _outcome(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """What the vector environment itself says of the actions that were sent."""
-        return self.vector_env.recv() if self._steps_meanwhile else self.vector_env.step(self._sent)  # type: ignore[attr-defined]
+        return self.vector_env.recv() if self._in_threads else self.vector_env.step(self._sent)  # type: ignore[attr-defined]
 
     def _next_step(self) -> tuple[Any, Any, Any]:
         observations, rewards, terminated, truncated, infos = self._outcome()

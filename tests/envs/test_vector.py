@@ -166,3 +166,17 @@ def test_a_mask_that_comes_only_in_step_is_refused():
 
     with pytest.raises(RuntimeError, match="gave an action_mask in step but none in reset"):
         run(VectorAdapter(sync(AutoresetMode.NEXT_STEP, kind=Late)), 1)
+
+
+def test_an_environment_of_the_users_own_is_stepped_by_step_whatever_else_it_has():
+    """A wrapper around an EnvPool may hand on its send and recv, which know nothing of what the wrapper does in step."""
+
+    class Sending(SyncVectorEnv):
+        def send(self, actions):
+            pytest.fail("stepped by send")
+
+        recv = send
+
+    with VectorAdapter(Sending([partial(gym.make, "CartPole-v1")] * 2)) as envs:
+        envs.reset(0)
+        assert envs.step(np.zeros(2, int)).rewards.tolist() == [1.0, 1.0]
