@@ -51,7 +51,7 @@ def frames_of_games(length: int, num_envs: int) -> Iterator[Rollout]:
     while True:
         frames = np.concatenate([history, rng.integers(256, size=(length, num_envs, SIDE, SIDE), dtype=np.uint8)])
         stacks = np.stack([frames[i : i + length + 1] for i in range(FRAMES)], axis=2)
-        yield Rollout(stacks, nothing.astype(np.int32), nothing, ~always, ~always, always, nothing, ())
+        yield Rollout(stacks, nothing.astype(np.int32), nothing, ~always, ~always, always, ())
         history = frames[-FRAMES:]
 
 
