@@ -26,6 +26,7 @@ import birl
 from birl.algos import ddpg, dqn
 from birl.data.replay import Replay
 from birl.device import prepare_jax
+from birl.presets.atari import IMAGES
 from birl.types import Rollout, Transitions
 
 Figures = list[list[str]]  # what, measured, wanted
@@ -97,10 +98,7 @@ def measure_images() -> Figures:
         learning_starts=2_000,
         batch_size=32,
         exploration=1.0,
-        encoder="cnn",
-        hidden_sizes=(),
-        activation="relu",
-        clip_rewards=True,
+        **IMAGES,
     )
     return flatness(config, early=30_000, late=90_000, window=10_000)
 

@@ -326,9 +326,9 @@ def off_policy_wanted(of_sb3: float, of_sbx: float) -> tuple[Wanted, ...]:
     return tuple(Wanted("Birl", "steps_per_second", limits[c.name.split(",")[0]], c.name) for c in OFF_POLICY)
 
 
-def pong_wanted(of_sb3: float, *contenders: Contender) -> tuple[Wanted, ...]:
-    """The same limit, whoever steps the games."""
-    return tuple(Wanted(contender.name, "steps_per_second", of_sb3, SB3_PONG_PPO.name) for contender in contenders)
+def each_wanted(times: float, peer: Contender, *contenders: Contender) -> tuple[Wanted, ...]:
+    """The same limit, whoever steps the environments."""
+    return tuple(Wanted(contender.name, "steps_per_second", times, peer.name) for contender in contenders)
 
 
 def halfcheetah(algorithm: str) -> Row:
@@ -378,7 +378,7 @@ ROWS = {
         "TRPO LunarLander-v3: 8 environments, T 256, 15 steps of conjugate gradients, 10 critic epochs of batches of 128",
         TRPO,
         (CONTRIB_TRPO, BIRL, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
-        tuple(Wanted(c.name, "steps_per_second", 8.0, "sb3-contrib") for c in (BIRL, BIRL_ENVPOOL_OVERLAP)),
+        each_wanted(8.0, CONTRIB_TRPO, BIRL, BIRL_ENVPOOL_OVERLAP),
         quick_steps=3 * 8 * 256,
     ),
     "workers-8": Row(
@@ -454,22 +454,22 @@ ROWS = {
     "atari-ppo": Row(
         "PPO Pong, SB3-zoo settings: 8 environments, T 128, 4 epochs of batches of 256, convolutions of Mnih et al. 2015",
         PONG_PPO,
-        (SB3_PONG_PPO, BIRL, BIRL_OVERLAP, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
-        pong_wanted(1.3, BIRL, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP),
+        (SB3_PONG_PPO, BIRL, BIRL_WORKERS, BIRL_OVERLAP, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
+        each_wanted(1.3, SB3_PONG_PPO, BIRL, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP),
         quick_steps=3 * 8 * 128,
     ),
     "atari-a2c": Row(
         "A2C Pong, SB3-zoo settings: 16 environments, n 5, convolutions of Mnih et al. 2015",
         PONG_A2C,
-        (SB3_PONG_A2C, BIRL, BIRL_OVERLAP, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
-        pong_wanted(1.8, BIRL, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP),
+        (SB3_PONG_A2C, BIRL, BIRL_WORKERS, BIRL_OVERLAP, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
+        each_wanted(1.8, SB3_PONG_A2C, BIRL, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP),
         quick_steps=10 * 16 * 5,
     ),
     "atari-dqn": Row(
         "DQN Pong, SB3-zoo settings: a gradient step on a batch of 32 after every 4 steps, convolutions of Mnih et al. 2015",
         PONG_DQN,
         (SB3_PONG_DQN, BIRL_ALONE, BIRL_ENVPOOL, CEILING_ENVPOOL),
-        pong_wanted(1.8, BIRL_ALONE, BIRL_ENVPOOL),
+        each_wanted(1.8, SB3_PONG_DQN, BIRL_ALONE, BIRL_ENVPOOL),
         quick_steps=1_000,
     ),
     "mujoco-ppo": Row(
