@@ -154,6 +154,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeActorQ | None = None
 ) -> State | SharedState:
     """A fresh State for these spaces, the same for the same seed; of actor-learners, what they share."""
+    prepare_jax(largest_product(config, config.rollout_length * max(config.env.num_envs, config.batch_size or 1)))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_q, settings=config)
     network = make(rng, observation_space, action_space)
@@ -463,7 +464,6 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`, by one learner or by several; from `state` and `world`, go on where they were taken."""
     validate(config)
-    prepare_jax(largest_product(config, config.rollout_length * max(config.env.num_envs, config.batch_size or 1)))
     if config.pool == "none":
         yield from train_in_step(config, envs, state, world, make_network)
     else:

@@ -89,6 +89,7 @@ def validate(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_q_network, settings=config, dueling=False)
     network = make(rng, observation_space, action_space)
@@ -181,7 +182,6 @@ def train(
     """Learn until `total_steps`, yielding every `report_every` steps; from `state` and `world`, go on where they were taken."""
     validate(config)
     require_own_envs(envs)
-    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     state = init(config, *spaces_of(config.env), make_network) if state is None else state
     job = job_of(config, __name__, work, update, state, until_end=True)
     with open_pool(job, board_of(state, job), world) as pool:

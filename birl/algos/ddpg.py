@@ -145,6 +145,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeDeterministicActorCritic | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    prepare_jax(largest_action_product(config, config.batch_size))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou")
     network = make(rng, observation_space, action_space)
@@ -328,7 +329,6 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
     validate(config)
-    prepare_jax(largest_action_product(config, config.batch_size))
     with open_envs(config.env, config.run.seed, envs) as envs:
         state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))

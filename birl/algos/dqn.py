@@ -132,6 +132,7 @@ def validate(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    prepare_jax(largest_product(config, config.batch_size))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_q_network, settings=config, dueling=config.dueling)
     network = make(rng, observation_space, action_space)
@@ -265,7 +266,6 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
     validate(config)
-    prepare_jax(largest_product(config, config.batch_size))
     with open_envs(config.env, config.run.seed, envs) as envs:
         state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))

@@ -115,6 +115,7 @@ def validate(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     countable = isinstance(action_space, spaces.Discrete)
     remedy = "the mean of Q(s, a) needs Discrete actions; use baseline False, or critic v"
     require(countable or not config.baseline, f"baseline True does not go with action space {action_space}: {remedy}")
@@ -224,7 +225,6 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
     validate(config)
-    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     with open_stage(config.env, config.run.seed, envs) as stage:
         state = init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))

@@ -99,6 +99,7 @@ def require_whole_episodes(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_critic, settings=config)
     network = make(rng, observation_space, action_space)
@@ -185,7 +186,6 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
     validate(config)
-    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     if envs is None:  # of environments that were handed in, the limit is not known
         require_whole_episodes(config)
     with open_stage(config.env, config.run.seed, envs) as stage:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from jaxtyping import Array, Float
 
 from birl.config import ConfigError, require
+from birl.device import Work
 from birl.envs.spaces import shown
 from birl.nets.encoders import MLP, Encoder, EncoderName, make_encoder, make_mlp
 from birl.nets.layers import Activation, Linear, make_linear
@@ -107,9 +108,9 @@ def validate_action_networks(settings: ActionNetworkSettings) -> None:
     require(all(size > 0 for size in settings.hidden_sizes), f"hidden_sizes {settings.hidden_sizes} must each be at least 1")
 
 
-def largest_action_product(settings: ActionNetworkSettings, rows: int) -> int | None:
-    """Multiplications of the largest matrix product when so many observations are learned from at once; None for images: many."""
-    return rows * max(settings.hidden_sizes, default=1) ** 2 if settings.encoder == "mlp" else None
+def largest_action_product(settings: ActionNetworkSettings, rows: int) -> Work:
+    """Multiplications of the largest matrix product when so many observations are learned from at once, unless they are images."""
+    return rows * max(settings.hidden_sizes, default=1) ** 2 if settings.encoder == "mlp" else "images"
 
 
 class DeterministicActorCriticLike(Protocol):

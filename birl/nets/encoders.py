@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from birl.config import ConfigError
-from birl.nets.layers import ACTIVATIONS, Activation, Conv, LayerNorm, Linear, make_conv, make_layer_norm, make_linear, on_cpu
+from birl.device import cores, on_cpu
+from birl.nets.convolution import Conv, make_conv
+from birl.nets.layers import ACTIVATIONS, Activation, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.types import PyTree
 
 EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "conv_only"]
@@ -55,8 +58,12 @@ class Convolutional(eqx.Module):
 
     def __call__(self, observations: Array) -> Array:
         images = observations.reshape(-1, *observations.shape[-3:])
+        features = on_all_cores(Convolutional.features, self, images) if on_cpu() else self.features(images)
+        return features.reshape(*observations.shape[:-3], -1)
+
+    def features(self, images: Array) -> Array:
+        """[N, features] of images [N, ...]."""
         x = in_parts(self.convolve, images, IMAGES_AT_ONCE) if on_cpu() else self.convolve(images)
-        x = x.reshape(*observations.shape[:-3], -1)
         return x if self.dense is None else ACTIVATIONS[self.activation](self.dense(x))
 
     def convolve(self, images: Array) -> Array:
@@ -67,6 +74,16 @@ class Convolutional(eqx.Module):
         for convolution in (eqx.tree_at(lambda conv: conv.weight, first, first.weight * self.scale), *others):
             x = ACTIVATIONS[self.activation](convolution(x))
         return x.reshape(len(images), -1)
+
+
+def on_all_cores(function: Callable[[PyTree, Array], Array], network: PyTree, rows: Array) -> Array:
+    """function(network, rows), each core with its share of the rows; what comes of it is everywhere."""
+    mesh = cores()
+    if mesh.size == 1 or len(rows) % mesh.size:
+        return function(network, rows)
+    ours, everywhere = PartitionSpec("cores"), PartitionSpec()
+    shared = jax.shard_map(function, mesh=mesh, in_specs=(everywhere, ours), out_specs=ours, check_vma=False)
+    return jax.lax.with_sharding_constraint(shared(network, rows), NamedSharding(mesh, everywhere))
 
 
 def in_parts(function: Callable[[Array], Array], rows: Array, size: int) -> Array:

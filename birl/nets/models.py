@@ -12,6 +12,7 @@ from gymnasium import spaces
 from jaxtyping import Array, Bool, Float
 
 from birl.config import require
+from birl.device import Work
 from birl.envs.spaces import action_shape, is_composite, leaves_of
 from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical, mask_logits
 from birl.nets.cores import Core, CoreName, make_core
@@ -194,10 +195,10 @@ def validate_network(settings: TrunkSettings) -> None:
     require(all(size > 0 for size in settings.hidden_sizes), f"hidden_sizes {settings.hidden_sizes} must each be at least 1")
 
 
-def largest_product(settings: TrunkSettings, rows: int) -> int | None:
-    """Multiplications of the largest matrix product when so many observations are learned from at once; None for images: many."""
+def largest_product(settings: TrunkSettings, rows: int) -> Work:
+    """Multiplications of the largest matrix product when so many observations are learned from at once, unless they are images."""
     if settings.encoder != "mlp":
-        return None
+        return "images"
     widths = [settings.core_size * (1 if settings.core == "feedforward" else 4), *settings.hidden_sizes]
     return rows * max(widths) * max(settings.hidden_sizes, default=1)
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from birl.config import from_json
 from birl.data.collect import for_envs
-from birl.device import prepare_jax
 from birl.envs.spaces import is_composite
 from birl.envs.trees import flat_mask, own_actions
 from birl.errors import CheckpointError
@@ -69,7 +68,6 @@ def load(path: str | Path, make_network: Any = None) -> Policy:
 
 
 def policy_of(saved: Checkpoint, make_network: Any = None) -> Policy:
-    prepare_jax()
     algorithm = algorithm_named(saved.manifest["algorithm"])
     config = from_json(algorithm.Config, saved.config)
     template = algorithm.init(config, saved.observation_space, saved.action_space, make_network)

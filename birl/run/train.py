@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import require, to_json
-from birl.device import prepare_jax
 from birl.envs.make import open_envs, spaces_of
 from birl.errors import NonFiniteError
 from birl.run import checkpoint as checkpoints
@@ -89,7 +88,6 @@ class Run:
 
     def go(self, notices: Sequence[str]) -> dict[str, Any]:
         """Train to the end, or until a signal; the summary."""
-        prepare_jax()
         run = self.config.run
         with ExitStack() as stack:
             envs = None if self.envs is None else stack.enter_context(open_envs(self.config.env, run.seed, self.envs))

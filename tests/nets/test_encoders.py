@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from birl.config import ConfigError
-from birl.nets import encoders, layers
+from birl.nets import convolution, encoders
 from birl.nets.encoders import in_parts, make_encoder
 
 T, B = 3, 2
@@ -180,14 +180,14 @@ def value_and_gradients(encoder, images):
         ("cnn_small", (2, 30, 25), np.uint8),
     ],
 )
-def test_in_parts_and_as_matrix_products_images_have_the_features_and_gradients_of_xlas_convolutions(name, shape, kind, monkeypatch):
+def test_in_parts_and_in_blocks_images_have_the_features_and_gradients_of_xlas_convolutions(name, shape, kind, monkeypatch):
     monkeypatch.setattr(encoders, "IMAGES_AT_ONCE", 4)  # of T · B = 6: one whole part, and two images left
     space = spaces.Box(0, 255 if kind == np.uint8 else 1, shape, kind)
     encoder, _ = make_encoder(np.random.default_rng(0), space, name, (), "relu")
     images = samples(space)
     on_cpu = value_and_gradients(encoder, images)
     monkeypatch.setattr(encoders, "on_cpu", lambda: False)
-    monkeypatch.setattr(layers, "on_cpu", lambda: False)
+    monkeypatch.setattr(convolution, "on_cpu", lambda: False)
     for mine, theirs in zip(on_cpu, value_and_gradients(encoder, images), strict=True):
         assert np.abs(theirs).max() > 0
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())

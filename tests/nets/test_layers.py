@@ -5,17 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.nets import layers
 from birl.nets.layers import (
     ACTIVATIONS,
     Linear,
-    make_conv,
     make_layer_norm,
     make_linear,
-    matrix_convolution,
     orthogonal,
-    patches_of,
-    xla_convolution,
 )
 
 X = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
@@ -75,56 +70,6 @@ def test_layer_norm_gives_mean_0_and_variance_1_whatever_the_scale_and_shift_of_
 
 def test_layer_norm_of_equal_inputs_is_0_and_not_nan():
     assert not np.any(make_layer_norm(5)(jnp.full((2, 5), 3.0)))
-
-
-@pytest.mark.parametrize("kernel", [3, 4])  # by XLA, since 2 does not divide 3; as a matrix product
-def test_a_convolution_is_the_sum_over_kernel_and_channels(kernel):
-    conv = make_conv(np.random.default_rng(0), kernel, inputs=2, outputs=4, stride=2)
-    images = np.random.default_rng(1).standard_normal((2, 8, 9, 2)).astype(np.float32)
-    outputs = np.asarray(conv(images))
-    assert outputs.shape == (2, 3, 7 - kernel, 4)  # (8 - kernel) // 2 + 1, (9 - kernel) // 2 + 1
-    patch = images[1, 4 : 4 + kernel, 2 : 2 + kernel]  # row 2, column 1 at stride 2
-    np.testing.assert_allclose(outputs[1, 2, 1], np.einsum("rci,rcio->o", patch, conv.weight), rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "stride", "shape"),
-    [(8, 4, (2, 21, 30, 3)), (4, 2, (3, 9, 12, 5)), (3, 1, (2, 5, 4, 6)), (2, 2, (1, 5, 5, 1))],  # sides that strides do not divide
-)
-def test_a_convolution_as_a_matrix_product_has_the_values_and_gradients_of_xlas(kernel, stride, shape):
-    rng = np.random.default_rng(0)
-    images = rng.standard_normal(shape).astype(np.float32)
-    weight = rng.standard_normal((kernel, kernel, shape[-1], 7)).astype(np.float32)
-
-    def derived(convolution):
-        return jax.jit(
-            lambda x, w: (convolution(x, w, stride), jax.grad(lambda x, w: jnp.sum(jnp.sin(convolution(x, w, stride))), (0, 1))(x, w))
-        )
-
-    expected = derived(xla_convolution)(images, weight)
-    for mine, theirs in zip(jax.tree.leaves(derived(matrix_convolution)(images, weight)), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
-
-
-def test_a_patch_holds_the_pixels_under_a_filter_in_blocks_of_a_stride_and_bytes_stay_bytes():
-    image = np.arange(36, dtype=np.uint8).reshape(1, 6, 6, 1)
-    patches = patches_of(jnp.asarray(image), kernel=4, stride=2)
-    assert patches.dtype == np.uint8
-    assert patches.shape == (1, 2, 2, 16)
-    np.testing.assert_array_equal(patches[0, 0, 1], [2, 3, 8, 9, 4, 5, 10, 11, 14, 15, 20, 21, 16, 17, 22, 23])
-
-
-@pytest.mark.parametrize(("backend", "by_xla"), [("cpu", False), ("gpu", True)])
-def test_the_form_of_a_convolution_is_chosen_by_the_backend_and_the_parameters_are_the_same(backend, by_xla, monkeypatch):
-    monkeypatch.setattr(layers.jax, "default_backend", lambda: backend)
-    conv = make_conv(np.random.default_rng(0), 4, 2, 3, 2)
-    assert conv.weight.shape == (4, 4, 2, 3)
-    assert ("conv_general_dilated" in str(jax.make_jaxpr(conv)(np.zeros((1, 8, 8, 2), np.float32)))) == by_xla
-
-
-def test_a_convolution_starts_orthogonal_scaled_by_root_2():
-    weight = np.asarray(make_conv(np.random.default_rng(0), 3, 2, 4, 1).weight, np.float64).reshape(-1, 4)
-    np.testing.assert_allclose(weight.T @ weight, 2.0 * np.eye(4), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from birl.run.checkpoint import numbered
-from tests.run.processes import assert_same_run, call, call_well, end_of, metric_rows, succeed
+from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed
 
 # Small, but with everything that changes: both normalisers, schedules, and episodes that outlast a rollout.
 SETTINGS = [
@@ -115,9 +115,10 @@ def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
-def test_a_resumed_run_on_pong_goes_on_from_its_state_to_the_same_bits(algorithm, tmp_path):
+def test_a_resumed_run_on_pong_goes_on_from_its_state_to_the_same_bits(algorithm, tmp_path, monkeypatch):
     """The games are cut at 25 steps, so the run is stopped inside one, and the emulators' states are all there is of it."""
     pytest.importorskip("ale_py")
+    monkeypatch.delitem(ENVIRONMENT, "NPROC")  # as users have it: with images, each core is a device
     often = ["--total-steps", 97, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--log-every", 1, "--eval-episodes", 1]
     small = ["--num-envs", 2, "--encoder", "cnn_small", "--max-episode-steps", 25, "--run-dir", tmp_path / "whole"]
     succeed("train", algorithm, "ALE/Pong-v5", *small, *often, *ON_PONG[algorithm], cwd=tmp_path)

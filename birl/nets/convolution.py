@@ -1,0 +1,87 @@
+"""Convolutions of images, in the form in which XLA is quick on a CPU.
+
+XLA has fast kernels for a stride of 1 and one order of axes. It brings other convolutions into that order, but not inside of loops, where
+ours are: there the gradients of a stride take ten times as long. So here blocks of stride × stride pixels become one pixel with more
+channels, which makes every stride 1, and both gradients are written as convolutions in that order.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import linear_call
+from jaxtyping import Array, Float
+
+from birl.device import on_cpu
+from birl.nets.layers import orthogonal, zeros
+
+AXES = ("NHWC", "HWIO", "NHWC")
+
+
+class Conv(eqx.Module):
+    """A valid convolution of [N, height, width, channels] images, of numbers or bytes."""
+
+    weight: Float[Array, "rows columns inputs outputs"]
+    bias: Float[Array, " outputs"]
+    stride: int = eqx.field(static=True)
+
+    def __call__(self, x: Array) -> Array:
+        in_blocks = on_cpu() and self.weight.shape[0] % self.stride == 0
+        return (block_convolution if in_blocks else xla_convolution)(x, self.weight, self.stride) + self.bias
+
+
+def xla_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"], stride: int) -> Array:
+    """Each place of a filter times the filter, by XLA's own operation."""
+    return jax.lax.conv_general_dilated(x.astype(weight.dtype), weight, (stride, stride), "VALID", dimension_numbers=AXES)
+
+
+@partial(jax.checkpoint, static_argnums=2)  # blocks of bytes are four times their image, and quickly made again for the gradient
+def block_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"], stride: int) -> Array:
+    """The same; the stride must divide the kernel. Its gradient cannot be batched by vmap."""
+    kernel, _, inputs, outputs = weight.shape
+    steps = kernel // stride
+    blocks = weight.reshape(steps, stride, steps, stride, inputs, outputs).transpose(0, 2, 1, 3, 4, 5).reshape(steps, steps, -1, outputs)
+    # Behind barriers, or XLA would let the convolution's own axes have another order instead.
+    return convolution(*jax.lax.optimization_barrier((blocks_of(x, kernel, stride).astype(weight.dtype), blocks)))
+
+
+def blocks_of(x: Array, kernel: int, stride: int) -> Array:
+    """[N, height, width, channels] to [N, rows, columns, stride · stride · channels], without what no filter sees."""
+    count, height, width, channels = x.shape
+    rows, columns = ((side - kernel) // stride + kernel // stride for side in (height, width))
+    x = x[:, : rows * stride, : columns * stride].reshape(count, rows, stride, columns, stride, channels)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(count, rows, columns, -1)
+
+
+@jax.custom_jvp
+def convolution(x: Float[Array, "N height width inputs"], weight: Float[Array, "rows columns inputs outputs"]) -> Array:
+    """A valid convolution with stride 1."""
+    return xla_convolution(x, weight, 1)
+
+
+@convolution.defjvp
+def _tangent(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (x, weight), (x_tangent, weight_tangent) = primals, tangents
+    by_images = linear_call(lambda weight, x: xla_convolution(x, weight, 1), images_gradient, weight, x_tangent)
+    by_weight = linear_call(lambda x, weight: xla_convolution(x, weight, 1), weight_gradient, x, weight_tangent)
+    return convolution(x, weight), by_images + by_weight
+
+
+def images_gradient(weight: Array, gradient: Float[Array, "N rows columns outputs"]) -> Float[Array, "N height width inputs"]:
+    """Each pixel's part in the outputs: these, with a margin of zeros, under the filters turned round."""
+    turned = jax.lax.optimization_barrier(weight[::-1, ::-1].transpose(0, 1, 3, 2))
+    margin = weight.shape[0] - 1
+    return xla_convolution(jnp.pad(gradient, ((0, 0), (margin, margin), (margin, margin), (0, 0))), turned, 1)
+
+
+def weight_gradient(x: Array, gradient: Float[Array, "N rows columns outputs"]) -> Float[Array, "rows columns inputs outputs"]:
+    """Each input channel as an image, with the N images as its channels, under the gradient as filters."""
+    channels, filters = jax.lax.optimization_barrier((x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)))
+    return jax.lax.optimization_barrier(xla_convolution(channels, filters, 1)).transpose(1, 2, 0, 3)
+
+
+def make_conv(rng: np.random.Generator, kernel: int, inputs: int, outputs: int, stride: int) -> Conv:
+    weight = orthogonal(rng, kernel * kernel * inputs, outputs, np.sqrt(2)).reshape(kernel, kernel, inputs, outputs)
+    return Conv(weight, zeros(outputs), stride)

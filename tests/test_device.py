@@ -1,0 +1,59 @@
+"""How JAX is set up. Each test has processes of its own: in one it is set up once."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+SHARED = """
+import json, jax, jax.numpy as jnp, numpy as np
+from gymnasium import spaces
+from birl.device import cores, prepare_jax
+from birl.nets.encoders import make_encoder
+
+prepare_jax("images")
+encoder, _ = make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (2, 24, 20), np.uint8), "cnn_small", (), "relu")
+images = np.random.default_rng(1).integers(0, 255, (3, 8, 2, 24, 20), dtype=np.uint8)
+loss = jax.jit(lambda encoder, images: jnp.sum(jnp.sin(encoder(images))))
+gradients = jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, images))
+tangent = jax.jit(lambda encoder: jax.jvp(lambda encoder: loss(encoder, images), (encoder,), (encoder,))[1])(encoder)
+found = [*gradients, tangent, loss(encoder, images), loss(encoder, images[:1, :1])]
+print(json.dumps({"devices": cores().size, "places": len(gradients[0].devices()), "found": [np.asarray(x).tolist() for x in found]}))
+"""
+
+INITIALISED = """
+import json, sys, jax, numpy as np
+from gymnasium import spaces
+from birl.algos import ppo
+ppo.init(ppo.Config(encoder=sys.argv[1]), spaces.Box(0, 255, (2, 24, 20), np.uint8), spaces.Discrete(2))
+print(json.dumps({"devices": jax.local_device_count()}))
+"""
+
+
+def outcome(program, *words, **variables):
+    """What a program prints, with these environment variables; without NPROC unless it is among them."""
+    environment = {name: value for name, value in os.environ.items() if name != "NPROC"} | variables
+    ended = subprocess.run([sys.executable, "-c", program, *words], env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def expected_devices():
+    cores = min(8, len(os.sched_getaffinity(0)))
+    return max(power for power in (1, 2, 4, 8) if power <= cores)
+
+
+def test_shared_out_among_the_cores_images_have_the_features_gradients_and_tangents_that_one_device_gives_them():
+    alone, shared = outcome(SHARED, NPROC="1"), outcome(SHARED)
+    assert (alone["devices"], shared["devices"]) == (1, expected_devices())
+    assert shared["places"] == expected_devices()  # the gradient is on each of them
+    for mine, theirs in zip(shared["found"], alone["found"], strict=True):
+        assert np.abs(theirs).max() > 0
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+
+
+def test_init_sets_jax_up_before_it_is_used_for_images_with_a_device_for_each_core():
+    assert outcome(INITIALISED, "cnn_small")["devices"] == expected_devices()
+    assert outcome(INITIALISED, "mlp")["devices"] == 1
