@@ -123,7 +123,7 @@ class Algorithm(Protocol):
         """Raise ConfigError if these settings cannot work."""
 
     def init(self, config: Any, observation_space: Any, action_space: Any, make_network: Any = None) -> Any:
-        """A fresh State, the same for the same seed."""
+        """A fresh State, the same for the same seed. The first to use JAX, so it sets JAX up (see birl.device)."""
 
     def policy(self, state: Any) -> PyTree:
         """The part of the state that acts."""

@@ -60,7 +60,7 @@ TRAINING = {
 }
 ENVIRONMENTS = {
     "envs/serial.py": ["SerialEnvs.step", "SerialEnvs._begin", "SerialEnvs._own_actions"],
-    "envs/spaces.py": ["Layout.empty", "Layout.write", "Layout.tree", "batched_actions"],
+    "envs/spaces.py": ["Layout.empty", "Layout.write", "Layout.tree", "action_reader"],
 }
 ACTING = {
     "data/stepwise.py": ["take_apart", "compiled", "step_keys", "_inline", "_constant", "_needed", "_evaluate", "_products"],
