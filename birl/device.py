@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 # With more threads than one XLA shares out loops and products that take less time than the sharing: PPO's update of CartPole
 # (256 rows, 64 × 64) takes 12 ms with two and 9 ms with one. DQN on CartPole (64 rows, 256 × 256) does 3,390 steps a second with one and
-# 3,040 with two, on LunarLander (128 rows) 660 and 730: medians of three alternating rounds.
+# 3,040 with two, on LunarLander (128 rows) 660 and 730, all in sequence: medians of three alternating rounds.
 MOST_PRODUCTS_OF_ONE_THREAD = 6_000_000
 
 # XLA orders a program's operations so that several could run at once, and hands them to other threads. Those of small networks take less
