@@ -19,8 +19,10 @@ images = np.random.default_rng(1).integers(0, 255, (3, 8, 2, 24, 20), dtype=np.u
 loss = jax.jit(lambda encoder, images: jnp.sum(jnp.sin(encoder(images))))
 gradients = jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, images))
 tangent = jax.jit(lambda encoder: jax.jvp(lambda encoder: loss(encoder, images), (encoder,), (encoder,))[1])(encoder)
-found = [*gradients, tangent, loss(encoder, images), loss(encoder, images[:1, :1])]
-print(json.dumps({"devices": cores().size, "places": len(gradients[0].devices()), "found": [np.asarray(x).tolist() for x in found]}))
+odd = images[:1, :1]  # as many cores cannot share it out
+found = [*gradients, tangent, loss(encoder, images), loss(encoder, odd), *jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, odd))]
+here = [array.addressable_shards[0].data.shape for array in [*jax.tree.leaves(encoder), *gradients]]
+print(json.dumps({"devices": cores().size, "here": here, "found": [np.asarray(x).tolist() for x in found]}))
 """
 
 INITIALISED = """
@@ -48,7 +50,9 @@ def expected_devices():
 def test_shared_out_among_the_cores_images_have_the_features_gradients_and_tangents_that_one_device_gives_them():
     alone, shared = outcome(SHARED, NPROC="1"), outcome(SHARED)
     assert (alone["devices"], shared["devices"]) == (1, expected_devices())
-    assert shared["places"] == expected_devices()  # the gradient is on each of them
+    dense = next(shape for shape in alone["here"] if len(shape) == 2)
+    of_core = [dense[0], dense[1] // expected_devices()]
+    assert shared["here"] == [of_core if shape == dense else shape for shape in alone["here"]]  # with gradients: each where its weights are
     for mine, theirs in zip(shared["found"], alone["found"], strict=True):
         assert np.abs(theirs).max() > 0
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())

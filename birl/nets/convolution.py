@@ -18,18 +18,20 @@ from birl.device import on_cpu
 from birl.nets.layers import orthogonal, zeros
 
 AXES = ("NHWC", "HWIO", "NHWC")
+WORDS = {2: jnp.uint16, 4: jnp.uint32}  # as many bytes, moved as one: blocks of 8 Atari images take 0.11 ms so, byte by byte 0.38
 
 
 class Conv(eqx.Module):
-    """A valid convolution of [N, height, width, channels] images, of numbers or bytes."""
+    """A valid convolution of images [N, height, width, channels] or [N, channels, height, width], of numbers or bytes."""
 
     weight: Float[Array, "rows columns inputs outputs"]
     bias: Float[Array, " outputs"]
     stride: int = eqx.field(static=True)
 
-    def __call__(self, x: Array) -> Array:
-        in_blocks = on_cpu() and self.weight.shape[0] % self.stride == 0
-        return (block_convolution if in_blocks else xla_convolution)(x, self.weight, self.stride) + self.bias
+    def __call__(self, x: Array, channels_first: bool = False) -> Array:
+        if on_cpu() and self.weight.shape[0] % self.stride == 0:
+            return block_convolution(x, self.weight, self.stride, channels_first) + self.bias
+        return xla_convolution(jnp.moveaxis(x, 1, -1) if channels_first else x, self.weight, self.stride) + self.bias
 
 
 def xla_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"], stride: int) -> Array:
@@ -37,22 +39,35 @@ def xla_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"
     return jax.lax.conv_general_dilated(x.astype(weight.dtype), weight, (stride, stride), "VALID", dimension_numbers=AXES)
 
 
-@partial(jax.checkpoint, static_argnums=2)  # blocks of bytes are four times their image, and quickly made again for the gradient
-def block_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"], stride: int) -> Array:
+@partial(jax.checkpoint, static_argnums=(2, 3))  # blocks of bytes are four times their image, and quickly made again for the gradient
+def block_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"], stride: int, channels_first: bool) -> Array:
     """The same; the stride must divide the kernel. Its gradient cannot be batched by vmap."""
     kernel, _, inputs, outputs = weight.shape
     steps = kernel // stride
-    blocks = weight.reshape(steps, stride, steps, stride, inputs, outputs).transpose(0, 2, 1, 3, 4, 5).reshape(steps, steps, -1, outputs)
+    order = (0, 2, 4, 1, 3, 5) if channels_first else (0, 2, 1, 3, 4, 5)  # as in the images' blocks
+    blocks = weight.reshape(steps, stride, steps, stride, inputs, outputs).transpose(order).reshape(steps, steps, -1, outputs)
     # Behind barriers, or XLA would let the convolution's own axes have another order instead.
-    return convolution(*jax.lax.optimization_barrier((blocks_of(x, kernel, stride).astype(weight.dtype), blocks)))
+    images = blocks_of(x, kernel, stride, channels_first).astype(weight.dtype)
+    return convolution(*jax.lax.optimization_barrier((images, blocks)))
 
 
-def blocks_of(x: Array, kernel: int, stride: int) -> Array:
-    """[N, height, width, channels] to [N, rows, columns, stride · stride · channels], without what no filter sees."""
-    count, height, width, channels = x.shape
+def blocks_of(x: Array, kernel: int, stride: int, channels_first: bool) -> Array:
+    """[N, height, width, channels] to [N, rows, columns, stride · stride · channels], without what no filter sees.
+
+    Of [N, channels, height, width] the last axis is channels · stride · stride.
+    """
+    height, width = x.shape[2:] if channels_first else x.shape[1:3]
     rows, columns = ((side - kernel) // stride + kernel // stride for side in (height, width))
-    x = x[:, : rows * stride, : columns * stride].reshape(count, rows, stride, columns, stride, channels)
-    return x.transpose(0, 1, 3, 2, 4, 5).reshape(count, rows, columns, -1)
+    if not channels_first:
+        x = x[:, : rows * stride, : columns * stride].reshape(len(x), rows, stride, columns, stride, -1)
+        return x.transpose(0, 1, 3, 2, 4, 5).reshape(len(x), rows, columns, -1)
+    x = x[:, :, : rows * stride, : columns * stride].reshape(len(x), -1, rows, stride, columns, stride)
+    if x.dtype == jnp.uint8 and stride in WORDS:
+        words = jax.lax.bitcast_convert_type(x, WORDS[stride]).transpose(0, 2, 4, 1, 3)
+        x = jax.lax.bitcast_convert_type(jax.lax.optimization_barrier(words), jnp.uint8)
+    else:
+        x = x.transpose(0, 2, 4, 1, 3, 5)
+    return x.reshape(len(x), rows, columns, -1)
 
 
 @jax.custom_jvp

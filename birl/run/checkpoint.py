@@ -203,7 +203,13 @@ def tensors_to_state(template: PyTree, tensors: dict[str, np.ndarray]) -> PyTree
         saved = tensors[name]
         if (saved.shape, saved.dtype) != (leaf.shape, leaf.dtype):
             raise CheckpointError(f"{name} is {saved.dtype}{saved.shape} in the checkpoint but {leaf.dtype}{leaf.shape} in this network")
-    return jax.tree.unflatten(structure, [tensors[name] for name in expected])
+    return jax.tree.unflatten(structure, [_placed_like(leaf, tensors[name]) for (_, leaf), name in zip(paths, expected, strict=True)])
+
+
+def _placed_like(leaf: Any, array: np.ndarray) -> Any:
+    """The array where the leaf is, if that is on several devices: left here, it would be moved there at each step."""
+    on_several = isinstance(leaf, jax.Array) and len(leaf.devices()) > 1
+    return jax.device_put(array, leaf.sharding) if on_several else array
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,5 +1,7 @@
 """Convolutions against their sum, and in blocks against XLA's own."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,11 @@ import pytest
 
 from birl import device
 from birl.nets.convolution import block_convolution, blocks_of, make_conv, xla_convolution
+
+
+def in_blocks(x, weight, stride, channels_first=False):
+    """A convolution of [N, height, width, channels], brought into the other order first if it should be."""
+    return block_convolution(jnp.moveaxis(x, -1, 1) if channels_first else x, weight, stride, channels_first)
 
 
 @pytest.mark.parametrize("kernel", [3, 4])  # by XLA, since 2 does not divide 3; in blocks
@@ -23,7 +30,8 @@ def test_a_convolution_is_the_sum_over_kernel_and_channels(kernel):
     ("kernel", "stride", "shape"),
     [(8, 4, (2, 21, 30, 3)), (4, 2, (3, 9, 12, 5)), (3, 1, (2, 5, 4, 6)), (2, 2, (1, 5, 5, 1))],  # sides that strides do not divide
 )
-def test_a_convolution_in_blocks_has_the_values_and_gradients_of_xlas(kernel, stride, shape):
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_a_convolution_in_blocks_has_the_values_and_gradients_of_xlas(kernel, stride, shape, channels_first):
     rng = np.random.default_rng(0)
     images = rng.standard_normal(shape).astype(np.float32)
     weight = rng.standard_normal((kernel, kernel, shape[-1], 7)).astype(np.float32)
@@ -34,7 +42,8 @@ def test_a_convolution_in_blocks_has_the_values_and_gradients_of_xlas(kernel, st
         )
 
     expected = derived(xla_convolution)(images, weight)
-    for mine, theirs in zip(jax.tree.leaves(derived(block_convolution)(images, weight)), jax.tree.leaves(expected), strict=True):
+    found = derived(partial(in_blocks, channels_first=channels_first))(images, weight)
+    for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
 
 
@@ -43,8 +52,7 @@ def test_a_convolution_in_blocks_has_the_tangents_of_xlas_which_trpo_needs():
     images, weight = rng.standard_normal((2, 9, 12, 3)).astype(np.float32), rng.standard_normal((4, 4, 3, 5)).astype(np.float32)
     directions = rng.standard_normal(images.shape).astype(np.float32), rng.standard_normal(weight.shape).astype(np.float32)
     mine, theirs = (
-        jax.jvp(lambda x, w, f=function: jnp.sin(f(x, w, 2)), (images, weight), directions)[1]
-        for function in (block_convolution, xla_convolution)
+        jax.jvp(lambda x, w, f=function: jnp.sin(f(x, w, 2)), (images, weight), directions)[1] for function in (in_blocks, xla_convolution)
     )
     np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
 
@@ -54,7 +62,7 @@ def test_in_a_loop_no_convolution_has_axes_for_which_xla_has_no_fast_kernel():
     images, weight = np.zeros((2, 3, 9, 9, 4), np.float32), np.zeros((4, 4, 4, 5), np.float32)
 
     def loss(images, weight):
-        return jnp.sum(jax.lax.map(lambda part: jnp.sin(block_convolution(part, weight, 2)), images))
+        return jnp.sum(jax.lax.map(lambda part: jnp.sin(in_blocks(part, weight, 2)), images))
 
     program = jax.jit(jax.grad(loss, (0, 1))).lower(images, weight).compile().as_text()
     orders = [line.partition("dim_labels=")[2].split(",")[0].split()[0] for line in program.splitlines() if " convolution(" in line]
@@ -64,14 +72,24 @@ def test_in_a_loop_no_convolution_has_axes_for_which_xla_has_no_fast_kernel():
 
 def test_a_block_holds_a_strides_pixels_and_bytes_stay_bytes():
     image = np.arange(36, dtype=np.uint8).reshape(1, 6, 6, 1)
-    blocks = blocks_of(jnp.asarray(image), kernel=4, stride=2)
+    blocks = blocks_of(jnp.asarray(image), kernel=4, stride=2, channels_first=False)
     assert blocks.dtype == np.uint8
     assert blocks.shape == (1, 3, 3, 4)
     np.testing.assert_array_equal(blocks[0, 1, 2], [16, 17, 22, 23])
 
 
 def test_what_no_filter_sees_is_in_no_block():
-    assert blocks_of(jnp.zeros((1, 7, 9, 2)), kernel=4, stride=2).shape == (1, 3, 4, 8)
+    assert blocks_of(jnp.zeros((1, 7, 9, 2)), 4, 2, channels_first=False).shape == (1, 3, 4, 8)
+    assert blocks_of(jnp.zeros((1, 2, 7, 9)), 4, 2, channels_first=True).shape == (1, 3, 4, 8)
+
+
+@pytest.mark.parametrize(("stride", "dtype"), [(4, np.uint8), (2, np.uint8), (3, np.uint8), (4, np.float32)])  # in words; one by one
+def test_a_block_of_planes_holds_each_planes_pixels_in_turn(stride, dtype):
+    images = np.random.default_rng(0).integers(0, 255, (2, 3, 27, 25)).astype(dtype)
+    blocks = np.asarray(blocks_of(jnp.asarray(images), 2 * stride, stride, channels_first=True))
+    assert blocks.dtype == dtype
+    expected = images[1, :, 2 * stride : 3 * stride, stride : 2 * stride]
+    np.testing.assert_array_equal(blocks[1, 2, 1], expected.reshape(-1))
 
 
 @pytest.mark.parametrize(("backend", "stride"), [("cpu", 1), ("gpu", 2)])
