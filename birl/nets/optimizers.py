@@ -75,7 +75,7 @@ def ungrouped(groups: list[Array], like: PyTree) -> PyTree:
 def clipped(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree, Array]:
     """Gradients of at most this norm, and the norm they had."""
     # Not vdot, which would make vectors of them: of a matrix that lies on several devices, that is all of it on each.
-    norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradients)))
+    norm = jnp.sqrt(sum(jnp.tensordot(g, g, g.ndim) for g in jax.tree.leaves(gradients)))
     if max_grad_norm is not None:
         scale = jnp.minimum(1.0, max_grad_norm / (norm + 1e-6))  # one factor for all: the direction stays
         gradients = jax.tree.map(lambda g: g * scale, gradients)
