@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from birl.types import Rollout, Transitions
 Figures = list[list[str]]  # what, measured, wanted
 FRAMES, SIDE = 4, 84
 TRANSITIONS = 1_000_000
-WINDOW, WINDOWS = 5_000, 5  # steps, and over how many of them in a row a median is taken
+WINDOW, WINDOWS = 5_000, 5  # steps, and of how many such stretches a median is taken
 
 
 def peak_gigabytes() -> float:
@@ -77,7 +76,7 @@ def measure_memory() -> Figures:
 
 
 def measure_flat() -> Figures:
-    """Steps per second and memory, early and late in a run whose replay has long been full."""
+    """Steps per second and memory, early and late in a run, its replay full before both."""
     config = dqn.Config(
         env=birl.EnvConfig("CartPole-v1", num_envs=8),
         run=birl.RunConfig(total_steps=230_000),
@@ -106,27 +105,39 @@ def measure_images() -> Figures:
 
 
 def flatness(config: dqn.Config, early: int, late: int) -> Figures:
-    """Steps per second and memory after so many steps and after many more: medians of windows, for the machine's own speed drifts."""
-    marks: dict[int, tuple[int, float, float]] = {}  # steps, seconds, megabytes at the first update after each window
-    for update in dqn.train(config):
-        steps = int(update.state.env_steps)
-        marks.setdefault(steps // WINDOW, (steps, time.perf_counter(), resident_megabytes()))
-
-    def rate(start: int) -> float:
-        among = [marks[start // WINDOW + i] for i in range(WINDOWS + 1)]
-        return statistics.median((after[0] - before[0]) / (after[1] - before[1]) for before, after in pairwise(among))
-
-    env = config.env.id
-    first, last = (start + WINDOWS * WINDOW for start in (early, late))
-    memory = [marks[steps // WINDOW][2] for steps in (first, last)]
+    """Steps per second of a run that is late beside those of one that is early, by turns, for the machine's own speed drifts; memory."""
+    old, young, env = windows(config), windows(config), config.env.id
+    memory = []
+    for steps in (early, late - early):
+        skip(old, steps)
+        memory.append(resident_megabytes())
+    skip(young, early)
+    rates = [(next(old), next(young)) for _ in range(WINDOWS)]
+    ratio = statistics.median(mine / other for mine, other in rates)
+    now, then = (statistics.median(each) for each in zip(*rates, strict=True))
     return [
         [
-            f"{env}: steps per second after {late:,} steps over those after {early:,}",
-            f"{rate(late) / rate(early):.3f} ({rate(late):,.0f} / {rate(early):,.0f})",
+            f"{env}: steps per second after {late:,} steps over those of a second run after {early:,}, by turns",
+            f"{ratio:.3f} ({now:,.0f} / {then:,.0f})",
             "at least 0.95",
         ],
-        [f"{env}: memory grown between {first:,} and {last:,} steps, MB", f"{memory[1] - memory[0]:.1f} of {memory[0]:.0f}", "none"],
+        [f"{env}: memory grown between {early:,} and {late:,} steps, MB", f"{memory[1] - memory[0]:.1f} of {memory[0]:.0f}", "none"],
     ]
+
+
+def windows(config: dqn.Config) -> Iterator[float]:
+    """Steps per second of one stretch of a run after another; the clock stands still between them."""
+    steps, began = 0, time.perf_counter()
+    for update in dqn.train(config):
+        now = int(update.state.env_steps)
+        if now >= steps + WINDOW:
+            yield (now - steps) / (time.perf_counter() - began)
+            steps, began = now, time.perf_counter()
+
+
+def skip(run: Iterator[float], steps: int) -> None:
+    for _ in range(steps // WINDOW):
+        next(run)
 
 
 def ddpg_config(rollout_length: int, update_ratio: float, total_steps: int) -> ddpg.Config:

@@ -67,10 +67,15 @@ def cores() -> Mesh:
     XLA's own threads share out each operation and wait for each other after each: with two of them the gradient of 256 images (Mnih et
     al. 2015) takes 171 ms, with two devices 104.
     """
-    return Mesh(np.array(jax.devices() if on_cpu() else jax.devices()[:1]), ("cores",))
+    devices = jax.devices()
+    return Mesh(np.array(devices[: _shares(len(devices)) if on_cpu() else 1]), ("cores",))
 
 
 def _devices() -> int:
-    """A device for each core that this process may use; a power of two, which divides most batches."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    """A device for each core that this process may use, as far as they can share."""
+    return _shares(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
+
+
+def _shares(cores: int) -> int:
+    """Among how many of so many cores work is shared out: a power of two, which divides most batches and every dense layer."""
     return 1 << (min(cores, MOST_CORES).bit_length() - 1)

@@ -58,6 +58,11 @@ def test_shared_out_among_the_cores_images_have_the_features_gradients_and_tange
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
 
 
+def test_of_three_devices_that_the_user_has_made_two_share():
+    found = outcome(SHARED, XLA_FLAGS="--xla_force_host_platform_device_count=3", NPROC="1")
+    assert found["devices"] == 2
+
+
 def test_init_sets_jax_up_before_it_is_used_for_images_with_a_device_for_each_core():
     assert outcome(INITIALISED, "cnn_small")["devices"] == expected_devices()
     assert outcome(INITIALISED, "mlp")["devices"] == 1
