@@ -22,7 +22,8 @@ tangent = jax.jit(lambda encoder: jax.jvp(lambda encoder: loss(encoder, images),
 odd = images[:1, :1]  # as many cores cannot share it out
 found = [*gradients, tangent, loss(encoder, images), loss(encoder, odd), *jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, odd))]
 here = [array.addressable_shards[0].data.shape for array in [*jax.tree.leaves(encoder), *gradients]]
-print(json.dumps({"devices": cores().size, "here": here, "found": [np.asarray(x).tolist() for x in found]}))
+places = len(gradients[0].devices())
+print(json.dumps({"devices": cores().size, "places": places, "here": here, "found": [np.asarray(x).tolist() for x in found]}))
 """
 
 INITIALISED = """
@@ -50,6 +51,7 @@ def expected_devices():
 def test_shared_out_among_the_cores_images_have_the_features_gradients_and_tangents_that_one_device_gives_them():
     alone, shared = outcome(SHARED, NPROC="1"), outcome(SHARED)
     assert (alone["devices"], shared["devices"]) == (1, expected_devices())
+    assert shared["places"] == expected_devices()  # the gradient is on each of them
     dense = next(shape for shape in alone["here"] if len(shape) == 2)
     of_core = [dense[0], dense[1] // expected_devices()]
     assert shared["here"] == [of_core if shape == dense else shape for shape in alone["here"]]  # with gradients: each where its weights are

@@ -74,11 +74,10 @@ class Convolutional(eqx.Module):
 
     def shared_features(self, images: Array) -> Array:
         """The same, shared out among the cores; all of them get everything."""
-        share = PartitionSpec("cores") if len(images) % cores().size == 0 else PartitionSpec()
-        on_core = partial(Convolutional._features_on_core, has_share=share != PartitionSpec())
-        return jax.shard_map(on_core, mesh=cores(), in_specs=(self._places(), share), out_specs=PartitionSpec(), check_vma=False)(
-            self, images
-        )
+        has_share = len(images) % cores().size == 0
+        on_core = partial(Convolutional._features_on_core, has_share=has_share)
+        places = self._places(), PartitionSpec("cores") if has_share else PartitionSpec()
+        return jax.shard_map(on_core, mesh=cores(), in_specs=places, out_specs=PartitionSpec(), check_vma=False)(self, images)
 
     def _features_on_core(self, images: Array, has_share: bool) -> Array:
         """On a core with some of the dense layer's columns, and with its share of the images or all of them."""
