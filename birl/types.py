@@ -28,6 +28,7 @@ class Rollout(NamedTuple):
     action_masks: Array | None = None  # [T, B, A] true where an action is allowed; None if everything is
     behaviour: PyTree = None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
     game_over: Array | None = None  # [T, B] as in Step; counts episodes, and is of no interest to who learns
+    seen: list[PyTree] | None = None  # T times [1, B, ...] what the policy's encoder made of the observations, where it is kept
 
 
 class Transitions(NamedTuple):
@@ -47,6 +48,7 @@ class Action(NamedTuple):
     actions: PyTree  # [B, ...]
     memory: PyTree
     behaviour: PyTree = None  # [B, ...] the distribution they were drawn from; None: of no interest
+    seen: tuple[Array | None, ...] | None = None  # [1, B, ...] the outputs of each layer of the encoder; None: of no interest
 
 
 class Step(NamedTuple):

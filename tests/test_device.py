@@ -12,6 +12,7 @@ import json, jax, jax.numpy as jnp, numpy as np
 from gymnasium import spaces
 from birl.device import cores, prepare_jax
 from birl.nets.encoders import make_encoder
+from birl.nets.images import Seen
 
 prepare_jax("images")
 encoder, _ = make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (2, 24, 20), np.uint8), "cnn_small", (), "relu")
@@ -21,6 +22,10 @@ gradients = jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, images))
 tangent = jax.jit(lambda encoder: jax.jvp(lambda encoder: loss(encoder, images), (encoder,), (encoder,))[1])(encoder)
 odd = images[:1, :1]  # as many cores cannot share it out
 found = [*gradients, tangent, loss(encoder, images), loss(encoder, odd), *jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, odd))]
+outputs = jax.jit(lambda encoder, images: encoder.outputs(images))(encoder.parts[0], images)
+found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, Seen(images, outputs)))
+odd_outputs = jax.jit(lambda encoder, images: encoder.outputs(images))(encoder.parts[0], odd)
+found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, Seen(odd, odd_outputs)))
 here = [array.addressable_shards[0].data.shape for array in [*jax.tree.leaves(encoder), *gradients]]
 places = len(gradients[0].devices())
 print(json.dumps({"devices": cores().size, "places": places, "here": here, "found": [np.asarray(x).tolist() for x in found]}))

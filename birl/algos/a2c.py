@@ -169,7 +169,8 @@ def train(
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
         state = init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
-        collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
+        # The policy that learns is the one that acted: of images the gradient goes back through what it saw.
+        collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs), keep="layers")
         collect.start(config.run.seed, world)
         while int(state.env_steps) < config.run.total_steps:
             rollout = learnable(collect(policy(state), state.key), config.clip_rewards)

@@ -221,8 +221,8 @@ def learn(state: State, batch: Batches, learning_rate: Array, correction: Array,
         optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm
     )
     steps = state.gradient_steps + 1
-    rate = jnp.where(steps % config.target_every == 0, config.target_rate, 0.0)
-    target = moved_towards(state.target, network, rate)
+    move = partial(moved_towards, rate=config.target_rate)
+    target = jax.lax.cond(steps % config.target_every == 0, move, lambda target, _: target, state.target, network)
     state = state._replace(network=network, target=target, optimizer=optimizer, gradient_steps=steps)
     return state, (metrics | {"optimizer/grad_norm": norm}, errors)
 

@@ -260,7 +260,8 @@ def train(
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
         state = init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
-        collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
+        # The first pass over the rollout is by the policy that acted: of images it need not look again.
+        collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs), keep="features")
         collect.start(config.run.seed, world)
         while int(state.env_steps) < config.run.total_steps:
             rollout = learnable(collect(policy(state), state.key), config.clip_rewards)

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from typing import Literal
 
 import jax
 import numpy as np
@@ -18,6 +19,9 @@ from birl.envs.spaces import action_shape, is_composite
 from birl.errors import NonFiniteError
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
 
+# What is kept of what the policy's encoder makes of the observations: nothing; its last layer's outputs, for who asks again what the policy
+# makes of them; or those of all layers, for who goes back through them to a gradient.
+Keep = Literal["nothing", "features", "layers"]
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]  # policy, observations, memory, resets, masks, key
 
 
@@ -39,12 +43,22 @@ class Part:
 class Collector:
     """Steps environments with a policy and keeps what lives between rollouts: observations, memory, unfinished episodes."""
 
-    def __init__(self, envs: Envs, act: Act, length: int, memory: PyTree, until_end: bool = False, behaviour: PyTree = None):
+    def __init__(
+        self,
+        envs: Envs,
+        act: Act,
+        length: int,
+        memory: PyTree,
+        until_end: bool = False,
+        behaviour: PyTree = None,
+        keep: Keep = "nothing",
+    ):
         self.envs, self.act, self.length, self.behaviour = envs, act, length, behaviour  # arrays [B, ...] like those to keep with each step
         self.until_end = until_end  # stop where the episodes end, too: the rows that are left are not valid
         self.parts = [
             Part(part, rows, _rows_of(memory, rows), np.zeros(part.num_envs, bool)) for part, rows in zip(*_divide(envs), strict=True)
         ]
+        self.keep: Keep = keep if len(self.parts) == 1 else "nothing"  # what two parts have seen is not in one array
         self.tally = Tally(envs.num_envs)
         self._for_envs = for_envs(envs.action_space)
 
@@ -59,7 +73,7 @@ class Collector:
         for number, part in enumerate(self.parts):
             part.memory, part.resets = jax.tree.map(partial(_forget, part.resets), part.memory), np.zeros_like(part.resets)
             part.act_at = self._start(part, policy, key if number == 0 else np.asarray(key) ^ np.uint32(number))
-        rollout = self.empty_rollout()
+        rollout = self.empty_rollout()._replace(seen=[])
         try:
             self._fill(rollout)
         except Exception:
@@ -67,7 +81,7 @@ class Collector:
             raise
         check_finite(rollout)
         self.tally.count(rollout)
-        return rollout
+        return rollout._replace(seen=rollout.seen or None)
 
     def empty_rollout(self) -> Rollout:
         """A rollout to fill, with its first observations and memory in place."""
@@ -81,7 +95,7 @@ class Collector:
     def _start(self, part: Part, policy: PyTree, key: Array) -> ActAt:
         if part.start is None:
             inputs = part.observations, part.memory, part.resets, part.masks
-            act = self.act if self.behaviour is not None else partial(_without_behaviour, self.act)  # what is not kept is not computed
+            act = partial(_keeping, self.act, self.behaviour is not None, self.keep)  # what is not kept is not computed
             part.start = take_apart(act, policy, inputs, key, self.length) or compiled(act, policy, self.length)
         return part.start(policy, key)
 
@@ -100,7 +114,7 @@ class Collector:
     def _send(self, part: Part, t: int) -> None:
         before = time.perf_counter()
         action = part.act_at(t, part.observations, part.memory, part.resets, part.masks)
-        part.action = Action(np.asarray(action.actions), action.memory, action.behaviour)
+        part.action = action._replace(actions=np.asarray(action.actions))
         self.tally.seconds["policy"] += time.perf_counter() - before
         part.envs.send(self._for_envs(part.action.actions))
 
@@ -207,6 +221,8 @@ def _write(rollout: Rollout, t: int, part: Part, step: Step) -> None:
     _put(rollout.behaviour, t, rows, action.behaviour)
     _put(rollout.game_over, t, rows, step.game_over)
     _put(rollout.action_masks, t, rows, True if part.masks is None else part.masks)
+    if action.seen is not None and rollout.seen is not None:
+        rollout.seen.append(action.seen)
 
 
 def _put(columns: PyTree, t: int, rows: slice, arrays: PyTree) -> None:
@@ -218,8 +234,12 @@ def _put(columns: PyTree, t: int, rows: slice, arrays: PyTree) -> None:
             column[t, rows] = array
 
 
-def _without_behaviour(act: Act, *inputs: PyTree) -> Action:
-    return act(*inputs)._replace(behaviour=None)
+def _keeping(act: Act, behaviour: bool, keep: Keep, *inputs: PyTree) -> Action:
+    action = act(*inputs)
+    action = action if behaviour else action._replace(behaviour=None)
+    if keep == "layers" or action.seen is None:
+        return action
+    return action._replace(seen=None if keep == "nothing" else (*[None] * (len(action.seen) - 1), action.seen[-1]))
 
 
 def _divide(envs: Envs) -> tuple[Sequence[Envs], list[slice]]:

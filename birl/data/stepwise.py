@@ -92,7 +92,7 @@ def _flattening(inputs: tuple[PyTree, PyTree, Array, Array | None]) -> Callable[
 def _unflattening(action: Action) -> Callable[[list[Array]], Action]:
     """How to put an action like this together."""
     structure = jax.tree.structure(action)
-    if jax.tree.leaves((action.memory, action.behaviour)) or isinstance(action.actions, dict):
+    if jax.tree.leaves((action.memory, action.behaviour, action.seen)) or isinstance(action.actions, dict):
         return lambda results: jax.tree.unflatten(structure, results)
     return lambda results: Action(results[0], action.memory)
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from birl.nets.models import ActorCriticLike, Distribution
+from birl.nets.images import Seen
+from birl.nets.models import ActorCriticLike, Distribution, see
 from birl.nets.normalize import normalize_observations
 from birl.types import Action, Array, PyTree, Rollout
 
@@ -26,14 +27,14 @@ class Evaluation(NamedTuple):
 def act(
     policy: ActorCriticPolicy, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
-    """Actions for B observations: sampled, or the most likely ones if there is no key; and the distributions they come from."""
+    """Actions for B observations: sampled, or the most likely ones if there is no key; the distributions they come from; what was seen."""
     network, moments = policy
     one_step = partial(jax.tree.map, lambda x: x[None])
-    observations = normalize_observations(moments, observations)
-    distribution, _, memory = network(one_step(observations), memory, resets[None], one_step(action_masks))
+    observations = see(network, one_step(normalize_observations(moments, observations)))
+    distribution, _, memory = network(observations, memory, resets[None], one_step(action_masks))
     distribution = jax.tree.map(lambda x: x[0], distribution)
     actions = distribution.mode() if key is None else distribution.sample(key)
-    return Action(actions, memory, distribution)
+    return Action(actions, memory, distribution, observations.outputs if isinstance(observations, Seen) else None)
 
 
 def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
@@ -44,8 +45,14 @@ def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
     observations = normalize_observations(moments, rollout.observations)
     # A replay knows what was allowed at the last observation, a collector does not.
     masks = None if rollout.action_masks is None else jnp.concatenate([rollout.action_masks, rollout.action_masks[-1:]])[: len(resets)]
-    distributions, values, _ = network(observations, rollout.memory, resets, masks)
-    return Evaluation(observations, resets, distributions, values)
+    if rollout.seen is None:
+        distributions, values, _ = network(observations, rollout.memory, resets, masks)
+        return Evaluation(observations, resets, distributions, values)
+    # The last observation was not acted on: it is seen now, and nothing is learned from it.
+    outputs = jax.tree.map(lambda *steps: jnp.concatenate(steps), *rollout.seen)
+    *acted, memory = network(Seen(observations[:-1], outputs), rollout.memory, resets[:-1], but_last(masks))
+    *last, _ = jax.lax.stop_gradient(network(observations[-1:], memory, resets[-1:], None if masks is None else masks[-1:]))
+    return Evaluation(observations, resets, *jax.tree.map(lambda *parts: jnp.concatenate(parts), acted, last))
 
 
 def but_last(tree: PyTree) -> PyTree:

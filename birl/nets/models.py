@@ -17,6 +17,7 @@ from birl.envs.spaces import action_shape, is_composite, leaves_of
 from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical, mask_logits
 from birl.nets.cores import Core, CoreName, make_core
 from birl.nets.encoders import Encoder, EncoderName, Vector, make_encoder
+from birl.nets.images import Convolutional, Seen
 from birl.nets.layers import ACTIVATIONS, Activation, Linear, full, make_linear
 from birl.types import PyTree
 
@@ -106,6 +107,14 @@ class ActorCritic(eqx.Module):
     ) -> tuple[Distribution, Float[Array, "T B"], PyTree]:
         features, critic_features, memory = features_of(self.actor, self.critic, observations, memory, resets)
         return self.policy_head(features, action_masks), self.value_head(critic_features)[..., 0], memory
+
+
+def see(network: Any, observations: PyTree) -> PyTree:
+    """Observations [T, B, ...] as Seen if they are images and one encoder sees them for all heads; otherwise as they are."""
+    if not isinstance(network, ActorCritic) or network.critic is not None or isinstance(observations, dict):
+        return observations
+    (encoder,) = network.actor.encoder.parts
+    return Seen(observations, encoder.outputs(observations)) if isinstance(encoder, Convolutional) else observations
 
 
 class ActionValueHead(eqx.Module):

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from birl.config import EnvConfig
-from birl.data.collect import Act, Collector
+from birl.data.collect import Act, Collector, Keep
 from birl.data.tally import Tally
 from birl.device import prepare_jax
 from birl.envs.make import make_share, spaces_of
@@ -50,7 +50,8 @@ class RayStage:
         self.observation_space, self.action_space = spaces_of(config)
         self.actors = Actors(config.ray_actors)
 
-    def collector(self, act: Act, length: int, memory: PyTree) -> "RayCollector":
+    def collector(self, act: Act, length: int, memory: PyTree, keep: Keep = "nothing") -> "RayCollector":
+        """What collects rollouts there; what the actors' policies see stays with them."""
         return RayCollector(self.config, self.actors, act, length, memory)
 
 

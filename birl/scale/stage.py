@@ -7,7 +7,7 @@ from typing import Protocol
 import gymnasium as gym
 
 from birl.config import EnvConfig, require
-from birl.data.collect import Act, Collector
+from birl.data.collect import Act, Collector, Keep
 from birl.envs.make import open_envs
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, World
 
@@ -29,8 +29,8 @@ class Stage(Protocol):
     observation_space: gym.Space
     action_space: gym.Space
 
-    def collector(self, act: Act, length: int, memory: PyTree) -> Collects:
-        """What collects rollouts of this length there."""
+    def collector(self, act: Act, length: int, memory: PyTree, keep: Keep = "nothing") -> Collects:
+        """What collects rollouts of this length there; what the policy sees is kept if that is here."""
 
 
 class LocalStage:
@@ -40,8 +40,8 @@ class LocalStage:
         self.envs, self.num_envs = envs, envs.num_envs
         self.observation_space, self.action_space = envs.observation_space, envs.action_space
 
-    def collector(self, act: Act, length: int, memory: PyTree) -> Collects:
-        return Collector(self.envs, act, length, memory)
+    def collector(self, act: Act, length: int, memory: PyTree, keep: Keep = "nothing") -> Collects:
+        return Collector(self.envs, act, length, memory, keep=keep)
 
 
 @contextmanager

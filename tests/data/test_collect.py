@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from birl.data.collect import Collector, check_finite, finite_metrics, for_envs
+from birl.envs.halves import HalvedEnvs
 from birl.envs.probes import ActionMask, Faulty, OneStep
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
@@ -285,6 +286,36 @@ def test_what_a_policy_tells_of_its_actions_is_kept_with_each_of_them_if_asked_f
 
 def test_what_a_policy_tells_unasked_is_not_kept():
     assert start(SerialEnvs(counting_functions(SHAPES)), tell)(NO_POLICY, key(0)).behaviour is None
+
+
+@jax.jit
+def see(policy, observations, memory, resets, masks, key):
+    """What is seen: the observations twice, as two layers would."""
+    return Action(jnp.ones(resets.shape, jnp.int32), memory, seen=(observations[None], 2 * observations[None]))
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("layers", (1, 2)), ("features", (None, 2))])
+def test_what_a_policy_sees_is_kept_step_by_step_as_far_as_asked_for(keep, kept):
+    collect = Collector(SerialEnvs(counting_functions(SHAPES)), see, 7, (), keep=keep)
+    collect.start(0)
+    for number in range(2):  # the second has its own
+        rollout = collect(NO_POLICY, key(number))
+        assert len(rollout.seen) == 7
+        for observations, seen in zip(rollout.observations, rollout.seen, strict=False):
+            assert [output is None for output in seen] == [factor is None for factor in kept]
+            for factor, output in zip(kept, seen, strict=True):
+                np.testing.assert_array_equal(observations[None] * (factor or 0), 0 if output is None else output)
+
+
+def test_what_a_policy_sees_unasked_is_not_kept():
+    assert start(SerialEnvs(counting_functions(SHAPES)), see)(NO_POLICY, key(0)).seen is None
+
+
+def test_what_two_halves_see_by_turns_is_not_kept():
+    halves = HalvedEnvs(SerialEnvs(counting_functions(SHAPES[:2])), SerialEnvs(counting_functions(SHAPES[2:])))
+    collect = Collector(halves, see, 7, (), keep="layers")
+    collect.start(0)
+    assert collect(NO_POLICY, key(0)).seen is None
 
 
 def test_the_masks_after_each_step_are_those_of_the_next_row_and_after_the_last_those_of_the_next_rollout():

@@ -3,14 +3,12 @@
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from birl.config import ConfigError
-from birl.nets import convolution, encoders
-from birl.nets.encoders import in_parts, make_encoder
+from birl.nets.encoders import make_encoder
 
 T, B = 3, 2
 # Hardly optimised: else the tests would mostly compile.
@@ -163,53 +161,6 @@ def test_leading_axes_do_not_matter():
     images = samples(spaces.Box(0, 255, (36, 36, 1), np.uint8))
     together = np.asarray(encode(encoder, images))
     np.testing.assert_allclose(together.reshape(T * B, -1), encode(encoder, images.reshape(T * B, 36, 36, 1)), atol=1e-6)
-
-
-def value_and_gradients(encoder, images):
-    """Compiled anew: which form is taken is decided while it is traced."""
-    compiled = quickly(lambda encoder, images: (encoder(images), jax.grad(lambda encoder: jnp.sum(jnp.sin(encoder(images))))(encoder)))
-    return jax.tree.leaves(compiled(encoder, images))
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "kind"),
-    [
-        ("cnn", (3, 37, 46), np.uint8),
-        ("conv_only", (37, 46, 3), np.uint8),
-        ("cnn_small", (30, 25, 2), np.float32),
-        ("cnn_small", (2, 30, 25), np.uint8),
-    ],
-)
-def test_in_parts_and_in_blocks_images_have_the_features_and_gradients_of_xlas_convolutions(name, shape, kind, monkeypatch):
-    monkeypatch.setattr(encoders, "IMAGES_AT_ONCE", 4)  # of T · B = 6: one whole part, and two images left
-    space = spaces.Box(0, 255 if kind == np.uint8 else 1, shape, kind)
-    encoder, _ = make_encoder(np.random.default_rng(0), space, name, (), "relu")
-    images = samples(space)
-    on_cpu = value_and_gradients(encoder, images)
-    monkeypatch.setattr(encoders, "on_cpu", lambda: False)
-    monkeypatch.setattr(convolution, "on_cpu", lambda: False)
-    for mine, theirs in zip(on_cpu, value_and_gradients(encoder, images), strict=True):
-        assert np.abs(theirs).max() > 0
-        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
-
-
-@pytest.mark.parametrize("rows", [1, 3, 4, 8, 9])
-def test_in_parts_gives_what_the_whole_gives(rows):
-    array = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
-    np.testing.assert_array_equal(in_parts(lambda x: (x * x).sum(-1), array, 4), (array * array).sum(-1))
-
-
-def test_patches_are_not_kept_for_the_gradient():
-    """Those of Mnih's first layer are 8 x 8 / (4 x 4) floats for a byte of the image: memory for one more image must stay below that."""
-    space = spaces.Box(0, 255, (44, 44, 4), np.uint8)
-    encoder, _ = make_encoder(np.random.default_rng(0), space, "conv_only", (), "relu")
-
-    def needed(count):
-        gradient = quickly(jax.grad(lambda encoder, images: jnp.sum(jnp.sin(encoder(images)))))
-        return gradient.lower(encoder, np.zeros((count, *space.shape), np.uint8)).compile().memory_analysis().temp_size_in_bytes
-
-    patches = 4 * (10 * 10 * 8 * 8 * 4 + 4 * 4 * 4 * 4 * 32 + 2 * 2 * 3 * 3 * 64)
-    assert (needed(64) - needed(16)) / 48 < patches / 2
 
 
 def test_an_image_too_small_for_the_convolutions_is_refused_with_a_way_out():
