@@ -44,14 +44,7 @@ class Collector:
     """Steps environments with a policy and keeps what lives between rollouts: observations, memory, unfinished episodes."""
 
     def __init__(
-        self,
-        envs: Envs,
-        act: Act,
-        length: int,
-        memory: PyTree,
-        until_end: bool = False,
-        behaviour: PyTree = None,
-        keep: Keep = "nothing",
+        self, envs: Envs, act: Act, length: int, memory: PyTree, until_end: bool = False, behaviour: PyTree = None, keep: Keep = "nothing"
     ):
         self.envs, self.act, self.length, self.behaviour = envs, act, length, behaviour  # arrays [B, ...] like those to keep with each step
         self.until_end = until_end  # stop where the episodes end, too: the rows that are left are not valid
