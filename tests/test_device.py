@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 SHARED = """
 import json, jax, jax.numpy as jnp, numpy as np
@@ -73,3 +74,54 @@ def test_of_three_devices_that_the_user_has_made_two_share():
 def test_init_sets_jax_up_before_it_is_used_for_images_with_a_device_for_each_core():
     assert outcome(INITIALISED, "cnn_small")["devices"] == expected_devices()
     assert outcome(INITIALISED, "mlp")["devices"] == 1
+
+
+COMPILED_ONCE = """
+import json, sys
+import gymnasium as gym, jax, numpy as np
+from gymnasium import spaces
+from birl.config import EnvConfig, RunConfig
+from birl.envs.serial import SerialEnvs
+from birl.run.algorithms import algorithm_named
+
+class Pictures(gym.Env):
+    observation_space, action_space = spaces.Box(0, 255, (2, 84, 84), np.uint8), spaces.Discrete(2)
+    if sys.argv[1] == "sac":
+        action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, **_):
+        return np.zeros((2, 84, 84), np.uint8), {}
+
+    def step(self, _):
+        return np.ones((2, 84, 84), np.uint8), 1.0, False, False, {}
+
+algorithm, settings = algorithm_named(sys.argv[1]), json.loads(sys.argv[2])
+config = algorithm.Config(env=EnvConfig(num_envs=2), run=RunConfig(total_steps=32), rollout_length=4, encoder="cnn_small", **settings)
+for state in (None, jax.tree.map(np.asarray, algorithm.init(config, Pictures.observation_space, Pictures.action_space))):
+    *_, last = algorithm.train(config, SerialEnvs([Pictures] * 2), state)
+    if state is None:
+        fresh = algorithm.update._cache_size()
+here = [leaf.shape for leaf in jax.tree.leaves(last.state) if leaf.addressable_shards[0].data.shape != leaf.shape]
+print(json.dumps({"devices": jax.local_device_count(), "fresh": fresh, "divided": here}))
+"""
+REPLAYED = {"learning_starts": 0, "batch_size": 4, "update_ratio": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "programs", "divided"),
+    [
+        ("a2c", {"share_trunk": True}, 1, 2),  # weights, and RMSProp's squares
+        ("ppo", {"share_trunk": True, "epochs": 1, "minibatches": 1}, 1, 3),  # weights, and two moments of Adam's
+        ("dqn", REPLAYED, 2, 4),  # a target, too; another program until there is something to replay
+        ("sac", REPLAYED, 2, 11),  # of an actor and two critics, and two targets
+    ],
+)
+def test_an_update_that_learns_from_images_is_compiled_once_and_its_arrays_lie_where_their_weights_do(
+    algorithm, settings, programs, divided
+):
+    found = outcome(COMPILED_ONCE, algorithm, json.dumps(settings))
+    assert found == {
+        "devices": expected_devices(),
+        "fresh": programs,
+        "divided": [[1296, 128]] * (divided if expected_devices() > 1 else 0),
+    }

@@ -30,7 +30,7 @@ import optax
 from birl.config import ConfigError, EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import Collector, finite_metrics, learnable
 from birl.data.replay import Replay
-from birl.device import prepare_jax
+from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, spaces_of, validate_fields
 from birl.maths import losses, truncated
 from birl.maths.distributions import Categorical
@@ -352,7 +352,7 @@ def train_in_step(
 ) -> Iterator[Update]:
     """One learner and its environments, which step together; yields after each fresh rollout."""
     with open_envs(config.env, config.run.seed, envs) as envs:
-        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        state = on_cores(init(config, envs.observation_space, envs.action_space, make_network) if state is None else state)
         if not isinstance(state, State):
             raise ConfigError("the state is that of actor-learners; go on with the pool that it was taken from, not with pool none")
         behaviour = empty_behaviour(envs.action_space, envs.num_envs)

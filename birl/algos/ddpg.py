@@ -36,7 +36,7 @@ from birl.config import (
 )
 from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Replay
-from birl.device import prepare_jax
+from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
 from birl.maths.schedules import Schedule, lowest, value_at
@@ -330,7 +330,7 @@ def train(
     """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
     validate(config)
     with open_envs(config.env, config.run.seed, envs) as envs:
-        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        state = on_cores(init(config, envs.observation_space, envs.action_space, make_network) if state is None else state)
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
         collect.start(config.run.seed, world)
         replay = Replay(config.replay_size, without_noise(collect.empty_rollout()), config.discount, config.n_step)

@@ -20,7 +20,7 @@ import numpy as np
 from birl.config import EnvConfig, RunConfig, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import finite_metrics, learnable
 from birl.data.minibatch import require_minibatches, shuffled_parts
-from birl.device import prepare_jax
+from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.returns import gae
@@ -259,7 +259,7 @@ def train(
     """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
-        state = init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
+        state = on_cores(init(config, stage.observation_space, stage.action_space, make_network) if state is None else state)
         # The first pass over the rollout is by the policy that acted: of images it need not look again.
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs), keep="features")
         collect.start(config.run.seed, world)

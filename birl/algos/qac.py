@@ -23,7 +23,7 @@ from gymnasium import spaces
 
 from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
 from birl.data.collect import finite_metrics
-from birl.device import prepare_jax
+from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.returns import n_step_returns, sarsa_targets
@@ -226,7 +226,7 @@ def train(
     """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
-        state = init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
+        state = on_cores(init(config, stage.observation_space, stage.action_space, make_network) if state is None else state)
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
         collect.start(config.run.seed, world)
         while int(state.env_steps) < config.run.total_steps:

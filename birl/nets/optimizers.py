@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array
 
 from birl.config import require
+from birl.device import is_on_several, place_of
 from birl.maths.schedules import lowest
 from birl.types import PyTree
 
@@ -33,7 +34,13 @@ def require_not_negative(config: Any, *names: str) -> None:
 def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
     """The optimiser's first state, which is zero in every array for those above, without compiling a function for each shape."""
     shapes = jax.eval_shape(lambda tree: optimizer.init(grouped(tree)), parameters)
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    leaves = jax.tree.leaves(parameters)
+    if not any(map(is_on_several, leaves)):
+        return zeros
+    large = [leaf for leaf in leaves if leaf.size >= LARGE]
+    places = [place_of(group) for group in (large if len(large) == len(leaves) else [*large, None])]
+    return optax.tree_map_params(optimizer, jax.device_put, zeros, places)
 
 
 def gradient_step(

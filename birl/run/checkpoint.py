@@ -25,6 +25,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from birl.config import to_json
+from birl.device import is_on_several
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError
 from birl.run.versions import versions
@@ -208,8 +209,7 @@ def tensors_to_state(template: PyTree, tensors: dict[str, np.ndarray]) -> PyTree
 
 def _placed_like(leaf: Any, array: np.ndarray) -> Any:
     """The array where the leaf is, if that is on several devices: left here, it would be moved there at each step."""
-    on_several = isinstance(leaf, jax.Array) and len(leaf.devices()) > 1
-    return jax.device_put(array, leaf.sharding) if on_several else array
+    return jax.device_put(array, leaf.sharding) if is_on_several(leaf) else array
 
 
 def write_json(path: Path, value: Any) -> None:
