@@ -143,22 +143,16 @@ def recalled(call: Callable[[Layer, Array, Known], Array], layer: Layer, x: Arra
     return call(layer, x, known) if known[-1] is None else _recalled(call, layer, x, known)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _recalled(call: Callable[[Layer, Array, Known], Array], layer: Layer, x: Array, known: Known) -> Array:
     return known[-1]
 
 
-def _recall(call: Callable[[Layer, Array, Known], Array], layer: Layer, x: Array, known: Known) -> tuple[Array, tuple[Layer, Array, Known]]:
-    return known[-1], (layer, x, known)
-
-
-def _go_back(call: Callable[[Layer, Array, Known], Array], kept: tuple[Layer, Array, Known], gradient: Array) -> tuple[Layer, Array, None]:
-    *inputs, known = kept
-    _, back = jax.vjp(lambda layer, x: call(layer, x, known), *inputs)
-    return *back(gradient), None
-
-
-_recalled.defvjp(_recall, _go_back)
+@_recalled.defjvp
+def _tangent(call: Callable[[Layer, Array, Known], Array], primals: PyTree, tangents: PyTree) -> tuple[Array, Array]:
+    (layer, x, known), (layer_tangent, x_tangent, _) = primals, tangents
+    _, tangent = jax.jvp(lambda layer, x: call(layer, x, known), (layer, x), (layer_tangent, x_tangent))
+    return known[-1], tangent
 
 
 def in_parts(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
