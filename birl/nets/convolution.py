@@ -2,10 +2,10 @@
 
 XLA has fast kernels for a stride of 1 and one order of axes. It brings other convolutions into that order, but not inside of loops, where
 ours are: there the gradient of 256 images took 1.4 s, and takes 0.17. So here blocks of stride × stride pixels become one pixel with more
-channels, which makes every stride 1, and both gradients are written as convolutions in that order.
+channels, which makes every stride 1. The gradient of the weights is a convolution in that order, that of the images a product.
 """
 
-from functools import partial
+from functools import partial, reduce
 
 import equinox as eqx
 import jax
@@ -85,10 +85,17 @@ def _tangent(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tup
 
 
 def images_gradient(weight: Array, gradient: Float[Array, "N rows columns outputs"]) -> Float[Array, "N height width inputs"]:
-    """Each pixel's part in the outputs: these, with a margin of zeros, under the filters turned round."""
-    turned = jax.lax.optimization_barrier(weight[::-1, ::-1].transpose(0, 1, 3, 2))
-    margin = weight.shape[0] - 1
-    return xla_convolution(jnp.pad(gradient, ((0, 0), (margin, margin), (margin, margin), (0, 0))), turned, 1)
+    """Each pixel's part in the outputs: times each place of the filters, and added up where that place lay.
+
+    As a convolution it would have a margin of zeros, with which 7 x 7 outputs take as long as 9 x 9: for 8 images 0.56 ms against 0.28.
+    """
+    kernel, _, inputs, outputs = weight.shape
+    by_output = jax.lax.optimization_barrier(weight.transpose(3, 0, 1, 2).reshape(outputs, -1))
+    rows = jax.lax.optimization_barrier(gradient).reshape(-1, outputs)
+    products = jax.lax.optimization_barrier(rows @ by_output).reshape(*gradient.shape[:3], kernel, kernel, inputs)
+    places = [(row, column) for row in range(kernel) for column in range(kernel)]
+    margins = [[(0, 0), *[(before, kernel - 1 - before) for before in place], (0, 0)] for place in places]
+    return reduce(jnp.add, [jnp.pad(products[..., *place, :], margin) for place, margin in zip(places, margins, strict=True)])
 
 
 def weight_gradient(x: Array, gradient: Float[Array, "N rows columns outputs"]) -> Float[Array, "rows columns inputs outputs"]:
