@@ -167,9 +167,9 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     return Action(bounds.from_unit(actions), memory)
 
 
-def targets_of(state: State, batch: Transitions, key: Array) -> Array:
-    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')), a' from π (Haarnoja et al. 2018, section 4.2)."""
-    next_actions, log_probs = state.network.actor(batch.next_observations).sample_and_log_prob(key)
+def targets_of(state: State, batch: Transitions, noise: Array) -> Array:
+    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')), a' from π by the noise (Haarnoja et al. 2018, section 4.2)."""
+    next_actions, log_probs = state.network.actor(batch.next_observations).action_and_log_prob(noise)
     next_values = twin_values(state.target, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * (next_values - jnp.exp(state.log_temperature) * log_probs)
 
@@ -181,9 +181,9 @@ def critic_loss(critics: Critics, targets: Array, batch: Transitions) -> tuple[A
     return value, {"loss/value": value, "value/mean": values.mean()}
 
 
-def actor_loss(actor: GaussianActor, critics: Critics, temperature: Array, batch: Transitions, key: Array) -> tuple[Array, Array]:
+def actor_loss(actor: GaussianActor, critics: Critics, temperature: Array, batch: Transitions, noise: Array) -> tuple[Array, Array]:
     """E[α log π(a|s) - min(Q₁(s, a), Q₂(s, a))], a from π (Haarnoja et al. 2018, section 4.2); the entropy E[-log π(a|s)] too."""
-    actions, log_probs = actor(batch.observations).sample_and_log_prob(key)
+    actions, log_probs = actor(batch.observations).action_and_log_prob(noise)
     values = twin_values(critics, batch.observations, actions).min(axis=0)
     return (temperature * log_probs - values).mean(), -log_probs.mean()
 
@@ -193,12 +193,11 @@ def temperature_loss(log_temperature: Array, entropy: Array, target_entropy: flo
     return jnp.exp(log_temperature) * (jax.lax.stop_gradient(entropy) - target_entropy)
 
 
-def loss(state: State, batch: Transitions, key: Array) -> Array:
+def loss(state: State, batch: Transitions, noise: Array) -> Array:
     """critic_loss + actor_loss: the objective at this temperature. `learn` differentiates each by its own parameters."""
-    target_key, actor_key = jax.random.split(key)
     network, temperature = state.network, jnp.exp(state.log_temperature)
-    of_critics, _ = critic_loss(network.critics, targets_of(state, batch, target_key), batch)
-    return of_critics + actor_loss(network.actor, network.critics, temperature, batch, actor_key)[0]
+    of_critics, _ = critic_loss(network.critics, targets_of(state, batch, noise[0]), batch)
+    return of_critics + actor_loss(network.actor, network.critics, temperature, batch, noise[1])[0]
 
 
 def target_entropy_of(config: Config, actions: int) -> float:
@@ -208,15 +207,17 @@ def target_entropy_of(config: Config, actions: int) -> float:
 
 def learn(state: State, drawn: tuple[Transitions, Array], rates: Rates, config: Config) -> tuple[State, Metrics]:
     """One gradient step on one batch: of the critics, of the actor by the new critics, and of the temperature by its entropy."""
-    batch, (target_key, actor_key) = as_networks_see(drawn[0], state.network.bounds, state.normalizer), jax.random.split(drawn[1])
+    batch, (target_noise, actor_noise) = as_networks_see(drawn[0], state.network.bounds, state.normalizer), drawn[1]
     step = partial(gradient_step, optimizer_of(config))
     temperature, network = jnp.exp(state.log_temperature), state.network
 
-    targets = targets_of(state, batch, target_key)
+    targets = targets_of(state, batch, target_noise)
     (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(network.critics, targets, batch)
     critics, critic_optimizer, norm = step(network.critics, state.critic_optimizer, gradients, rates.critic, config.max_grad_norm)
 
-    (policy_loss, entropy), gradients = jax.value_and_grad(actor_loss, has_aux=True)(network.actor, critics, temperature, batch, actor_key)
+    (policy_loss, entropy), gradients = jax.value_and_grad(actor_loss, has_aux=True)(
+        network.actor, critics, temperature, batch, actor_noise
+    )
     actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, rates.actor, config.max_grad_norm)
 
     target_entropy = target_entropy_of(config, network.bounds.size)
@@ -246,7 +247,9 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         schedules = config.actor_learning_rate, config.critic_learning_rate, config.temperature_learning_rate
         rates = Rates(*[value_at(rate, progress) for rate in schedules])
         step = partial(learn, rates=rates, config=config)
-        state, found = jax.lax.scan(step, state, (batches, jax.random.split(learning_key, len(batches.rewards))))
+        # Drawn for all gradient steps at once: in each it took 0.2 of 4.6 ms.
+        noise = jax.random.normal(learning_key, (len(batches.rewards), 2, config.batch_size, state.network.bounds.size))
+        state, found = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates.critic}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(

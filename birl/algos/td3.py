@@ -158,24 +158,23 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     return Action(bounds.from_unit(actions), memory)
 
 
-def smoothed(actions: Array, key: Array, config: Config) -> Array:
-    """clip(a + clip(ε, -c, c), -1, 1) with ε normal, each number with its own (Fujimoto et al. 2018, section 5.3)."""
+def smoothed(actions: Array, noise: Array, config: Config) -> Array:
+    """clip(a + clip(ε, -c, c), -1, 1) with ε = σ times the noise (Fujimoto et al. 2018, section 5.3)."""
     limit = config.target_noise_clip
-    noise = jnp.clip(config.target_noise * jax.random.normal(key, actions.shape), -limit, limit)
-    return jnp.clip(actions + noise, -1.0, 1.0)
+    return jnp.clip(actions + jnp.clip(config.target_noise * noise, -limit, limit), -1.0, 1.0)
 
 
-def targets_of(target: Network, batch: Transitions, key: Array, config: Config) -> Array:
+def targets_of(target: Network, batch: Transitions, noise: Array, config: Config) -> Array:
     """[N] r + γᵏ min(Q'₁(s', ã), Q'₂(s', ã)) (Fujimoto et al. 2018, algorithm 1)."""
-    next_actions = smoothed(target.actor(batch.next_observations), key, config)
+    next_actions = smoothed(target.actor(batch.next_observations), noise, config)
     next_values = twin_values(target.critics, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * next_values
 
 
-def critic_loss(critics: Critics, target: Network, batch: Transitions, key: Array, config: Config) -> tuple[Array, Metrics]:
+def critic_loss(critics: Critics, target: Network, batch: Transitions, noise: Array, config: Config) -> tuple[Array, Metrics]:
     """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] with one target y for both; what happened."""
     values = twin_values(critics, batch.observations, batch.actions)
-    targets = targets_of(target, batch, key, config)
+    targets = targets_of(target, batch, noise, config)
     value = sum(losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
     return value, {"loss/value": value, "value/mean": values.mean()}
 
@@ -185,9 +184,9 @@ def actor_loss(actor: DeterministicActor, critics: Critics, batch: Transitions) 
     return -critics[0](batch.observations, actor(batch.observations)).mean()
 
 
-def loss(network: Network, target: Network, batch: Transitions, key: Array, config: Config) -> Array:
+def loss(network: Network, target: Network, batch: Transitions, noise: Array, config: Config) -> Array:
     """critic_loss + actor_loss: the whole objective. `learn` differentiates each by its own parameters, the actor's less often."""
-    return critic_loss(network.critics, target, batch, key, config)[0] + actor_loss(network.actor, network.critics, batch)
+    return critic_loss(network.critics, target, batch, noise, config)[0] + actor_loss(network.actor, network.critics, batch)
 
 
 def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: Config) -> State:
@@ -205,8 +204,8 @@ def learn(
     state: State, drawn: tuple[Transitions, Array], actor_learning_rate: Array, critic_learning_rate: Array, config: Config
 ) -> tuple[State, Metrics]:
     """One gradient step of the critics on one batch, and each `policy_delay` of them one of the actor."""
-    batch, key = as_networks_see(drawn[0], state.network.bounds, state.normalizer), drawn[1]
-    (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(state.network.critics, state.target, batch, key, config)
+    batch, noise = as_networks_see(drawn[0], state.network.bounds, state.normalizer), drawn[1]
+    (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(state.network.critics, state.target, batch, noise, config)
     critics, optimizer, norm = gradient_step(
         optimizer_of(config), state.network.critics, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
     )
@@ -227,7 +226,8 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     if batches is not None:
         rates = [value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)]
         step = partial(learn, actor_learning_rate=rates[0], critic_learning_rate=rates[1], config=config)
-        state, found = jax.lax.scan(step, state, (batches, jax.random.split(learning_key, len(batches.rewards))))
+        noise = jax.random.normal(learning_key, (len(batches.rewards), config.batch_size, state.network.bounds.size))
+        state, found = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates[1]}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(

@@ -20,11 +20,11 @@ class SquashedGaussian(NamedTuple):
 
     def sample(self, key: Key) -> Float[Array, "*batch A"]:
         """tanh(mean + std · noise)."""
-        return self.sample_and_log_prob(key)[0]
+        return jnp.tanh(DiagonalGaussian(self.mean, self.log_std).sample(key))
 
-    def sample_and_log_prob(self, key: Key) -> tuple[Float[Array, "*batch A"], Float[Array, "*batch"]]:
-        """Actions and their log densities, from the same u: exact where the action alone no longer tells it."""
-        before = DiagonalGaussian(self.mean, self.log_std).sample(key)
+    def action_and_log_prob(self, noise: Float[Array, "*batch A"]) -> tuple[Float[Array, "*batch A"], Float[Array, "*batch"]]:
+        """Actions by standard normal noise, and their log densities from the same u: exact where the action alone no longer tells it."""
+        before = self.mean + jnp.exp(self.log_std) * noise
         return jnp.tanh(before), self._log_density(before)
 
     def mode(self) -> Float[Array, "*batch A"]:

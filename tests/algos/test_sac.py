@@ -31,6 +31,11 @@ update, learn = (jit(function, static_argnames="config") for function in (sac.up
 RATES = sac.Rates(*np.array([1e-3, 1e-3, 3e-4], np.float32))
 
 
+def noise_of(*shape: int) -> jax.Array:
+    """Standard normal numbers for batches of two-dimensional actions."""
+    return jax.random.normal(KEY, (*shape, 2))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs_on_disk() -> None:
     prepare_jax()
@@ -45,7 +50,7 @@ def after(steps: int, state: sac.State | None = None, rates: sac.Rates = RATES) 
     """The state after so many gradient steps."""
     state = fresh() if state is None else state
     for step in range(steps):
-        state, _ = learn(state, (transitions(16, seed=step), KEY), rates, SMALL)
+        state, _ = learn(state, (transitions(16, seed=step), noise_of(2, 16)), rates, SMALL)
     return state
 
 
@@ -76,7 +81,7 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
     first, second = (lambda o, a: o[:, 0] + a[:, 0]), (lambda o, a: o[:, 1] - a[:, 1])
     certain = lambda o: SquashedGaussian(o[:, :2], jnp.full((len(o), 2), -20.0))  # noqa: E731
     batch = transitions(50)
-    targets = sac.targets_of(state_of(certain, first, second, temperature=1e-20), batch, KEY)
+    targets = sac.targets_of(state_of(certain, first, second, temperature=1e-20), batch, noise_of(50))
     following, actions = batch.next_observations, np.tanh(batch.next_observations[:, :2])
     values = np.stack([following[:, 0] + actions[:, 0], following[:, 1] - actions[:, 1]])
     assert set(values.argmin(axis=0)) == {0, 1}
@@ -87,16 +92,16 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
 def test_the_target_counts_the_entropy_of_the_next_action_at_the_temperature(std):
     state = state_of(gaussian(std), lambda o, a: jnp.full(len(o), 5.0), lambda o, a: jnp.full(len(o), 3.0), temperature=0.5)
     batch = transitions(20_000)._replace(rewards=np.zeros(20_000, np.float32), discounts=np.full(20_000, 0.9, np.float32))
-    targets = np.asarray(sac.targets_of(state, batch, KEY))
+    targets = np.asarray(sac.targets_of(state, batch, noise_of(20_000)))
     assert targets.mean() == pytest.approx(0.9 * (3 + 0.5 * 2 * entropy_of(std)), abs=4.5 * float(targets.std()) / math.sqrt(20_000))
 
 
 def test_a_terminated_step_has_neither_bootstrap_nor_entropy_and_a_truncated_one_keeps_both():
     state = fresh()._replace(target=critics_of(fresh().network, 5.0, 7.0))
     batch = terminated_and_cut(0.9)
-    without = np.asarray(sac.targets_of(state._replace(log_temperature=np.float32(-50)), batch, KEY))
+    without = np.asarray(sac.targets_of(state._replace(log_temperature=np.float32(-50)), batch, noise_of(3)))
     np.testing.assert_allclose(without, [1 + 0.9 * 5, 2, 4 + 0.9 * 5], rtol=1e-6)
-    entropies = np.asarray(sac.targets_of(state, batch, KEY)) - without
+    entropies = np.asarray(sac.targets_of(state, batch, noise_of(3))) - without
     assert entropies[1] == 0.0
     assert np.all(entropies[[0, 2]] != 0.0)
 
@@ -132,7 +137,7 @@ def test_the_two_critics_begin_apart():
 def test_the_actors_loss_is_minus_the_smaller_value_less_the_entropy_at_the_temperature():
     batch = transitions(20_000)
     critics = (lambda o, a: jnp.where(o[:, 0] > 0, 2.0, 7.0), lambda o, a: jnp.where(o[:, 0] > 0, 6.0, 4.0))
-    value, entropy = sac.actor_loss(gaussian(0.7), critics, jnp.float32(0.5), batch, KEY)
+    value, entropy = sac.actor_loss(gaussian(0.7), critics, jnp.float32(0.5), batch, noise_of(20_000))
     known = 2 * entropy_of(0.7)
     assert entropy == pytest.approx(known, abs=0.05)
     smaller = np.where(batch.observations[:, 0] > 0, 2.0, 4.0).mean()
@@ -146,7 +151,7 @@ def test_the_actors_gradient_goes_through_the_sampled_action():
 
     def loss(means: jax.Array) -> jax.Array:
         actor = lambda o: SquashedGaussian(jnp.broadcast_to(means, (len(o), 2)), jnp.full((len(o), 2), -12.0))  # noqa: E731
-        return sac.actor_loss(actor, critics, jnp.float32(0.0), transitions(4), KEY)[0]
+        return sac.actor_loss(actor, critics, jnp.float32(0.0), transitions(4), noise_of(4))[0]
 
     np.testing.assert_allclose(jit(jax.grad(loss))(means), -weights * (1 - np.tanh(means) ** 2), rtol=1e-4)
 
@@ -154,7 +159,7 @@ def test_the_actors_gradient_goes_through_the_sampled_action():
 def test_the_loss_is_the_critics_and_the_actors():
     state = state_of(gaussian(0.7), lambda o, a: jnp.full(len(o), 3.0), lambda o, a: jnp.full(len(o), 5.0), temperature=1e-20)
     batch = transitions(16)._replace(rewards=np.zeros(16, np.float32), discounts=np.ones(16, np.float32))
-    assert sac.loss(state, batch, KEY) == pytest.approx(0.0 + (5 - 3) ** 2 - 3.0)
+    assert sac.loss(state, batch, noise_of(2, 16)) == pytest.approx(0.0 + (5 - 3) ** 2 - 3.0)
 
 
 # Temperature

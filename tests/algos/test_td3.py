@@ -31,6 +31,11 @@ jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 update, learn = (jit(function, static_argnames="config") for function in (td3.update.__wrapped__, td3.learn))
 
 
+def noise_of(*shape: int) -> jax.Array:
+    """Standard normal numbers for batches of two-dimensional actions."""
+    return jax.random.normal(KEY, (*shape, 2))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs_on_disk() -> None:
     prepare_jax()
@@ -45,7 +50,7 @@ def steps_of(count: int, config: td3.Config = SMALL) -> list[tuple[td3.State, Me
     """State and metrics before and after each of so many gradient steps."""
     reached: list[tuple[td3.State, Metrics]] = [(fresh(config), {})]
     for step in range(count):
-        reached.append(learn(reached[-1][0], (transitions(16, seed=step), KEY), np.float32(1e-3), np.float32(1e-3), config))
+        reached.append(learn(reached[-1][0], (transitions(16, seed=step), noise_of(16)), np.float32(1e-3), np.float32(1e-3), config))
     return reached
 
 
@@ -55,7 +60,9 @@ def steps_of(count: int, config: td3.Config = SMALL) -> list[tuple[td3.State, Me
 def test_the_target_is_the_smaller_value_of_the_two_target_critics():
     first, second = (lambda o, a: o[:, 0] + a[:, 0]), (lambda o, a: o[:, 1] - a[:, 1])
     batch = transitions(50)
-    targets = td3.targets_of(bare(lambda o: jnp.tanh(o[:, :2]), first, second), batch, KEY, replace(SMALL, target_noise=0.0))
+    targets = td3.targets_of(
+        bare(lambda o: jnp.tanh(o[:, :2]), first, second), batch, noise_of(len(batch.rewards)), replace(SMALL, target_noise=0.0)
+    )
     following, actions = batch.next_observations, np.tanh(batch.next_observations[:, :2])
     values = np.stack([following[:, 0] + actions[:, 0], following[:, 1] - actions[:, 1]])
     assert set(values.argmin(axis=0)) == {0, 1}
@@ -64,7 +71,7 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
 
 def test_a_terminated_step_has_no_bootstrap_and_a_truncated_one_keeps_it():
     target = replace(fresh().network, critics=critics_of(fresh().network, 5.0, 7.0))
-    targets = td3.targets_of(target, terminated_and_cut(0.9), KEY, SMALL)
+    targets = td3.targets_of(target, terminated_and_cut(0.9), noise_of(3), SMALL)
     np.testing.assert_allclose(targets, [1 + 0.9 * 5, 2, 4 + 0.9 * 5], rtol=1e-6)
 
 
@@ -72,7 +79,7 @@ def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target()
     target = bare(lambda o: jnp.zeros((len(o), 2)), lambda o, a: jnp.full(len(o), 2.0), lambda o, a: jnp.full(len(o), 3.0))
     batch = transitions(20)
     critics = (lambda o, a: o[:, 0], lambda o, a: a[:, 1])
-    value, metrics = td3.critic_loss(critics, target, batch, KEY, SMALL)
+    value, metrics = td3.critic_loss(critics, target, batch, noise_of(len(batch.rewards)), SMALL)
     targets = batch.rewards + batch.discounts * 2.0
     errors = batch.observations[:, 0] - targets, batch.actions[:, 1] - targets
     assert value == pytest.approx(sum(np.mean(error**2) for error in errors), rel=1e-5)
@@ -81,7 +88,7 @@ def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target()
 
 def test_no_gradient_flows_into_the_target():
     critics = fresh().network.critics
-    gradients = jit(jax.grad(lambda target: td3.critic_loss(critics, target, transitions(8), KEY, SMALL)[0]))(fresh().target)
+    gradients = jit(jax.grad(lambda target: td3.critic_loss(critics, target, transitions(8), noise_of(8), SMALL)[0]))(fresh().target)
     assert not any(np.any(gradient) for gradient in jax.tree.leaves(gradients))
 
 
@@ -94,7 +101,7 @@ def test_the_two_critics_begin_apart():
 
 
 def test_smoothing_noise_is_clipped_and_each_number_has_its_own():
-    noise = np.asarray(td3.smoothed(jnp.zeros((20_000, 2)), KEY, SMALL))
+    noise = np.asarray(td3.smoothed(jnp.zeros((20_000, 2)), noise_of(20_000), SMALL))
     assert np.abs(noise).max() == np.float32(0.5)
     share = 1 - math.erf(0.5 / 0.2 / math.sqrt(2))  # of a normal variable beyond 2.5 deviations
     assert np.mean(np.abs(noise) == np.float32(0.5)) == pytest.approx(share, abs=4.5 * math.sqrt(share / 40_000))
@@ -103,7 +110,7 @@ def test_smoothing_noise_is_clipped_and_each_number_has_its_own():
 
 
 def test_smoothed_actions_stay_on_the_unit_box():
-    actions = np.asarray(td3.smoothed(jnp.full((1000, 2), jnp.array([0.9, -0.9])), KEY, SMALL))
+    actions = np.asarray(td3.smoothed(jnp.full((1000, 2), jnp.array([0.9, -0.9])), noise_of(1000), SMALL))
     assert actions.max() == 1.0
     assert actions.min() == -1.0
 
@@ -111,7 +118,7 @@ def test_smoothed_actions_stay_on_the_unit_box():
 def test_the_target_uses_smoothed_actions():
     target = bare(lambda o: jnp.zeros((len(o), 2)), lambda o, a: a[:, 0], lambda o, a: a[:, 0])
     batch = transitions(2000)._replace(rewards=np.zeros(2000, np.float32), discounts=np.ones(2000, np.float32))
-    targets = np.asarray(td3.targets_of(target, batch, KEY, SMALL))
+    targets = np.asarray(td3.targets_of(target, batch, noise_of(len(batch.rewards)), SMALL))
     assert np.abs(targets).max() == pytest.approx(0.5)
     assert targets.std() == pytest.approx(0.2, abs=0.02)
     assert len(set(targets.tolist())) > 1900
@@ -163,7 +170,7 @@ def test_the_actor_climbs_the_first_critic_by_the_chain_rule():
 def test_the_loss_is_the_critics_and_the_actors():
     network = bare(lambda o: jnp.zeros((len(o), 2)), lambda o, a: jnp.full(len(o), 3.0), lambda o, a: jnp.full(len(o), 5.0))
     batch = transitions(16)._replace(rewards=np.zeros(16, np.float32), discounts=np.ones(16, np.float32))
-    assert td3.loss(network, network, batch, KEY, SMALL) == pytest.approx(0.0 + (5 - 3) ** 2 - 3.0)
+    assert td3.loss(network, network, batch, noise_of(16), SMALL) == pytest.approx(0.0 + (5 - 3) ** 2 - 3.0)
 
 
 # Acting
