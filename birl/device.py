@@ -86,7 +86,12 @@ def on_cores(tree: Tree) -> Tree:
 
 def place_of(array: Any) -> NamedSharding:
     """Where it lies, if that is on several devices; otherwise all cores."""
-    return array.sharding if is_on_several(array) else NamedSharding(cores(), PartitionSpec())
+    return array.sharding if is_on_several(array) else everywhere()
+
+
+def everywhere() -> NamedSharding:
+    """All cores, with the whole of an array on each."""
+    return NamedSharding(cores(), PartitionSpec())
 
 
 def is_on_several(array: Any) -> bool:

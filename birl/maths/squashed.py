@@ -20,7 +20,7 @@ class SquashedGaussian(NamedTuple):
 
     def sample(self, key: Key) -> Float[Array, "*batch A"]:
         """tanh(mean + std · noise)."""
-        return jnp.tanh(DiagonalGaussian(self.mean, self.log_std).sample(key))
+        return self.action_and_log_prob(jax.random.normal(key, self.mean.shape, self.mean.dtype))[0]
 
     def action_and_log_prob(self, noise: Float[Array, "*batch A"]) -> tuple[Float[Array, "*batch A"], Float[Array, "*batch"]]:
         """Actions by standard normal noise, and their log densities from the same u: exact where the action alone no longer tells it."""

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from birl.config import ConfigError
-from birl.device import cores, on_cpu
+from birl.device import cores, everywhere, on_cpu
 from birl.nets.convolution import Conv, make_conv
 from birl.nets.layers import ACTIVATIONS, Linear, make_linear
 from birl.types import PyTree
@@ -116,7 +116,7 @@ def is_shared(images: Array) -> bool:
 
 
 def on_all_cores(x: Array) -> Array:
-    return x if cores().size == 1 else jax.lax.with_sharding_constraint(x, NamedSharding(cores(), PartitionSpec()))
+    return x if cores().size == 1 else jax.lax.with_sharding_constraint(x, everywhere())
 
 
 def conv_outputs(channels_first: bool, layer: Conv, x: Array, _: PyTree = None) -> Array:

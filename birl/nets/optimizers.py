@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array
 
 from birl.config import require
-from birl.device import is_on_several, place_of
+from birl.device import everywhere, is_on_several, place_of
 from birl.maths.schedules import lowest
 from birl.types import PyTree
 
@@ -38,9 +38,9 @@ def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters:
     leaves = jax.tree.leaves(parameters)
     if not any(map(is_on_several, leaves)):
         return zeros
-    large = [leaf for leaf in leaves if leaf.size >= LARGE]
-    places = [place_of(group) for group in (large if len(large) == len(leaves) else [*large, None])]
-    return optax.tree_map_params(optimizer, jax.device_put, zeros, places)
+    places = [place_of(leaf) for leaf in leaves if leaf.size >= LARGE]
+    of_small = [everywhere()] if len(places) < len(leaves) else []
+    return optax.tree_map_params(optimizer, jax.device_put, zeros, places + of_small)
 
 
 def gradient_step(

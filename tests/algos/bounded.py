@@ -126,6 +126,11 @@ def rollout_of(length: int, actions: int = 2) -> Rollout:
     )
 
 
+def noise_of(*shape: int) -> jax.Array:
+    """Standard normal numbers for batches of two-dimensional actions."""
+    return jax.random.normal(jnp.array([0, 1], jnp.uint32), (*shape, 2))
+
+
 def terminated_and_cut(discount: float) -> Transitions:
     """Three steps through a replay: one that went on, one that terminated, one that was cut; rewards 1, 2 and 4."""
     rollout = rollout_of(6)._replace(

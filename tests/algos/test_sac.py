@@ -18,7 +18,7 @@ from birl.device import prepare_jax
 from birl.maths.squashed import SquashedGaussian
 from tests import oracle
 from tests.algos import bounded
-from tests.algos.bounded import VECTOR, bare, critics_of, parameters_equal, rollout_of, terminated_and_cut, transitions
+from tests.algos.bounded import VECTOR, bare, critics_of, noise_of, parameters_equal, rollout_of, terminated_and_cut, transitions
 from tests.algos.probing import sign
 
 BOX = spaces.Box(-2, 3, (2,), np.float32)
@@ -29,11 +29,6 @@ KEY = jnp.array([0, 1], jnp.uint32)
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 update, learn = (jit(function, static_argnames="config") for function in (sac.update.__wrapped__, sac.learn))
 RATES = sac.Rates(*np.array([1e-3, 1e-3, 3e-4], np.float32))
-
-
-def noise_of(*shape: int) -> jax.Array:
-    """Standard normal numbers for batches of two-dimensional actions."""
-    return jax.random.normal(KEY, (*shape, 2))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,7 +19,7 @@ from birl.maths.schedules import linear
 from birl.nets.twin_critics import as_networks_see
 from birl.types import Metrics
 from tests.algos import bounded
-from tests.algos.bounded import VECTOR, bare, critics_of, parameters_equal, rollout_of, terminated_and_cut, transitions
+from tests.algos.bounded import VECTOR, bare, critics_of, noise_of, parameters_equal, rollout_of, terminated_and_cut, transitions
 from tests.algos.probing import sign
 
 BOX = spaces.Box(-2, 3, (2,), np.float32)
@@ -29,11 +29,6 @@ KEY = jnp.array([0, 1], jnp.uint32)
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 update, learn = (jit(function, static_argnames="config") for function in (td3.update.__wrapped__, td3.learn))
-
-
-def noise_of(*shape: int) -> jax.Array:
-    """Standard normal numbers for batches of two-dimensional actions."""
-    return jax.random.normal(KEY, (*shape, 2))
 
 
 @pytest.fixture(scope="module", autouse=True)
