@@ -57,7 +57,7 @@ def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, de
     with make_envs(dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs)), env_seed) as envs:
         observations, masks = envs.reset(env_seed)
         memory, resets = policy.initial_memory(num_envs), np.zeros(num_envs, bool)
-        totals, steps = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        totals, steps, ended = np.zeros(num_envs), np.zeros(num_envs, np.int64), np.zeros(num_envs, bool)
         finished: list[list[tuple[float, int]]] = [[] for _ in range(num_envs)]
         time = 0
         while any(len(done) < share for done, share in zip(finished, shares, strict=True)):
@@ -68,8 +68,11 @@ def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, de
             totals, steps, time = totals + step.rewards, steps + step.valid, time + 1
             for i in np.flatnonzero(~np.isfinite(totals)):
                 raise NonFiniteError(f"reward of environment {i} is {step.rewards[i]} at step {steps[i]} of an evaluation episode")
+            lost = resets & ~ended  # a reset without an end: the episode was lost, see envs/workers
+            totals[lost] = steps[lost] = 0
             ended = step.terminated | step.truncated
-            for i in np.flatnonzero(ended if step.game_over is None else step.game_over & (steps > 0)):  # at its end, not its begin
+            # A game may also end while its next life is waited for; where it begins there are no steps of it.
+            for i in np.flatnonzero(ended if step.game_over is None else step.game_over & (steps > 0)):
                 finished[i].append((float(totals[i]), int(steps[i])))
                 totals[i] = steps[i] = 0
     chosen = [episode for episodes, share in zip(finished, shares, strict=True) for episode in episodes[:share]]

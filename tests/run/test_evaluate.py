@@ -1,6 +1,8 @@
 """An evaluation plays whole episodes, each environment its share, and is the same each time."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +20,7 @@ from birl.run.evaluate import Evaluation, evaluate_policy
 from birl.run.policy import Policy, find_checkpoint, make_policy
 from birl.run.record import _episode
 from birl.run.train import train
+from birl.types import Step
 from tests.run.processes import call_well
 
 LENGTHS = (1, 50)  # of an episode of Lottery
@@ -62,6 +65,47 @@ class Lives(Choice):
         return *super().step(action)[:4], {GAME_OVER: self.lives == 0}
 
 
+class Fragile(Lottery):
+    """Ten steps, reward 1 each; its process is killed at its 16th step, in its second episode."""
+
+    steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        start = super().reset(seed=seed)
+        self.left = 10
+        return start
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        if self.steps == 16:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class Scripted:
+    """One environment of CartPole's spaces in which what happens is written down: "s" a step of reward 10, "l" the same and a life is
+    lost, "g" and the game is, "r" a reset to the next life, "n" one to a new game."""
+
+    def __init__(self, script: str) -> None:
+        self.script = iter(script)
+
+    def __enter__(self) -> "Scripted":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def reset(self, seed: int) -> tuple[np.ndarray, None]:
+        return np.zeros((1, 4), np.float32), None
+
+    def step(self, actions: np.ndarray) -> Step:
+        happened = next(self.script)
+        observations, valid = self.reset(0)[0], np.array([happened in "slg"])
+        ended, over = np.array([happened in "lg"]), np.array([happened in "gn"])
+        return Step(observations, 10.0 * valid, ended, np.zeros(1, bool), valid, None, over)
+
+
+gym.register("Fragile-v0", entry_point=Fragile)
 gym.register("Lives-v0", entry_point=Lives)
 gym.register("Lottery-v0", entry_point=Lottery)
 gym.register("Choice-v0", entry_point=Choice)
@@ -115,6 +159,22 @@ def test_where_an_episode_is_a_life_whole_games_are_scored_and_filmed():
     assert set(evaluation.returns.tolist()) <= {0.0, 3.0}  # the most likely action three times
     with make_env(EnvConfig("Lives-v0")) as env:
         assert len(list(_episode(env, policy, seed=0, deterministic=True))) == 3
+
+
+def test_an_episode_that_was_lost_with_its_worker_counts_for_nothing():
+    """Each environment's second episode is lost after five steps: they belong to no other."""
+    name = "tests.run.test_evaluate:Fragile-v0"
+    with pytest.warns(UserWarning, match="new process"):
+        evaluation = evaluate_policy(untrained(name), EnvConfig(name, workers=1), 40, seed=0)
+    assert evaluation.returns.tolist() == [10.0] * 40
+    assert evaluation.lengths.tolist() == [10] * 40
+
+
+@pytest.mark.parametrize(("script", "length"), [("slrsslrsg", 7), ("slrsnslrsg", 4), ("snsg", 2), ("slrslnsg", 4)])
+def test_a_game_ends_with_its_last_life_or_while_the_next_is_waited_for_but_not_with_its_worker(script, length, monkeypatch):
+    monkeypatch.setattr("birl.run.evaluate.make_envs", lambda config, seed: Scripted(script))
+    evaluation = evaluate_policy(untrained("CartPole-v1"), EnvConfig("CartPole-v1"), 1, seed=0)
+    assert (evaluation.returns.tolist(), evaluation.lengths.tolist()) == ([10.0 * length], [length])
 
 
 def test_the_same_seed_gives_the_same_episodes_and_another_gives_others():
