@@ -50,9 +50,9 @@ class Config:
     value_weight: float = 0.5
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))
     max_grad_norm: float | None = 0.5
-    optimizer: OptimizerName = "rmsprop"
-    optimizer_epsilon: float = 1e-5  # ε: inside the square root in rmsprop, outside in adam
-    rmsprop_decay: float = 0.99  # α: of the mean of squared gradients, with optimizer "rmsprop"
+    optimizer: OptimizerName = "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    optimizer_epsilon: float = 1e-5  # ε
+    rmsprop_decay: float = 0.99  # α: of the mean of squared gradients, with rmsprop and rmsprop-tf
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are

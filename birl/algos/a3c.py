@@ -32,7 +32,7 @@ from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import merged_moments, normalize_apart
-from birl.nets.optimizers import clipped, flat, require_not_negative, shared_rmsprop
+from birl.nets.optimizers import RMSPropName, clipped, flat, require_not_negative, shared_rmsprop
 from birl.scale.flat import Layout
 from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, open_pool, require_own_envs, validate_pool
 from birl.scale.shared import State, board_of, initial_state, job_of, state_of
@@ -54,7 +54,8 @@ class Config:
     value_weight: float = 0.5
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
     max_grad_norm: float | None = 0.5
-    optimizer_epsilon: float = 1e-5  # ε: inside RMSProp's square root
+    optimizer: RMSPropName = "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    optimizer_epsilon: float = 1e-5  # ε
     rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
     normalize_observations: bool = False
     normalize_rewards: bool = False
@@ -146,8 +147,7 @@ def work(weights: Weights, learner: Learner, job: Job) -> Result:
 
 def update(board: Board, result: Result, config: Config) -> None:
     """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a lock."""
-    step = result.gradients, result.learning_rate, config.rmsprop_decay, config.optimizer_epsilon
-    shared_rmsprop(board.weights, board.squares, *step)
+    shared_rmsprop(board.weights, board.squares, result.gradients, result.learning_rate, config)
 
 
 def train(

@@ -16,6 +16,7 @@ the trust region holds; the Q loss has a weight; where an episode is cut by a ti
 sequence from the memory it was lived with.
 """
 
+import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,6 +48,7 @@ from birl.nets.models import Distribution, largest_product, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, merged_moments, reward_scale
 from birl.nets.optimizers import (
     OptimizerName,
+    RMSPropName,
     clipped,
     flat,
     gradient_step,
@@ -88,9 +90,9 @@ class Config:
     frame_stack: int = 1  # observations are stacks of so many frames, newest last: each frame is kept once
     learning_rate: float | Schedule = 7e-4
     max_grad_norm: float | None = 10.0
-    optimizer: OptimizerName = "rmsprop"
-    optimizer_epsilon: float = 1e-5  # ε: inside the square root in rmsprop, outside in adam
-    rmsprop_decay: float = 0.99  # of the mean of squared gradients, with optimizer "rmsprop"
+    optimizer: OptimizerName = "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    optimizer_epsilon: float = 1e-5  # ε
+    rmsprop_decay: float = 0.99  # of the mean of squared gradients, with rmsprop and rmsprop-tf
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are
@@ -141,8 +143,9 @@ def validate(config: Config) -> None:
 def validate_actor_learners(config: Config) -> None:
     """Raise ConfigError if actor-learners cannot work with these settings."""
     validate_pool(config)
-    remedy = "actor-learners share the statistics of RMSProp; use optimizer rmsprop, or pool none"
-    require(config.optimizer == "rmsprop", f"optimizer {config.optimizer!r} does not go with pool {config.pool!r}: {remedy}")
+    remedy = "actor-learners share the statistics of RMSProp; use optimizer rmsprop or rmsprop-tf, or pool none"
+    wrong = f"optimizer {config.optimizer!r} does not go with pool {config.pool!r}"
+    require(config.optimizer in typing.get_args(RMSPropName), f"{wrong}: {remedy}")
     share, rollout = config.replay_size // config.actor_learners, config.rollout_length * config.env.num_envs
     each = f"{share} each, less than a rollout: {config.rollout_length} steps of {config.env.num_envs} environments"
     remedy = f"use at least {rollout * config.actor_learners}, or 0"
@@ -429,8 +432,7 @@ def work(weights: Weights, learner: Learner, job: Job) -> Result:
 
 def update_shared(board: Board, result: Result, config: Config) -> None:
     """Asynchronous update of θ using dθ, by RMSProp with shared statistics, and θ_a ← αθ_a + (1-α)θ; in place, without a lock."""
-    step = result.gradients, result.learning_rate, config.rmsprop_decay, config.optimizer_epsilon
-    shared_rmsprop(board.weights, board.squares, *step)
+    shared_rmsprop(board.weights, board.squares, result.gradients, result.learning_rate, config)
     board.older[:] = moved_towards(board.older, board.weights, 1.0 - config.average_decay)
 
 

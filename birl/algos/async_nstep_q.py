@@ -31,7 +31,7 @@ from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import largest_product, validate_network
 from birl.nets.normalize import merged_moments, normalize_apart
-from birl.nets.optimizers import clipped, flat, require_not_negative, shared_rmsprop
+from birl.nets.optimizers import RMSPropName, clipped, flat, require_not_negative, shared_rmsprop
 from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, of_actions, of_best_actions, rollout_values
 from birl.nets.values import act as act  # how the actor-learners act
 from birl.scale.exploration import exploration_at, validate_exploration
@@ -58,7 +58,8 @@ class Config:
     exploration_fraction: float = 0.5  # of total_steps, in which ε falls from 1 to that
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
     max_grad_norm: float | None = 10.0
-    optimizer_epsilon: float = 1e-5  # inside RMSProp's square root
+    optimizer: RMSPropName = "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    optimizer_epsilon: float = 1e-5  # ε
     rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
     normalize_observations: bool = False
     normalize_rewards: bool = False
@@ -142,8 +143,7 @@ def work(weights: Weights, learner: Learner, job: Job) -> Result:
 
 def update(board: Board, result: Result, config: Config) -> None:
     """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a lock; every I_target steps also of θ⁻."""
-    step = result.gradients, result.learning_rate, config.rmsprop_decay, config.optimizer_epsilon
-    shared_rmsprop(board.weights, board.squares, *step)
+    shared_rmsprop(board.weights, board.squares, result.gradients, result.learning_rate, config)
     board.copy_weights_every(config.target_every, result.env_steps)  # T mod I_target = 0: θ⁻ ← θ
 
 

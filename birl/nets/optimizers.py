@@ -1,6 +1,6 @@
 """Optimisers by name, and the one gradient step that every algorithm takes."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,21 @@ from birl.types import PyTree
 
 LARGE = 16_384  # numbers in an array
 
-OptimizerName = Literal["adam", "rmsprop"]
+# Two RMSProps. PyTorch's divides by √g + ε, and its mean square g starts at 0; so the first step of a parameter has length η/√(1-α).
+# TensorFlow's, with which OpenAI Baselines ran A2C and ACER, divides by √(g + ε), and g starts at 1; so the first steps are short.
+RMSPropName = Literal["rmsprop", "rmsprop-tf"]
+OptimizerName = Literal["adam", "rmsprop", "rmsprop-tf"]
 
 
 def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.99) -> optax.GradientTransformation:
     """The direction of the step; its length is the learning rate's, given at each `gradient_step`."""
-    adam, rmsprop = optax.scale_by_adam(eps=epsilon), optax.scale_by_rms(decay=decay, eps=epsilon, eps_in_sqrt=True)  # as TensorFlow's
-    return adam if name == "adam" else rmsprop
+    match name:
+        case "adam":
+            return optax.scale_by_adam(eps=epsilon)
+        case "rmsprop":
+            return optax.scale_by_rms(decay=decay, eps=epsilon, initial_scale=0.0, eps_in_sqrt=False)
+        case "rmsprop-tf":
+            return optax.scale_by_rms(decay=decay, eps=epsilon, initial_scale=1.0, eps_in_sqrt=True)
 
 
 def require_not_negative(config: Any, *names: str) -> None:
@@ -32,15 +40,17 @@ def require_not_negative(config: Any, *names: str) -> None:
 
 
 def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
-    """The optimiser's first state, which is zero in every array for those above, without compiling a function for each shape."""
+    """The optimiser's first state. Each of its arrays has one value, so no function is compiled for each shape."""
     shapes = jax.eval_shape(lambda tree: optimizer.init(grouped(tree)), parameters)
-    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    with jax.ensure_compile_time_eval():
+        of_scalars = optimizer.init([np.float32(0)] * len(jax.eval_shape(grouped, parameters)))
+    first = jax.tree.map(lambda leaf, value: np.full(leaf.shape, value, leaf.dtype), shapes, of_scalars)
     leaves = jax.tree.leaves(parameters)
     if not any(map(is_on_several, leaves)):
-        return zeros
+        return first
     places = [place_of(leaf) for leaf in leaves if leaf.size >= LARGE]
     of_small = [everywhere()] if len(places) < len(leaves) else []
-    return optax.tree_map_params(optimizer, jax.device_put, zeros, places + of_small)
+    return optax.tree_map_params(optimizer, jax.device_put, first, places + of_small)
 
 
 def gradient_step(
@@ -95,16 +105,32 @@ def flat(tree: PyTree) -> Array:
     return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
 
 
-def shared_rmsprop(
-    weights: np.ndarray, squares: np.ndarray, gradients: np.ndarray, learning_rate: float, decay: float, epsilon: float
-) -> None:
-    """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eq. S2 and S3).
+class RMSProp(Protocol):
+    """The settings of an algorithm's Config for an RMSProp whose statistics are shared."""
+
+    @property
+    def optimizer(self) -> str: ...  # an RMSPropName
+    @property
+    def optimizer_epsilon(self) -> float: ...
+    @property
+    def rmsprop_decay(self) -> float: ...
+
+
+def first_mean_square(optimizer: str) -> float:
+    """What the mean of squared gradients starts from."""
+    return 1.0 if optimizer == "rmsprop-tf" else 0.0
+
+
+def shared_rmsprop(weights: np.ndarray, squares: np.ndarray, gradients: np.ndarray, learning_rate: float, config: RMSProp) -> None:
+    """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eq. S2 and S3); with PyTorch's form, √g + ε.
 
     Others may write to both meanwhile: now and then a part of an update is lost, which costs less than waiting for each other.
     """
+    decay, epsilon = config.rmsprop_decay, np.float32(config.optimizer_epsilon)
     squares *= np.float32(decay)
     squares += np.float32(1.0 - decay) * gradients * gradients
-    weights -= np.float32(learning_rate) * gradients / np.sqrt(squares + np.float32(epsilon))
+    roots = np.sqrt(squares + epsilon) if config.optimizer == "rmsprop-tf" else np.sqrt(squares) + epsilon
+    weights -= np.float32(learning_rate) * gradients / roots
 
 
 def moved_towards(target: PyTree, parameters: PyTree, rate: Array | float) -> PyTree:

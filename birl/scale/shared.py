@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from birl.nets.normalize import Normalizer, initial_normalizer
+from birl.nets.optimizers import first_mean_square
 from birl.scale.cycle import ReplayShare
 from birl.scale.flat import layout_of
 from birl.scale.pool import Board, Job, Settings, Work, Write, new_board
@@ -32,7 +33,7 @@ def initial_state(config: Settings, observation_space: gym.Space, network: PyTre
     return State(
         network=network,
         older=older,
-        squares=np.zeros(layout_of(network).size, np.float32),
+        squares=np.full(layout_of(network).size, first_mean_square(config.optimizer), np.float32),
         normalizer=jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], config.actor_learners, axis=0), one),
         key=rng.integers(2**32, size=(config.actor_learners, 2), dtype=np.uint32),
         env_steps=np.int32(0),
