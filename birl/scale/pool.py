@@ -98,7 +98,8 @@ class Board:
     def copy_weights_every(self, env_steps: int, more: int) -> None:
         """θ⁻ ← θ once in so many steps of all together; `more` are about to be written down."""
         now = int(self.env_steps.sum()) + more
-        if now // env_steps != int(self.older_since[0]) // env_steps:
+        # Whoever added up the steps a moment ago comes with an older sum: it must not copy again.
+        if now // env_steps > int(self.older_since[0]) // env_steps:
             self.older_since[0] = now
             self.older[:] = self.weights
 

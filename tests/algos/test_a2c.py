@@ -194,8 +194,8 @@ def test_memory_at_the_rollouts_start_and_resets_inside_it_matter():
 # The update
 
 
-def test_the_step_is_rmsprops_with_epsilon_inside_the_root_and_the_gradient_clipped_by_its_norm():
-    config = replace(SMALL, optimizer_epsilon=1e-3, rmsprop_decay=0.9, max_grad_norm=0.3, entropy_weight=0.1)
+def test_the_step_is_rmsprops_in_tensorflows_form_and_the_gradient_is_clipped_by_its_norm():
+    config = replace(SMALL, optimizer="rmsprop-tf", optimizer_epsilon=1e-3, rmsprop_decay=0.9, max_grad_norm=0.3, entropy_weight=0.1)
     state, rollout = collected(config)
     [squares] = state.optimizer.nu  # of so small a network all parameters are one vector
     mean_square = np.linspace(0.0, 0.01, squares.size, dtype=np.float32)

@@ -136,14 +136,14 @@ def test_each_turn_has_the_newest_weights_and_another_gradient():
 
 
 def test_a_step_is_rmsprops_and_then_the_average_network_follows():
-    job, state, learner = opened(replace(SMALL, average_decay=0.9, rmsprop_decay=0.8, optimizer_epsilon=0.1))
+    job, state, learner = opened(replace(SMALL, average_decay=0.9, optimizer="rmsprop-tf", rmsprop_decay=0.8, optimizer_epsilon=0.1))
     learner.envs.close()
     board = board_of(state, job)
     board.older[:] += 1.0
     before, gradients = board.copy(), np.linspace(-1, 1, board.weights.size, dtype=np.float32)
     for times in (1, 2):
         acer.update_shared(board, Result(gradients, 0.5, 0, board.normalizers[0], board.keys[0], {}), job.config)
-        squares = (1 - 0.8**times) * gradients**2
+        squares = 0.8**times + (1 - 0.8**times) * gradients**2  # the mean of squares starts at 1
         np.testing.assert_allclose(board.squares, squares, rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(board.weights, before.weights - 0.5 * gradients / np.sqrt(squares + 0.1), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(board.older, 0.9 * before.older + 0.1 * board.weights, rtol=1e-5, atol=1e-6)
@@ -223,7 +223,7 @@ def test_two_seeds_differ_and_the_run_ends_at_total_steps():
 
 
 WRONG: dict[str, dict[str, Any]] = {
-    "optimizer 'adam' does not go with pool 'serial': .* use optimizer rmsprop, or pool none": {"optimizer": "adam"},
+    "optimizer 'adam' does not go with pool 'serial': .* use optimizer rmsprop or rmsprop-tf, or pool none": {"optimizer": "adam"},
     "pool 'threads' is unknown": {"pool": "threads"},
     "actor_learners 0 must be at least 1": {"actor_learners": 0},
     "replay_size 19 leaves 2 actor-learners 9 each, less than a rollout: 5 steps of 2 environments; use at least 20, or 0": {

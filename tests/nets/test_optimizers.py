@@ -1,16 +1,25 @@
 """The gradient step against the optimisers' formulas in NumPy."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.nets.optimizers import LARGE, gradient_step, initial_optimizer_state, make_optimizer, shared_rmsprop
+from birl.nets.optimizers import LARGE, first_mean_square, gradient_step, initial_optimizer_state, make_optimizer, shared_rmsprop
 
 PARAMETERS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
 GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm 5
+
+
+class SharedSettings(NamedTuple):
+    """What shared_rmsprop reads of a Config."""
+
+    optimizer: str
+    optimizer_epsilon: float
+    rmsprop_decay: float
 
 
 @partial(jax.jit, static_argnames=("name", "max_grad_norm"), compiler_options={"xla_backend_optimization_level": 0})
@@ -25,16 +34,38 @@ def second_moment(optimizer_state):
     return np.concatenate([np.ravel(group) for group in optimizer_state.nu])
 
 
-def test_rmsprop_has_epsilon_inside_the_root():
+TWO_GRADIENTS = np.array([3.0, 1e-4]), np.array([-1.0, 2e-4])  # the second parameter's are small: there ε matters
+ROOTS = {  # of a mean square g, and where g starts
+    "rmsprop": (lambda mean_square, epsilon: np.sqrt(mean_square) + epsilon, 0.0),  # torch.optim.RMSprop
+    "rmsprop-tf": (lambda mean_square, epsilon: np.sqrt(mean_square + epsilon), 1.0),  # tf.train.RMSPropOptimizer, as Baselines had it
+}
+
+
+def expected_steps(name, learning_rate, decay, epsilon):
+    """Two parameters after TWO_GRADIENTS, and the mean of their squares."""
+    root, first = ROOTS[name]
+    parameters, mean_square = np.array([1.0, -2.0]), np.full(2, first)
+    for gradient in TWO_GRADIENTS:
+        mean_square = decay * mean_square + (1 - decay) * gradient**2
+        parameters = parameters - learning_rate * gradient / root(mean_square, epsilon)
+    return parameters, mean_square
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_rmsprop_is_pytorchs_or_tensorflows_from_the_first_step_on(name):
     parameters, state = {"a": jnp.array([1.0, -2.0])}, None
-    expected, mean_square = np.array([1.0, -2.0]), np.zeros(2)
-    for gradient in (np.array([3.0, 1e-4]), np.array([-1.0, 2e-4])):
-        parameters, state, _ = step("rmsprop", parameters, state, {"a": jnp.asarray(gradient, jnp.float32)}, 0.1, None)
-        mean_square = 0.99 * mean_square + 0.01 * gradient**2
-        expected = expected - 0.1 * gradient / np.sqrt(mean_square + 1e-5)
+    for gradient in TWO_GRADIENTS:
+        parameters, state, _ = step(name, parameters, state, {"a": jnp.asarray(gradient, jnp.float32)}, 0.1, None)
+    expected, mean_square = expected_steps(name, 0.1, 0.99, 1e-5)
     np.testing.assert_allclose(parameters["a"], expected, rtol=1e-5)
-    outside = 2 * 0.1 * 1e-4 / (np.sqrt(0.01 * 1e-8) + 1e-5)  # what ε outside the root would have moved, about
-    assert abs(-2.0 - float(parameters["a"][1])) < outside / 10
+    np.testing.assert_allclose(second_moment(state), mean_square, rtol=1e-5)
+
+
+def test_pytorchs_first_step_is_ten_times_the_learning_rate_and_tensorflows_follows_the_gradient():
+    gradients = {"a": jnp.array([0.05, -0.01])}
+    moved = {name: step(name, {"a": jnp.zeros(2)}, None, gradients, 1.0, None)[0]["a"] for name in ROOTS}
+    np.testing.assert_allclose(moved["rmsprop"], [-10.0, 10.0], rtol=0.02)  # 1/√(1-α), whatever the gradient's size
+    np.testing.assert_allclose(moved["rmsprop-tf"], [-0.05, 0.01], rtol=0.02)
 
 
 def test_adam_is_kingma_and_bas_with_epsilon_1e_5():
@@ -74,13 +105,13 @@ def test_the_step_is_proportional_to_the_learning_rate_given_with_it():
     assert float(moved[2][0, 0]) == pytest.approx(-0.2, rel=1e-4)
 
 
-def test_eq_s2_and_s3_the_shared_rmsprop_writes_in_place():
-    weights, squares = np.float32([1.0, -2.0]), np.zeros(2, np.float32)
-    kept_weights, kept_squares, mean_square, expected = weights, squares, np.zeros(2), np.array([1.0, -2.0])
-    for gradient in (np.float32([3.0, 1e-4]), np.float32([-1.0, 2e-4])):
-        shared_rmsprop(weights, squares, gradient, 0.1, 0.9, 1e-3)
-        mean_square = 0.9 * mean_square + 0.1 * gradient**2
-        expected = expected - 0.1 * gradient / np.sqrt(mean_square + 1e-3)
+@pytest.mark.parametrize("name", ROOTS)
+def test_eq_s2_and_s3_the_shared_rmsprop_writes_in_place(name):
+    weights, squares = np.float32([1.0, -2.0]), np.full(2, first_mean_square(name), np.float32)
+    kept_weights, kept_squares = weights, squares
+    for gradient in TWO_GRADIENTS:
+        shared_rmsprop(weights, squares, np.float32(gradient), 0.1, SharedSettings(name, 1e-3, 0.9))
+    expected, mean_square = expected_steps(name, 0.1, 0.9, 1e-3)
     np.testing.assert_allclose(kept_weights, expected, rtol=1e-5)
     np.testing.assert_allclose(kept_squares, mean_square, rtol=1e-5)
     assert weights.dtype == squares.dtype == np.float32
@@ -90,10 +121,10 @@ def test_large_and_small_arrays_are_moved_alike_and_clipped_together():
     rng = np.random.default_rng(0)
     shapes = {"first": (3,), "large": (LARGE // 128, 128), "middle": (2, 2), "larger": (LARGE + 1,), "last": ()}
     parameters, gradients = ({name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(2))
-    moved, state, norm = step("rmsprop", parameters, None, gradients, 0.1, 1.0)
+    moved, state, norm = step("rmsprop-tf", parameters, None, gradients, 0.1, 1.0)
     expected = np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients.values()))
     assert float(norm) == pytest.approx(expected, rel=1e-4)
     for name, gradient in gradients.items():
         clipped = gradient / expected
-        np.testing.assert_allclose(moved[name], parameters[name] - 0.1 * clipped / np.sqrt(0.01 * clipped**2 + 1e-5), atol=1e-5)
+        np.testing.assert_allclose(moved[name], parameters[name] - 0.1 * clipped / np.sqrt(0.99 + 0.01 * clipped**2 + 1e-5), atol=1e-5)
     assert [group.shape for group in state.nu] == [shapes["large"], shapes["larger"], (8,)]

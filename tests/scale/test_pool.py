@@ -1,5 +1,7 @@
 """Actor-learners in turn: who reads what when, and going on where they were."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,20 @@ def test_a_board_that_was_given_out_does_not_change_any_more():
         second = pool.run(30)
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(vars(first).values(), vars(kept).values(), strict=True))
     assert second.env_steps.sum() >= 30 > first.env_steps.sum()
+
+
+def test_whoever_counted_late_does_not_copy_the_target_network_again():
+    _, board = make_job(make_config("serial", CARTS, 2))
+    target = np.zeros_like(board.weights)
+    board = replace(board, older=target, env_steps=np.array([995, 0]))
+    board.copy_weights_every(1000, more=6)  # at 1001
+    np.testing.assert_array_equal(board.older, board.weights)
+    board.weights[:] += 1
+    board.copy_weights_every(1000, more=4)  # another one, which added up the steps before: 999
+    board.copy_weights_every(1000, more=7)
+    np.testing.assert_array_equal(board.older, board.weights - 1)
+    board.copy_weights_every(1000, more=1005)  # at 2000
+    np.testing.assert_array_equal(board.older, board.weights)
 
 
 def test_metrics_are_means_over_who_has_a_number_and_sums_of_counts():
