@@ -45,7 +45,6 @@ COMMON: Settings = {
     "threads": 1,  # of PyTorch: its best for networks this small
     "backend": "gymnasium",
     "workers": 0,
-    "overlap": False,
     "one_by_one": False,  # Birl: single environments even where Gymnasium has a vector one
     "core": "feedforward",
     "core_size": 64,
@@ -304,7 +303,6 @@ CEILING_ENVPOOL = Contender("EnvPool's environments alone", "birl_envs.py", sett
 BIRL = Contender("Birl", "birl_run.py", ceiling=CEILING.name)
 BIRL_ALONE = Contender("Birl", "birl_run.py")  # where learning takes so long that the environments do not matter
 BIRL_WORKERS = Contender("Birl, 2 workers", "birl_run.py", settings={"workers": 2}, ceiling=CEILING.name)
-BIRL_OVERLAP = Contender("Birl, 2 workers, overlap", "birl_run.py", settings={"workers": 2, "overlap": True}, ceiling=CEILING.name)
 BIRL_FOUR_EACH = Contender("Birl, 4 environments each", "birl_run.py", settings={"num_envs": 4})
 TORCH_A3C = Contender("PyTorch, a process for each worker", "torch_a3c.py", in_peers_venv=True)
 TORCH_ACER = Contender("PyTorch, one environment", "torch_acer.py", in_peers_venv=True)
@@ -312,9 +310,6 @@ BIRL_EIGHT = Contender("Birl, 8 environments", "birl_run.py", settings={"num_env
 ONE_PROCESS = Contender("Birl, 1 process", "birl_run.py", settings={"actor_learners": 1}, rival=True)
 TWO_PROCESSES = Contender("Birl, 2 processes", "birl_run.py")
 BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_run.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
-BIRL_ENVPOOL_OVERLAP = Contender(
-    "Birl, EnvPool, overlap", "birl_run.py", settings=ENVPOOL | {"overlap": True}, ceiling=CEILING_ENVPOOL.name
-)
 BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True})  # what the peers step
 BIRL_COLD = Contender("Birl, cold", "birl_run.py", empty_cache=True)
 BIRL_WARM = Contender("Birl, warm", "birl_run.py")
@@ -358,7 +353,7 @@ ROWS = {
     "lunarlander": Row(
         "PPO LunarLander-v3, SB3-zoo settings: 16 environments, T 1024, 4 epochs of batches of 64",
         LUNARLANDER,
-        (SB3, SBX, BIRL, BIRL_WORKERS, BIRL_OVERLAP, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
+        (SB3, SBX, BIRL, BIRL_WORKERS, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
         (
             Wanted("Birl", "steps_per_second", 6.0, "SB3"),
             Wanted("Birl, EnvPool", "steps_per_second", 8.0, "SB3"),
@@ -377,8 +372,8 @@ ROWS = {
     "trpo": Row(
         "TRPO LunarLander-v3: 8 environments, T 256, 15 steps of conjugate gradients, 10 critic epochs of batches of 128",
         TRPO,
-        (CONTRIB_TRPO, BIRL, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
-        each_wanted(8.0, CONTRIB_TRPO, BIRL, BIRL_ENVPOOL_OVERLAP),
+        (CONTRIB_TRPO, BIRL, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        each_wanted(8.0, CONTRIB_TRPO, BIRL, BIRL_ENVPOOL),
         quick_steps=3 * 8 * 256,
     ),
     "workers-8": Row(
@@ -454,15 +449,15 @@ ROWS = {
     "atari-ppo": Row(
         "PPO Pong, SB3-zoo settings: 8 environments, T 128, 4 epochs of batches of 256, convolutions of Mnih et al. 2015",
         PONG_PPO,
-        (SB3_PONG_PPO, BIRL, BIRL_WORKERS, BIRL_OVERLAP, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
-        each_wanted(1.3, SB3_PONG_PPO, BIRL, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP),
+        (SB3_PONG_PPO, BIRL, BIRL_WORKERS, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        each_wanted(1.3, SB3_PONG_PPO, BIRL, BIRL_ENVPOOL),
         quick_steps=3 * 8 * 128,
     ),
     "atari-a2c": Row(
         "A2C Pong, SB3-zoo settings: 16 environments, n 5, convolutions of Mnih et al. 2015",
         PONG_A2C,
-        (SB3_PONG_A2C, BIRL, BIRL_WORKERS, BIRL_OVERLAP, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP, CEILING, CEILING_ENVPOOL),
-        each_wanted(1.8, SB3_PONG_A2C, BIRL, BIRL_ENVPOOL, BIRL_ENVPOOL_OVERLAP),
+        (SB3_PONG_A2C, BIRL, BIRL_WORKERS, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
+        each_wanted(1.8, SB3_PONG_A2C, BIRL, BIRL_ENVPOOL),
         quick_steps=10 * 16 * 5,
     ),
     "atari-dqn": Row(

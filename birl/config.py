@@ -5,7 +5,7 @@ import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import tyro
 
@@ -35,7 +35,6 @@ class EnvConfig:
     num_envs: int = 8  # environments stepped together
     backend: Literal["gymnasium", "envpool"] = "gymnasium"
     workers: int = 0  # processes that step the environments; 0: this process
-    overlap: bool = False  # act on one half of the environments while the workers, or EnvPool, step the other half
     ray_actors: int = 0  # Ray actors that collect rollouts, each with its share of the environments; 0: this process
     ray_address: str | None = None  # of a Ray cluster; None: one on this machine, started and ended by the run
     step_timeout: float = 60.0  # seconds a worker may take for a step before it is replaced
@@ -62,6 +61,18 @@ class RunConfig:
     tensorboard: bool = False
     wandb: str | None = None  # a Weights & Biases project name
     metric_names: Literal["birl", "sb3", "cleanrl"] = "birl"
+
+
+class Removed(NamedTuple):
+    """A field that older versions had, and a stored config may still hold."""
+
+    default: Any  # with this value it did nothing, and is ignored
+    remedy: str  # for a config with another value
+
+
+REMOVED_FIELDS: dict[type, dict[str, Removed]] = {
+    EnvConfig: {"overlap": Removed(False, "load the run with the version of Birl that wrote it, or train again without it")},
+}
 
 
 def require(condition: bool, message: str) -> None:
@@ -176,6 +187,7 @@ def from_json(kind: Any, value: Any, where: str = "config") -> Any:
 
 def _dataclass_from_json(kind: Any, value: Any, where: str) -> Any:
     require(isinstance(value, dict), f"{where} must be an object, not {value!r}")
+    value = _without_removed(kind, value, where)
     hints = typing.get_type_hints(kind)
     names = {f.name for f in dataclasses.fields(kind)}
     unknown = sorted(set(value) - names)
@@ -185,6 +197,15 @@ def _dataclass_from_json(kind: Any, value: Any, where: str) -> Any:
         return kind(**given)
     except (TypeError, ValueError) as problem:  # one without a default is missing, or they do not fit together
         raise ConfigError(f"{where} {value!r} does not fit: {problem}") from problem
+
+
+def _without_removed(kind: type, value: dict[str, Any], where: str) -> dict[str, Any]:
+    """The value without fields that older versions had; ConfigError if one of them was in use."""
+    removed = REMOVED_FIELDS.get(kind, {})
+    for name in removed.keys() & value.keys():
+        default, remedy = removed[name]
+        require(value[name] == default, f"{where}.{name} is {value[name]!r}: this option is gone; {remedy}")
+    return {name: item for name, item in value.items() if name not in removed}
 
 
 def _first_match(kind: Any, value: Any, where: str) -> Any:

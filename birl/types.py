@@ -93,12 +93,6 @@ class Envs(Protocol):
 
     def step(self, actions: PyTree) -> Step: ...
 
-    def send(self, actions: PyTree) -> None:
-        """Begin a step."""
-
-    def receive(self) -> Step:
-        """End it: step is send, then receive. Between the two, other environments may be acted on."""
-
     def snapshot(self) -> World: ...
 
     def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:

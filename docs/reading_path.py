@@ -18,16 +18,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "birl"
 TRAINING = {
     "types.py": ["Rollout", "Action", "Step", "Update"],
     "data/collect.py": [
-        "Part",
         "Collector.__init__",
         "Collector.start",
         "Collector.__call__",
         "Collector.empty_rollout",
-        "Collector._joined",
-        "Collector._start",
+        "Collector._acting",
         "Collector._fill",
-        "Collector._send",
-        "Collector._receive",
         "for_envs",
         "_empty_rollout",
         "_write",

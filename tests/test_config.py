@@ -126,3 +126,10 @@ def test_configs_are_frozen_so_that_a_run_cannot_change_its_own():
 def test_schedules_of_every_kind_survive_json():
     for schedule in (constant(0.1), linear(1.0, 0.1, 0.5), exponential(1.0, 0.1), piecewise((0.0, 1.0), (1.0, 0.0))):
         assert from_json(type(schedule), json.loads(json.dumps(to_json(schedule)))) == schedule
+
+
+def test_a_stored_option_that_is_gone_is_ignored_where_it_was_off_and_refused_where_it_was_on():
+    stored = to_json(EnvConfig("Acrobot-v1"))
+    assert from_json(EnvConfig, stored | {"overlap": False}) == EnvConfig("Acrobot-v1")
+    with pytest.raises(ConfigError, match=r"config\.overlap is True: this option is gone; .* train again without it"):
+        from_json(EnvConfig, stored | {"overlap": True})

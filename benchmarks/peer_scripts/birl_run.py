@@ -26,9 +26,7 @@ settings = read_settings()
 stopwatch = Stopwatch(settings)
 algorithm = algorithm_named(settings["algorithm"])
 known = {field.name for field in dataclasses.fields(algorithm.Config)}
-env = birl.EnvConfig(
-    id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"], overlap=settings["overlap"]
-)
+env = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"])
 own = {name: birl_value(name, value) for name, value in settings.items() if name in known - {"env"}}
 config = algorithm.Config(env=env, run=birl.RunConfig(total_steps=settings["total_steps"], seed=settings["seed"]), **own)
 envs = SerialEnvs([partial(make_env, env)] * env.num_envs) if settings["one_by_one"] else None  # None: whatever Birl chooses

@@ -136,8 +136,6 @@ def validate(config: Config) -> None:
         require(config.layer_norm, "noise parameter with layer_norm False: one σ cannot suit layers of all sizes; use layer_norm True")
         positive = lowest(config.exploration_noise) > 0
         require(positive, "exploration_noise reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without")
-        remedy = "use overlap False, or noise ou or gaussian"
-        require(not config.env.overlap, f"noise parameter acts on all environments together, env.overlap on halves; {remedy}")
     validate_cycle(config)
 
 

@@ -1,11 +1,9 @@
 """Policy + environments -> Rollout. The only file that steps environments for training."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Literal
 
 import jax
@@ -14,7 +12,6 @@ from gymnasium import spaces
 
 from birl.data.stepwise import ActAt, Start, compiled, take_apart
 from birl.data.tally import Tally
-from birl.envs.halves import joined_masks
 from birl.envs.spaces import action_shape, is_composite
 from birl.errors import NonFiniteError
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
@@ -25,21 +22,6 @@ Keep = Literal["nothing", "features", "layers"]
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]  # policy, observations, memory, resets, masks, key
 
 
-@dataclass
-class Part:
-    """Environments that step together, where they stand, and what was last done with them."""
-
-    envs: Envs
-    rows: slice  # where they are among all
-    memory: PyTree  # [b, ...]
-    resets: np.ndarray  # [b] begins an episode: its memory must be emptied
-    observations: PyTree = None  # [b, ...]
-    masks: np.ndarray | None = None
-    start: Start | None = None  # how to begin a rollout
-    act_at: ActAt = field(init=False)  # how to act in this one
-    action: Action = field(init=False)  # sent, and its outcome not yet received
-
-
 class Collector:
     """Steps environments with a policy and keeps what lives between rollouts: observations, memory, unfinished episodes."""
 
@@ -48,27 +30,25 @@ class Collector:
     ):
         self.envs, self.act, self.length, self.behaviour = envs, act, length, behaviour  # arrays [B, ...] like those to keep with each step
         self.until_end = until_end  # stop where the episodes end, too: the rows that are left are not valid
-        self.parts = [
-            Part(part, rows, _rows_of(memory, rows), np.zeros(part.num_envs, bool)) for part, rows in zip(*_divide(envs), strict=True)
-        ]
-        self.keep: Keep = keep if len(self.parts) == 1 else "nothing"  # what two parts have seen is not in one array
+        self.keep: Keep = keep
+        self.memory: PyTree = jax.tree.map(np.asarray, memory)  # [B, ...]
+        self.resets = np.zeros(envs.num_envs, bool)  # begins an episode: its memory must be emptied
+        self.observations: PyTree = None  # [B, ...]
+        self.masks: np.ndarray | None = None  # [B, A]
+        self._begin: Start | None = None  # how to begin a rollout
         self.tally = Tally(envs.num_envs)
         self._for_envs = for_envs(envs.action_space)
 
     def start(self, seed: int, world: World | None = None) -> None:
         """Begin with fresh episodes, or go on where `world` was taken."""
-        observations, masks = self.envs.reset(seed) if world is None else self._restore(world)
-        for part in self.parts:
-            part.observations, part.masks = _rows_of((observations, masks), part.rows)
+        self.observations, self.masks = self.envs.reset(seed) if world is None else self._restore(world)
 
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""
-        for number, part in enumerate(self.parts):
-            part.memory, part.resets = jax.tree.map(partial(_forget, part.resets), part.memory), np.zeros_like(part.resets)
-            part.act_at = self._start(part, policy, key if number == 0 else np.asarray(key) ^ np.uint32(number))
+        self.memory, self.resets = jax.tree.map(partial(_forget, self.resets), self.memory), np.zeros_like(self.resets)
         rollout = self.empty_rollout()._replace(seen=[])
         try:
-            self._fill(rollout)
+            self._fill(rollout, self._acting(policy, key))
         except Exception:
             check_finite(rollout)  # if a NaN came first, it is the cause
             raise
@@ -78,53 +58,38 @@ class Collector:
 
     def empty_rollout(self) -> Rollout:
         """A rollout to fill, with its first observations and memory in place."""
-        return _empty_rollout(self.length, self.envs, *self._joined(), self.behaviour)
+        return _empty_rollout(self.length, self.envs, self.observations, self.memory, self.masks, self.behaviour)
 
-    def _joined(self) -> tuple[PyTree, PyTree, np.ndarray | None]:
-        """Observations, memory and masks of all environments."""
-        observations, memory = (_concatenate([getattr(part, name) for part in self.parts]) for name in ("observations", "memory"))
-        return observations, memory, joined_masks([part.masks for part in self.parts], [part.envs.num_envs for part in self.parts])
-
-    def _start(self, part: Part, policy: PyTree, key: Array) -> ActAt:
-        if part.start is None:
-            inputs = part.observations, part.memory, part.resets, part.masks
+    def _acting(self, policy: PyTree, key: Array) -> ActAt:
+        """How to act in the next rollout."""
+        if self._begin is None:
+            inputs = self.observations, self.memory, self.resets, self.masks
             act = partial(_keeping, self.act, self.behaviour is not None, self.keep)  # what is not kept is not computed
-            part.start = take_apart(act, policy, inputs, key, self.length) or compiled(act, policy, self.length)
-        return part.start(policy, key)
+            self._begin = take_apart(act, policy, inputs, key, self.length) or compiled(act, policy, self.length)
+        return self._begin(policy, key)
 
-    def _fill(self, rollout: Rollout) -> None:
-        """All steps of a rollout. Of two parts, one steps while the other is acted on."""
+    def _fill(self, rollout: Rollout, act_at: ActAt) -> None:
+        """All steps of a rollout."""
+        seconds = self.tally.seconds
         for t in range(self.length):
-            for part in self.parts:
-                if t > 0:
-                    self._receive(part, rollout, t - 1)
-                if t > 0 and self.until_end and np.all(rollout.terminated[t - 1] | rollout.truncated[t - 1]):
-                    return
-                self._send(part, t)
-        for part in self.parts:
-            self._receive(part, rollout, self.length - 1)
-
-    def _send(self, part: Part, t: int) -> None:
-        before = time.perf_counter()
-        action = part.act_at(t, part.observations, part.memory, part.resets, part.masks)
-        part.action = action._replace(actions=np.asarray(action.actions))
-        self.tally.seconds["policy"] += time.perf_counter() - before
-        part.envs.send(self._for_envs(part.action.actions))
-
-    def _receive(self, part: Part, rollout: Rollout, t: int) -> None:
-        before = time.perf_counter()
-        step = part.envs.receive()
-        self.tally.seconds["environment"] += time.perf_counter() - before
-        _write(rollout, t, part, step)
-        part.memory, part.resets = part.action.memory, ~step.valid
-        part.observations, part.masks = step.observations, step.action_masks
+            start = time.perf_counter()
+            action = act_at(t, self.observations, self.memory, self.resets, self.masks)
+            action = action._replace(actions=np.asarray(action.actions))
+            acted = time.perf_counter()
+            step = self.envs.step(self._for_envs(action.actions))
+            seconds["policy"] += acted - start
+            seconds["environment"] += time.perf_counter() - acted
+            _write(rollout, t, action, self.masks, step)
+            self.memory, self.resets = action.memory, ~step.valid
+            self.observations, self.masks = step.observations, step.action_masks
+            if self.until_end and np.all(step.terminated | step.truncated):
+                return
 
     def masks_after(self, rollout: Rollout) -> np.ndarray | None:
         """[T, B, A] true where an action is allowed after each step of the rollout that has just been collected; None if everything is."""
-        now = self._joined()[2]
-        if rollout.action_masks is None or now is None:
+        if rollout.action_masks is None or self.masks is None:
             return None
-        return np.concatenate([rollout.action_masks[1:], now[None]])
+        return np.concatenate([rollout.action_masks[1:], self.masks[None]])
 
     def metrics(self) -> Metrics:
         """Mean return and length of the last finished episodes, NaN before the first; seconds spent so far."""
@@ -133,8 +98,8 @@ class Collector:
     def world(self) -> World:
         """Everything needed to go on from here, exactly."""
         envs = self.envs.snapshot()
-        memory = {f"collector/memory/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self._joined()[1]))}
-        arrays = {"collector/resets": np.concatenate([part.resets for part in self.parts])} | self.tally.arrays() | memory
+        memory = {f"collector/memory/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.memory))}
+        arrays = {"collector/resets": self.resets} | self.tally.arrays() | memory
         values = self.tally.values() | {"envs": envs.values}
         return World(arrays | {f"envs/{name}": a for name, a in envs.arrays.items()}, values, envs.exact, envs.reason)
 
@@ -144,10 +109,9 @@ class Collector:
         fresh = self.envs.fresh  # what was remembered of these episodes is of no use: they begin anew
         self.tally.restore(world)
         self.tally.lose(fresh)
-        for part in self.parts:
-            part.resets = (arrays["collector/resets"] | fresh)[part.rows]
-            leaves = [arrays[f"collector/memory/{i}"][part.rows] for i in range(len(jax.tree.leaves(part.memory)))]
-            part.memory = jax.tree.unflatten(jax.tree.structure(part.memory), leaves)
+        self.resets = arrays["collector/resets"] | fresh
+        leaves = [arrays[f"collector/memory/{i}"] for i in range(len(jax.tree.leaves(self.memory)))]
+        self.memory = jax.tree.unflatten(jax.tree.structure(self.memory), leaves)
         return start
 
     def timed(self, name: str) -> AbstractContextManager[None]:
@@ -202,29 +166,28 @@ def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree
         behaviour=jax.tree.map(lambda x: np.zeros((length, *x.shape), x.dtype), behaviour),
         game_over=np.zeros(shape, bool) if envs.has_lives else None,
     )
-    _put(rollout.observations, 0, slice(None), observations)
+    _put(rollout.observations, 0, observations)
     return rollout
 
 
-def _write(rollout: Rollout, t: int, part: Part, step: Step) -> None:
-    rows, action = part.rows, part.action
-    _put(rollout.observations, t + 1, rows, step.observations)
-    rollout.actions[t, rows], rollout.rewards[t, rows] = action.actions, step.rewards
-    rollout.terminated[t, rows], rollout.truncated[t, rows], rollout.valid[t, rows] = step.terminated, step.truncated, step.valid
-    _put(rollout.behaviour, t, rows, action.behaviour)
-    _put(rollout.game_over, t, rows, step.game_over)
-    _put(rollout.action_masks, t, rows, True if part.masks is None else part.masks)
+def _write(rollout: Rollout, t: int, action: Action, masks: np.ndarray | None, step: Step) -> None:
+    _put(rollout.observations, t + 1, step.observations)
+    rollout.actions[t], rollout.rewards[t] = action.actions, step.rewards
+    rollout.terminated[t], rollout.truncated[t], rollout.valid[t] = step.terminated, step.truncated, step.valid
+    _put(rollout.behaviour, t, action.behaviour)
+    _put(rollout.game_over, t, step.game_over)
+    _put(rollout.action_masks, t, True if masks is None else masks)
     if action.seen is not None and rollout.seen is not None:
         rollout.seen.append(action.seen)
 
 
-def _put(columns: PyTree, t: int, rows: slice, arrays: PyTree) -> None:
+def _put(columns: PyTree, t: int, arrays: PyTree) -> None:
     """Write row t of a rollout, unless it has no such columns."""
     if isinstance(columns, np.ndarray):  # by itself: taking it out of a tree is 4 µs
-        columns[t, rows] = arrays
+        columns[t] = arrays
     elif columns is not None:
         for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
-            column[t, rows] = array
+            column[t] = array
 
 
 def _keeping(act: Act, behaviour: bool, keep: Keep, *inputs: PyTree) -> Action:
@@ -233,21 +196,6 @@ def _keeping(act: Act, behaviour: bool, keep: Keep, *inputs: PyTree) -> Action:
     if keep == "layers" or action.seen is None:
         return action
     return action._replace(seen=None if keep == "nothing" else (*[None] * (len(action.seen) - 1), action.seen[-1]))
-
-
-def _divide(envs: Envs) -> tuple[Sequence[Envs], list[slice]]:
-    """The parts that step by themselves, and their rows among all."""
-    parts: Sequence[Envs] = getattr(envs, "halves", (envs,))
-    bounds = np.cumsum([0, *[part.num_envs for part in parts]]).tolist()
-    return parts, [slice(first, end) for first, end in pairwise(bounds)]
-
-
-def _rows_of(tree: PyTree, rows: slice) -> PyTree:
-    return jax.tree.map(lambda x: np.asarray(x)[rows], tree)
-
-
-def _concatenate(trees: list[PyTree]) -> PyTree:
-    return trees[0] if len(trees) == 1 else jax.tree.map(lambda *arrays: np.concatenate(arrays), *trees)
 
 
 def _forget(resets: np.ndarray, memory: np.ndarray) -> np.ndarray:

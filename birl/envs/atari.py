@@ -219,11 +219,8 @@ class AtariPool:
         observations, _ = self.pool.reset()
         return observations, self._infos(np.ones(self.num_envs, bool))
 
-    def send(self, actions: np.ndarray) -> None:
-        self.pool.send(actions)
-
-    def recv(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        observations, rewards, terminated, truncated, infos = self.pool.recv()
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        observations, rewards, terminated, truncated, infos = self.pool.step(actions)
         over = infos["terminated"].astype(bool) & ~self.ended
         terminated, truncated = terminated | over, truncated & ~over  # a game that is over with its last step was not cut
         begins = self.ended & (self.game_over | (infos["lives"] > self.lives))  # it may also be lost, and begun anew, while it waits

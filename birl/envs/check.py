@@ -33,7 +33,7 @@ class Finding:
 
 def check_env(config: EnvConfig) -> list[Finding]:
     """What was found by making, resetting, stepping, seeding and restoring the environment, in this process."""
-    config = replace(config, workers=0, overlap=False)
+    config = replace(config, workers=0)
     try:
         make_envs(replace(config, num_envs=1), 0).close()
     except ConfigError as error:

@@ -16,7 +16,6 @@ from gymnasium.envs.registration import EnvSpec
 
 from birl.config import ConfigError, EnvConfig, require
 from birl.envs.atari import Atari, AtariPool, is_atari, make_arguments, pool_arguments, pool_id, step_limit, validate_atari
-from birl.envs.halves import HalvedEnvs
 from birl.envs.probes import register_probes
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import derived_seeds
@@ -30,15 +29,12 @@ NATIVE_FROM = 8  # environments: with fewer, its fixed price of 70 µs a step is
 EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
 
 
-def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | WorkerEnvs | HalvedEnvs:
+def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | WorkerEnvs:
     """The environments, not yet reset. Use as a context manager, which closes them."""
     validate_fields(config)
     require(seed >= 0, f"run.seed {seed} is negative; use 0 or more")
-    if config.overlap:
-        return _make_halves(config, seed)
     if config.backend == "envpool":
-        # One more thread than cores: while one waits to be woken another steps. 8 LunarLanders on 2 cores: 38,000 steps/s, with two 28,000.
-        return _make_envpool(config, seed, (os.cpu_count() or 1) + 1)
+        return _make_envpool(config, seed)
     if config.workers:  # also for CartPole: its own vector environment has one generator for all, which cannot be shared out
         return WorkerEnvs(config)
     register_probes()
@@ -55,24 +51,6 @@ def make_share(config: EnvConfig, share: range) -> SerialEnvs:
     register_probes()
     make = partial(make_env, config)
     return SerialEnvs([lambda: StepTimeout(make(), config.step_timeout)] * len(share), first=share.start)
-
-
-def _make_halves(config: EnvConfig, seed: int) -> HalvedEnvs:
-    half, workers = config.num_envs // 2, config.workers // 2
-    part = replace(config, overlap=False, num_envs=half, workers=workers)
-    first = _make_half(part, seed, 0)
-    try:
-        second = _make_half(replace(part, num_envs=config.num_envs - half, workers=config.workers - workers), seed, half)
-    except BaseException:
-        first.close()
-        raise
-    return HalvedEnvs(first, second)
-
-
-def _make_half(config: EnvConfig, seed: int, first: int) -> WorkerEnvs | VectorAdapter:
-    if config.backend == "envpool":
-        return _make_envpool(config, seed, max(1, (os.cpu_count() or 1) // 2))
-    return WorkerEnvs(config, first=first)
 
 
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
@@ -109,7 +87,7 @@ def episode_limit(config: EnvConfig) -> int | None:
 def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
     """Observation and action space of one environment, as networks see them; makes one and closes it, so it can be made."""
     validate_fields(config)
-    with make_envs(replace(config, num_envs=1, workers=0, overlap=False), 0) as envs:
+    with make_envs(replace(config, num_envs=1, workers=0), 0) as envs:
         return envs.observation_space, envs.action_space
 
 
@@ -131,12 +109,6 @@ def validate_workers(config: EnvConfig) -> None:
     remedy = "EnvPool steps them in threads of its own; use workers 0, or backend gymnasium"
     require(workers == 0 or config.backend != "envpool", f"env.workers {workers} does not go with env.backend 'envpool': {remedy}")
     require(workers == 0 or os.name == "posix", f"env.workers {workers} needs Linux or macOS; use workers 0")
-    remedy = "one half steps in workers of its own while the other half is acted on; use workers 2 or more, backend envpool, or no overlap"
-    alone = workers < 2 and config.backend != "envpool"
-    require(not (config.overlap and alone), f"env.overlap does not go with env.workers {workers}: {remedy}")
-    require(
-        not config.overlap or num_envs >= 2, f"env.overlap needs two environments to halve, and env.num_envs is {num_envs}; use 2 or more"
-    )
     require(config.step_timeout > 0, f"env.step_timeout {config.step_timeout} is not more than 0 seconds; use 60")
 
 
@@ -187,7 +159,7 @@ def _missing_module(config: EnvConfig, module: str) -> str:
     return f"env.id {config.id!r} needs the module {module}, which is not installed: {remedy}"
 
 
-def _make_envpool(config: EnvConfig, seed: int, threads: int) -> VectorAdapter:
+def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
     if importlib.util.find_spec("envpool") is None:
         raise ConfigError("env.backend 'envpool' is not installed: pip install 'birl[envpool]', or use backend gymnasium")
     import envpool
@@ -202,8 +174,9 @@ def _make_envpool(config: EnvConfig, seed: int, threads: int) -> VectorAdapter:
     def build(seed: int) -> gym.vector.VectorEnv:
         # Seeds one by one: from a single one EnvPool gives seed + i, so runs with seeds 1 and 2 would share environments.
         seeds = derived_seeds(seed, config.num_envs)
-        used = min(config.num_envs, threads)
-        pool = envpool.make(name, env_type="gymnasium", num_envs=config.num_envs, num_threads=used, seed=seeds, **kwargs)
+        # One more thread than cores: while one waits to be woken another steps. 8 LunarLanders on 2 cores: 38,000 steps/s, with two 28,000.
+        threads = min(config.num_envs, (os.cpu_count() or 1) + 1)
+        pool = envpool.make(name, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs)
         with warnings.catch_warnings():  # its spaces are made at first use, and lose precision loudly
             warnings.simplefilter("ignore")
             _ = pool.observation_space, pool.action_space
@@ -212,7 +185,7 @@ def _make_envpool(config: EnvConfig, seed: int, threads: int) -> VectorAdapter:
     with _explained(config):
         pool = build(seed)
     keep = positions(config.id) if config.hide_velocities else None
-    return VectorAdapter(pool, _true_bounds(pool.single_observation_space), keep, build, in_threads=True)
+    return VectorAdapter(pool, _true_bounds(pool.single_observation_space), keep, build)
 
 
 def _true_bounds(space: gym.Space) -> gym.Space:

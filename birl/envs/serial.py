@@ -54,7 +54,6 @@ class SerialEnvs:
         self._ended = [False] * self.num_envs
         self._arrays: Arrays = {}
         self._masks: np.ndarray | None = None
-        self._sent: PyTree = None
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
         """First observations and action masks. Each environment gets a seed of its own, derived from this one."""
@@ -112,14 +111,6 @@ class SerialEnvs:
                 self._write_mask(masks, index, observation, info)
         self._arrays, self._masks = arrays, masks
         return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over)
-
-    def send(self, actions: PyTree) -> None:
-        """Note the actions: there is nobody else to step the environments meanwhile."""
-        self._sent = actions
-
-    def receive(self) -> Step:
-        """What becomes of the actions that were sent."""
-        return self.step(self._sent)
 
     def snapshot(self) -> World:
         """The environments' states where they can be read; else what it takes to live the running episodes again."""

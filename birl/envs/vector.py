@@ -36,7 +36,6 @@ class VectorAdapter:
         observation_space: gym.Space | None = None,  # instead of the environment's own, where that one is wrong
         keep: np.ndarray | None = None,  # only these features of a flat observation
         rebuild: Callable[[int], gym.vector.VectorEnv] | None = None,  # for environments that take a seed only when built
-        in_threads: bool = False,  # it has EnvPool's send and recv, and steps between them
     ) -> None:
         self.vector_env = vector_env
         self.num_envs = vector_env.num_envs
@@ -60,8 +59,6 @@ class VectorAdapter:
         self._arrays: Arrays = {}
         self._masks: np.ndarray | None = None
         self._game_over: np.ndarray | None = None
-        self._in_threads = in_threads
-        self._sent: PyTree = None
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
         """First observations and action masks."""
@@ -80,21 +77,11 @@ class VectorAdapter:
         return self._tree(), self._masks
 
     def step(self, actions: PyTree) -> Step:
-        self.send(actions)
-        return self.receive()
-
-    def send(self, actions: PyTree) -> None:
-        """Have EnvPool's environments step, and do not wait for them; others step when they are waited for."""
         if not self._arrays:
             raise RuntimeError("the environments have not been reset; call reset(seed) before step")
-        self._sent = self._own_actions(self._read_actions(actions))
-        if self._in_threads:
-            self.vector_env.send(self._sent)  # type: ignore[attr-defined]
-
-    def receive(self) -> Step:
-        """What became of the actions that were sent."""
+        own_actions = self._own_actions(self._read_actions(actions))
         valid = ~self._ended
-        own_rewards, own_terminated, own_truncated = self._advance()
+        own_rewards, own_terminated, own_truncated = self._advance(own_actions)
         rewards = np.array(own_rewards, np.float32)  # copies: some environments go on writing in theirs
         terminated = np.array(own_terminated, bool)
         truncated = np.greater(np.asarray(own_truncated, bool), terminated)  # where not terminated too
@@ -155,22 +142,18 @@ class VectorAdapter:
             return action_tree(self.action_space, actions)
         return actions if self._first_action is None else actions + self._first_action
 
-    def _advance(self) -> tuple[Any, Any, Any]:
+    def _advance(self, actions: PyTree) -> tuple[Any, Any, Any]:
         """Rewards and flags of one step of the vector environment; its observations and masks are ours then."""
         match self._mode:
             case AutoresetMode.NEXT_STEP:
-                return self._next_step()
+                return self._next_step(actions)
             case AutoresetMode.SAME_STEP:
-                return self._same_step()
+                return self._same_step(actions)
             case AutoresetMode.DISABLED:
-                return self._disabled()
+                return self._disabled(actions)
 
-    def _outcome(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """What the vector environment itself says of the actions that were sent."""
-        return self.vector_env.recv() if self._in_threads else self.vector_env.step(self._sent)  # type: ignore[attr-defined]
-
-    def _next_step(self) -> tuple[Any, Any, Any]:
-        observations, rewards, terminated, truncated, infos = self._outcome()
+    def _next_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
+        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
         if self._declared is None and ("final_obs" in infos or "final_observation" in infos or np.any(np.asarray(rewards)[self._ended])):
             raise RuntimeError(
                 f"{self.vector_env} does not say how it resets itself, and does not reset in the step after an episode's end; "
@@ -180,9 +163,9 @@ class VectorAdapter:
         self._game_over = infos[GAME_OVER] if self.has_lives else None
         return rewards, terminated, truncated
 
-    def _same_step(self) -> tuple[Any, Any, Any]:
+    def _same_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
         """The environment has reset itself at the end and steps on: show the end first, then reset it again for the next row."""
-        observations, rewards, terminated, truncated, infos = self._outcome()
+        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
         self._take(observations, infos)
         if self._ended.any():
             self._reset_ended()
@@ -191,11 +174,11 @@ class VectorAdapter:
             self._show_final(ending, infos)
         return rewards, terminated, truncated
 
-    def _disabled(self) -> tuple[Any, Any, Any]:
+    def _disabled(self, actions: PyTree) -> tuple[Any, Any, Any]:
         """All environments step together, so one that must be reset steps too: before, to be able to; after, to undo it."""
         if self._ended.any():
             self._reset_ended()
-        observations, rewards, terminated, truncated, infos = self._outcome()
+        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
         self._take(observations, infos)
         if self._ended.any():
             self._reset_ended()

@@ -43,9 +43,8 @@ class Streak:
 class Crew:
     """Workers by number, each with its share of the environments: the same share as long as they live, whatever process it is."""
 
-    def __init__(self, config: EnvConfig, first: int = 0) -> None:
+    def __init__(self, config: EnvConfig) -> None:
         self.config = config
-        self.first = first  # the index of the first environment, if they are a part of more
         bounds = [config.num_envs * number // config.workers for number in range(config.workers + 1)]
         self.shares = [slice(first, end) for first, end in pairwise(bounds)]
         self.everyone = range(config.workers)
@@ -118,14 +117,14 @@ class Crew:
         warnings.warn(str(self.faults[-1]), stacklevel=5)
 
     def environments(self, number: int) -> range:
-        return range(self.first + self.shares[number].start, self.first + self.shares[number].stop)
+        return range(self.shares[number].start, self.shares[number].stop)
 
     def close(self) -> None:
         """End the workers. Happens by itself, too, when nobody uses the crew any more or the interpreter exits."""
         self._end()
 
     def _task(self, number: int) -> Task:
-        return Task(self.config, self.shares[number], self.environments(number)[0])
+        return Task(self.config, self.shares[number])
 
     def _failures(self, numbers: Sequence[int], answers: list[Any]) -> dict[int, Failure]:
         return {number: answer for number, answer in zip(numbers, answers, strict=True) if isinstance(answer, Failure)}

@@ -25,7 +25,7 @@ class Host:
     """The environments of one worker, and their share of the arrays."""
 
     def __init__(self, task: Task, memory: int) -> None:
-        self.envs = SerialEnvs([partial(make_env, task.config)] * (task.share.stop - task.share.start), first=task.first)
+        self.envs = SerialEnvs([partial(make_env, task.config)] * (task.share.stop - task.share.start), first=task.share.start)
         everything = map_arrays(memory, self.envs.layout, self.envs.action_space, task.config.num_envs)
         self.shared = everything.part(task.share)
 

@@ -38,7 +38,6 @@ class Task(NamedTuple):
 
     config: EnvConfig
     share: slice  # where its environments are among those of the config
-    first: int  # the index of its first environment among all
 
 
 class Failure(NamedTuple):

@@ -8,7 +8,7 @@ transition, and the row before leads to an observation that was seen: returns bo
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Self
 
@@ -30,10 +30,9 @@ class WorkerEnvs:
         self,
         config: EnvConfig,
         action_limit: int = snapshots.ACTION_LIMIT,
-        first: int = 0,  # the index of the first of them, if they are a part of more
     ) -> None:
         self.num_envs = config.num_envs
-        self._crew = Crew(config, first)
+        self._crew = Crew(config)
         observation_space, action_space = self._crew.start()
         self.layout = layout_of(observation_space, action_space)
         self.observation_space, self.action_space = self.layout.space, zero_based(action_space)
@@ -48,7 +47,6 @@ class WorkerEnvs:
         self._ended = np.zeros(self.num_envs, bool)
         self._arrays: Arrays = {}
         self._masks: np.ndarray | None = None
-        self._arriving: Iterator[tuple[int, Failure | None]] = iter(())
         self._masked = False  # whether environments give action masks: some may and others not
         self._gave_masks = [False] * config.workers
 
@@ -75,25 +73,17 @@ class WorkerEnvs:
         return self._take()
 
     def step(self, actions: PyTree) -> Step:
-        self.send(actions)
-        return self.receive()
-
-    def send(self, actions: PyTree) -> None:
-        """Have the workers step, and do not wait for them."""
         problem = self._problem()
         if problem:
             raise RuntimeError(f"{problem}; call reset(seed) before step")
         batch = self._read_actions(actions)
         self._shared.actions[...] = batch
-        self._arriving = self._crew.step()
+        arriving = self._crew.step()
         self._log.append(batch)
-
-    def receive(self) -> Step:
-        """What became of the actions that were sent."""
         rewards, flags = np.zeros(self.num_envs, np.float32), np.zeros((4, self.num_envs), bool)
         arrays, masks = self.layout.empty(self.num_envs), None if self._masks is None else np.empty_like(self._masks)
         failures: dict[int, Failure] = {}
-        for number, failure in self._arriving:
+        for number, failure in arriving:
             # Each share is copied when it comes, not all at the end: for all but the last, this process has nothing better to do.
             share, shared = self._crew.shares[number], self._parts[number]
             if failure is None:

@@ -471,7 +471,6 @@ WRONG: dict[str, dict[str, Any]] = {
     "noise_adaptation 1.0 must be above 1; 1.01 is usual": {"noise_adaptation": 1.0},
     "noise parameter with layer_norm False.*use layer_norm True": {"noise": "parameter", "layer_norm": False},
     "exploration_noise reaches 0 and parameter noise cannot adapt": {"noise": "parameter", "exploration_noise": linear(0.2, 0.0)},
-    "env.overlap on halves; use overlap False": {"noise": "parameter", "env": replace(SMALL.env, overlap=True, workers=2)},
     r"hidden_sizes \(8, 0\) must each be at least 1": {"hidden_sizes": (8, 0)},
     "action space Discrete.* use a Box": {"env": EnvConfig("CartPole-v1", num_envs=4)},
 }

@@ -12,7 +12,6 @@ import pytest
 from gymnasium import spaces
 
 from birl.data.collect import Collector, check_finite, finite_metrics, for_envs
-from birl.envs.halves import HalvedEnvs
 from birl.envs.probes import ActionMask, Faulty, OneStep
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
@@ -309,13 +308,6 @@ def test_what_a_policy_sees_is_kept_step_by_step_as_far_as_asked_for(keep, kept)
 
 def test_what_a_policy_sees_unasked_is_not_kept():
     assert start(SerialEnvs(counting_functions(SHAPES)), see)(NO_POLICY, key(0)).seen is None
-
-
-def test_what_two_halves_see_by_turns_is_not_kept():
-    halves = HalvedEnvs(SerialEnvs(counting_functions(SHAPES[:2])), SerialEnvs(counting_functions(SHAPES[2:])))
-    collect = Collector(halves, see, 7, (), keep="layers")
-    collect.start(0)
-    assert collect(NO_POLICY, key(0)).seen is None
 
 
 def test_the_masks_after_each_step_are_those_of_the_next_row_and_after_the_last_those_of_the_next_rollout():

@@ -135,12 +135,12 @@ def test_a_lost_life_ends_the_episode_and_reset_goes_on_with_the_game():
 
 def test_steps_tell_lives_from_games_in_whichever_process_and_a_lost_worker_begins_new_games():
     config = EnvConfig("ALE/Breakout-v5", 2, atari=replace(SAME_START, episodic_life=True), max_episode_steps=60)
-    with make_envs(config, 0) as serial, make_envs(replace(config, workers=2, overlap=True), 0) as halves:
+    with make_envs(config, 0) as serial, make_envs(replace(config, workers=2), 0) as workers:
         serial.reset(0)
-        halves.reset(0)
+        workers.reset(0)
         ends = []
         for _ in range(130):
-            mine, theirs = serial.step([0, 0]), halves.step([0, 0])
+            mine, theirs = serial.step([0, 0]), workers.step([0, 0])
             for array, other in zip(mine, theirs, strict=True):
                 np.testing.assert_array_equal(array, other)
             ends.append((mine.terminated[0], mine.truncated[0], mine.game_over[0], mine.valid[0]))
@@ -151,9 +151,9 @@ def test_steps_tell_lives_from_games_in_whichever_process_and_a_lost_worker_begi
             (False, True, True, True),
             (False, False, True, False),
         }
-        os.kill(halves.halves[1].pids[0], signal.SIGKILL)
+        os.kill(workers.pids[1], signal.SIGKILL)
         with pytest.warns(UserWarning, match="began new episodes"):
-            step = halves.step([0, 0])
+            step = workers.step([0, 0])
         assert step.valid.tolist() == [True, False]
         assert step.game_over.tolist() == [False, True]
 

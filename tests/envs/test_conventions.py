@@ -104,7 +104,6 @@ CARTPOLES = {
     "serial": lambda: make_envs(EnvConfig("CartPole-v1", 3), 0),
     "native": lambda: make_envs(EnvConfig("CartPole-v1", 8), 0),
     "envpool": lambda: make_envs(EnvConfig("CartPole-v1", 3, "envpool"), 0),
-    "envpool in halves": lambda: make_envs(EnvConfig("CartPole-v1", 3, "envpool", overlap=True), 0),
     "async same step": lambda: VectorAdapter(
         gym.make_vec("CartPole-v1", 2, "async", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP})
     ),

@@ -38,7 +38,7 @@ def test_they_take_turns_with_their_own_environments_keys_and_statistics():
     job, board = make_job(make_config("serial", CARTS, 3))
     with SerialPool(job, board, None) as pool:
         seen = pool.run(40)
-        first = [learner.collect.parts[0].observations.tolist() for learner in pool.learners]
+        first = [learner.collect.observations.tolist() for learner in pool.learners]
     assert seen.gradient_steps.max() - seen.gradient_steps.min() <= 1
     assert seen.gradient_steps.tolist() == seen.normalizers[:, 0].tolist()
     assert np.array_equal(seen.keys[:, 0], np.arange(0, 6, 2) + seen.gradient_steps)
