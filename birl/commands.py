@@ -75,7 +75,9 @@ def resume(words: Words) -> int:
 
 
 def evaluate(words: Words) -> int:
-    def options(run_dir: RunDir, /, episodes: int = 20, seed: int = 0, sample: bool = False) -> tuple[Path, int, int, bool]:
+    def options(
+        run_dir: RunDir, /, episodes: int = 20, seed: int = 0, sample: bool = False, max_steps: int | None = None
+    ) -> tuple[Path, int, int, bool, int | None]:
         """Score the best policy of a run, or of one checkpoint directory, over whole episodes.
 
         Args:
@@ -83,23 +85,27 @@ def evaluate(words: Words) -> int:
             episodes: how many
             seed: of the environments
             sample: sample actions instead of taking the most likely ones
+            max_steps: cut episodes after so many steps; None: as the run's evaluations do
         """
-        return run_dir, episodes, seed, sample
+        return run_dir, episodes, seed, sample, max_steps
 
-    run_dir, episodes, seed, sample = tyro.cli(options, args=words, prog="birl eval")
+    run_dir, episodes, seed, sample, max_steps = tyro.cli(options, args=words, prog="birl eval")
     from birl.run.evaluate import evaluate as run_evaluation
 
-    evaluation = run_evaluation(run_dir, episodes, seed, not sample)
+    evaluation = run_evaluation(run_dir, episodes, seed, not sample, max_steps=max_steps)
     returns = evaluation.returns
     print(
         f"return {returns.mean():.2f} +/- {returns.std():.2f} over {episodes} episodes (min {returns.min():.2f}, max {returns.max():.2f})"
     )
     print(f"length {evaluation.lengths.mean():.1f} steps")
+    _print_cuts(evaluation)
     return 0
 
 
 def play(words: Words) -> int:
-    def options(run_dir: RunDir, /, episodes: int = 3, seed: int = 0, sample: bool = False) -> tuple[Path, int, int, bool]:
+    def options(
+        run_dir: RunDir, /, episodes: int = 3, seed: int = 0, sample: bool = False, max_steps: int | None = None
+    ) -> tuple[Path, int, int, bool, int | None]:
         """Watch a trained policy in a window.
 
         Args:
@@ -107,20 +113,23 @@ def play(words: Words) -> int:
             episodes: how many
             seed: of the first episode; the next has the next
             sample: sample actions instead of taking the most likely ones
+            max_steps: cut episodes after so many steps; None: as the run's evaluations do
         """
-        return run_dir, episodes, seed, sample
+        return run_dir, episodes, seed, sample, max_steps
 
-    run_dir, episodes, seed, sample = tyro.cli(options, args=words, prog="birl play")
+    run_dir, episodes, seed, sample, max_steps = tyro.cli(options, args=words, prog="birl play")
     from birl.run.record import play as run_play
 
-    print("returns: " + ", ".join(f"{total:.1f}" for total in run_play(run_dir, episodes, seed, not sample)))
+    played = run_play(run_dir, episodes, seed, not sample, max_steps)
+    print("returns: " + ", ".join(f"{total:.1f}" for total in played.returns))
+    _print_cuts(played)
     return 0
 
 
 def record(words: Words) -> int:
     def options(
-        run_dir: RunDir, /, out: Path | None = None, episodes: int = 1, seed: int = 0, sample: bool = False
-    ) -> tuple[Path, Path | None, int, int, bool]:
+        run_dir: RunDir, /, out: Path | None = None, episodes: int = 1, seed: int = 0, sample: bool = False, max_steps: int | None = None
+    ) -> tuple[Path, Path | None, int, int, bool, int | None]:
         """Film a trained policy as mp4.
 
         Args:
@@ -129,14 +138,16 @@ def record(words: Words) -> int:
             episodes: how many, one after another
             seed: of the first episode; the next has the next
             sample: sample actions instead of taking the most likely ones
+            max_steps: cut episodes after so many steps; None: as the run's evaluations do
         """
-        return run_dir, out, episodes, seed, sample
+        return run_dir, out, episodes, seed, sample, max_steps
 
-    run_dir, out, episodes, seed, sample = tyro.cli(options, args=words, prog="birl record")
+    run_dir, out, episodes, seed, sample, max_steps = tyro.cli(options, args=words, prog="birl record")
     from birl.run.record import record as run_record
 
-    path, returns = run_record(run_dir, out, episodes, seed, not sample)
-    print(f"{path}: returns {', '.join(f'{total:.1f}' for total in returns)}")
+    path, filmed = run_record(run_dir, out, episodes, seed, not sample, max_steps)
+    print(f"{path}: returns {', '.join(f'{total:.1f}' for total in filmed.returns)}")
+    _print_cuts(filmed)
     return 0
 
 
@@ -251,6 +262,11 @@ def _parse_config(kind: Any, default: Any, words: Words, prog: str) -> Any:
 
     with registry:
         return tyro.cli(kind, default=default, args=words, prog=prog, config=(tyro.conf.OmitArgPrefixes,))
+
+
+def _print_cuts(evaluation: Any) -> None:
+    if cuts := evaluation.cuts():
+        print(f"{cuts}; --max-steps sets how many are played")
 
 
 def _print_summary(summary: dict[str, Any]) -> int:

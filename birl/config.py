@@ -53,6 +53,7 @@ class RunConfig:
     run_dir: str | None = None  # None: runs/ALGORITHM-ENV-SEED, numbered if it is taken
     eval_every: int = 0  # environment steps between evaluations; 0: only at the end
     eval_episodes: int = 20
+    eval_max_steps: int | None = None  # cut evaluation episodes after so many steps; None: the environment's own limit, or 10,000
     eval_deterministic: bool = True  # the mode of the policy, not a sample
     stop_at_return: float | None = None  # end the run once an evaluation reaches this mean return
     checkpoint_every: int = 50_000  # environment steps between checkpoints; 0: only at the end
@@ -145,6 +146,8 @@ def validate_run(run: RunConfig) -> None:
     require(0 <= run.seed < 2**31, f"seed {run.seed} must lie between 0 and {2**31 - 1:,}")
     require(run.eval_every >= 0, f"eval_every {run.eval_every} must be 0 (only at the end) or more")
     require(run.eval_episodes > 0, f"eval_episodes {run.eval_episodes} must be at least 1")
+    remedy = "use None for the environment's own limit, or 10,000 where it has none"
+    require(run.eval_max_steps is None or run.eval_max_steps > 0, f"eval_max_steps {run.eval_max_steps} must be at least 1; {remedy}")
     require(run.checkpoint_every >= 0, f"checkpoint_every {run.checkpoint_every} must be 0 (only at the end) or more")
     require(run.keep_checkpoints > 0, f"keep_checkpoints {run.keep_checkpoints} must be at least 1")
     require(run.log_every > 0, f"log_every {run.log_every} must be at least 1")

@@ -26,6 +26,7 @@ from birl.types import Envs
 
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"  # the native vector environment that can be snapshot
 NATIVE_FROM = 8  # environments: with fewer, its fixed price of 70 µs a step is more than theirs one by one
+NO_LIMIT = 2**31 - 1  # steps of an episode: EnvPool's word for "as many as it takes"
 EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
 
 
@@ -74,11 +75,15 @@ def adapt(vector_env: gym.vector.VectorEnv) -> VectorAdapter:
 
 
 def episode_limit(config: EnvConfig) -> int | None:
-    """The steps after which an episode is cut, if it is known before the environment is made."""
+    """The steps after which an episode is cut; None if nothing is known to cut it before the environment is made."""
     if is_atari(config.id):
         return step_limit(config)
-    if config.max_episode_steps is not None or config.backend == "envpool":
+    if config.max_episode_steps is not None:
         return config.max_episode_steps
+    if config.backend == "envpool":
+        pool, name = _find_pool(config)
+        limit = int(pool.make_spec(name).config.max_episode_steps)
+        return limit if limit < NO_LIMIT else None
     register_probes()
     with _explained(config):
         return _find_spec(config.id).max_episode_steps
@@ -159,17 +164,24 @@ def _missing_module(config: EnvConfig, module: str) -> str:
     return f"env.id {config.id!r} needs the module {module}, which is not installed: {remedy}"
 
 
-def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
+def _find_pool(config: EnvConfig) -> tuple[Any, str]:
+    """The module envpool, and its name for the environment; ConfigError if it has none."""
     if importlib.util.find_spec("envpool") is None:
         raise ConfigError("env.backend 'envpool' is not installed: pip install 'birl[envpool]', or use backend gymnasium")
     import envpool
 
     known = envpool.list_all_envs()
-    games = is_atari(config.id)
-    name, kwargs = (pool_id(config.id, known), pool_arguments(config)) if games else (config.id, _make_kwargs(config))
+    name = pool_id(config.id, known) if is_atari(config.id) else config.id
     if name not in known:
         close = ", ".join(difflib.get_close_matches(config.id, known)) or "see envpool.list_all_envs()"
         raise ConfigError(f"env.id {config.id!r} is not in EnvPool; did you mean {close}? Or use backend gymnasium")
+    return envpool, name
+
+
+def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
+    envpool, name = _find_pool(config)
+    games = is_atari(config.id)
+    kwargs = pool_arguments(config) if games else _make_kwargs(config)
 
     def build(seed: int) -> gym.vector.VectorEnv:
         # Seeds one by one: from a single one EnvPool gives seed + i, so runs with seeds 1 and 2 would share environments.

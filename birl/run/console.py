@@ -77,6 +77,14 @@ class Console:
             self._next_show = now + self._display.interval
             self._show(now)
 
+    def evaluating(self, ended: int, episodes: int, steps: int) -> None:
+        """Say how far an evaluation is, which may take long: so many of its episodes have ended, others are at this step."""
+        now = self._clock()
+        if now >= self._next_show:
+            self._next_show = now + self._display.interval
+            facts = [f"evaluating: {ended} of {episodes} episodes", f"step {steps:,}"]
+            self._display.show(Progress(self._title, self._fraction(), self._numbers(), facts))
+
     def message(self, text: str) -> None:
         """Say something that stays on the screen, above the bar: an evaluation, a checkpoint, a warning."""
         self._display.say(text)
@@ -105,10 +113,14 @@ class Console:
         speed = self._metrics.get("time/env_steps_per_second", rate)
         facts = [f"return {_number(self._metrics.get('episode/return', math.nan))}", f"{_number(speed)} steps/s"]
         shares = [f"{name} {self._metrics[metric]:.0%}" for name, metric in SHARES.items() if metric in self._metrics]
-        fraction = min(1.0, steps / self._total_steps) if self._total_steps > 0 else 1.0
-        numbers = [f"{fraction:4.0%}", f"{steps:,} / {self._total_steps:,} steps"]
         time_left = [f"{_duration(left)} left"] if math.isfinite(left) else []
-        return Progress(self._title, fraction, numbers + time_left, facts + shares)
+        return Progress(self._title, self._fraction(), self._numbers() + time_left, facts + shares)
+
+    def _fraction(self) -> float:
+        return min(1.0, self._env_steps / self._total_steps) if self._total_steps > 0 else 1.0
+
+    def _numbers(self) -> list[str]:
+        return [f"{self._fraction():4.0%}", f"{self._env_steps:,} / {self._total_steps:,} steps"]
 
     def _summary(self) -> str:
         finished = self._env_steps >= self._total_steps

@@ -1,13 +1,14 @@
 """How good a policy is: whole episodes, and whole games where an episode is one life, in environments of their own."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from birl.config import EnvConfig, from_json, require
-from birl.envs.make import make_envs
+from birl.envs.make import episode_limit, make_envs
 from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError
 from birl.run.algorithms import algorithm_named
@@ -16,13 +17,24 @@ from birl.types import Metrics
 
 HANDED_IN = "handed-in"  # the env.id of a run on environments that were not made from a config
 MOST_ENVS = 20  # stepped together
+MOST_STEPS = 10_000  # of an episode, where neither the environment nor the settings have a limit
+
+Watch = Callable[[int, int], None]  # told after each step: episodes that have ended, and steps of the longest that has not
 
 
 class Evaluation(NamedTuple):
-    """Returns and lengths of whole episodes."""
+    """Returns and lengths of episodes: whole ones, unless the evaluation's limit cut them."""
 
     returns: np.ndarray
     lengths: np.ndarray
+    cut: np.ndarray | tuple[()] = ()  # true where the evaluation's limit, not the environment, ended it
+
+    def cuts(self) -> str:
+        """How many episodes were cut, to be said aloud; "" if none was."""
+        count = int(np.count_nonzero(self.cut))
+        if count == 0:
+            return ""
+        return f"{count} of {len(self.returns)} episodes did not end by themselves: cut after {self.lengths[self.cut].max():,} steps"
 
     def metrics(self) -> Metrics:
         return {
@@ -35,17 +47,46 @@ class Evaluation(NamedTuple):
     def summary(self, deterministic: bool) -> dict[str, Any]:
         """For summary.json."""
         metrics = {name.removeprefix("eval/"): value for name, value in self.metrics().items()}
-        return metrics | {"deterministic": deterministic, "returns": self.returns.tolist()}
+        return metrics | {"cut": int(np.count_nonzero(self.cut)), "deterministic": deterministic, "returns": self.returns.tolist()}
 
 
-def evaluate(path: str | Path, episodes: int = 20, seed: int = 0, deterministic: bool = True, make_network: Any = None) -> Evaluation:
+def evaluate(
+    path: str | Path,
+    episodes: int = 20,
+    seed: int = 0,
+    deterministic: bool = True,
+    make_network: Any = None,
+    max_steps: int | None = None,  # None: the run's eval_max_steps
+) -> Evaluation:
     """Play whole episodes with the policy of a run or of a checkpoint."""
     saved = find_checkpoint(Path(path))
     config = from_json(algorithm_named(saved.manifest["algorithm"]).Config, saved.config)
-    return evaluate_policy(policy_of(saved, make_network), config.env, episodes, seed, deterministic)
+    most = config.run.eval_max_steps if max_steps is None else max_steps
+    return evaluate_policy(policy_of(saved, make_network), config.env, episodes, seed, deterministic, most)
 
 
-def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
+def with_limit(env: EnvConfig, max_steps: int | None) -> tuple[EnvConfig, int | None]:
+    """Environments whose episodes are cut after `max_steps` at the latest, and that limit; None if their own comes first.
+
+    Without `max_steps` their own limit stands, and where they have none, MOST_STEPS: a policy that never gets to an episode's end
+    would be evaluated for ever.
+    """
+    require(max_steps is None or max_steps > 0, f"max_steps {max_steps} must be at least 1")
+    own, limit = episode_limit(env), max_steps or MOST_STEPS
+    if own is not None and (max_steps is None or own <= limit):
+        return env, None
+    return dataclasses.replace(env, max_episode_steps=limit), limit
+
+
+def evaluate_policy(
+    policy: Policy,
+    env: EnvConfig,
+    episodes: int,
+    seed: int,
+    deterministic: bool = True,
+    max_steps: int | None = None,  # see with_limit
+    watch: Watch = lambda ended, steps: None,
+) -> Evaluation:
     """Each environment plays its share of the episodes: taking the first to finish would favour short ones."""
     remedy = "step them yourself with birl.load(...).act"
     require(env.id != HANDED_IN, f"env.id {env.id!r}: this run was trained on environments that cannot be made again; {remedy}")
@@ -54,13 +95,14 @@ def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, de
     num_envs = min(episodes, MOST_ENVS)
     shares = np.array([len(part) for part in np.array_split(np.arange(episodes), num_envs)])
     env_seed, key_seed = derived_seeds([seed, 0xE7A1], 2)  # apart from every seed of training
+    env, limit = with_limit(env, max_steps)
     with make_envs(dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs)), env_seed) as envs:
         observations, masks = envs.reset(env_seed)
         memory, resets = policy.initial_memory(num_envs), np.zeros(num_envs, bool)
         totals, steps, ended = np.zeros(num_envs), np.zeros(num_envs, np.int64), np.zeros(num_envs, bool)
-        finished: list[list[tuple[float, int]]] = [[] for _ in range(num_envs)]
-        time = 0
-        while any(len(done) < share for done, share in zip(finished, shares, strict=True)):
+        finished: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_envs)]
+        time = played = 0
+        while played < episodes:
             key = None if deterministic else np.array([key_seed, time], np.uint32)
             actions, memory = policy.act_batch(observations, memory, resets, masks, key)
             step = envs.step(actions)
@@ -73,8 +115,10 @@ def evaluate_policy(policy: Policy, env: EnvConfig, episodes: int, seed: int, de
             ended = step.terminated | step.truncated
             # A game may also end while its next life is waited for; where it begins there are no steps of it.
             for i in np.flatnonzero(ended if step.game_over is None else step.game_over & (steps > 0)):
-                finished[i].append((float(totals[i]), int(steps[i])))
+                finished[i].append((float(totals[i]), int(steps[i]), bool(step.truncated[i] and steps[i] == limit)))
                 totals[i] = steps[i] = 0
-    chosen = [episode for episodes, share in zip(finished, shares, strict=True) for episode in episodes[:share]]
-    returns, lengths = zip(*chosen, strict=True)
-    return Evaluation(np.array(returns), np.array(lengths))
+            played = sum(min(len(ends), share) for ends, share in zip(finished, shares, strict=True))
+            watch(played, int(steps.max()))
+    chosen = [end for ends, share in zip(finished, shares, strict=True) for end in ends[:share]]
+    returns, lengths, cut = map(np.array, zip(*chosen, strict=True))
+    return Evaluation(returns, lengths, cut)

@@ -16,37 +16,40 @@ from birl.config import ConfigError, EnvConfig, from_json, require
 from birl.envs.make import make_env
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, first_value, layout_of, mask_width
 from birl.run.algorithms import algorithm_named
+from birl.run.evaluate import Evaluation, with_limit
 from birl.run.policy import Policy, find_checkpoint, policy_of
 from birl.run.video import write_video
 
 OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # MUJOCO_GL: the library it needs, the better one first
 
+Episode = tuple[float, int, bool]  # its return and length, and whether the limit cut it
 
-def play(run_dir: Path, episodes: int, seed: int, deterministic: bool) -> list[float]:
-    """Show whole episodes in a window; their returns."""
+
+def play(run_dir: Path, episodes: int, seed: int, deterministic: bool, max_steps: int | None = None) -> Evaluation:
+    """Show whole episodes in a window; what came of them."""
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     require(bool(has_screen) or "SDL_VIDEODRIVER" in os.environ, f"there is no screen to play on; film it instead: birl record {run_dir}")
-    policy, env_config = _load(run_dir)
-    returns: list[float] = []
+    policy, env_config, limit = _load(run_dir, max_steps)
     with _drawn(env_config, "human") as env:
-        for episode in range(episodes):
-            returns.append(sum(reward for reward in _episode(env, policy, seed + episode, deterministic)))
-    return returns
+        shown = [_summed(_episode(env, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
+    return _evaluation(shown)
 
 
-def record(run_dir: Path, out: Path | None, episodes: int, seed: int, deterministic: bool) -> tuple[Path, list[float]]:
-    """Film whole episodes into one mp4; its path and the returns. Headless machines render off screen."""
+def record(
+    run_dir: Path, out: Path | None, episodes: int, seed: int, deterministic: bool, max_steps: int | None = None
+) -> tuple[Path, Evaluation]:
+    """Film whole episodes into one mp4; its path and what came of them. Headless machines render off screen."""
     _validate(episodes, seed)
     require(out is None or out.suffix == ".mp4", f"out {out} must end in .mp4")
-    policy, env_config = _load(run_dir)
+    policy, env_config, limit = _load(run_dir, max_steps)
     render_off_screen()
-    returns: list[float] = []
+    filmed: list[Episode] = []
     with _drawn(env_config, "rgb_array") as env:
         fps = float(env.metadata.get("render_fps") or 30)
-        frames = _frames(env, policy, episodes, seed, deterministic, returns)
+        frames = _frames(env, policy, episodes, seed, deterministic, limit, filmed)
         path = film(frames, out or run_dir / "videos" / "episodes.mp4", fps)
-    return path, returns
+    return path, _evaluation(filmed)
 
 
 def film(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
@@ -85,21 +88,35 @@ def _validate(episodes: int, seed: int) -> None:
     require(seed >= 0, f"seed {seed} must be 0 or more")
 
 
-def _load(run_dir: Path) -> tuple[Policy, EnvConfig]:
+def _load(run_dir: Path, max_steps: int | None) -> tuple[Policy, EnvConfig, int | None]:
     saved = find_checkpoint(run_dir)
-    return policy_of(saved), from_json(algorithm_named(saved.manifest["algorithm"]).Config, saved.config).env
+    config = from_json(algorithm_named(saved.manifest["algorithm"]).Config, saved.config)
+    return policy_of(saved), *with_limit(config.env, config.run.eval_max_steps if max_steps is None else max_steps)
 
 
-def _frames(env: gym.Env, policy: Policy, episodes: int, seed: int, deterministic: bool, returns: list[float]) -> Iterator[np.ndarray]:
+def _frames(
+    env: gym.Env, policy: Policy, episodes: int, seed: int, deterministic: bool, limit: int | None, filmed: list[Episode]
+) -> Iterator[np.ndarray]:
+    """A picture of each step; what came of the episodes is appended to `filmed`."""
     for episode in range(episodes):
-        returns.append(0.0)
-        for reward in _episode(env, policy, seed + episode, deterministic):
-            returns[-1] += reward
+        steps: list[tuple[float, bool]] = []
+        for step in _episode(env, policy, seed + episode, deterministic):
+            steps.append(step)
             yield _picture(env)
+        filmed.append(_summed(steps, limit))
 
 
-def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[float]:
-    """Live one episode, or a whole game of several; the reward of each step."""
+def _summed(steps: Iterable[tuple[float, bool]], limit: int | None) -> Episode:
+    rewards, truncated = zip(*steps, strict=True)
+    return sum(rewards), len(rewards), truncated[-1] and len(rewards) == limit
+
+
+def _evaluation(episodes: list[Episode]) -> Evaluation:
+    return Evaluation(*map(np.array, zip(*episodes, strict=True)))
+
+
+def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[tuple[float, bool]]:
+    """Live one episode, or a whole game of several; the reward of each step, and whether a limit was reached with it."""
     layout, offset = layout_of(env.observation_space, env.action_space), first_value(env.action_space)
     observation, info = env.reset(seed=seed)
     memory, ended, step, maskable = None, False, 0, mask_width(env.action_space) is not None
@@ -112,7 +129,7 @@ def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> It
         action, memory = policy.act(layout.tree(single), memory, mask, None if deterministic else seed * 100_003 + step)
         observation, reward, terminated, truncated, info = env.step(action if offset is None else action + offset)
         ended, step = bool(terminated or truncated), step + 1
-        yield float(reward)
+        yield float(reward), bool(truncated and not terminated)
         if ended and env.metadata.get(HAS_LIVES) and not info[GAME_OVER]:
             observation, info = env.reset()
             memory, ended = None, info[GAME_OVER]

@@ -82,7 +82,9 @@ class Run:
         self.saved_steps = self.start_steps if saved else -1
         self.evaluated_steps = -1
         self.evaluation: Evaluation | None = None
+        self.evaluation_due: bool = progress.get("evaluation_due", False)  # a signal ended the one after the checkpoint's update
         self.policy: Policy | None = None
+        self.signals: list[int] = []  # that have come
         self.replay_told = False
         self.unwritten = ""  # why the last metrics were not written; said once
 
@@ -107,19 +109,21 @@ class Run:
             warnings.showwarning = self._show_warning
             for notice in [*notices, f"run directory {self.run_dir}"]:
                 self.console.message(notice)
-            signals = stack.enter_context(caught_signals())
-            return self._train(envs, state, signals)
+            self.signals = stack.enter_context(caught_signals())
+            return self._train(envs, state)
 
-    def _train(self, envs: Envs | None, state: Any, signals: list[int]) -> dict[str, Any]:
+    def _train(self, envs: Envs | None, state: Any) -> dict[str, Any]:
         world = self.saved.world if self.saved else None
-        updates = iter(()) if self.reached_goal else self.algorithm.train(self.config, envs, state, world)
         try:
-            return self._finish(self._follow(updates, signals), state)
+            if self.evaluation_due:
+                self._evaluate(state, None)
+            updates = iter(()) if self.reached_goal else self.algorithm.train(self.config, envs, state, world)
+            return self._finish(self._follow(updates), state)
         except NonFiniteError as problem:
             kept = f"{self.checkpoints / f'{self.saved_steps:09d}'} is kept" if self.saved_steps >= 0 else "none had been written yet"
             raise NonFiniteError(f"{self.config.env.id} after {self.steps:,} steps: {problem}. Last checkpoint: {kept}") from problem
 
-    def _follow(self, updates: Iterator[Update], signals: list[int]) -> Update | None:
+    def _follow(self, updates: Iterator[Update]) -> Update | None:
         run, update = self.config.run, None
         for update in updates:
             if "replay/bytes" in update.metrics and not self.replay_told:
@@ -131,15 +135,17 @@ class Run:
             # The last one, too: once the next update is asked for, the environments are closed.
             if crossed(before, self.steps, run.checkpoint_every) or self.steps >= run.total_steps:
                 self._save_if_possible(update)
-            if signals:
-                self._stop(signals[0], update)
+            if self.signals:
+                self._stop(update)
             if self.reached_goal:
                 self.console.message(f"stop_at_return {run.stop_at_return} reached")
                 break
         return update
 
-    def _stop(self, number: int, update: Update) -> None:
-        saved = f"saved at {self.steps:,} steps" if self._save_if_possible(update) else "the newest checkpoint is an older one"
+    def _stop(self, update: Update | None) -> None:
+        """End the run well; without an update, at the checkpoint that it was resumed from."""
+        number, stopped = self.signals[0], self.saved_steps == self.steps if update is None else self._save_if_possible(update)
+        saved = f"saved at {self.steps:,} steps" if stopped else "the newest checkpoint is an older one"
         self.console.message(f"{signal.Signals(number).name}: {saved}; go on with: birl resume {self.run_dir}")
         raise Interrupted(128 + number)
 
@@ -168,13 +174,23 @@ class Run:
         if self.policy is None:
             self.policy = make_policy(self.algorithm, state, self.spaces[1])
         self.policy.set_parameters(self.algorithm.policy(state))
-        self.evaluation = evaluate_policy(self.policy, self.config.env, run.eval_episodes, run.seed, run.eval_deterministic)
-        self.evaluated_steps = steps
+        self.evaluation_due = True
+
+        def watch(ended: int, longest: int) -> None:
+            if self.signals:
+                self._stop(update)
+            self.console.evaluating(ended, run.eval_episodes, longest)
+
+        settings = run.eval_episodes, run.seed, run.eval_deterministic, run.eval_max_steps
+        self.evaluation = evaluate_policy(self.policy, self.config.env, *settings, watch)
+        self.evaluation_due, self.evaluated_steps = False, steps
         metrics = self.evaluation.metrics()
         score = float(metrics["eval/return_mean"])
         if not self._was_evaluated(steps):
             self._write(steps, metrics)
         self.console.message(f"evaluation at {steps:,} steps: return {score:.1f} +/- {metrics['eval/return_std']:.1f}")
+        if cuts := self.evaluation.cuts():
+            self.console.message(f"{cuts}; eval_max_steps sets how many are played")
         if run.eval_every and (self.best is None or score > self.best["return_mean"]):
             self._keep_best({"checkpoint": f"{steps:09d}", "return_mean": score}, update)
 
@@ -218,6 +234,7 @@ class Run:
         path = self.checkpoints / f"{self.steps:09d}"
         if self.saved_steps != self.steps:
             progress = {"wall_seconds": self._wall_seconds(), "cpu_seconds": self._cpu_seconds(), "best": self.best}
+            progress["evaluation_due"] = self.evaluation_due
             path = checkpoints.save(self.checkpoints, self.name, self.config, self.spaces, update.state, update.world(), progress)
             checkpoints.prune(self.checkpoints, self.config.run.keep_checkpoints)
             self.saved_steps = self.steps

@@ -225,3 +225,13 @@ def interrupt_on_a_terminal(code: str, environment: dict[str, str]) -> str:
     process.wait(timeout=20)
     os.close(master)
     return shown.decode()
+
+
+def test_an_evaluation_that_takes_long_says_how_far_it_is():
+    console, stream, clock = plain()
+    console.write(500, 1.0, METRICS)
+    for second in range(5):
+        clock.now = float(second)
+        console.evaluating(2, 20, 1000 * second)
+    shown = [line for line in stream.getvalue().splitlines() if "evaluating" in line]
+    assert shown == [f"ppo CartPole-v1:  50%, 500 / 1,000 steps, evaluating: 2 of 20 episodes, step {step}" for step in ("2,000", "4,000")]

@@ -1,5 +1,7 @@
 """An evaluation plays whole episodes, each environment its share, and is the same each time."""
 
+import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -16,13 +18,14 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env, make_envs
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
 from birl.run import checkpoint as checkpoints
-from birl.run.evaluate import Evaluation, evaluate_policy
+from birl.run.evaluate import Evaluation, evaluate_policy, with_limit
 from birl.run.policy import Policy, find_checkpoint, make_policy
 from birl.run.record import _episode
 from birl.run.train import train
 from birl.types import Step
-from tests.run.processes import call_well
+from tests.run.processes import assert_same_run, call, call_well, metric_rows
 
+ENDLESS = "tests.run.test_evaluate:Endless-v0"
 LENGTHS = (1, 50)  # of an episode of Lottery
 
 
@@ -105,6 +108,25 @@ class Scripted:
         return Step(observations, 10.0 * valid, ended, np.zeros(1, bool), valid, None, over)
 
 
+class Endless(Lottery):
+    """Never ends, reward 1 a step; at `STOPPER` steps of an episode it sends this process a signal."""
+
+    steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        self.steps = 0
+        return super().reset(seed=seed)
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        if self.steps == STOPPER.get("at"):
+            STOPPER["at"] = 0  # once
+            os.kill(os.getpid(), STOPPER["signal"])
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+STOPPER: dict[str, int] = {}
+gym.register("Endless-v0", entry_point=Endless)
 gym.register("Fragile-v0", entry_point=Fragile)
 gym.register("Lives-v0", entry_point=Lives)
 gym.register("Lottery-v0", entry_point=Lottery)
@@ -237,3 +259,79 @@ def test_what_cannot_be_played_is_refused(settings, message, run):
 def test_a_few_episodes_need_no_more_workers_than_environments():
     config = EnvConfig("birl/ProbeTruncation-v0", num_envs=4, workers=2)
     assert evaluate_policy(untrained("birl/ProbeTruncation-v0"), config, 1, 0).returns.tolist() == [5.0]
+
+
+@pytest.mark.parametrize(
+    ("env", "max_steps", "limit"),
+    [
+        (EnvConfig("CliffWalking-v1"), None, 10_000),
+        (EnvConfig("CliffWalking-v1"), 50, 50),
+        (EnvConfig("CliffWalking-v1", max_episode_steps=100), None, None),
+        (EnvConfig("CartPole-v1"), None, None),
+        (EnvConfig("CartPole-v1"), 1000, None),
+        (EnvConfig("CartPole-v1"), 20, 20),
+        (EnvConfig("ALE/Pong-v5"), None, None),
+        (EnvConfig("ALE/Pong-v5"), 20, 20),
+        (EnvConfig("CartPole-v1", backend="envpool"), None, None),
+        (EnvConfig("CartPole-v1", backend="envpool"), 20, 20),
+        (EnvConfig("TicTacToe-v1", backend="envpool"), None, 10_000),
+    ],
+)
+def test_an_environments_own_limit_stands_unless_a_shorter_one_is_asked_for(env, max_steps, limit):
+    limited, said = with_limit(env, max_steps)
+    assert said == limit
+    assert limited == (env if limit is None else dataclasses.replace(env, max_episode_steps=limit))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_episodes_that_do_not_end_are_cut_and_counted(workers):
+    evaluation = evaluate_policy(untrained(ENDLESS), EnvConfig(ENDLESS, workers=workers), 30, seed=0, max_steps=12)
+    assert evaluation.lengths.tolist() == [12] * 30
+    assert evaluation.cuts() == "30 of 30 episodes did not end by themselves: cut after 12 steps"
+    assert evaluation.summary(deterministic=True)["cut"] == 30
+
+
+def test_an_episode_that_the_environment_ends_is_not_said_to_be_cut():
+    evaluation = evaluate_policy(untrained("birl/ProbeTruncation-v0"), EnvConfig("birl/ProbeTruncation-v0"), 3, 0, max_steps=6)
+    assert evaluation.cuts() == ""
+    evaluation = evaluate_policy(untrained("Lottery-v0"), EnvConfig("Lottery-v0"), 40, 7, max_steps=30)
+    assert sorted(set(evaluation.lengths.tolist())) == [1, 30]
+    assert evaluation.cut.tolist() == [length == 30 for length in evaluation.lengths]
+
+
+def test_training_says_how_many_episodes_of_an_evaluation_were_cut(tmp_path):
+    settings = ["--total-steps", 64, "--rollout-length", 32, "--num-envs", 1, "--eval-episodes", 3, "--eval-max-steps", 40]
+    said = call_well("train", "ppo", ENDLESS, *settings, "--run-dir", tmp_path / "run")
+    assert "3 of 3 episodes did not end by themselves: cut after 40 steps; eval_max_steps sets how many are played" in said
+    said = call_well("eval", tmp_path / "run", "--episodes", 2)
+    assert "2 of 2 episodes did not end by themselves: cut after 40 steps" in said, "the run's own limit"
+    assert "cut after 7 steps; --max-steps sets" in call_well("eval", tmp_path / "run", "--episodes", 2, "--max-steps", 7)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_again(number, tmp_path, monkeypatch):
+    settings = ["--total-steps", 96, "--rollout-length", 32, "--num-envs", 1, "--eval-episodes", 3, "--eval-max-steps", 200]
+    train_words = ["train", "ppo", ENDLESS, *settings, "--minibatches", 1, "--eval-every", 64, "--max-episode-steps", 90]
+    call_well(*train_words, "--run-dir", tmp_path / "whole")
+    monkeypatch.setitem(STOPPER, "signal", number)
+    monkeypatch.setitem(STOPPER, "at", 80)  # training comes to 64 steps of an episode before it is evaluated
+    code, said = call(*train_words, "--run-dir", tmp_path / "run")
+    assert code == 128 + number
+    assert f"{signal.Signals(number).name}: saved at 64 steps; go on with: birl resume {tmp_path / 'run'}" in said
+    call_well("resume", tmp_path / "run")
+    assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "whole")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == checkpoints.read_best(tmp_path / "whole" / "checkpoints")
+
+
+def test_a_signal_in_the_last_evaluation_leaves_a_run_that_is_resumed_to_its_score(tmp_path, monkeypatch):
+    monkeypatch.setitem(STOPPER, "signal", signal.SIGINT)
+    monkeypatch.setitem(STOPPER, "at", 80)
+    settings = ["--total-steps", 64, "--rollout-length", 32, "--num-envs", 1, "--minibatches", 1, "--eval-max-steps", 200]
+    code, said = call("train", "ppo", ENDLESS, *settings, "--run-dir", tmp_path / "run")
+    assert (code, "SIGINT: saved at 64 steps" in said) == (130, True)
+    STOPPER["at"] = 80
+    code, said = call("resume", tmp_path / "run")
+    assert (code, "SIGINT: saved at 64 steps" in said) == (130, True), "and again, from its only checkpoint"
+    call_well("resume", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["return_mean"] == 200.0

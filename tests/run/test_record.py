@@ -41,16 +41,16 @@ def read_video(path: Path) -> tuple[int, tuple[int, int], float]:
 def test_a_video_of_one_episode_has_a_frame_for_each_step(env_id, size, runs, tmp_path, monkeypatch):
     for variable in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(variable, raising=False)
-    path, returns = record(runs[env_id], tmp_path / "film.mp4", episodes=1, seed=0, deterministic=True)
+    path, filmed = record(runs[env_id], tmp_path / "film.mp4", episodes=1, seed=0, deterministic=True)
     frames, shape, fps = read_video(path)
     assert (shape, fps) == (size, 50.0), "as the environment's metadata says"
     assert frames > 5
     if env_id == "CartPole-v1":
-        assert returns == [float(frames)], "reward 1 a step"
+        assert filmed.returns.tolist() == [float(frames)], "reward 1 a step"
 
 
 def test_what_is_filmed_is_what_the_policy_does(runs, tmp_path):
-    _, returns = record(runs["CartPole-v1"], tmp_path / "film.mp4", episodes=2, seed=4, deterministic=True)
+    _, filmed = record(runs["CartPole-v1"], tmp_path / "film.mp4", episodes=2, seed=4, deterministic=True)
     policy, by_hand = birl.load(runs["CartPole-v1"]), []
     with gym.make("CartPole-v1") as env:
         for seed in (4, 5):
@@ -61,15 +61,15 @@ def test_what_is_filmed_is_what_the_policy_does(runs, tmp_path):
                 observation, reward, terminated, truncated, _ = env.step(action)
                 total, ended = total + float(reward), terminated or truncated
             by_hand.append(total)
-    assert returns == by_hand
+    assert filmed.returns.tolist() == by_hand
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_tree_of_actions_is_filmed_with_actions_that_the_environment_has_and_allows(deterministic, runs, tmp_path):
     """The environment raises at any other."""
-    path, returns = record(runs["Hybrid-v0"], tmp_path / "film.mp4", episodes=2, seed=0, deterministic=deterministic)
+    path, filmed = record(runs["Hybrid-v0"], tmp_path / "film.mp4", episodes=2, seed=0, deterministic=deterministic)
     assert read_video(path)[0] > 2
-    assert len(returns) == 2
+    assert len(filmed.returns) == 2
 
 
 def test_a_video_never_overwrites_another(runs, tmp_path):
@@ -125,7 +125,14 @@ def test_play_on_a_screen_that_is_not_there_to_be_seen(runs, monkeypatch):
     """SDL's dummy screen stands for a real one."""
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     _, filmed = record(runs["CartPole-v1"], runs["CartPole-v1"] / "play.mp4", 1, 0, True)
-    assert play(runs["CartPole-v1"], 1, 0, True) == filmed
+    played = play(runs["CartPole-v1"], 1, 0, True)
+    assert (played.returns.tolist(), played.lengths.tolist()) == (filmed.returns.tolist(), filmed.lengths.tolist())
+
+
+def test_a_film_has_no_more_steps_than_asked_for_and_says_so(runs, tmp_path):
+    said = call_well("record", runs["CartPole-v1"], "--out", tmp_path / "film.mp4", "--max-steps", 5, "--episodes", 2)
+    assert read_video(tmp_path / "film.mp4")[0] == 10
+    assert "2 of 2 episodes did not end by themselves: cut after 5 steps; --max-steps sets how many are played" in said
 
 
 @pytest.fixture(scope="module")
