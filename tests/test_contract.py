@@ -376,3 +376,52 @@ def test_each_kind_of_action_is_taken_or_refused_by_name(name, space):
     observations = np.zeros((4, *observation_space.shape), np.float32)
     action = jax.eval_shape(algorithm_named(name).act, network, observations, memory, np.zeros(4, bool), None, np.zeros(2, np.uint32))
     assert action.actions.shape == (4, *action_shape(space))
+
+
+SYMBOLS = spaces.Box(0, 255, (7, 7, 3), np.uint8)  # MiniGrid's view: symbols from 0 to 10
+
+
+@every_algorithm
+def test_normalize_observations_counts_symbols_in_bytes_as_numbers_and_refuses_categories(name):
+    config = dataclasses.replace(config_of(name), normalize_observations=True)
+    _, action_space = spaces_of(config)
+    state = algorithm_named(name).init(config, SYMBOLS, action_space)
+    assert {x.shape[-3:] for x in jax.tree.leaves(state.normalizer.observations) if x.ndim >= 3} == {SYMBOLS.shape}
+    with pytest.raises(ConfigError, match=r"normalize_observations.* no numbers to normalise: Discrete\(16\): categories are one-hot"):
+        algorithm_named(name).init(config, spaces.Discrete(16), action_space)
+
+
+class Symbols(gym.Env):
+    """A walk over numbers, seen in a type of choice."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, dtype: str) -> None:
+        self.observation_space = spaces.Box(0, 255, (2, 2, 3), np.dtype(dtype).type)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.draw(), {}
+
+    def step(self, action: int) -> Any:
+        observation = self.draw()
+        return observation, float(observation.flat[0] > 5) * action, False, False, {}
+
+    def draw(self) -> np.ndarray:
+        return self.np_random.integers(11, size=(2, 2, 3)).astype(self.observation_space.dtype)
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_bytes_and_wide_whole_numbers_are_learned_as_their_floats_are(name):
+    if "tests/Symbols-v0" not in gym.registry:
+        gym.register("tests/Symbols-v0", entry_point=Symbols)
+    settings = settings_of(name) | {"normalize_observations": True}
+    env = EnvConfig("tests/Symbols-v0", num_envs=4, max_episode_steps=9)
+    configs = [
+        algorithm_named(name).Config(env=dataclasses.replace(env, kwargs={"dtype": dtype}), run=RunConfig(total_steps=1000), **settings)
+        for dtype in ("float32", "uint8", "int64")
+    ]
+    floats, *others = (run(name, config, updates=2).updates[-1] for config in configs)
+    for update in others:
+        assert_same_bits(update.state, floats.state)
+    assert np.all(np.asarray(floats.state.normalizer.observations.mean) > 3)

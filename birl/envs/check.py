@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import episode_limit, make_env, make_envs
-from birl.envs.spaces import MASK, is_composite, leaves_of, mask_width, parts_of, shown
+from birl.envs.spaces import MASK, holds_pixels, is_composite, leaves_of, mask_width, parts_of, shown
 from birl.envs.trees import flat_action, flat_mask
 from birl.types import Envs, Step
 
@@ -120,7 +120,7 @@ def check_play(config: EnvConfig) -> list[Finding]:
                 break
         seconds = time.perf_counter() - start
     seen = [observations] + [step.observations for step in steps]
-    findings = [_check_rewards(steps), *_check_scale(seen), _check_ends(steps, episode_limit(config))]
+    findings = [_check_rewards(steps), *_check_scale(envs.observation_space, seen), _check_ends(steps, episode_limit(config))]
     return [*findings, Finding("ok", "speed", f"{len(steps) / seconds:,.0f} steps a second, one environment, random actions")]
 
 
@@ -188,19 +188,20 @@ def _check_rewards(steps: list[Step]) -> Finding:
     return Finding("ok", "rewards", f"finite, between {rewards.min():.4g} and {rewards.max():.4g} for random actions")
 
 
-def _check_scale(seen: list[Any]) -> list[Finding]:
+def _check_scale(space: gym.Space, seen: list[Any]) -> list[Finding]:
     findings = []
     for name in seen[0] if isinstance(seen[0], dict) else [""]:
-        values = np.stack([observations[name] if name else observations for observations in seen])
-        if values.dtype.kind != "f":
+        part = space[name] if isinstance(space, spaces.Dict) else space
+        if not isinstance(part, spaces.Box) or holds_pixels(part):
             continue
+        values = np.stack([observations[name] if name else observations for observations in seen]).astype(np.float32)
         if not np.isfinite(values).all():
             step = int(np.argwhere(~np.isfinite(values))[0][0])
             findings.append(Finding("error", f"observations {name}".strip(), f"the observation after step {step} holds NaN or infinity"))
         elif np.abs(values).max() > SCALE:
             text = f"values reach {np.abs(values).max():.4g}; beyond ±{SCALE:g} networks learn slowly. Use normalize_observations"
             findings.append(Finding("warning", f"observation scale {name}".strip(), text))
-    return findings or [Finding("ok", "observation scale", f"within ±{SCALE:g}, or not floating point")]
+    return findings or [Finding("ok", "observation scale", f"within ±{SCALE:g}, or no numbers: images, categories, bits")]
 
 
 def _check_ends(steps: list[Step], limit: int | None) -> Finding:

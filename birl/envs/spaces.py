@@ -14,6 +14,7 @@ from birl.types import PyTree
 MASK = "action_mask"  # the key in an info, or in a Dict observation, that says which actions are allowed
 GAME_OVER = "game_over"  # the key in an info that says, where HAS_LIVES, whether the whole game ended, or was begun
 HAS_LIVES = "birl/has_lives"  # the key in an environment's metadata that says: an episode may be one life of a game
+SMALLEST_SIDE = 8  # of an image; what is smaller, such as a view of 7 x 7 symbols, is a vector
 Arrays = dict[str, np.ndarray]
 Path = tuple[str | int, ...]
 
@@ -74,11 +75,28 @@ def layout_of(space: gym.Space, action_space: gym.Space) -> Layout:
 
 
 def narrowed(space: gym.Space) -> gym.Space:
-    """The space with float64 made float32, the networks' precision."""
-    if isinstance(space, spaces.Box) and space.dtype == np.float64:
+    """The space with numbers of 64 bits made float32, the networks' precision: JAX would cut whole ones to 32 bits without a word."""
+    if isinstance(space, spaces.Box) and space.dtype in (np.float64, np.int64, np.uint64):
         with np.errstate(over="ignore"):  # a bound beyond float32 becomes infinite, which is what it means
             return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
     return space
+
+
+def is_image(space: gym.Space) -> bool:
+    """Whether convolutions may see it: three axes, at least 8 high and wide."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3:
+        return False
+    height, width = space.shape[1:] if channels_come_first(space) else space.shape[:2]
+    return min(height, width) >= SMALLEST_SIDE
+
+
+def holds_pixels(space: gym.Space) -> bool:
+    """Whether its bytes are an image's brightness, which the encoder divides by 255. Other whole numbers may be symbols or counts."""
+    return is_image(space) and space.dtype == np.uint8 and bool(np.all(space.low == 0) and np.all(space.high == 255))  # type: ignore[attr-defined]
+
+
+def channels_come_first(space: spaces.Box) -> bool:
+    return space.shape[0] < space.shape[-1]
 
 
 def zero_based(space: gym.Space) -> gym.Space:

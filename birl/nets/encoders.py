@@ -13,7 +13,8 @@ from gymnasium import spaces
 from jaxtyping import Array
 
 from birl.config import ConfigError
-from birl.nets.images import Convolutional, byte_scale, make_convolutional
+from birl.envs.spaces import is_image
+from birl.nets.images import Convolutional, byte_scale, make_convolutional, too_small
 from birl.nets.layers import ACTIVATIONS, Activation, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.types import PyTree
 
@@ -77,6 +78,9 @@ def make_encoder(
     """An encoder for that space and its number of features; images go through the named convolutions, the rest through `mlp`."""
     leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     parts, widths = zip(*[_make_part(rng, leaf, name, activation) for leaf in leaves.values()], strict=True)
+    small = [leaf for leaf in leaves.values() if isinstance(leaf, spaces.Box) and len(leaf.shape) == 3]
+    if name != "mlp" and small and not any(isinstance(part, Convolutional) for part in parts):
+        raise ConfigError(too_small(name, small[0]))
     # A convolutional encoder has its own dense layer; more follow only for what is mixed with vectors.
     sizes = () if len(parts) == 1 and isinstance(parts[0], Convolutional) else hidden_sizes
     keys = tuple(leaves) if isinstance(space, spaces.Dict) else ()
@@ -100,10 +104,6 @@ def _scales(parts: Sequence[Vector | Convolutional], widths: Sequence[int]) -> t
         min(1.0, float(np.sqrt(numbers / width))) if numbers and isinstance(part, Convolutional) else 1.0
         for part, width in zip(parts, widths, strict=True)
     )
-
-
-def is_image(space: gym.Space) -> bool:
-    return isinstance(space, spaces.Box) and len(space.shape) == 3
 
 
 def _make_part(rng: np.random.Generator, space: gym.Space, name: EncoderName, activation: Activation) -> tuple[Vector | Convolutional, int]:

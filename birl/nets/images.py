@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from birl.config import ConfigError
 from birl.device import cores, everywhere, on_cpu
+from birl.envs.spaces import channels_come_first, holds_pixels
 from birl.nets.convolution import Conv, make_conv
 from birl.nets.layers import ACTIVATIONS, Linear, make_linear
 from birl.types import PyTree
@@ -170,7 +171,7 @@ def in_parts(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
 
 def make_convolutional(rng: np.random.Generator, space: spaces.Box, name: str, activation: str) -> tuple[Convolutional, int]:
     """Convolutions of this name for images of this space, and their number of features."""
-    channels_first = space.shape[0] < space.shape[-1]
+    channels_first = channels_come_first(space)
     channels, height, width = space.shape if channels_first else (space.shape[-1], *space.shape[:2])
     shapes, dense_size = CONVOLUTIONS[name]
     convolutions = []
@@ -178,13 +179,17 @@ def make_convolutional(rng: np.random.Generator, space: spaces.Box, name: str, a
         convolutions.append(make_conv(rng, kernel, channels, outputs, stride))
         height, width, channels = (height - kernel) // stride + 1, (width - kernel) // stride + 1, outputs
         if min(height, width) < 1:
-            raise ConfigError(f"encoder {name!r} needs larger images than {space.shape}; use 84x84, or --encoder mlp")
+            raise ConfigError(too_small(name, space))
     features = height * width * channels
     dense = make_linear(rng, features, dense_size) if dense_size else None
     encoder = Convolutional(tuple(convolutions), dense, channels_first, byte_scale(space), activation)
     return encoder.placed() if cores().size > 1 else encoder, dense_size or features
 
 
+def too_small(name: str, space: spaces.Box) -> str:
+    return f"encoder {name!r} needs larger images than {space.shape}; use 84x84, or --encoder mlp"
+
+
 def byte_scale(space: gym.Space) -> float:
-    """Bytes of a Box become numbers from 0 to 1; everything else is taken as it is."""
-    return 1 / 255 if isinstance(space, spaces.Box) and space.dtype == np.uint8 else 1.0
+    """Pixels become numbers from 0 to 1; everything else is taken as it is."""
+    return 1 / 255 if holds_pixels(space) else 1.0

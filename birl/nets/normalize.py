@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from birl.config import ConfigError
+from birl.envs.spaces import holds_pixels, shown
 from birl.maths.returns import backward_recurrence
 from birl.maths.statistics import Moments, initial_moments, normalize_by, update_moments
 from birl.types import Array, PyTree, Rollout
@@ -19,13 +21,15 @@ from birl.types import Array, PyTree, Rollout
 class Normalizer(NamedTuple):
     """What has been seen so far; each part is None if it is switched off."""
 
-    observations: PyTree  # Moments, or a dict of them; images and categories are left as they are
+    observations: PyTree  # Moments, or a dict of them; pixels, categories and bits are left as they are
     returns: Moments | None  # of each environment's discounted sum of rewards
     running_returns: Array  # [B] those sums, of the unfinished episodes; None without `returns`
 
 
 def initial_normalizer(space: gym.Space, num_envs: int, observations: bool, rewards: bool) -> Normalizer:
-    """Nothing seen yet: mean 0, variance 1."""
+    """Nothing seen yet: mean 0, variance 1. ConfigError if observations should be normalised, and none of them are numbers."""
+    if observations:
+        _require_numbers(space)
     return Normalizer(
         observations=_initial_observation_moments(space) if observations else None,
         returns=initial_moments(()) if rewards else None,
@@ -39,7 +43,7 @@ def normalize_observations(moments: PyTree, observations: PyTree) -> PyTree:
         return observations
     if isinstance(observations, dict):
         return {name: normalize_observations(moments.get(name), o) for name, o in observations.items()}
-    return normalize_by(moments, observations)
+    return normalize_by(moments, observations.astype(np.float32))
 
 
 def learn_observations(moments: PyTree, observations: PyTree, counted: Array | None = None) -> PyTree:
@@ -49,7 +53,7 @@ def learn_observations(moments: PyTree, observations: PyTree, counted: Array | N
     if isinstance(observations, dict):
         return {name: learn_observations(m, observations[name], counted) for name, m in moments.items()}
     weights = None if counted is None else counted.reshape(-1)
-    return update_moments(moments, observations.reshape(-1, *observations.shape[2:]), weights)
+    return update_moments(moments, observations.reshape(-1, *observations.shape[2:]).astype(np.float32), weights)
 
 
 def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float) -> tuple[Array, Normalizer]:
@@ -110,8 +114,24 @@ def normalize_apart(
 
 def _initial_observation_moments(space: gym.Space) -> PyTree:
     if isinstance(space, spaces.Dict):
-        parts = {name: _initial_observation_moments(part) for name, part in space.items()}
-        return {name: moments for name, moments in parts.items() if moments is not None}
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return initial_moments(space.shape)
-    return None
+        return {name: _initial_observation_moments(part) for name, part in space.items() if _is_numbers(part)}
+    return initial_moments(space.shape or ())
+
+
+def _is_numbers(space: gym.Space) -> bool:
+    """Whether its values have a mean and a deviation to normalise by, of whichever type they are."""
+    return isinstance(space, spaces.Box) and not holds_pixels(space)
+
+
+def _require_numbers(space: gym.Space) -> None:
+    parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+    if any(_is_numbers(part) for part in parts.values()):
+        return
+    reasons = [f"{name}: {_why_not_numbers(part)}".removeprefix(": ") for name, part in parts.items()]
+    raise ConfigError(f"normalize_observations: the observation has no numbers to normalise: {'; '.join(reasons)}. So leave it off")
+
+
+def _why_not_numbers(space: gym.Space) -> str:
+    if isinstance(space, spaces.Box):
+        return f"{shown(space)}: images are divided by 255 anyway"
+    return f"{shown(space)}: {'bits are 0 and 1' if isinstance(space, spaces.MultiBinary) else 'categories are one-hot'}"

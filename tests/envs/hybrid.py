@@ -27,7 +27,7 @@ class Hybrid(gym.Env):
 
     def __init__(self, masks: str = "info", render_mode: str | None = None) -> None:
         self.masks, self.render_mode = masks, render_mode
-        parts: dict[str, spaces.Space] = {"state": STATE, "picture": spaces.Box(0, 255, (2, 2, 1), np.uint8)}
+        parts: dict[str, spaces.Space] = {"state": STATE, "picture": spaces.Box(0, 255, (8, 8, 1), np.uint8)}
         if masks == "observation":
             parts["action_mask"] = spaces.Dict({"move": spaces.MultiBinary(3)})
         self.observation_space = spaces.Dict(parts)
@@ -58,7 +58,7 @@ class Hybrid(gym.Env):
 
     def _show(self) -> tuple[Any, dict[str, Any]]:
         self.forbidden = int(self.np_random.integers(3))
-        observation = {"state": self.state.astype(np.float32), "picture": np.full((2, 2, 1), self.steps, np.uint8)}
+        observation = {"state": self.state.astype(np.float32), "picture": np.full((8, 8, 1), self.steps, np.uint8)}
         allowed = (np.arange(3) != self.forbidden).astype(np.int8)
         if self.masks == "observation":
             return observation | {"action_mask": {"move": allowed}}, {}

@@ -66,6 +66,13 @@ class Large(Good):
         return super().observe() * 1000
 
 
+class LargeCounts(Good):
+    observation_space = spaces.Box(0, 255, (3,), np.uint8)
+
+    def observe(self):
+        return np.full(3, 200, np.uint8)
+
+
 class InPlace(Good):
     array = None
 
@@ -165,6 +172,7 @@ def test_the_good_toy_has_no_complaints():
         (Irreproducible, "error", "not reproducible", "np_random"),
         (Deterministic, "warning", "seed has no effect", "same trajectory"),
         (Large, "warning", "observation scale", "normalize_observations"),
+        (LargeCounts, "warning", "observation scale", "values reach 200"),
         (InPlace, "warning", "observations share memory", "copy"),
         (ListReward, "error", "reward type", "float"),
         (Unbounded, "warning", "action bounds", "infinite"),

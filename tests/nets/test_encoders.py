@@ -101,9 +101,43 @@ def test_bytes_are_scaled_to_0_to_1_and_floats_are_left_alone():
     np.testing.assert_allclose(*features, atol=1e-6)
 
 
-def test_a_vector_of_bytes_is_scaled_too():
-    memory = np.array([[[0, 51, 255]]], np.uint8)
-    np.testing.assert_allclose(bare_features(spaces.Box(0, 255, (3,), np.uint8), memory), [[[0.0, 0.2, 1.0]]], atol=1e-6)
+@pytest.mark.parametrize("shape", [(8, 8, 1), (9, 8, 3), (3, 8, 9), (4, 84, 84)])
+def test_an_image_is_bytes_from_0_to_255_on_three_axes_at_least_8_high_and_wide(shape):
+    space = spaces.Box(0, 255, shape, np.uint8)
+    images = samples(space)
+    np.testing.assert_allclose(bare_features(space, images), images.reshape(T, B, -1) / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 255, (3,), np.uint8),  # a machine's memory
+        spaces.Box(0, 255, (9, 9), np.uint8),
+        spaces.Box(0, 255, (7, 7, 3), np.uint8),  # MiniGrid's view
+        spaces.Box(0, 255, (3, 9, 7), np.uint8),
+        spaces.Box(0, 10, (16, 16, 3), np.uint8),  # a map of symbols
+        spaces.Box(-500, 1000, (9, 9, 3), np.int32),
+    ],
+    ids=str,
+)
+def test_other_whole_numbers_are_taken_as_they_are(space):
+    numbers = samples(space)
+    np.testing.assert_array_equal(bare_features(space, numbers), numbers.reshape(T, B, -1))
+
+
+def test_a_small_array_beside_an_image_is_a_vector():
+    space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "view": spaces.Box(0, 255, (7, 7, 3), np.uint8)})
+    encoder, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")
+    observations = samples(space)
+    np.testing.assert_array_equal(encode(encoder, observations)[..., 128:], observations["view"].reshape(T, B, -1))
+
+
+def test_a_map_of_symbols_is_convolved_as_it_is():
+    small, bytes_space = spaces.Box(0, 10, (36, 36, 1), np.uint8), spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    symbols = samples(small)
+    encoders = [make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0] for space in (small, bytes_space)]
+    assert [encoder.parts[0].scale for encoder in encoders] == [1, 1 / 255]
+    assert np.abs(encode(encoders[0], symbols)).max() > 0.01
 
 
 def test_an_image_beside_a_vector_is_convolved_and_both_meet_in_the_dense_layers():
@@ -163,9 +197,10 @@ def test_leading_axes_do_not_matter():
     np.testing.assert_allclose(together.reshape(T * B, -1), encode(encoder, images.reshape(T * B, 36, 36, 1)), atol=1e-6)
 
 
-def test_an_image_too_small_for_the_convolutions_is_refused_with_a_way_out():
-    with pytest.raises(ConfigError, match=r"encoder 'cnn' needs larger images than \(20, 20, 3\).*84x84.*--encoder mlp"):
-        make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (20, 20, 3), np.uint8), "cnn", (), "relu")
+@pytest.mark.parametrize("side", [7, 20])
+def test_an_image_too_small_for_the_convolutions_is_refused_with_a_way_out(side):
+    with pytest.raises(ConfigError, match=rf"encoder 'cnn' needs larger images than \({side}, {side}, 3\).*84x84.*--encoder mlp"):
+        make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (side, side, 3), np.uint8), "cnn", (), "relu")
 
 
 def test_a_space_without_an_encoder_is_refused_by_name():

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from birl.config import ConfigError
 from birl.maths.statistics import Moments
 from birl.nets.normalize import initial_normalizer, learn_observations, merged_moments, normalize_observations, normalize_rewards
 from birl.types import Rollout
 
 T, B, DISCOUNT = 12, 3, 0.9
 BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+COUNTS = spaces.Box(-500, 1000, (3,), np.int32)
+SYMBOLS = spaces.Box(0, 255, (7, 7, 3), np.uint8)  # MiniGrid's view, whose symbols are numbers from 0 to 10
+IMAGE = spaces.Box(0, 255, (9, 8, 1), np.uint8)
 # Hardly optimised: else the tests would mostly compile.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 normalize = jit(partial(normalize_rewards, discount=DISCOUNT))
@@ -117,25 +121,50 @@ def test_before_anything_was_seen_observations_pass_unchanged_but_clipped_at_10(
     np.testing.assert_allclose(normalized_by(moments, np.float32([[3.0, -50.0]])), [[3.0, -10.0]])
 
 
-def test_of_a_dict_only_numbers_are_normalised():
-    space = spaces.Dict({"image": spaces.Box(0, 255, (2, 2, 1), np.uint8), "vector": BOX, "kind": spaces.Discrete(3)})
+def test_of_a_dict_numbers_are_normalised_and_images_and_categories_are_left_alone():
+    space = spaces.Dict({"image": IMAGE, "vector": BOX, "counts": COUNTS, "symbols": SYMBOLS, "kind": spaces.Discrete(3)})
     moments = initial_normalizer(space, B, True, False).observations
-    assert set(moments) == {"vector"}
+    assert set(moments) == {"vector", "counts", "symbols"}
     rng = np.random.default_rng(0)
     observations = {
-        "image": rng.integers(0, 255, (T, B, 2, 2, 1)).astype(np.uint8),
+        "image": rng.integers(0, 255, (T, B, *IMAGE.shape)).astype(np.uint8),
         "vector": rng.normal(7.0, 1.0, (T, B, 2)).astype(np.float32),
+        "counts": rng.integers(-500, 1000, (T, B, 3)).astype(np.int32),
+        "symbols": rng.integers(11, size=(T, B, *SYMBOLS.shape)).astype(np.uint8),
         "kind": rng.integers(3, size=(T, B)),
     }
     normalized = normalized_by(learn(moments, observations), observations)
-    np.testing.assert_allclose(normalized["vector"].mean((0, 1)), 0.0, atol=1e-4)
+    for name in moments:
+        np.testing.assert_allclose(normalized[name].mean((0, 1)), 0.0, atol=1e-4)
+        np.testing.assert_allclose(normalized[name].std((0, 1)), 1.0, atol=1e-3)
     np.testing.assert_array_equal(normalized["image"], observations["image"])
     np.testing.assert_array_equal(normalized["kind"], observations["kind"])
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(0, 255, (2, 2, 1), np.uint8), spaces.MultiBinary(2)])
-def test_categories_and_images_have_no_moments(space):
-    assert initial_normalizer(space, B, True, False).observations is None
+@pytest.mark.parametrize("space", [COUNTS, SYMBOLS, spaces.Box(0, 255, (128,), np.uint8), spaces.Box(0, 1, (2,), bool)], ids=str)
+def test_whole_numbers_are_normalised_like_any_numbers(space):
+    rng = np.random.default_rng(0)
+    observations = rng.integers(space.low, space.high, (T, B, *space.shape), endpoint=True).astype(space.dtype)
+    moments = learn(initial_normalizer(space, B, True, False).observations, observations)
+    numbers = observations.reshape(-1, *space.shape).astype(np.float64)
+    expected = (observations - numbers.mean(0)) / np.maximum(numbers.std(0), 1e-4)
+    np.testing.assert_allclose(normalized_by(moments, observations), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("space", "reason"),
+    [
+        (spaces.Discrete(3), r"Discrete\(3\): categories are one-hot"),
+        (spaces.MultiBinary(2), r"MultiBinary\(2\): bits are 0 and 1"),
+        (IMAGE, r"Box\(0, 255, \(9, 8, 1\), uint8\): images are divided by 255"),
+        (spaces.Dict({"sight": IMAGE, "kind": spaces.MultiDiscrete([2, 3])}), r"kind: MultiDiscrete.* one-hot; sight: Box.* by 255"),
+    ],
+    ids=["Discrete", "MultiBinary", "image", "Dict"],
+)
+def test_where_there_are_no_numbers_normalize_observations_is_refused_with_the_reason(space, reason):
+    with pytest.raises(ConfigError, match=rf"normalize_observations.* has no numbers to normalise: {reason}.* leave it off"):
+        initial_normalizer(space, B, True, False)
+    assert initial_normalizer(space, B, False, True).observations is None
 
 
 def test_moments_of_what_three_have_seen_apart_are_those_of_everything():
