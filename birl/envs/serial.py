@@ -100,15 +100,17 @@ class SerialEnvs:
                 plain[index] = observation
             else:
                 self.layout.write(arrays, index, observation)
+            # After a termination everything is allowed: nothing follows, and a finished game may allow nothing.
+            if not is_terminated and (masks is not None or MASK in info):
+                self._write_mask(masks, index, observation, info)
             if is_terminated or is_truncated:
-                # No mask: the next action is ignored, and a finished game may allow none.
                 ended[index] = True
                 terminated[index] = is_terminated
                 truncated[index] = not is_terminated
                 if game_over is not None:
                     game_over[index] = info[GAME_OVER]
-            elif masks is not None or MASK in info:
-                self._write_mask(masks, index, observation, info)
+                if masks is not None and not masks[index].any():
+                    masks[index] = True  # the game was over, too
         self._arrays, self._masks = arrays, masks
         return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over)
 

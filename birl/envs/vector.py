@@ -92,7 +92,8 @@ class VectorAdapter:
         self._ended = terminated | truncated
         self._clock += 1
         if self._masks is not None:
-            self._masks[self._ended] = True  # the next action is ignored, and a finished game may allow none
+            # After a termination nothing follows, and a finished game may allow nothing, also where it was truncated.
+            self._masks[terminated | (truncated & ~self._masks.any(axis=1))] = True
         return Step(self._tree(), rewards, terminated, truncated, valid, self._masks, self._game_over)
 
     def snapshot(self) -> World:
@@ -205,8 +206,19 @@ class VectorAdapter:
         final = infos.get("final_obs")
         if final is None:
             raise RuntimeError(f"{self.vector_env} resets in the same step without infos['final_obs']; use AutoresetMode.NEXT_STEP")
-        for index in ending:
+        final_infos = infos.get("final_info", {})
+        for index in ending.tolist():
             self.layout.write(self._arrays, index, final[index])
+            if self._masks is not None:
+                self._masks[index] = self._final_mask(index, final[index], final_infos)
+
+    def _final_mask(self, index: int, observation: Any, infos: dict[str, Any]) -> np.ndarray | bool:
+        """What is allowed after an episode's last observation; everything if nothing is said of it."""
+        if self.layout.mask_path is not None:
+            return flat_mask(observation[MASK], self.action_space)
+        if MASK not in infos or not infos.get(f"_{MASK}", np.ones(self.num_envs, bool))[index]:
+            return True
+        return flat_mask(mask_of(infos[MASK], index), self.action_space)
 
     def _read_masks(self, masks: np.ndarray | None, observations: Any, infos: dict[str, Any]) -> np.ndarray | None:
         """The masks with the rows that were given now."""

@@ -52,10 +52,17 @@ class Counting(gym.Env):
 
 
 class MaskedCounting(Counting):
-    """Forbids action steps % 3, and every action once the episode is over."""
+    """Forbids action steps % 3, and every action once the goal is reached."""
 
     def mask(self) -> dict[str, Any]:
-        return {"action_mask": (np.arange(3) != self.steps % 3) & (not self.needs_reset)}
+        return {"action_mask": (np.arange(3) != self.steps % 3) & (self.total < self.goal)}
+
+
+class OverCounting(MaskedCounting):
+    """The same, and forbids every action once the episode is over, also by its limit."""
+
+    def mask(self) -> dict[str, Any]:
+        return {"action_mask": super().mask()["action_mask"] & (not self.needs_reset)}
 
 
 class DictCounting(Counting):

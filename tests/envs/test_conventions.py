@@ -14,7 +14,7 @@ from birl.envs.make import make_envs
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 from birl.types import Step
-from tests.envs.counting import MODES, Counting, DictCounting, MaskedCounting, counting_functions, every_way
+from tests.envs.counting import MODES, Counting, DictCounting, MaskedCounting, OverCounting, counting_functions, every_way
 
 SHAPES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=3)  # (goal, limit) of each environment
 ACTIONS = st.lists(st.tuples(*[st.integers(0, 2)] * 3), min_size=1, max_size=25)
@@ -71,10 +71,23 @@ def test_masks_belong_to_the_observation_they_come_with(shapes, actions):
             for row in actions:
                 step = envs.step(np.array(row[: len(shapes)]))
                 assert step.action_masks.dtype == bool
-                ended = step.terminated | step.truncated
                 counts = step.observations["count/steps"] if kind is DictCounting else step.observations[:, 1]
-                expected = (np.arange(3) != counts[:, None] % 3) | ended[:, None]
+                expected = (np.arange(3) != counts[:, None] % 3) | step.terminated[:, None]  # a truncated one's own; nothing follows an end
                 np.testing.assert_array_equal(step.action_masks, expected)
+
+
+@pytest.mark.parametrize("name", ["serial", "NEXT_STEP", "SAME_STEP", "DISABLED"])
+def test_a_truncated_observation_keeps_its_mask_unless_it_allows_nothing(name):
+    def last_masks(kind):
+        envs = every_way([(100, 2), (100, 3)], kind)[name]
+        envs.reset(0)
+        steps = [envs.step(np.zeros(2, int)) for _ in range(3)]
+        assert [step.truncated.tolist() for step in steps] == [[False, False], [True, False], [False, True]]
+        return steps[1].action_masks[0].tolist(), steps[2].action_masks[1].tolist()
+
+    for kind in (MaskedCounting, DictCounting):
+        assert last_masks(kind) == ([True, True, False], [False, True, True])
+    assert last_masks(OverCounting) == ([True] * 3, [True] * 3)
 
 
 @pytest.mark.parametrize("limit", [1, 2])
