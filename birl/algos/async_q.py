@@ -25,6 +25,7 @@ from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, linear, value_at
+from birl.nets.acting import but_first
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
@@ -97,11 +98,9 @@ def policy(state: State) -> PyTree:
     return state.network, merged_moments(state.normalizer.observations), np.float32(0.0)
 
 
-def loss(
-    network: QNetworkLike, older: QNetworkLike, moments: PyTree, rollout: Rollout, next_masks: Array | None, config: Config
-) -> tuple[Array, Metrics]:
+def loss(network: QNetworkLike, older: QNetworkLike, moments: PyTree, rollout: Rollout, config: Config) -> tuple[Array, Metrics]:
     """E[(y - Q(s, a; θ))²] over the valid steps, with y = r + γ max Q(s', ·; θ⁻), or r if s' is terminal (algorithm 1)."""
-    following = of_best_actions(rollout_values(older, moments, rollout)[1:], next_masks)
+    following = of_best_actions(rollout_values(older, moments, rollout)[1:], but_first(rollout.action_masks))
     ends = rollout.terminated, rollout.truncated, rollout.valid
     targets = n_step_returns(rollout.rewards, *ends, following, config.discount, n=1)
     values = of_actions(rollout_values(network, moments, rollout)[:-1], rollout.actions)
@@ -111,13 +110,13 @@ def loss(
 
 @partial(jax.jit, static_argnames=("layouts", "config"))
 def gradients(
-    weights: Weights, index: Array, key: Array, rollout: Rollout, next_masks: Array | None, layouts: tuple[Layout, Layout], config: Config
+    weights: Weights, index: Array, key: Array, rollout: Rollout, layouts: tuple[Layout, Layout], config: Config
 ) -> tuple[Array, Array, Array, Metrics]:
     """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its next key; what happened."""
     network, older, before = layouts[0].tree(weights.network), layouts[0].tree(weights.older), layouts[1].tree(weights.normalizers)
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
     moments, rollout, own = normalize_apart(before, index, rollout, config.discount, counted=rollout.valid)
-    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, older, moments, rollout, next_masks, config)
+    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, older, moments, rollout, config)
     found, norm = clipped(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
     return flat(found), flat(own), jax.random.split(key)[0], metrics
@@ -131,8 +130,8 @@ def work(weights: Weights, learner: Learner, job: Job) -> Result:
     # Take action a with the ε-greedy policy based on Q(s, a; θ), I_AsyncUpdate times or until s' is terminal.
     rollout = learnable(collect((network, merged_moments(normalizers.observations), epsilon), learner.key), job.config.clip_rewards)
     with collect.timed("learning"):
-        index, next_masks, layouts = np.int32(learner.number), collect.masks_after(rollout), (job.network, job.normalizer)
-        turn = weights, index, learner.key, rollout, next_masks
+        index, layouts = np.int32(learner.number), (job.network, job.normalizer)
+        turn = weights, index, learner.key, rollout
         found, seen, key, metrics = gradients(*turn, layouts, job.config)  # dθ
         metrics = finite_metrics(metrics) | {"exploration/epsilon": float(epsilon)}
     env_steps = int(np.count_nonzero(rollout.valid))  # T ← T + 1, for each step

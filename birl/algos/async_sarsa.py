@@ -30,6 +30,7 @@ from birl.maths.distributions import Categorical
 from birl.maths.exploration import epsilon_greedy
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, linear, value_at
+from birl.nets.acting import but_first
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
@@ -107,14 +108,13 @@ def loss(
     older: QNetworkLike,
     moments: PyTree,
     rollout: Rollout,
-    next_masks: Array | None,
     epsilon: Array,
     next_key: Array,
     config: Config,
 ) -> tuple[Array, Metrics]:
     """E[(y - Q(s, a; θ))²] over the valid steps, with y = r + γ Q(s', a'; θ⁻), or r if s' is terminal (section 4)."""
     action_values, older_values = (rollout_values(q, moments, rollout) for q in (network, older))
-    behaviour = epsilon_greedy(action_values[1:], epsilon, next_masks)
+    behaviour = epsilon_greedy(action_values[1:], epsilon, but_first(rollout.action_masks))
     last = Categorical(behaviour.logits[-1]).sample(step_keys(next_key, config.rollout_length)[0])  # as the next turn will draw it
     next_actions = jnp.concatenate([rollout.actions[1:], last[None]])
     averages = jnp.sum(jax.nn.softmax(behaviour.logits) * older_values[1:], axis=-1)
@@ -133,7 +133,6 @@ def gradients(
     key: Array,
     epsilon: Array,
     rollout: Rollout,
-    next_masks: Array | None,
     layouts: tuple[Layout, Layout],
     config: Config,
 ) -> tuple[Array, Array, Array, Metrics]:
@@ -142,7 +141,7 @@ def gradients(
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
     moments, rollout, own = normalize_apart(before, index, rollout, config.discount, counted=rollout.valid)
     next_key = jax.random.split(key)[0]
-    learned_from = moments, rollout, next_masks, epsilon, next_key, config
+    learned_from = moments, rollout, epsilon, next_key, config
     (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, older, *learned_from)
     found, norm = clipped(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
@@ -157,8 +156,8 @@ def work(weights: Weights, learner: Learner, job: Job) -> Result:
     # Take action a with the ε-greedy policy based on Q(s, a; θ), I_AsyncUpdate times or until s' is terminal.
     rollout = learnable(collect((network, merged_moments(normalizers.observations), epsilon), learner.key), job.config.clip_rewards)
     with collect.timed("learning"):
-        index, next_masks, layouts = np.int32(learner.number), collect.masks_after(rollout), (job.network, job.normalizer)
-        turn = weights, index, learner.key, epsilon, rollout, next_masks
+        index, layouts = np.int32(learner.number), (job.network, job.normalizer)
+        turn = weights, index, learner.key, epsilon, rollout
         found, seen, key, metrics = gradients(*turn, layouts, job.config)  # dθ
         metrics = finite_metrics(metrics) | {"exploration/epsilon": float(epsilon)}
     env_steps = int(np.count_nonzero(rollout.valid))  # T ← T + 1, for each step

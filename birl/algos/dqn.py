@@ -38,6 +38,7 @@ from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
+from birl.nets.acting import but_first
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
@@ -185,8 +186,8 @@ def sequence_errors(
     action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
     target_values = unroll(target, observations, batch.memory, resets, config.burn_in)
     batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None))
-    masks = None if batch.action_masks is None else batch.action_masks[1:]
-    bootstrap = best_values(action_values[1:] if config.double else target_values[1:], target_values[1:], masks)
+    choosing = action_values if config.double else target_values
+    bootstrap = best_values(choosing[1:], target_values[1:], but_first(batch.action_masks))
     ends = batch.terminated, batch.truncated, batch.valid
     targets = n_step_returns(batch.rewards * reward_scale(normalizer), *ends, bootstrap, config.discount, config.n_step)
     return jax.lax.stop_gradient(targets) - of_actions(action_values[:-1], batch.actions), batch.valid

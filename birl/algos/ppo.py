@@ -166,7 +166,7 @@ def make_batch(state: State, rollout: Rollout, config: Config) -> tuple[Batch, N
         values=values[:-1],
         valid=rollout.valid,
         resets=resets[:-1],
-        action_masks=rollout.action_masks,
+        action_masks=but_last(rollout.action_masks),
         old=but_last(distributions) if config.objective == "kl" else None,
     )
     seen = learn_observations(normalizer.observations, but_last(rollout.observations))

@@ -144,8 +144,6 @@ def judge_actions(network: ActorQCritic, evaluation: Evaluation, rollout: Rollou
     features = evaluation.values[:-1]
     values = network.action_value_head(features, rollout.actions)
     targets, known = sarsa_targets(rollout.rewards, values, rollout.terminated, rollout.valid, config.discount)
-    if rollout.action_masks is not None:
-        known = known & ~rollout.truncated  # the action after a cut was drawn without a mask
     advantages = values
     if config.baseline:
         advantages = values - network.action_value_head.expected(features, but_last(evaluation.distributions))

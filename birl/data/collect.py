@@ -79,17 +79,11 @@ class Collector:
             step = self.envs.step(self._for_envs(action.actions))
             seconds["policy"] += acted - start
             seconds["environment"] += time.perf_counter() - acted
-            _write(rollout, t, action, self.masks, step)
+            _write(rollout, t, action, step)
             self.memory, self.resets = action.memory, ~step.valid
             self.observations, self.masks = step.observations, step.action_masks
             if self.until_end and np.all(step.terminated | step.truncated):
                 return
-
-    def masks_after(self, rollout: Rollout) -> np.ndarray | None:
-        """[T, B, A] true where an action is allowed after each step of the rollout that has just been collected; None if everything is."""
-        if rollout.action_masks is None or self.masks is None:
-            return None
-        return np.concatenate([rollout.action_masks[1:], self.masks[None]])
 
     def metrics(self) -> Metrics:
         """Mean return and length of the last finished episodes, NaN before the first; seconds spent so far."""
@@ -162,21 +156,22 @@ def _empty_rollout(length: int, envs: Envs, observations: PyTree, memory: PyTree
         truncated=np.zeros(shape, bool),
         valid=np.zeros(shape, bool),
         memory=memory,
-        action_masks=None if masks is None else np.ones((length, *masks.shape), bool),
+        action_masks=None if masks is None else np.ones((length + 1, *masks.shape), bool),
         behaviour=jax.tree.map(lambda x: np.zeros((length, *x.shape), x.dtype), behaviour),
         game_over=np.zeros(shape, bool) if envs.has_lives else None,
     )
     _put(rollout.observations, 0, observations)
+    _put(rollout.action_masks, 0, masks)
     return rollout
 
 
-def _write(rollout: Rollout, t: int, action: Action, masks: np.ndarray | None, step: Step) -> None:
+def _write(rollout: Rollout, t: int, action: Action, step: Step) -> None:
     _put(rollout.observations, t + 1, step.observations)
+    _put(rollout.action_masks, t + 1, step.action_masks)
     rollout.actions[t], rollout.rewards[t] = action.actions, step.rewards
     rollout.terminated[t], rollout.truncated[t], rollout.valid[t] = step.terminated, step.truncated, step.valid
     _put(rollout.behaviour, t, action.behaviour)
     _put(rollout.game_over, t, step.game_over)
-    _put(rollout.action_masks, t, True if masks is None else masks)
     if action.seen is not None and rollout.seen is not None:
         rollout.seen.append(action.seen)
 

@@ -43,8 +43,7 @@ class Replay:
         rollouts = -(-(size + (n_step + frame_stack - 1) * num_envs) // (length * num_envs)) + 1
         self.discount, self.n_step, self.frame_stack, self.priority_exponent = discount, n_step, frame_stack, priority_exponent
         self.length, self.num_envs, self.rows = length, num_envs, rollouts * length
-        newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], like.observations)
-        steps = like._replace(observations=newest, memory=None, game_over=None)
+        steps = _kept(like, frame_stack)
         leaves = 0 if priority_exponent is None else self.rows * num_envs
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves((steps, like.memory))) * rollouts + self.rows * num_envs
         self.bytes += SumTree.bytes_of(leaves)
@@ -81,8 +80,7 @@ class Replay:
         self.begins[rows] = ~np.concatenate([before[None], rollout.valid[:-1]])
         if self.frame_stack > 1:
             jax.tree.map(partial(_require_stacks, begins=self.begins[rows], follows=rollout.valid), rollout.observations)
-        newest = jax.tree.map(lambda x: _newest_frame(x, self.frame_stack)[:-1], rollout.observations)
-        _write(self.columns, rows, rollout._replace(observations=newest, memory=None, game_over=None))
+        _write(self.columns, rows, _kept(rollout, self.frame_stack))
         _write(self.memories, place // self.length, rollout.memory)
         self.written += self.length
         if self.priority_exponent is not None:
@@ -137,10 +135,7 @@ class Replay:
         )
 
     def draw_sequences(self, rng: np.random.Generator, shape: tuple[int, int]) -> Rollout:
-        """Whole rollouts of single environments, drawn with equal chances: G of [T, N, ...] in one, [G, T, N, ...].
-
-        There are T+1 action masks, as there are observations: what may be done after the last step too.
-        """
+        """Whole rollouts of single environments, drawn with equal chances: G of [T, N, ...] in one, [G, T, N, ...]."""
         oldest = -(-self.drawable.start // self.length)
         rollouts = rng.integers(oldest, self.written // self.length - 1, shape)
         envs = rng.integers(self.num_envs, size=shape)
@@ -201,6 +196,13 @@ class Replay:
 def _write(columns: PyTree, rows: slice | int, arrays: PyTree) -> None:
     for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
         column[rows] = array
+
+
+def _kept(rollout: Rollout, frame_stack: int) -> Rollout:
+    """The rows to keep of a rollout: its last observation, and what is allowed there, will be the next one's first."""
+    newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], rollout.observations)
+    masks = None if rollout.action_masks is None else rollout.action_masks[:-1]
+    return rollout._replace(observations=newest, action_masks=masks, memory=None, game_over=None)
 
 
 def _newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:

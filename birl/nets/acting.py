@@ -43,8 +43,7 @@ def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
     # After a step in which the environment reset itself, memory starts empty. At step 0 it is already as it must be.
     resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
     observations = normalize_observations(moments, rollout.observations)
-    # A replay knows what was allowed at the last observation, a collector does not.
-    masks = None if rollout.action_masks is None else jnp.concatenate([rollout.action_masks, rollout.action_masks[-1:]])[: len(resets)]
+    masks = rollout.action_masks
     if rollout.seen is None:
         distributions, values, _ = network(observations, rollout.memory, resets, masks)
         return Evaluation(observations, resets, distributions, values)
@@ -53,6 +52,11 @@ def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
     *acted, memory = network(Seen(observations[:-1], outputs), rollout.memory, resets[:-1], but_last(masks))
     *last, _ = jax.lax.stop_gradient(network(observations[-1:], memory, resets[-1:], None if masks is None else masks[-1:]))
     return Evaluation(observations, resets, *jax.tree.map(lambda *parts: jnp.concatenate(parts), acted, last))
+
+
+def but_first(tree: PyTree) -> PyTree:
+    """[T+1, ...] leaves without the first row: what follows each step."""
+    return jax.tree.map(lambda x: x[1:], tree)
 
 
 def but_last(tree: PyTree) -> PyTree:

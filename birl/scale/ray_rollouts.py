@@ -218,7 +218,8 @@ def joined(parts: Sequence[Rollout]) -> Rollout:
     masks = [part.action_masks for part in parts]
     if any(mask is not None for mask in masks):  # where some environments give none, theirs forbid nothing
         width = next(mask.shape[2] for mask in masks if mask is not None)
-        masks = [np.ones((*part.rewards.shape, width), bool) if part.action_masks is None else part.action_masks for part in parts]
+        shapes = [(len(part.rewards) + 1, part.rewards.shape[1], width) for part in parts]
+        masks = [np.ones(shape, bool) if mask is None else mask for shape, mask in zip(shapes, masks, strict=True)]
     plain = [part._replace(memory=(), action_masks=mask) for part, mask in zip(parts, masks, strict=True)]
     return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *plain)._replace(memory=memory)
 

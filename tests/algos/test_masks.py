@@ -82,7 +82,7 @@ def true_actor_q_critic(table):
 LEARNER = {
     "env": EnvConfig("tests/Alternating-v0", num_envs=2),
     "run": RunConfig(total_steps=60),
-    "rollout_length": 5,  # an episode and its reset take four: it ends in the middle of a rollout, and a rollout in the middle of an episode
+    "rollout_length": 5,  # an episode and its reset take four: both end in the middle of the other
     "discount": 0.9,
     "learning_rate": 0.0,
 }

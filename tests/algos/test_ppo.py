@@ -409,8 +409,8 @@ def hybrid_run(workers: int = 0) -> tuple[ppo.Update, ...]:
 def test_a_tree_of_actions_is_one_array_of_a_rollout():
     _, rollout = collected(HYBRID)
     assert (rollout.actions.shape, rollout.actions.dtype) == ((10, 4, 7), np.float32)
-    assert (rollout.action_masks.shape, rollout.action_masks.dtype) == ((10, 4, 8), bool)
-    moves = np.take_along_axis(rollout.action_masks[..., :3], rollout.actions[..., 2:3].astype(int), axis=-1)
+    assert (rollout.action_masks.shape, rollout.action_masks.dtype) == ((11, 4, 8), bool)
+    moves = np.take_along_axis(rollout.action_masks[:-1, :, :3], rollout.actions[..., 2:3].astype(int), axis=-1)
     assert moves.all()
     assert (np.abs(rollout.actions[..., :2]) > 1).any()  # numbers are stored as drawn, and clipped for the environment
 

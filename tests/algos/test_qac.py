@@ -259,13 +259,15 @@ def test_the_reward_of_a_last_step_that_goes_on_is_not_learned_from_and_of_one_t
     assert np.any(gradients[0.0, False].logits[1])  # the actor learns from the last step too
 
 
-def test_with_action_masks_a_cut_step_is_left_out_for_its_next_action_had_no_mask():
+def test_with_action_masks_a_cut_step_is_learned_from_for_its_next_action_was_one_that_is_allowed_there():
     config = replace(SMALL, env=EnvConfig("birl/ProbeMask-v0", 4, max_episode_steps=3))
     state, rollout = collected(config)
-    assert rollout.truncated[:-1].any()
-    known = judged(state, rollout, config).known
-    assert not np.any(known & rollout.truncated)
-    assert np.any(known)
+    cuts = rollout.truncated[:-1]
+    assert cuts.any()
+    assert judged(state, rollout, config).known[:-1][cuts].all()
+    masks, actions = rollout.action_masks[1:-1][cuts], rollout.actions[1:][cuts]
+    assert not masks.all(axis=-1).any()
+    assert np.take_along_axis(masks, actions[:, None], axis=-1).all()
 
 
 @CRITICS

@@ -26,7 +26,6 @@ class Turn(NamedTuple):
     weights: Weights
     key: np.ndarray
     rollout: Rollout
-    next_masks: np.ndarray | None
     result: Result
 
     @property
@@ -47,10 +46,6 @@ class Watched:
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         self.rollout = self.collect(policy, key)
         return self.rollout
-
-    def masks_after(self, rollout: Rollout) -> np.ndarray | None:
-        self.next_masks = self.collect.masks_after(rollout)
-        return self.next_masks
 
 
 def shaken(network: Any, seed: int) -> Any:
@@ -73,7 +68,7 @@ def turns_of(algorithm: ModuleType, config: Any, count: int) -> list[Turn]:
         key, weights = learner.key, board.read()
         result, learner = take_turn(learner, weights, job)
         watched = learner.collect
-        turns.append(Turn(job, weights, key, watched.rollout, watched.next_masks, result))
+        turns.append(Turn(job, weights, key, watched.rollout, result))
     learner.envs.close()
     return turns
 
@@ -83,7 +78,7 @@ def gradients_of(algorithm: ModuleType, turn: Turn, rollout: Rollout, older: Any
     weights = turn.weights if older is None else turn.weights._replace(older=turn.job.network.vector(older))
     epsilon = [np.float32(turn.result.metrics["exploration/epsilon"])] if algorithm is async_sarsa else []
     layouts = turn.job.network, turn.job.normalizer
-    found, _, _, metrics = algorithm.gradients(weights, np.int32(0), turn.key, *epsilon, rollout, turn.next_masks, layouts, turn.job.config)
+    found, _, _, metrics = algorithm.gradients(weights, np.int32(0), turn.key, *epsilon, rollout, layouts, turn.job.config)
     return np.asarray(found), metrics
 
 

@@ -259,10 +259,10 @@ def test_actions_of_several_axes_reach_the_environment_in_its_shape():
 
 def test_the_mask_stored_with_an_action_is_the_one_it_was_chosen_under():
     rollout = start(SerialEnvs([ActionMask] * 3), first_allowed, length=30)(NO_POLICY, key(0))
-    assert rollout.action_masks.shape == (30, 3, 3)
-    np.testing.assert_array_equal(rollout.actions, rollout.action_masks.argmax(-1))
+    assert rollout.action_masks.shape == (31, 3, 3)
+    np.testing.assert_array_equal(rollout.actions, rollout.action_masks[:-1].argmax(-1))
     assert (rollout.rewards[rollout.valid] == 1).all()  # the environment agrees that all were allowed
-    assert (~rollout.action_masks[rollout.valid]).sum(-1).tolist() == [1] * rollout.valid.sum()
+    assert (~rollout.action_masks[:-1][rollout.valid]).sum(-1).tolist() == [1] * rollout.valid.sum()
 
 
 @jax.jit
@@ -310,14 +310,13 @@ def test_what_a_policy_sees_unasked_is_not_kept():
     assert start(SerialEnvs(counting_functions(SHAPES)), see)(NO_POLICY, key(0)).seen is None
 
 
-def test_the_masks_after_each_step_are_those_of_the_next_row_and_after_the_last_those_of_the_next_rollout():
+def test_the_mask_after_the_last_step_is_the_first_of_the_next_rollout():
     collect = start(SerialEnvs([ActionMask] * 3), first_allowed, length=7)
     first = collect(NO_POLICY, key(0))
-    after = collect.masks_after(first)
     second = collect(NO_POLICY, key(1))
-    np.testing.assert_array_equal(after, np.concatenate([first.action_masks, second.action_masks])[1:8])
-    unmasked = start(SerialEnvs([partial(Counting, 5, 100)]), always_one)
-    assert unmasked.masks_after(unmasked(NO_POLICY, key(0))) is None
+    np.testing.assert_array_equal(first.action_masks[-1], second.action_masks[0])
+    assert not first.action_masks[-1].all()
+    assert start(SerialEnvs([partial(Counting, 5, 100)]), always_one)(NO_POLICY, key(0)).action_masks is None
 
 
 def test_a_rollout_until_the_end_stops_there_and_the_next_begins_with_the_reset():
@@ -338,7 +337,6 @@ def test_after_a_rollout_that_ended_early_every_action_is_allowed():
     rollout = collect(NO_POLICY, key(0))
     assert rollout.valid[:, 0].tolist() == [True] * 4 + [False] * 2
     assert rollout.action_masks[4:].all()
-    assert collect.masks_after(rollout)[3:].all()
 
 
 def test_dict_observations_are_collected_part_by_part():

@@ -37,10 +37,14 @@ class Stream:
     def rollouts(self, length: int) -> list[Rollout]:
         """The stream in parts, as a collector gives it."""
         rows = range(0, len(self.steps.rewards) - length + 1, length)
-        steps = self.steps._replace(observations=None, memory=None)
+        steps, seen = (
+            self.steps._replace(observations=None, action_masks=None, memory=None),
+            (self.steps.observations, self.steps.action_masks),
+        )
         return [
             jax.tree.map(lambda x, t=t: x[t : t + length], steps)._replace(
-                observations=jax.tree.map(lambda x, t=t: x[t : t + length + 1], self.steps.observations), memory=self.memories[t]
+                **dict(zip(("observations", "action_masks"), jax.tree.map(lambda x, t=t: x[t : t + length + 1], seen), strict=True)),
+                memory=self.memories[t],
             )
             for t in rows
         ]
@@ -63,7 +67,7 @@ def stream_of(fates: np.ndarray, seed: int = 0) -> Stream:
         truncated=truncated,
         valid=valid,
         memory=None,
-        action_masks=rng.random((*shape, 3)) < 0.6,
+        action_masks=rng.random((shape[0] + 1, shape[1], 3)) < 0.6,
         behaviour=rng.normal(size=shape).astype(np.float32),
     )
     return Stream(steps, rng.normal(size=(*shape, 1)).astype(np.float32))
@@ -252,8 +256,9 @@ def test_the_next_action_mask_is_that_of_the_next_observation():
         kept.add(rollout)
     found = kept.transitions(everywhere(kept))
     names, steps, totals = found.next_observations.T.astype(int)
-    ended = (totals >= np.array([5, 100, 3])[names]) | (steps >= np.array([100, 4, 3])[names])
-    np.testing.assert_array_equal(found.next_action_masks[~ended], np.arange(3) != (steps % 3)[~ended, None])
+    terminated = totals >= np.array([5, 100, 3])[names]
+    assert np.any(~terminated & (steps >= np.array([100, 4, 3])[names])), "some are truncated"
+    np.testing.assert_array_equal(found.next_action_masks[~terminated], np.arange(3) != (steps % 3)[~terminated, None])
 
 
 def test_every_part_of_a_dict_observation_is_kept_with_its_type():

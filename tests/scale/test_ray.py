@@ -327,9 +327,9 @@ def test_ray_actors_are_refused_where_they_would_not_be_used():
 def test_a_part_without_masks_forbids_nothing_in_the_joined_rollout():
     flags = np.ones((2, 1), bool)
     part = Rollout(np.zeros((3, 1, 4)), flags, flags, flags, flags, flags, np.zeros((1, 2)))
-    masked = part._replace(action_masks=np.zeros((2, 1, 3), bool))
+    masked = part._replace(action_masks=np.zeros((3, 1, 3), bool))
     whole = joined([masked, part])
-    assert whole.action_masks.tolist() == [[[False] * 3, [True] * 3]] * 2
+    assert whole.action_masks.tolist() == [[[False] * 3, [True] * 3]] * 3
     assert (whole.observations.shape, whole.memory.shape, whole.rewards.shape) == ((3, 2, 4), (2, 2), (2, 2))
     assert joined([part, part]).action_masks is None
 
