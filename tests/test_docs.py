@@ -1,0 +1,421 @@
+"""What the pages say can be done is done: every block of code is run, every command, option, default, path and link is checked.
+
+Training is cut to its first updates; settings stay as they are written. What cannot be run here is marked on the page, with a reason.
+"""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+import runpy
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import closing, redirect_stdout
+from functools import cache
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import birl
+from birl.cli import COMMANDS
+from birl.config import AtariConfig, EnvConfig, RunConfig
+from birl.envs.check import check_env
+from birl.envs.make import spaces_of
+from birl.maths import schedules
+from birl.nets.encoders import is_image
+from birl.run.algorithms import algorithm_named, name_of, validate
+from tests import markdown
+from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
+from tests.run.processes import call, call_well
+
+FIRST_UPDATES = 2
+QUICK = {"doctor"}  # it has tests of its own, as has the training of every algorithm from the command line
+LANGUAGES = {"python", "sh", "console", "text", "json"}
+ONLY_ENGLISH = {"CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md", "docs/runs-and-checkpoints.md"}
+ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
+NOT_RUN = {  # page: words of commands that are only checked there
+    "README.md": {"--ray-address"},
+    "docs/atari.md": {"--replay-size"},
+    "docs/mujoco.md": {"play"},
+    "docs/ray.md": {"ray", "--ray", "--ray-address"},
+}
+PREPARED = {  # what a page takes for granted
+    "docs/environments.md": {
+        "my_module.py": """
+import gymnasium as gym
+from gymnasium import spaces
+
+class Chat(gym.Env):
+    observation_space = spaces.Dict({"message": spaces.Text(20, charset="ab")})
+    action_space = spaces.Discrete(2)
+
+gym.register("Chat-v0", entry_point=Chat)
+"""
+    }
+}
+PLACEHOLDERS = {"ENV": "CartPole-v1", "ID": "CartPole-v1", "ALGORITHM": "ppo", "NAME": "episode/return", "N": "1", "RUN": "runs/mine"}
+CONTINUOUS = {"dpg", "ddpg", "td3", "sac"}
+
+pages = pytest.mark.parametrize("page", PAGES, ids=markdown.name_of)
+english = pytest.mark.parametrize("page", ENGLISH, ids=markdown.name_of)
+
+
+class OnlyChecked(Exception):  # noqa: N818
+    """The command has been read and its settings have been found good."""
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch) -> Iterator[Path]:
+    """An empty directory to be in; modules and environments that come from it are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known, modules, algorithms = set(gym.registry), set(sys.modules), birl.ALGORITHMS.copy()
+    yield tmp_path
+    for name in birl.ALGORITHMS.keys() - algorithms:
+        del birl.ALGORITHMS[name]
+    for id in set(gym.registry) - known:
+        del gym.registry[id]
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def first_updates(monkeypatch) -> None:
+    """Every algorithm's `train` ends after its first updates."""
+    for name in birl.ALGORITHMS:
+        cut_short(algorithm_named(name), monkeypatch)
+
+
+def cut_short(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = algorithm.train
+
+    def train(*given: Any, **named: Any) -> Iterator[Any]:
+        with closing(whole(*given, **named)) as updates:
+            yield from islice(updates, FIRST_UPDATES)
+
+    monkeypatch.setattr(algorithm, "train", train)
+
+
+# The form of the pages
+
+
+@pages
+def test_every_block_says_what_it_is(page):
+    assert [block.where for block in blocks_of(page) if block.language not in LANGUAGES] == []
+
+
+@pages
+def test_links_lead_somewhere(page):
+    broken = []
+    for link in markdown.links_of(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in markdown.anchors_of(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pages
+def test_files_that_are_named_are_there(page):
+    named = [span for span in spans_of(page) if re.fullmatch(r"(birl|tests|docs|benchmarks)/[\w/.-]+\.(py|md|png|json)", span)]
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pages
+def test_python_names_that_are_named_are_there(page):
+    named = {span for span in spans_of(page) if re.fullmatch(r"birl(\.\w+)+", span)} - {"birl.vpg"}  # which is only imagined
+    assert [name for name in sorted(named) if not is_there(name)] == []
+
+
+def is_there(name: str) -> bool:
+    found: Any = birl
+    for part in name.split(".")[1:]:
+        found = getattr(found, part, None)
+        if found is None:
+            break
+    try:
+        return found is not None or importlib.import_module(name) is not None
+    except ImportError:
+        module, _, last = name.rpartition(".")
+        return importlib.util.find_spec(module) is not None and hasattr(importlib.import_module(module), last)
+
+
+def test_which_pages_have_no_twin_is_known():
+    assert {markdown.name_of(page) for page in ENGLISH if not twin_of(page).exists()} == ONLY_ENGLISH
+
+
+@pytest.mark.parametrize("page", [page for page in ENGLISH if twin_of(page).exists()], ids=markdown.name_of)
+def test_twins_have_the_same_code_and_headings(page):
+    twin = twin_of(page)
+    assert [level for level, _ in markdown.headings_of(page)] == [level for level, _ in markdown.headings_of(twin)]
+    ours, theirs = blocks_of(page), blocks_of(twin)
+    assert [(block.language, block.notes) for block in ours] == [(block.language, block.notes) for block in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        assert without_words(mine) == without_words(other), other.where
+    assert len(markdown.tables_of(page)) == len(markdown.tables_of(twin))
+    for mine, other in zip(markdown.tables_of(page), markdown.tables_of(twin), strict=True):
+        assert [len(row) for row in mine] == [len(row) for row in other], other[0]
+
+
+def without_words(block: Block) -> Any:
+    """The code without what is translated: comments and docstrings."""
+    if block.language == "sh":
+        return [shlex.split(command.line, comments=True) for command in commands_of(block)]
+    if block.language != "python":
+        return block.code
+    tree = ast.parse(block.code if "quoted" not in block.notes else f"def quoted():\n    {block.code}")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+# Options and defaults
+
+
+def options_of(kind: Any) -> dict[str, Any]:
+    """Names and defaults of a Config."""
+    return {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(kind)
+    }
+
+
+def config_of(page: Path) -> Any:
+    """The Config of the algorithm that this page is about, if it is about one."""
+    stem = page.name.removesuffix(".md").removesuffix(".zh-CN")
+    return algorithm_named(stem).Config if stem in birl.ALGORITHMS else None
+
+
+def option_tables(page: Path) -> list[list[list[str]]]:
+    return [table[1:] for table in markdown.tables_of(page) if table[0][0] in ("option", "选项")]
+
+
+def meant(cell: str) -> Any:
+    """The value that a table gives as a default."""
+    try:
+        return schedules.parse(cell) if ":" in cell else ast.literal_eval(cell.replace(",", "") if "(" not in cell else cell)
+    except (ValueError, SyntaxError):
+        return cell
+
+
+@pages
+def test_defaults_are_those_of_the_code(page):
+    config = config_of(page)
+    known = options_of(AtariConfig) | options_of(RunConfig) | options_of(EnvConfig) | (options_of(config) if config else {})
+    known |= {f"env.{name}": default for name, default in (options_of(EnvConfig) | (vars(known["env"]) if config else {})).items()}
+    wrong = []
+    for table in option_tables(page):
+        for row in table:
+            names, cells = re.findall(r"`([^`]+)`", row[0]), [cell.strip(" `") for cell in row[1].split(", ")]
+            cells = cells if len(cells) == len(names) else [row[1].strip("`")]
+            wrong += [name for name in names if name not in known]
+            if len(cells) == len(names) and row[1]:
+                wrong += [
+                    f"{name}: {cell}" for name, cell in zip(names, cells, strict=True) if name in known and meant(cell) != known[name]
+                ]
+    assert wrong == []
+
+
+@pages
+def test_options_that_are_named_exist(page):
+    named = [option for span in spans_of(page) if re.match(r"--|birl ", span) for option in re.findall(r"(?<!\S)--[a-z][\w-]*", span)]
+    assert sorted(set(named) - known_options()) == []
+
+
+@cache
+def known_options() -> set[str]:
+    """Every option of every command, and of the scripts that measure."""
+    known = {"--help"}
+    for kind in (AtariConfig, EnvConfig, RunConfig, *(algorithm_named(name).Config for name in birl.ALGORITHMS)):
+        known |= {f"--{name.replace('_', '-')}" for name in options_of(kind)}
+        known |= {f"--no-{name.replace('_', '-')}" for name, default in options_of(kind).items() if isinstance(default, bool)}
+    for command in COMMANDS:
+        known |= set(re.findall(r"--[a-z][\w-]*", call_well(command, "--help")))
+    for script in ROOT.glob("benchmarks/*.py"):
+        known |= set(re.findall(r'"(--[a-z][\w-]*)"', script.read_text()))
+    return known
+
+
+# Commands and code
+
+
+def test_what_is_not_run_is_known():
+    marked: dict[str, set[str]] = {}
+    for page in ENGLISH:
+        for block in blocks_of(page):
+            if block.not_run:
+                marked.setdefault(markdown.name_of(page), set()).update(block.not_run)
+    assert marked == NOT_RUN
+
+
+@english
+def test_quoted_lines_stand_in_their_file(page):
+    for block in blocks_of(page):
+        if "quoted" in block.notes:
+            source = [line.strip() for line in (ROOT / block.notes["quoted"]).read_text().splitlines()]
+            assert [line for line in block.code.splitlines() if line.strip() not in source] == [], block.where
+
+
+@pytest.mark.parametrize("page", ENGLISH, ids=markdown.name_of)
+def test_code_and_commands_run(page, workplace, first_updates, types_unchecked):
+    run_page(page, workplace, QUICK if page.name == "README.md" else {*QUICK, "train"})
+
+
+@pytest.mark.slow
+@english
+def test_code_and_every_training_run(page, workplace, first_updates, types_unchecked):
+    run_page(page, workplace, set())
+
+
+def run_page(page: Path, workplace: Path, only_checked: set[str]) -> None:
+    """Run all code of a page in the order it stands there; of some commands of Birl see only that they could be run."""
+    for name, text in PREPARED.get(markdown.name_of(page), {}).items():
+        (workplace / name).write_text(text)
+    for block in blocks_of(page):
+        if "file" in block.notes:
+            (workplace / block.notes["file"]).write_text(block.code)
+        elif block.language == "python" and "quoted" not in block.notes:
+            run_python(block)
+        for command in commands_of(block):
+            run_command(command, only_checked)
+
+
+def run_python(block: Block) -> None:
+    """Run it as a script of its own. An environment that it registers must be fit for training."""
+    known = set(gym.registry)
+    try:
+        with redirect_stdout(StringIO()):
+            exec(compile(block.code, block.where, "exec"), {"__name__": "__main__"})
+    except Exception as problem:
+        raise AssertionError(f"the code at {block.where} does not run") from problem
+    for id in [id for id in set(gym.registry) - known if not id.startswith("birl/")]:
+        assert [finding for finding in check_env(EnvConfig(id)) if finding.level == "error"] == [], id
+
+
+def run_command(command: Command, only_checked: set[str]) -> None:
+    """Run a command, or see that it could be run."""
+    words = shlex.split(command.line, comments=True)
+    where = f"{command.block.where}: {command.line}"
+    if set(words) & set(command.block.not_run) or (command.output is None and words[0] == "birl" and words[1] in only_checked):
+        check_command(words, where)
+    elif words[0] == "birl" or (words[0] == "python" and Path(words[1]).exists()):
+        prepare_runs(words)
+        code, said = call(*cut(words[1:])) if words[0] == "birl" else run_script(words[1:])
+        if command.output is None:
+            assert code == 0, f"{where}\n{said}"
+        else:
+            assert shape(said) == shape(command.output), where
+    else:
+        check_command(words, where)
+
+
+def cut(words: list[str]) -> list[str]:
+    """One episode is enough for the last evaluation."""
+    return [*words, "--eval-episodes", "1"] if words[0] == "train" and "--help" not in words else words
+
+
+def prepare_runs(words: list[str]) -> None:
+    """Make the runs that a command takes for granted."""
+    if words[1] in ("eval", "play", "record", "resume", "plot"):
+        for path in words[2:]:
+            if path.startswith("runs/") and not Path(path).exists():
+                call_well("train", "ppo", "CartPole-v1", "--run-dir", path, "--eval-episodes", "1")
+
+
+def run_script(words: list[str]) -> tuple[int, str]:
+    """Run a script that a block made, in this process and for a few steps."""
+    fewer = [str(min(int(word), 1000)) if before == "--total-steps" else word for before, word in zip(["", *words], words, strict=False)]
+    said = StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+        patch.setattr(sys, "argv", fewer)
+        patch.syspath_prepend(".")
+        try:
+            runpy.run_path(words[0], run_name="__main__")
+        except SystemExit as end:
+            return int(end.code or 0), said.getvalue()
+    return 0, said.getvalue()
+
+
+def shape(said: str) -> list[str]:
+    """What was said, without the numbers that a machine or a random draw decides."""
+    return [re.sub(r"\d[\d,.e+-]*", "0", line).strip() for line in said.strip().splitlines()]
+
+
+def check_command(words: list[str], where: str) -> None:
+    """See that this could be run: its programme, its options, its settings."""
+    match words:
+        case ["birl", _, *_]:
+            code, said = checked(*words[1:])
+            assert code == 0, f"{where}\n{said}"
+        case ["make", target]:
+            makefile = (ROOT / "Makefile").read_text()
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), where
+        case ["pip", "install", "."]:
+            pass
+        case ["pip", "install", package]:
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            named = re.fullmatch(r"\.\[([\w,]+)\]", package)
+            assert named, f"{where}: install the clone, as '.[extra]'"
+            assert set(named[1].split(",")) <= set(extras), where
+        case ["python", script, *options]:
+            assert (ROOT / script).exists(), where
+            assert {option for option in options if option.startswith("--")} <= known_options(), where
+        case ["ray", "start", *_]:
+            pass
+        case _:
+            raise AssertionError(f"{where}: the tests do not know this programme")
+
+
+@cache
+def checked(*words: str) -> tuple[int, str]:
+    """Exit code and output of a command of Birl that is stopped once its settings have been found good."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, names in {
+            "birl.run.train": ("train", "resume"),
+            "birl.run.evaluate": ("evaluate",),
+            "birl.run.record": ("play", "record"),
+            "birl.run.plot": ("plot_runs",),
+            "birl.run.doctor": ("examine",),
+            "birl.envs.check": ("check_env",),
+        }.items():
+            for name in names:
+                patch.setattr(f"{module}.{name}", stand_in(getattr(importlib.import_module(module), name)))
+        try:
+            return call(*words)
+        except OnlyChecked:
+            return 0, ""
+
+
+def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    def check(*given: Any, **named: Any) -> None:
+        inspect.signature(function).bind(*given, **named)
+        if function.__name__ == "train":
+            config = given[0]
+            validate(name_of(config), config)
+            spaces = spaces_of(config.env)
+            if not is_image(spaces[0]):  # its network takes seconds to draw
+                algorithm_named(name_of(config)).init(config, *spaces)
+        raise OnlyChecked
+
+    return check
+
+
+@pages
+def test_commands_within_sentences_could_be_run(page):
+    for span in sorted(set(spans_of(page))):
+        words = shlex.split(span) if re.match(r"(birl|make|pip|python) ", span) else []
+        if words[:1] == ["birl"] and len(words) == 2:  # the name of a command, no more
+            assert words[1] in COMMANDS or words[1].startswith("-"), span
+        elif words and words[2:3] != ["vpg"]:  # an algorithm that is only imagined
+            environment = {"ENV": "Pendulum-v1"} if words[2:3] and words[2] in CONTINUOUS else {}
+            check_command([(PLACEHOLDERS | environment).get(word, word) for word in words], f"{markdown.name_of(page)}: {span}")
