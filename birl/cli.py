@@ -47,7 +47,7 @@ def _guarded(command: str, words: list[str]) -> int:
     """Run a command, and say what was wrong in a sentence where a person can mend it; a traceback is for bugs."""
     from birl import commands
     from birl.config import ConfigError
-    from birl.errors import CheckpointError, NonFiniteError
+    from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
 
     sys.path.append(os.getcwd())  # so that my_module:MyEnv-v0 is found beside the person who typed it
     run: Callable[[list[str]], Any] = commands.COMMANDS[command]
@@ -59,6 +59,9 @@ def _guarded(command: str, words: list[str]) -> int:
     except NonFiniteError as problem:
         print(f"birl: training stopped: {problem}", file=sys.stderr)
         return 3
+    except RunDirectoryError as problem:
+        print(f"birl: training stopped: {problem}", file=sys.stderr)
+        return 1
     except OSError as problem:  # a full disk, a directory that is not ours
         print(f"birl: {problem}", file=sys.stderr)
         return 1

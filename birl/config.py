@@ -59,6 +59,7 @@ class RunConfig:
     checkpoint_every: int = 50_000  # environment steps between checkpoints; 0: only at the end
     keep_checkpoints: int = 3  # the newest; the best is kept besides
     log_every: int = 1  # updates between log lines
+    log_seconds: float = 0.1  # at least so many seconds between log lines; 0: as many as log_every asks for
     tensorboard: bool = False
     wandb: str | None = None  # a Weights & Biases project name
     metric_names: Literal["birl", "sb3", "cleanrl"] = "birl"
@@ -151,6 +152,7 @@ def validate_run(run: RunConfig) -> None:
     require(run.checkpoint_every >= 0, f"checkpoint_every {run.checkpoint_every} must be 0 (only at the end) or more")
     require(run.keep_checkpoints > 0, f"keep_checkpoints {run.keep_checkpoints} must be at least 1")
     require(run.log_every > 0, f"log_every {run.log_every} must be at least 1")
+    require(run.log_seconds >= 0, f"log_seconds {run.log_seconds} must be 0 (every update is logged) or more")
     remedy = "set eval_every, for instance to 10000"
     require(run.stop_at_return is None or run.eval_every > 0, f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}")
 

@@ -2,7 +2,11 @@
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint is damaged, missing, or does not fit."""
+    """A checkpoint or another file of a run is damaged, missing, or does not fit."""
+
+
+class RunDirectoryError(RuntimeError):
+    """The directory of a run was removed, moved or replaced while the run was writing there."""
 
 
 class NonFiniteError(RuntimeError):

@@ -10,10 +10,10 @@ checkpoints/000123456/
 """
 
 import hashlib
-import json
-import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,61 @@ from typing import Any
 import gymnasium as gym
 import jax
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from birl.config import to_json
+from birl.config import from_json, require, to_json
+from birl.data.replay import free_memory
 from birl.device import is_on_several
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError
+from birl.run import files
 from birl.run.versions import versions
 from birl.types import PyTree, World
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 BEST = "best.json"
+JSON_BYTES = {"config.json": files.JSON_BYTES, "spaces.json": 1 << 26, "world.json": 1 << 26}  # the most that is read of each
+TENSORS = ("state.safetensors", "world.safetensors")  # as large as memory allows
+NO_LIMIT = 1 << 62
+NUMBER = re.compile("[0-9]{9,19}")
 
 
-class FormatError(CheckpointError):
-    """Another version of Birl wrote this: not damaged, but not to be read here."""
+class UnreadableError(CheckpointError):
+    """Perhaps whole, but not to be read here and now: another version of Birl wrote it, or the disk or the memory refused."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The schema of best.json."""
+
+    checkpoint: str
+    return_mean: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The schema of a manifest's progress."""
+
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    best: Best | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The schema of manifest.json. What is not in here is refused."""
+
+    format: int
+    algorithm: str
+    env_steps: int
+    exact: bool
+    reason: str
+    progress: Progress
+    versions: dict[str, str]
+    sha256: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -69,12 +107,12 @@ def save(
     """Write checkpoints/NUMBER in one rename, so that it is there whole or not at all."""
     tensors = state_to_tensors(state)
     _check_finite(tensors)
-    files = {
-        "config.json": _json(to_json(config)),
-        "spaces.json": _json({"observation": space_to_json(spaces[0]), "action": space_to_json(spaces[1])}),
+    contents = {
+        "config.json": files.to_json_bytes(to_json(config)),
+        "spaces.json": files.to_json_bytes({"observation": space_to_json(spaces[0]), "action": space_to_json(spaces[1])}),
         "state.safetensors": save_tensors(tensors),
         "world.safetensors": save_tensors({name: np.asarray(a, order="C") for name, a in world.arrays.items()}),
-        "world.json": _json(world.values),
+        "world.json": files.to_json_bytes(world.values),
     }
     manifest = {
         "format": FORMAT,
@@ -84,20 +122,19 @@ def save(
         "reason": world.reason,
         "progress": progress,
         "versions": versions(),
-        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
-    final = directory / f"{int(state.env_steps):09d}"
-    partial = directory / f".partial-{final.name}-{os.getpid()}"
+    final = files.own_directory(directory) / f"{int(state.env_steps):09d}"
+    partial = files.partial_beside(final)
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, content in (files | {MANIFEST: _sealed(manifest)}).items():
-            _write_through(partial / name, content)
-        _sync_directory(partial)
+        partial.mkdir()
+        for name, content in (contents | {MANIFEST: _sealed(manifest)}).items():
+            files.write_new(partial / name, content)
+        files.sync_directory(partial)
         if final.exists():  # never the only good one: a run does not save the same step twice
-            shutil.rmtree(final)
+            files.remove(final)
         partial.rename(final)
-        _sync_directory(directory)
+        files.sync_directory(directory)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -105,41 +142,50 @@ def save(
 
 
 def load(path: Path) -> Checkpoint:
-    """The checkpoint in this directory, every file checked against the manifest's SHA-256."""
+    """The checkpoint in this directory, every file checked against the manifest's SHA-256. No other file is opened."""
     try:
-        manifest = _unsealed((path / MANIFEST).read_bytes(), path)
-        contents = {name: (path / name).read_bytes() for name in manifest["sha256"]}
-        for name, content in contents.items():
-            if hashlib.sha256(content).hexdigest() != manifest["sha256"][name]:
-                raise CheckpointError(f"{path / name} is damaged: its SHA-256 is not the manifest's")
-        spaces = json.loads(contents["spaces.json"])
-        world = load_tensors(contents["world.safetensors"]), json.loads(contents["world.json"])
+        manifest = _unsealed(files.read_bytes(path / MANIFEST), path)
+        contents = {name: _verified(path / name, digest) for name, digest in manifest["sha256"].items()}
+        spaces, config, values = (files.parse_json(contents[name], path / name) for name in ("spaces.json", "config.json", "world.json"))
+        tensors, arrays = (load_tensors(contents[name]) for name in TENSORS)
+        require(isinstance(values, dict) and isinstance(config, dict), "config.json and world.json must be objects")
+        if fault := _not_finite(tensors):
+            raise CheckpointError(f"{path} is damaged: {fault}; it cannot act")
         return Checkpoint(
             path=path,
             manifest=manifest,
-            config=json.loads(contents["config.json"]),
+            config=config,
             observation_space=space_from_json(spaces["observation"]),
             action_space=space_from_json(spaces["action"]),
-            tensors=load_tensors(contents["state.safetensors"]),
-            world=World(*world, manifest["exact"], manifest["reason"]),
+            tensors=tensors,
+            world=World(arrays, values, manifest["exact"], manifest["reason"]),
         )
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (FileNotFoundError, NotADirectoryError) as problem:
+        raise CheckpointError(f"{path} is damaged: {problem}") from problem
+    except (OSError, MemoryError) as problem:
+        raise UnreadableError(f"{path} cannot be read: {str(problem) or 'not enough memory'}") from problem
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, SafetensorError) as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
 
 
-def load_newest(directory: Path, report: Callable[[str], None]) -> Checkpoint | None:
+def load_newest(directory: Path, report: Callable[[str], object]) -> Checkpoint | None:
     """The newest checkpoint that is whole; damaged ones are reported and passed over. None if there is none at all."""
+    return load_first(reversed(numbered(directory)), directory, report)
+
+
+def load_first(paths: Iterable[Path], directory: Path, report: Callable[[str], object]) -> Checkpoint | None:
+    """The first of these checkpoints that is whole; damaged ones are reported and passed over. None if there is none at all."""
     problems: list[str] = []
-    for path in reversed(numbered(directory)):
+    for path in paths:
         try:
             saved = load(path)
-        except FormatError:
-            raise  # going on from an older one would throw away what the newer Birl learned
+        except UnreadableError:
+            raise  # taking another one would throw away what was learned after it
         except CheckpointError as problem:
             problems.append(str(problem))
             continue
         for text in problems:
-            report(f"{text}; going on from {path.name} before it")
+            report(f"{text}; going on from {path.name} instead")
         return saved
     if problems:
         remedy = "restore one from a backup, or train again in another run_dir"
@@ -151,7 +197,7 @@ def set_aside(directory: Path, after: int) -> None:
     """Take what is newer than the checkpoint in use, all of it damaged, out of the way: pruning would count it as the newest."""
     for path in numbered(directory):
         if int(path.name) > after:
-            path.rename(directory / f".partial-damaged-{path.name}-{os.getpid()}")
+            path.rename(files.partial_beside(path))
 
 
 def prune(directory: Path, keep: int) -> None:
@@ -159,9 +205,9 @@ def prune(directory: Path, keep: int) -> None:
     best = read_best(directory)
     for path in numbered(directory)[: -max(keep, 1)]:
         if best is None or path.name != best["checkpoint"]:
-            shutil.rmtree(path, ignore_errors=True)
-    for path in directory.glob(".partial-*"):
-        shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):
+                files.remove(path)
+    files.remove_partial(directory)
 
 
 def mark_best(directory: Path, best: dict[str, Any] | None) -> None:
@@ -169,22 +215,32 @@ def mark_best(directory: Path, best: dict[str, Any] | None) -> None:
     if best is None:
         (directory / BEST).unlink(missing_ok=True)
     else:
-        write_json(directory / BEST, best)
+        files.write_json(directory / BEST, best)
 
 
-def read_best(directory: Path) -> dict[str, Any] | None:
-    """What `mark_best` wrote, if evaluations chose a best checkpoint and it is still there."""
+def read_best(directory: Path, report: Callable[[str], object] = bool) -> dict[str, Any] | None:
+    """What `mark_best` wrote, if evaluations chose a best checkpoint and it is still there. A damaged file is reported."""
+    path = directory / BEST
     try:
-        best = json.loads((directory / BEST).read_text())
-        return best if (directory / best["checkpoint"]).is_dir() else None
-    except (OSError, ValueError, KeyError, TypeError):
+        best = files.read_json(path)
+        _check_best(best)
+    except FileNotFoundError:
         return None
+    except (CheckpointError, ValueError) as problem:
+        report(f"{path} is not used: {problem}")
+        return None
+    return best if (directory / best["checkpoint"]).is_dir() else None
 
 
 def numbered(directory: Path) -> list[Path]:
-    """The checkpoints, whole or not, oldest first."""
-    found = [path for path in directory.glob("[0-9]*") if path.name.isdigit() and path.is_dir()]
+    """The checkpoints, whole or not, oldest first. Links are not among them: a run's checkpoints are its own."""
+    files.refuse_link(directory)
+    found = [path for path in directory.glob("[0-9]*") if _is_number(path.name) and path.is_dir() and not path.is_symlink()]
     return sorted(found, key=lambda path: int(path.name))  # as numbers: 1000000000 comes after 999999999
+
+
+def _is_number(name: str) -> bool:
+    return NUMBER.fullmatch(name) is not None and name == f"{int(name):09d}"
 
 
 def state_to_tensors(state: PyTree) -> dict[str, np.ndarray]:
@@ -212,51 +268,64 @@ def _placed_like(leaf: Any, array: np.ndarray) -> Any:
     return jax.device_put(array, leaf.sharding) if is_on_several(leaf) else array
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    _write_through(partial, _json(value))
-    partial.replace(path)
-
-
 def _check_finite(tensors: dict[str, np.ndarray]) -> None:
     """Raise NonFiniteError rather than write weights that are lost: they would push out the last good checkpoint."""
+    if fault := _not_finite(tensors):
+        raise NonFiniteError(f"{fault}, so this state was not saved; lower learning_rate")
+
+
+def _not_finite(tensors: dict[str, np.ndarray]) -> str:
+    """Which weight or statistic makes a policy useless; "" if none does."""
     for name, tensor in tensors.items():
-        if tensor.dtype.kind == "f" and name.startswith(".network") and not np.isfinite(tensor).all():
-            name = name.removeprefix(".network")
-            raise NonFiniteError(f"the network's {name} holds NaN or infinity, so this state was not saved; lower learning_rate")
+        if tensor.dtype.kind != "f":
+            continue
+        if name.startswith(".network") and not np.isfinite(tensor).all():
+            return f"the network's {name.removeprefix('.network')} holds NaN or infinity"
+        if name.startswith(".normalizer") and np.isnan(tensor).any():
+            return f"the normaliser's {name.removeprefix('.normalizer')} holds NaN"
+    return ""
+
+
+def _verified(path: Path, digest: str) -> bytes:
+    """What the file holds, checked against its SHA-256."""
+    limit = JSON_BYTES.get(path.name, NO_LIMIT)
+    if path.name in TENSORS and (size := path.lstat().st_size) > (free := free_memory() or NO_LIMIT):
+        raise UnreadableError(
+            f"{path} has {size / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free; free some, or use a larger machine"
+        )
+    content = files.read_bytes(path, limit)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise CheckpointError(f"{path} is damaged: its SHA-256 is not the manifest's")
+    return content
 
 
 def _sealed(manifest: dict[str, Any]) -> bytes:
     """The manifest's bytes, with their own SHA-256 inside."""
-    return _json(manifest | {"seal": hashlib.sha256(_json(manifest)).hexdigest()})
+    return files.to_json_bytes(manifest | {"seal": hashlib.sha256(files.to_json_bytes(manifest)).hexdigest()})
 
 
 def _unsealed(content: bytes, path: Path) -> dict[str, Any]:
-    """The manifest in these bytes, checked against its seal, which every format has."""
-    manifest = json.loads(content)
+    """The manifest in these bytes, checked against its seal, which every format has, and against its schema."""
+    manifest = files.parse_json(content, path / MANIFEST)
     seal = manifest.pop("seal")
-    if content != _json(manifest | {"seal": seal}) or seal != hashlib.sha256(_json(manifest)).hexdigest():
+    sealed = files.to_json_bytes(manifest | {"seal": seal})
+    if content != sealed or seal != hashlib.sha256(files.to_json_bytes(manifest)).hexdigest():
         raise CheckpointError(f"{path / MANIFEST} is damaged: its SHA-256 is not its seal")
     if manifest["format"] != FORMAT:
-        raise FormatError(f"{path} has format {manifest['format']}; this Birl reads format {FORMAT}: install the version that wrote it")
+        raise UnreadableError(
+            f"{path} has format {manifest['format']!r}; this Birl reads format {FORMAT}: install the version that wrote it"
+        )
+    from_json(Manifest, manifest, "manifest")
+    steps, named, best = manifest["env_steps"], manifest["sha256"], manifest["progress"].get("best")
+    require(0 <= steps < 2**63, f"manifest.env_steps {steps} must lie between 0 and {2**63 - 1:,}")
+    require(set(named) == {*JSON_BYTES, *TENSORS}, f"manifest.sha256 names {', '.join(sorted(named))}; not the files of a checkpoint")
+    require(not _is_number(path.name) or int(path.name) == steps, f"manifest.env_steps is {steps}, the directory is another's")
+    if best is not None:
+        _check_best(best)
     return manifest
 
 
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
-
-
-def _write_through(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _check_best(best: Any) -> None:
+    """ConfigError unless this is what best.json may hold."""
+    name = from_json(Best, best, "best").checkpoint
+    require(_is_number(name), f"best.checkpoint {name!r} is not the name of a checkpoint, such as 000050000")

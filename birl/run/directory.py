@@ -1,7 +1,7 @@
 """The directory of a run: a new one for each, and its config.json."""
 
 import itertools
-import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from birl.config import from_json, require, to_json
 from birl.errors import CheckpointError
 from birl.run.algorithms import algorithm_named
-from birl.run.checkpoint import write_json
+from birl.run.files import read_json, write_json
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
@@ -47,12 +47,20 @@ def write_config(run_dir: Path, name: str, config: Any) -> None:
 
 def read_config(run_dir: Path) -> tuple[str, Any]:
     """The algorithm's name and the Config of a run."""
-    path = run_dir / CONFIG
-    require(path.exists(), f"{run_dir} holds no run: there is no {CONFIG}; start one with birl train")
-    try:
-        stored = json.loads(path.read_text())
-        name, values = stored["algorithm"], stored["config"]
-    except (ValueError, KeyError, TypeError) as problem:
-        remedy = "mend it by the config.json in the newest checkpoint, which is its 'config'"
-        raise CheckpointError(f"{path} is damaged: {problem}; {remedy}") from problem
+    name, values = read_settings(run_dir)
     return name, from_json(algorithm_named(name).Config, values)
+
+
+def read_settings(run_dir: Path) -> tuple[str, dict[str, Any]]:
+    """The algorithm's name and the settings of a run, as they are written."""
+    path = run_dir / CONFIG
+    require(os.path.lexists(path), f"{run_dir} holds no run: there is no {CONFIG}; start one with birl train")
+    remedy = "mend it by the config.json in the newest checkpoint, which is its 'config'"
+    try:
+        stored = read_json(path)
+    except CheckpointError as problem:
+        raise CheckpointError(f"{problem}; {remedy}") from problem
+    match stored:
+        case {"algorithm": str(name), "config": dict(values)}:
+            return name, values
+    raise CheckpointError(f"{path} is damaged: it must hold an 'algorithm' and a 'config'; {remedy}")

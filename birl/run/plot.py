@@ -1,6 +1,7 @@
 """Learning curves of runs as a picture: one line for each setting, a band over its seeds."""
 
 import json
+import os
 import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from birl.config import require
+from birl.run.directory import read_settings
+from birl.run.files import replacing
 from birl.run.track import read_metrics
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5C5C5C")  # Okabe and Ito 2008: safe for the colour-blind
@@ -34,7 +37,7 @@ BOOKKEEPING = frozenset(
     f"run.{name}"
     for name in (
         "seed", "run_dir", "eval_every", "eval_episodes", "eval_deterministic", "checkpoint_every", "keep_checkpoints",
-        "log_every", "tensorboard", "wandb", "metric_names",
+        "log_every", "log_seconds", "tensorboard", "wandb", "metric_names",
     )
 )  # fmt: skip
 
@@ -83,22 +86,28 @@ def plot_curves(series: Sequence[Series], out: Path, title: str, x_label: str, y
     add_legend(figure, axes, sorted({len(one.curves) for one in series}))
     out = out if out.suffix else out.with_suffix(".png")
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    with replacing(out) as file:
+        figure.savefig(file, format=out.suffix.removeprefix("."))
     return out
 
 
 def read_run(run_dir: Path, x: str, metric: str) -> Run:
     """A run's settings and one metric's curve, without rows where the metric is missing or null."""
-    config_path, metrics_path = run_dir / "config.json", run_dir / "metrics.jsonl"
-    require(config_path.exists(), f"{run_dir} is not a run: it has no config.json")
-    rows = read_metrics(metrics_path) if metrics_path.exists() else []
-    require(len(rows) > 0, f"{run_dir} has no metrics yet: metrics.jsonl is missing or empty")
-    points = {row[x]: row[metric] for row in rows if row.get(metric) is not None and row.get(x) is not None}
-    names = sorted({name for row in rows for name, value in row.items() if value is not None} - {"env_steps", "seconds"})
-    require(len(points) > 0, f"{run_dir} has no metric {metric!r}; it has {', '.join(names)}")
+    metrics_path = run_dir / "metrics.jsonl"
+    name, config = read_settings(run_dir)
+    settings = {"algorithm": name} | flatten(config)
+    require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
+    points: dict[float, float] = {}
+    names: set[str] = set()
+    for row in read_metrics(metrics_path) if os.path.lexists(metrics_path) else ():
+        names |= {name for name, value in row.items() if value is not None}
+        if (at := row.get(x)) is not None and (value := row.get(metric)) is not None:
+            points[at] = value
+    require(len(names) > 0, f"{run_dir} has no metrics yet: metrics.jsonl is missing or empty")
+    others = ", ".join(sorted(names - {"env_steps", "seconds"}))
+    require(len(points) > 0, f"{run_dir} has no metric {metric!r}; it has {others}")
     ordered = np.array(sorted(points.items()), float)
-    written = json.loads(config_path.read_text(encoding="utf-8"))
-    return Run({"algorithm": written["algorithm"]} | flatten(written["config"]), ordered[:, 0], ordered[:, 1])
+    return Run(settings, ordered[:, 0], ordered[:, 1])
 
 
 def group(runs: Sequence[Run]) -> list[Series]:

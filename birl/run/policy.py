@@ -1,7 +1,9 @@
 """A trained policy to use: load it from a run, ask it for actions."""
 
+import os
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +81,16 @@ def make_policy(algorithm: Any, state: PyTree, action_space: gym.Space) -> Polic
 
 
 def find_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in this directory, or the best or newest of this run."""
-    if (path / checkpoints.MANIFEST).exists():
+    """The checkpoint in this directory, or the best of this run; the newest that is whole, if there is no best or it is damaged."""
+    if os.path.lexists(path / checkpoints.MANIFEST):
         return checkpoints.load(path)
-    directory = path / "checkpoints"
-    best = checkpoints.read_best(directory)
+    directory, report = path / "checkpoints", partial(warnings.warn, stacklevel=4)
+    found = checkpoints.numbered(directory)[::-1]
+    best = checkpoints.read_best(directory, report)
     if best is not None:
-        return checkpoints.load(directory / best["checkpoint"])
-    newest = checkpoints.load_newest(directory, lambda problem: warnings.warn(problem, stacklevel=4))
-    if newest is None:
+        found.sort(key=lambda checkpoint: checkpoint.name != best["checkpoint"])  # the best first, then from the newest on
+    saved = checkpoints.load_first(found, directory, report)
+    if saved is None:
         remedy = "give a run directory such as runs/mine, or train one: birl train ppo CartPole-v1"
         raise CheckpointError(f"{path} holds no checkpoint; {remedy}")
-    return newest
+    return saved

@@ -7,13 +7,19 @@ TensorBoard and Weights & Biases get the names that people's dashboards expect.
 import json
 import math
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, BinaryIO, Literal, Protocol
 
-from birl.config import RunConfig, require
+from birl.config import ConfigError, RunConfig
+from birl.run.files import open_to_read, replacing
 
 MetricNames = Literal["birl", "sb3", "cleanrl"]
+Row = dict[str, float | None]
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
+LINE_BYTES = 1 << 20  # no row is longer
+MOST_WAITING = 10_000  # lines kept in memory while the disk is full, about 10 MB
 
 # What Stable-Baselines3 2.x (docs/common/logger.rst, contrib's trpo.py) and CleanRL (ppo.py, dqn.py, ddpg_continuous_action.py) write.
 ALIASES: dict[str, dict[str, str]] = {
@@ -71,18 +77,45 @@ class Sink(Protocol):
 
 
 class JsonlSink:
-    """metrics.jsonl: one strict JSON object a line, on disk's way as soon as it is written."""
+    """metrics.jsonl: one strict JSON object a line, on disk's way as soon as it is written.
+
+    Lines that a full disk refuses wait for the next one, and are written before it.
+    """
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
-        self._file = _create(path) if resume_at is None else _reopen(path, resume_at)
+        self._path = path
+        self._descriptor = _create(path) if resume_at is None else _reopen(path, resume_at)
+        self._waiting: list[bytes] = []  # lines, of which the first may have begun
+        self._lost = 0  # lines that there was no room for here either
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
         row = {"env_steps": env_steps, "seconds": round(seconds, 3)}
-        self._file.write(_to_line(row | {name: float(value) for name, value in metrics.items()}))
-        self._file.flush()
+        self._waiting.append(_to_line(row | {name: float(value) for name, value in metrics.items()}))
+        if len(self._waiting) > MOST_WAITING:
+            del self._waiting[1]
+            self._lost += 1
+        self._flush()
 
     def close(self) -> None:
-        self._file.close()
+        """Write what waits, and say what could not be written."""
+        try:
+            self._flush()
+        except OSError as problem:
+            self._lost += len(self._waiting)
+            warnings.warn(f"{self._path}: {self._lost} lines were not written: {problem}", stacklevel=2)
+        else:
+            if self._lost:
+                warnings.warn(f"{self._path}: {self._lost} lines were not written, for the disk was full too long", stacklevel=2)
+        os.close(self._descriptor)
+
+    def _flush(self) -> None:
+        while self._waiting:
+            line = self._waiting[0]
+            written = os.write(self._descriptor, line)
+            if written < len(line):  # the disk is full just here
+                self._waiting[0] = line[written:]
+            else:
+                del self._waiting[0]
 
 
 class RenamedSink:
@@ -121,39 +154,64 @@ def open_sinks(run: RunConfig, run_dir: Path, config_json: dict[str, Any], resum
     return [JsonlSink(run_dir / "metrics.jsonl", resume_at), *sinks]
 
 
-def read_metrics(path: Path) -> list[dict[str, float | None]]:
-    """The rows of a metrics.jsonl, without a last line that was cut while being written; null is None."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as problem:
-            if number == len(lines):
-                break
-            raise ValueError(f"{path}, line {number} is not JSON ({problem}); remove that line") from problem
-    return rows
+def read_metrics(path: Path) -> Iterator[Row]:
+    """The rows of a metrics.jsonl, one at a time; null is None. What is not a row is left out and warned of, but for a torn last line."""
+    return (row for row, _ in _rows(path))
 
 
-def _create(path: Path) -> TextIO:
-    require(not path.exists(), f"run_dir {path.parent} already holds {path.name}; resume that run or choose another run_dir")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("x", encoding="utf-8")
+def _rows(path: Path) -> Iterator[tuple[Row, bytes]]:
+    """Each row with its line."""
+    damaged: list[int] = []
+    number = 0
+    with open_to_read(path) as file:
+        for number, line in enumerate(_lines(file), start=1):
+            row = _to_row(line)
+            if row is None:
+                damaged.append(number)
+            else:
+                yield row, line
+    if damaged and damaged[-1] == number:  # cut while it was written
+        damaged.pop()
+    if damaged:
+        warnings.warn(
+            f"{path}: {len(damaged)} lines are not rows of metrics and are left out; the first is line {damaged[0]}", stacklevel=2
+        )
 
 
-def _reopen(path: Path, resume_at: int) -> TextIO:
-    rows = read_metrics(path) if path.exists() else []
-    kept = [row for row in rows if (row["env_steps"] or 0) <= resume_at]
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.writelines(map(_to_line, kept))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    return path.open("a", encoding="utf-8")
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines without their ends; of one that is longer than any row, its beginning."""
+    while line := file.readline(LINE_BYTES):
+        rest = line
+        while len(rest) == LINE_BYTES and not rest.endswith(b"\n"):
+            rest = file.readline(LINE_BYTES)
+        yield line.rstrip(b"\r\n")
 
 
-def _to_line(row: Mapping[str, float | None]) -> str:
+def _to_row(line: bytes) -> Row | None:
+    """The row in this line, if it is one: env_steps, and numbers or nulls under names."""
+    try:
+        row = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or type(row.get("env_steps")) is not int or not 0 <= row["env_steps"] < 2**63:
+        return None
+    return row if all(value is None or (type(value) in (int, float) and abs(value) < 1e300) for value in row.values()) else None
+
+
+def _create(path: Path) -> int:
+    try:
+        return os.open(path, APPEND | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError as problem:
+        raise ConfigError(f"run_dir {path.parent} already holds {path.name}; resume that run or choose another run_dir") from problem
+
+
+def _reopen(path: Path, resume_at: int) -> int:
+    with replacing(path) as file:
+        file.writelines(line + b"\n" for row, line in _rows(path) if (row["env_steps"] or 0) <= resume_at)
+    return os.open(path, APPEND)
+
+
+def _to_line(row: Mapping[str, float | None]) -> bytes:
     # JSON has no NaN or infinity, and most readers reject Python's spelling of them.
     finite = {name: value if value is not None and math.isfinite(value) else None for name, value in row.items()}
-    return json.dumps(finite, allow_nan=False) + "\n"
+    return f"{json.dumps(finite, allow_nan=False)}\n".encode()

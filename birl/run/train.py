@@ -1,19 +1,20 @@
 """The driver: runs an algorithm's generator, and logs, evaluates and saves around it."""
 
 import dataclasses
-import json
+import os
 import signal
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from birl.config import require, to_json
 from birl.envs.make import open_envs, spaces_of
-from birl.errors import NonFiniteError
+from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
 from birl.run import checkpoint as checkpoints
+from birl.run import files
 from birl.run.algorithms import algorithm_named, name_of, validate
 from birl.run.checkpoint import Checkpoint
 from birl.run.console import Console
@@ -21,9 +22,11 @@ from birl.run.directory import METRICS, claim_directory, give_back, read_config,
 from birl.run.evaluate import HANDED_IN, Evaluation, evaluate_policy
 from birl.run.policy import Policy, make_policy
 from birl.run.signals import Interrupted, caught_signals
-from birl.run.track import open_sinks, read_metrics
+from birl.run.track import Sink, open_sinks, read_metrics
 from birl.run.versions import changed_versions, versions
 from birl.types import Envs, Metrics, Update
+
+MOST_ROWS = 50_000  # of training in metrics.jsonl, each about 1 kB
 
 
 def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequence[str] = ()) -> dict[str, Any]:
@@ -73,8 +76,8 @@ class Run:
         self.envs, self.make_network = envs, make_network
         self.checkpoints = run_dir / "checkpoints"
         self.start_steps = saved.env_steps if saved else 0
-        progress: dict[str, Any] = saved.manifest["progress"] if saved else {"wall_seconds": 0.0, "cpu_seconds": 0.0, "best": None}
-        self.best = self._best_of(progress["best"], checkpoints.read_best(self.checkpoints))
+        progress = to_json(checkpoints.Progress()) | (saved.manifest["progress"] if saved else {})
+        self.best = self._best_of(progress["best"], checkpoints.read_best(self.checkpoints, warnings.warn))
         self.wall_began = time.perf_counter() - progress["wall_seconds"]
         self.cpu_began = time.process_time() - progress["cpu_seconds"]
         self.logged = {"seconds": progress["wall_seconds"], "env_steps": float(self.start_steps)}  # at the last log line
@@ -86,7 +89,7 @@ class Run:
         self.policy: Policy | None = None
         self.signals: list[int] = []  # that have come
         self.replay_told = False
-        self.unwritten = ""  # why the last metrics were not written; said once
+        self.unwritten: dict[Sink, str] = {}  # why the last metrics were not written; said once
 
     def go(self, notices: Sequence[str]) -> dict[str, Any]:
         """Train to the end, or until a signal; the summary."""
@@ -97,16 +100,21 @@ class Run:
             state = self.algorithm.init(self.config, *self.spaces, self.make_network)
             if self.saved is not None:
                 state = checkpoints.tensors_to_state(state, self.saved.tensors)
+            self.directory = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, no other can have its inode
+            stack.callback(os.close, self.directory)
+            files.own_directory(self.checkpoints)
+            for directory in (self.run_dir, self.checkpoints):
+                files.remove_partial(directory)
             checkpoints.set_aside(self.checkpoints, self.start_steps)
             checkpoints.mark_best(self.checkpoints, self.best)
             write_config(self.run_dir, self.name, self.config)
-            resume_at = self.start_steps if (self.run_dir / METRICS).exists() else None
-            self.sinks = open_sinks(run, self.run_dir, {"algorithm": self.name} | to_json(self.config), resume_at)
             self.console = Console(self.name, self.config.env.id, run.total_steps, self.start_steps)
-            for sink in [*self.sinks, self.console]:
-                stack.callback(sink.close)
             stack.enter_context(warnings.catch_warnings())
             warnings.showwarning = self._show_warning
+            resume_at = self.start_steps if os.path.lexists(self.run_dir / METRICS) else None
+            self.sinks = open_sinks(run, self.run_dir, {"algorithm": self.name} | to_json(self.config), resume_at)
+            for sink in [*self.sinks, self.console]:
+                stack.callback(sink.close)
             for notice in [*notices, f"run directory {self.run_dir}"]:
                 self.console.message(notice)
             self.signals = stack.enter_context(caught_signals())
@@ -129,11 +137,14 @@ class Run:
             if "replay/bytes" in update.metrics and not self.replay_told:
                 self._tell_replay(update.metrics["replay/bytes"])
             before, self.steps = self.steps, int(update.state.env_steps)
-            self._log(update)
-            if crossed(before, self.steps, run.eval_every):
-                self._evaluate(update.state, update)
+            evaluate = crossed(before, self.steps, run.eval_every)
             # The last one, too: once the next update is asked for, the environments are closed.
-            if crossed(before, self.steps, run.checkpoint_every) or self.steps >= run.total_steps:
+            save = crossed(before, self.steps, run.checkpoint_every) or self.steps >= run.total_steps
+            if evaluate or save or signals or self._is_due(before):
+                self._log(update)
+            if evaluate:
+                self._evaluate(update.state, update)
+            if save:
                 self._save_if_possible(update)
             if self.signals:
                 self._stop(update)
@@ -153,6 +164,12 @@ class Run:
         """Say once how much memory the replay takes: all of it, from the start."""
         self.replay_told = True
         self.console.message(f"replay: {self.config.replay_size:,} transitions, {memory_size(size)}")
+
+    def _is_due(self, before: int) -> bool:
+        """Whether the update after so many steps is one to log: metrics.jsonl grows with neither the speed nor the length of a run."""
+        run = self.config.run
+        spacing = max(1, run.total_steps // MOST_ROWS)
+        return crossed(before, self.steps, spacing) and self._wall_seconds() - self.logged["seconds"] >= run.log_seconds
 
     def _log(self, update: Update) -> None:
         if int(update.state.updates) % self.config.run.log_every:
@@ -231,6 +248,7 @@ class Run:
 
     def _save(self, update: Update) -> Path:
         """The checkpoint of this update; written once, however many reasons there are to save it."""
+        self._require_directory()
         path = self.checkpoints / f"{self.steps:09d}"
         if self.saved_steps != self.steps:
             progress = {"wall_seconds": self._wall_seconds(), "cpu_seconds": self._cpu_seconds(), "best": self.best}
@@ -249,7 +267,7 @@ class Run:
         else:
             end = f"stop_at_return {self.config.run.stop_at_return}" if self.reached_goal else f"its {self.config.run.total_steps:,} steps"
             self.console.message(f"this run has reached {end}; train on with: birl resume {self.run_dir} --total-steps N")
-            summary = json.loads(summary_path.read_text()) if summary_path.exists() else None
+            summary = self._read_summary(summary_path)
             if summary is not None and summary["env_steps"] == self.steps:
                 return summary
         if self.evaluated_steps != self.steps:
@@ -266,18 +284,47 @@ class Run:
             "cpu_seconds": round(self._cpu_seconds(), 2),
             "versions": versions(),
         }
-        checkpoints.write_json(summary_path, summary)
+        self._require_directory()
+        files.write_json(summary_path, summary)
         return summary
 
+    def _read_summary(self, path: Path) -> dict[str, Any] | None:
+        """The summary that was written when the run ended; None if there is none or it is damaged, which is said."""
+        try:
+            summary = files.read_json(path)
+        except FileNotFoundError:
+            return None
+        except CheckpointError as problem:
+            self.console.message(f"{problem}; it is written again")
+            return None
+        match summary:
+            case {"env_steps": int(), "evaluation": None}:
+                return summary
+            case {"env_steps": int(), "evaluation": {"return_mean": int() | float(), "return_std": int() | float(), "episodes": int()}}:
+                return summary
+        self.console.message(f"{path} is damaged: it is not a summary; it is written again")
+        return None
+
+    def _require_directory(self) -> None:
+        """Raise RunDirectoryError if the directory is no longer the one the run began in: it is not brought back."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.stat(self.run_dir), os.fstat(self.directory)):
+                return
+        wrong = f"{self.run_dir} was removed, moved or replaced while the run was writing there"
+        raise RunDirectoryError(
+            f"{wrong}; what was learned up to {self.steps:,} steps is not saved. Train again, in a directory that stays"
+        )
+
     def _write(self, env_steps: int, metrics: Metrics) -> None:
+        self._require_directory()
         for sink in self.sinks:
             try:
                 sink.write(env_steps, self._wall_seconds(), metrics)
-                self.unwritten = ""
+                self.unwritten.pop(sink, None)
             except OSError as problem:  # a full disk; what was not written is written with a later line, once there is room
-                if str(problem) != self.unwritten:
+                if str(problem) != self.unwritten.get(sink):
                     self.console.message(f"metrics not written, training goes on: {problem}")
-                self.unwritten = str(problem)
+                self.unwritten[sink] = str(problem)
         self.console.write(env_steps, self._wall_seconds(), metrics)
 
     def _show_warning(self, message: Warning | str, *where: Any, **more: Any) -> None:

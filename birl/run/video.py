@@ -1,12 +1,13 @@
 """Frames to an mp4 that every browser plays, one frame in memory at a time."""
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import imageio_ffmpeg
 import numpy as np
+
+from birl.run.files import partial_beside
 
 QUALITY = 6  # of imageio-ffmpeg's 10: x264's crf 20, where flat colours show no blocks
 
@@ -22,7 +23,7 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
     if not fps > 0:
         raise ValueError(f"fps {fps} must be above 0; use the environment's metadata['render_fps']")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial.mp4")  # ffmpeg tells the format by the ending
+    partial = partial_beside(path)  # with its ending, by which ffmpeg tells the format
     try:
         _encode(_checked(frames), partial, fps)
         return partial.replace(_claim_free_name(path))

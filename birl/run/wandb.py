@@ -1,11 +1,15 @@
 """Weights & Biases. The only file that imports wandb, and only once a run asks for it."""
 
+import os
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from birl.config import ConfigError
+from birl.errors import CheckpointError
+from birl.run import files
 
 if TYPE_CHECKING:
     import wandb
@@ -30,10 +34,12 @@ class WandbSink:
 def run_id(run_dir: Path) -> str:
     """The id in run_dir/wandb_id.txt, made up the first time: a resumed run continues its own curves."""
     path = run_dir / "wandb_id.txt"
-    if not path.exists():
-        run_dir.mkdir(parents=True, exist_ok=True)
-        path.write_text(secrets.token_hex(6) + "\n", encoding="utf-8")
-    return path.read_text(encoding="utf-8").strip()
+    if not os.path.lexists(path):
+        files.write_new(path, f"{secrets.token_hex(6)}\n".encode())
+    written = files.read_bytes(path).strip()
+    if not re.fullmatch(b"[0-9a-f]{12}", written):
+        raise CheckpointError(f"{path} is damaged: it must hold 12 hexadecimal digits; remove it to begin new curves")
+    return written.decode()
 
 
 def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> "wandb.Run":
@@ -41,6 +47,7 @@ def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> "wandb.R
         import wandb
     except ImportError as problem:
         raise ConfigError(f"run.wandb {project!r} needs the wandb package: pip install 'birl[wandb]'") from problem
+    files.refuse_link(run_dir / "wandb")
     return wandb.init(
         project=project,
         name=run_dir.name,

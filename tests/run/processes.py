@@ -107,5 +107,6 @@ def write_untrained(run_dir: Path, config: ppo.Config) -> ppo.State:
     rng = np.random.default_rng(1)
     seen = jax.tree.map(lambda x: rng.uniform(0.5, 2.0, np.shape(x)).astype(np.float32), state.normalizer.observations)
     state = state._replace(normalizer=state.normalizer._replace(observations=seen))
+    run_dir.mkdir(parents=True, exist_ok=True)
     checkpoints.save(run_dir / "checkpoints", "ppo", config, spaces, state, world, {})
     return state

@@ -20,6 +20,7 @@ from birl.config import EnvConfig, RunConfig, from_json
 from birl.envs.make import make_envs
 from birl.errors import CheckpointError, NonFiniteError
 from birl.run import checkpoint as checkpoints
+from birl.run import files
 from birl.run import train as driver
 from birl.run.evaluate import Evaluation
 from birl.run.track import JsonlSink
@@ -78,8 +79,8 @@ def every_operation(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[int], 
 
         return wrapped
 
-    monkeypatch.setattr(checkpoints, "_write_through", before(checkpoints._write_through))
-    monkeypatch.setattr(checkpoints, "_sync_directory", before(checkpoints._sync_directory))
+    monkeypatch.setattr(files, "write_new", before(files.write_new))
+    monkeypatch.setattr(files, "sync_directory", before(files.sync_directory))
     monkeypatch.setattr(os, "fsync", before(os.fsync))
     monkeypatch.setattr(Path, "rename", before(Path.rename))
 
@@ -110,6 +111,7 @@ def test_a_crash_between_any_two_writes_leaves_the_old_one_usable(error, save, t
     operations = 0
     for moment in range(100):
         directory = tmp_path / str(moment)
+        directory.mkdir()
         save(directory, 1)
 
         def interrupt(number: int, moment: int = moment) -> None:
@@ -149,7 +151,7 @@ def test_one_flipped_bit_is_noticed_in_each_file(name, save, tmp_path):
         number, reports = newest(tmp_path)
         assert number == 1
         assert len(reports) == 1
-        assert "going on from 000000001 before it" in reports[0]
+        assert "going on from 000000001 instead" in reports[0]
         flip_bit(path, position, bit)
     assert newest(tmp_path) == (2, [])
 
@@ -295,14 +297,14 @@ def short_run(run_dir: Path, **settings: Any) -> ppo.Config:
 
 
 def test_a_full_disk_does_not_end_a_run_that_still_learns(tmp_path, monkeypatch, capsys):
-    write_through, calls = checkpoints._write_through, iter(range(1000))
+    write_new, calls = files.write_new, iter(range(1000))
 
     def sometimes_full(path: Path, content: bytes) -> None:
         if path.name == "state.safetensors" and 1 <= next(calls) <= 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        write_through(path, content)
+        write_new(path, content)
 
-    monkeypatch.setattr(checkpoints, "_write_through", sometimes_full)
+    monkeypatch.setattr(files, "write_new", sometimes_full)
     summary = train(short_run(tmp_path / "run", keep_checkpoints=100))
     said = capsys.readouterr().out
     assert said.count("checkpoint not written, training goes on: [Errno 28] No space left on device") == 3

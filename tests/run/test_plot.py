@@ -170,7 +170,7 @@ def test_what_cannot_be_plotted_is_said_with_what_there_is_instead(tmp_path):
     out = tmp_path / "curves.png"
     with pytest.raises(ConfigError, match="no runs to plot"):
         plot_runs([], out)
-    with pytest.raises(ConfigError, match="elsewhere is not a run: it has no config"):
+    with pytest.raises(ConfigError, match=r"elsewhere holds no run: there is no config\.json"):
         plot_runs([tmp_path / "elsewhere"], out)
     with pytest.raises(ConfigError, match=r"no metric 'eval/return_mean'; it has episode/return$"):
         plot_runs([run], out, metric="eval/return_mean")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_resuming_keeps_nulls(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"env_steps": 100, "seconds": 1.0, "a": null}\n')
     JsonlSink(path, resume_at=100).close()
-    assert read_metrics(path) == [{"env_steps": 100, "seconds": 1.0, "a": None}]
+    assert list(read_metrics(path)) == [{"env_steps": 100, "seconds": 1.0, "a": None}]
 
 
 def test_a_resume_that_dies_while_rewriting_loses_no_row(tmp_path, monkeypatch):
@@ -125,11 +126,32 @@ def test_reading_skips_a_torn_last_line(tmp_path, torn):
     assert steps_in(path) == [100]
 
 
-def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path):
+@pytest.mark.parametrize("damage", ['{"env_st', "[1]", '{"seconds": 1.0}', '{"env_steps": -1}', '{"env_steps": 1e999}', '{"env_steps": true}',
+    '{"env_steps": 1, "a": NaN}', '{"env_steps": 1, "a": "x"}', f'{{"env_steps": {"9" * 400}}}', "[" * 100_000, "\x00" * (3 << 20)])  # fmt: skip
+def test_damage_before_the_last_line_is_left_out_and_warned_of_with_the_line(damage, tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"env_steps": 100}\n{"env_st\n{"env_steps": 300}\n')
-    with pytest.raises(ValueError, match="line 2 is not JSON"):
-        read_metrics(path)
+    path.write_text(f'{{"env_steps": 100}}\n{damage}\n{{"env_steps": 300}}\n{damage}')
+    with pytest.warns(UserWarning, match=r"metrics.jsonl: 1 lines are not rows of metrics and are left out; the first is line 2"):
+        assert steps_in(path) == [100, 300]
+    with pytest.warns(UserWarning, match="the first is line 2"):
+        write_steps(path, [400], resume_at=300)
+    assert steps_in(path) == [100, 300, 400]
+
+
+def test_metrics_are_read_one_row_at_a_time(tmp_path):
+    """A file larger than memory could be read: here the reading stops where a reader stops, long before the damage."""
+    path = tmp_path / "metrics.jsonl"
+    write_steps(path, list(range(1000)))
+    with path.open("a") as file:
+        file.write("damage\n" * 2)
+    rows = read_metrics(path)
+    tracemalloc.start()
+    assert next(rows)["env_steps"] == 0
+    for _ in rows:
+        if _["env_steps"] == 900:
+            break
+    assert tracemalloc.get_traced_memory()[1] < path.stat().st_size, "less than the file"
+    tracemalloc.stop()
 
 
 def test_stable_baselines3_names():
@@ -198,7 +220,7 @@ def test_other_metric_names_go_to_tensorboard_and_metrics_jsonl_keeps_birls(tmp_
         sink.write(100, 1.0, {"policy/entropy": 0.5})
         sink.close()
     assert scalars(tmp_path / "tensorboard", "train/entropy_loss") == [(100, -0.5)]
-    assert read_metrics(tmp_path / "metrics.jsonl") == [{"env_steps": 100, "seconds": 1.0, "policy/entropy": 0.5}]
+    assert list(read_metrics(tmp_path / "metrics.jsonl")) == [{"env_steps": 100, "seconds": 1.0, "policy/entropy": 0.5}]
 
 
 def test_every_file_of_a_resumed_run_goes_on_from_where_it_resumes(tmp_path):
@@ -225,6 +247,8 @@ def test_without_the_extra_wandb_says_how_to_install_it_and_leaves_no_metrics_fi
 
 def test_a_run_directory_keeps_its_wandb_id_and_two_of_the_same_name_differ(tmp_path):
     first, second = tmp_path / "a" / "ppo-1", tmp_path / "b" / "ppo-1"
+    for run_dir in (first, second):
+        run_dir.mkdir(parents=True)
     assert run_id(first) == run_id(first) != run_id(second)
 
 
@@ -235,6 +259,7 @@ def test_wandb_offline_gets_the_config_and_the_metrics_over_env_steps(tmp_path, 
     for place in ("CONFIG", "CACHE", "DATA"):
         monkeypatch.setenv(f"WANDB_{place}_DIR", str(tmp_path / place))
     run_dir = tmp_path / "ppo-1"
+    run_dir.mkdir()
     sink = WandbSink("project", run_dir, {"config": {"clip_range": 0.1875}})
     sink.write(98304, 1.0, {"episode/return": 312.5})
     sink.close()

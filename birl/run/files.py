@@ -1,0 +1,178 @@
+"""The files of a run: read only if they are regular and not too large, written whole or not at all, never through a symbolic link.
+
+A run directory may come from a stranger, or from a disk that failed. So nothing here waits for a pipe, reads a device,
+leaves the directory, or writes where a link points. What is half written or half removed has a random name that begins
+with PARTIAL; it is nobody's, and the next start of the run deletes it.
+"""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from birl.errors import CheckpointError
+
+PARTIAL = ".partial-"
+JSON_BYTES = 1 << 20  # settings and summaries are a few kB
+JSON_DEPTH = 100  # objects within objects
+JSON_DIGITS = 40  # a generator's state has 128 bits
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """The file, if it is a regular one; CheckpointError for a link, a pipe, a device or a directory. It never waits."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            raise CheckpointError(f"{path} is a symbolic link; put the file itself there") from problem
+        if problem.errno == errno.ENXIO:
+            raise CheckpointError(f"{path} is a socket or a device; put a regular file there") from problem
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CheckpointError(f"{path} is not a regular file; put one there")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
+    """What the file holds; CheckpointError if that is more than `limit` bytes."""
+    with open_to_read(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1) if size <= limit else b""  # one more: it may grow meanwhile
+    if max(size, len(content)) > limit:
+        raise CheckpointError(f"{path} has {size:,} bytes; at most {limit:,} are read")
+    return content
+
+
+def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
+    """The value in a JSON file; CheckpointError if there is none."""
+    return parse_json(read_bytes(path, limit), path)
+
+
+def parse_json(content: bytes, path: Path) -> Any:
+    """The value in these bytes of that file: strict JSON, numbers that are finite, nothing deeper than JSON_DEPTH."""
+    try:
+        value = json.loads(content.decode(), parse_int=_to_int, parse_float=_to_float, parse_constant=_to_float)
+        _require_shallow(value)
+    except (ValueError, RecursionError) as problem:
+        raise CheckpointError(f"{path} is damaged: {problem}") from problem
+    return value
+
+
+def to_json_bytes(value: Any) -> bytes:
+    """The value as strict JSON."""
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write; it takes this path's place, as a whole, once all of it is on the disk."""
+    partial = partial_beside(path)
+    try:
+        with os.fdopen(_create(partial), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    content = to_json_bytes(value)
+    with replacing(path) as file:
+        file.write(content)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that must not be there yet, through to the disk."""
+    with os.fdopen(_create(path), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Let the names in this directory reach the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def own_directory(path: Path) -> Path:
+    """This directory, made if it is not there, but never its parents; CheckpointError if it is a link or no directory."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+    refuse_link(path)
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not a directory; move it away")
+    return path
+
+
+def refuse_link(path: Path) -> None:
+    """CheckpointError if this is a symbolic link: what is written or removed there would be someone else's."""
+    if path.is_symlink():
+        raise CheckpointError(f"{path} is a symbolic link; put the directory itself there, or make the whole run directory a link")
+
+
+def remove(path: Path) -> None:
+    """Delete a directory: first out of sight in one rename, so that nobody meets half of it."""
+    aside = partial_beside(path)
+    path.rename(aside)
+    _delete(aside)
+
+
+def remove_partial(directory: Path) -> None:
+    """Delete what a process that was killed left half written or half removed."""
+    for path in directory.glob(f"{PARTIAL}*"):
+        _delete(path)
+
+
+def partial_beside(path: Path) -> Path:
+    """A name beside this one that nobody can foresee, with the same ending."""
+    return path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}")
+
+
+def _create(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _to_int(digits: str) -> int:
+    if len(digits) > JSON_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _to_float(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def _require_shallow(value: Any) -> None:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(JSON_DEPTH):
+        parts = (part for one in level for part in (one.values() if isinstance(one, dict) else one))
+        level = [part for part in parts if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {JSON_DEPTH} deep")
