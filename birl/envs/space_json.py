@@ -1,10 +1,13 @@
 """Spaces as JSON, so that a policy can be loaded without its environment."""
 
+import math
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+
+MOST_NUMBERS = 1 << 28  # in an observation, or choices in an action
 
 
 def space_to_json(space: gym.Space) -> dict[str, Any]:
@@ -26,25 +29,41 @@ def space_to_json(space: gym.Space) -> dict[str, Any]:
     raise TypeError(f"{space} has no JSON form")
 
 
-def space_from_json(values: dict[str, Any]) -> gym.Space:
-    """The inverse of `space_to_json`."""
-    match values["kind"]:
-        case "Box":
-            shape, dtype = tuple(values["shape"]), np.dtype(values["dtype"])
-            low, high = (np.broadcast_to(np.asarray(_numbers(values[end]), dtype), shape) for end in ("low", "high"))
-            return spaces.Box(low.copy(), high.copy(), dtype=dtype.type)
-        case "Discrete":
-            return spaces.Discrete(values["n"], start=values.get("start", 0))
-        case "MultiDiscrete":
-            return spaces.MultiDiscrete(values["nvec"], start=values.get("start"))
-        case "MultiBinary":
-            shape = values["shape"]
+def space_from_json(values: Any) -> gym.Space:
+    """The inverse of `space_to_json`; ValueError if these are not the values of a space."""
+    try:
+        return _space(values)
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as problem:
+        raise ValueError(f"{str(values)[:100]} is not a space: {problem}") from problem
+
+
+def _space(values: Any) -> gym.Space:
+    match values:
+        case {"kind": "Box", "shape": list(shape), "dtype": str(name), "low": low, "high": high}:
+            _require_size(math.prod(shape))
+            dtype = np.dtype(name)
+            low, high = (np.broadcast_to(np.asarray(_numbers(end), dtype), shape).copy() for end in (low, high))
+            return spaces.Box(low, high, dtype=dtype.type)
+        case {"kind": "Discrete", "n": int(n)}:
+            _require_size(n)
+            return spaces.Discrete(n, start=values.get("start", 0))
+        case {"kind": "MultiDiscrete", "nvec": list(counts)}:
+            _require_size(int(np.sum(counts)))
+            return spaces.MultiDiscrete(counts, start=values.get("start"))
+        case {"kind": "MultiBinary", "shape": list(shape)}:
+            _require_size(math.prod(shape))
             return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
-        case "Dict":
-            return spaces.Dict({name: space_from_json(part) for name, part in values["spaces"].items()})
-        case "Tuple":
-            return spaces.Tuple([space_from_json(part) for part in values["spaces"]])
-    raise ValueError(f"space kind {values['kind']!r} is unknown: the file was written by a newer version of Birl")
+        case {"kind": "Dict", "spaces": dict(parts)}:
+            return spaces.Dict({name: _space(part) for name, part in parts.items()})
+        case {"kind": "Tuple", "spaces": list(parts)}:
+            return spaces.Tuple([_space(part) for part in parts])
+    raise ValueError("its kind or its fields are unknown; a newer version of Birl may have written it")
+
+
+def _require_size(size: int) -> None:
+    """ValueError for a size that no environment has, before so much memory is asked for."""
+    if not 0 <= size <= MOST_NUMBERS:
+        raise ValueError(f"its size of {size:,} must lie between 0 and {MOST_NUMBERS:,}")
 
 
 def _start(space: spaces.Discrete | spaces.MultiDiscrete) -> dict[str, Any]:

@@ -126,8 +126,13 @@ def test_reading_skips_a_torn_last_line(tmp_path, torn):
     assert steps_in(path) == [100]
 
 
-@pytest.mark.parametrize("damage", ['{"env_st', "[1]", '{"seconds": 1.0}', '{"env_steps": -1}', '{"env_steps": 1e999}', '{"env_steps": true}',
-    '{"env_steps": 1, "a": NaN}', '{"env_steps": 1, "a": "x"}', f'{{"env_steps": {"9" * 400}}}', "[" * 100_000, "\x00" * (3 << 20)])  # fmt: skip
+DAMAGED_LINES = [
+    '{"env_st', "[1]", '{"seconds": 1.0}', '{"env_steps": -1}', '{"env_steps": 1e999}', '{"env_steps": true}', '{"env_steps": 1, "a": NaN}',
+    '{"env_steps": 1, "a": "x"}', f'{{"env_steps": {"9" * 400}}}', "[" * 100_000, "\x00" * (3 << 20),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED_LINES, ids=[line[:30].strip("\x00") for line in DAMAGED_LINES])
 def test_damage_before_the_last_line_is_left_out_and_warned_of_with_the_line(damage, tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"env_steps": 100}}\n{damage}\n{{"env_steps": 300}}\n{damage}')
