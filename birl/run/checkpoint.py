@@ -62,6 +62,7 @@ class Progress:
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     best: Best | None = None
+    evaluation_due: bool = False  # it was saved before it was evaluated
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def save(
         "versions": versions(),
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
+    from_json(Manifest, manifest, "manifest")  # what cannot be read again is not written
     final = files.own_directory(directory) / f"{int(state.env_steps):09d}"
     partial = files.partial_beside(final)
     try:
@@ -234,7 +236,7 @@ def read_best(directory: Path, report: Callable[[str], object] = bool) -> dict[s
 
 def numbered(directory: Path) -> list[Path]:
     """The checkpoints, whole or not, oldest first. Links are not among them: a run's checkpoints are its own."""
-    files.refuse_link(directory)
+    files.refuse_others(directory)
     found = [path for path in directory.glob("[0-9]*") if _is_number(path.name) and path.is_dir() and not path.is_symlink()]
     return sorted(found, key=lambda path: int(path.name))  # as numbers: 1000000000 comes after 999999999
 

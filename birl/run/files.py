@@ -114,16 +114,16 @@ def own_directory(path: Path) -> Path:
     """This directory, made if it is not there, but never its parents; CheckpointError if it is a link or no directory."""
     with contextlib.suppress(FileExistsError):
         path.mkdir()
-    refuse_link(path)
-    if not path.is_dir():
-        raise CheckpointError(f"{path} is not a directory; move it away")
+    refuse_others(path)
     return path
 
 
-def refuse_link(path: Path) -> None:
-    """CheckpointError if this is a symbolic link: what is written or removed there would be someone else's."""
+def refuse_others(path: Path) -> None:
+    """CheckpointError if this is there, but not as a directory: what is written or removed behind a link would be someone else's."""
     if path.is_symlink():
         raise CheckpointError(f"{path} is a symbolic link; put the directory itself there, or make the whole run directory a link")
+    if path.exists() and not path.is_dir():
+        raise CheckpointError(f"{path} is not a directory; move it away")
 
 
 def remove(path: Path) -> None:

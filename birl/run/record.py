@@ -17,7 +17,7 @@ from birl.envs.make import make_env
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, first_value, layout_of, mask_width
 from birl.run.algorithms import algorithm_named
 from birl.run.evaluate import Evaluation, with_limit
-from birl.run.files import refuse_link
+from birl.run.files import refuse_others
 from birl.run.policy import Policy, find_checkpoint, policy_of
 from birl.run.video import write_video
 
@@ -45,7 +45,7 @@ def record(
     require(out is None or out.suffix == ".mp4", f"out {out} must end in .mp4")
     policy, env_config, limit = _load(run_dir, max_steps)
     if out is None:
-        refuse_link(run_dir / "videos")
+        refuse_others(run_dir / "videos")
     render_off_screen()
     filmed: list[Episode] = []
     with _drawn(env_config, "rgb_array") as env:

@@ -8,7 +8,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from birl.run.files import refuse_link
+from birl.run.files import refuse_others
 
 QUEUED_EVENTS = 1000  # the package's 10 make a burst of writes wait for the disk
 FLUSH_SECONDS = 5
@@ -29,7 +29,7 @@ class TensorBoardSink:
 
 
 def _open_writer(directory: Path, resume_at: int | None) -> EventFileWriter:
-    refuse_link(directory)
+    refuse_others(directory)
     writer = EventFileWriter(str(directory), QUEUED_EVENTS, FLUSH_SECONDS)
     if resume_at is not None:
         # TensorBoard drops every earlier point with this step or a later one.

@@ -76,8 +76,9 @@ class Run:
         self.envs, self.make_network = envs, make_network
         self.checkpoints = run_dir / "checkpoints"
         self.start_steps = saved.env_steps if saved else 0
+        self.notices: list[str] = []  # to be said once there is a console
         progress = to_json(checkpoints.Progress()) | (saved.manifest["progress"] if saved else {})
-        self.best = self._best_of(progress["best"], checkpoints.read_best(self.checkpoints, warnings.warn))
+        self.best = self._best_of(progress["best"], checkpoints.read_best(self.checkpoints, self.notices.append))
         self.wall_began = time.perf_counter() - progress["wall_seconds"]
         self.cpu_began = time.process_time() - progress["cpu_seconds"]
         self.logged = {"seconds": progress["wall_seconds"], "env_steps": float(self.start_steps)}  # at the last log line
@@ -102,7 +103,7 @@ class Run:
                 state = checkpoints.tensors_to_state(state, self.saved.tensors)
             self.directory = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, no other can have its inode
             stack.callback(os.close, self.directory)
-            files.own_directory(self.checkpoints)
+            files.refuse_others(self.checkpoints)
             for directory in (self.run_dir, self.checkpoints):
                 files.remove_partial(directory)
             checkpoints.set_aside(self.checkpoints, self.start_steps)
@@ -115,7 +116,7 @@ class Run:
             self.sinks = open_sinks(run, self.run_dir, {"algorithm": self.name} | to_json(self.config), resume_at)
             for sink in [*self.sinks, self.console]:
                 stack.callback(sink.close)
-            for notice in [*notices, f"run directory {self.run_dir}"]:
+            for notice in [*notices, *self.notices, f"run directory {self.run_dir}"]:
                 self.console.message(notice)
             self.signals = stack.enter_context(caught_signals())
             return self._train(envs, state)
@@ -140,7 +141,7 @@ class Run:
             evaluate = crossed(before, self.steps, run.eval_every)
             # The last one, too: once the next update is asked for, the environments are closed.
             save = crossed(before, self.steps, run.checkpoint_every) or self.steps >= run.total_steps
-            if evaluate or save or signals or self._is_due(before):
+            if evaluate or save or self.signals or self._is_due(before):
                 self._log(update)
             if evaluate:
                 self._evaluate(update.state, update)

@@ -47,7 +47,7 @@ def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> "wandb.R
         import wandb
     except ImportError as problem:
         raise ConfigError(f"run.wandb {project!r} needs the wandb package: pip install 'birl[wandb]'") from problem
-    files.refuse_link(run_dir / "wandb")
+    files.refuse_others(run_dir / "wandb")
     return wandb.init(
         project=project,
         name=run_dir.name,

@@ -248,6 +248,20 @@ def test_a_run_whose_checkpoints_are_somebody_elses_is_refused_and_theirs_are_ke
     assert sorted(path.relative_to(theirs) for path in theirs.rglob("*")) == before
 
 
+def test_a_run_directory_that_is_itself_a_link_is_the_persons_own_choice(run, tmp_path):
+    (tmp_path / "link").symlink_to(run)
+    assert resume(tmp_path / "link", total_steps=256)["env_steps"] >= 256
+    assert find_checkpoint(tmp_path / "link").env_steps > 0
+
+
+@pytest.mark.parametrize("command", ["resume", "eval"])
+def test_a_file_in_the_place_of_the_checkpoints_is_said(command, run):
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").write_text("")
+    code, said = call(command, run)
+    assert (code, "checkpoints is not a directory; move it away" in said) == (2, True), said
+
+
 def test_one_checkpoint_that_is_a_link_is_neither_used_nor_pruned(finished, run, tmp_path):
     theirs = shutil.copytree(three(finished)[0], tmp_path / "theirs")
     (run / "checkpoints" / "000000001").symlink_to(theirs)
