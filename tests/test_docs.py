@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import birl
@@ -285,21 +286,24 @@ def run_page(page: Path, workplace: Path, only_checked: set[str]) -> None:
         if "file" in block.notes:
             (workplace / block.notes["file"]).write_text(block.code)
         elif block.language == "python" and "quoted" not in block.notes:
+            if "run_dir=" not in block.code:
+                prepare_runs(re.findall(r"runs/\w+", block.code))
             run_python(block)
         for command in commands_of(block):
             run_command(command, only_checked)
 
 
-def run_python(block: Block) -> None:
-    """Run it as a script of its own. An environment that it registers must be fit for training."""
-    known = set(gym.registry)
+def run_python(block: Block) -> dict[str, Any]:
+    """Run it as a script of its own; what it defines. An environment that it registers must be fit for training."""
+    known, names = set(gym.registry), {"__name__": "__main__"}
     try:
         with redirect_stdout(StringIO()):
-            exec(compile(block.code, block.where, "exec"), {"__name__": "__main__"})
+            exec(compile(block.code, block.where, "exec"), names)
     except Exception as problem:
         raise AssertionError(f"the code at {block.where} does not run") from problem
     for id in [id for id in set(gym.registry) - known if not id.startswith("birl/")]:
         assert [finding for finding in check_env(EnvConfig(id)) if finding.level == "error"] == [], id
+    return names
 
 
 def run_command(command: Command, only_checked: set[str]) -> None:
@@ -309,7 +313,7 @@ def run_command(command: Command, only_checked: set[str]) -> None:
     if set(words) & set(command.block.not_run) or (command.output is None and words[0] == "birl" and words[1] in only_checked):
         check_command(words, where)
     elif words[0] == "birl" or (words[0] == "python" and Path(words[1]).exists()):
-        prepare_runs(words)
+        prepare_runs(words[2:] if words[1] in ("eval", "play", "record", "resume", "plot") else [])
         code, said = call(*cut(words[1:])) if words[0] == "birl" else run_script(words[1:])
         if command.output is None:
             assert code == 0, f"{where}\n{said}"
@@ -325,11 +329,10 @@ def cut(words: list[str]) -> list[str]:
 
 
 def prepare_runs(words: list[str]) -> None:
-    """Make the runs that a command takes for granted."""
-    if words[1] in ("eval", "play", "record", "resume", "plot"):
-        for path in words[2:]:
-            if path.startswith("runs/") and not Path(path).exists():
-                call_well("train", "ppo", "CartPole-v1", "--run-dir", path, "--eval-episodes", "1")
+    """Make the runs that code takes for granted."""
+    for path in words:
+        if path.startswith("runs/") and not Path(path).exists():
+            call_well("train", "ppo", "CartPole-v1", "--run-dir", path, "--eval-episodes", "1")
 
 
 def run_script(words: list[str]) -> tuple[int, str]:
@@ -419,3 +422,25 @@ def test_commands_within_sentences_could_be_run(page):
         elif words and words[2:3] != ["vpg"]:  # an algorithm that is only imagined
             environment = {"ENV": "Pendulum-v1"} if words[2:3] and words[2] in CONTINUOUS else {}
             check_command([(PLACEHOLDERS | environment).get(word, word) for word in words], f"{markdown.name_of(page)}: {span}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ppo CartPole-v1 --normalize-observations",
+        "ppo Pendulum-v1",
+        "dqn CartPole-v1 --dueling",
+        "sac Pendulum-v1 --normalize-observations --hidden-sizes 16",
+    ],
+)
+def test_a_policy_rebuilt_in_numpy_as_the_page_says_acts_as_birl_does(words, workplace, first_updates):
+    [block] = [block for block in blocks_of(ROOT / "docs" / "runs-and-checkpoints.md") if "def load_policy" in block.code]
+    prepare_runs(["runs/mine"])
+    load_policy = run_python(block)["load_policy"]
+    call_well("train", *words.split(), "--run-dir", "run", "--eval-episodes", "1")
+    [checkpoint] = Path("run", "checkpoints").glob("[0-9]*")
+    policy, shape = birl.load(checkpoint), gym.make(words.split()[1]).observation_space.shape
+    observations = np.random.default_rng(0).normal(size=(300, *shape)).astype(np.float32)
+    actions = np.array([policy.act(observation)[0] for observation in observations])
+    assert len(np.unique(actions)) > 1
+    np.testing.assert_allclose(load_policy(checkpoint)(observations), actions, rtol=1e-3, atol=1e-6)
