@@ -103,6 +103,8 @@ def validate_fields(config: EnvConfig) -> None:
     require(config.backend in ("gymnasium", "envpool"), f"env.backend {config.backend!r} is unknown; use gymnasium or envpool")
     require(config.ray_actors >= 0, f"env.ray_actors {config.ray_actors} is negative; use 0 to collect rollouts in this process")
     validate_workers(config)
+    if config.hide_velocities:
+        positions(config.id)
     if is_atari(config.id):
         validate_atari(config)
 
@@ -216,6 +218,8 @@ def open_envs(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv | 
         with make_envs(config, seed) as made:
             yield made
         return
+    hidden = config.hide_velocities and isinstance(envs, gym.vector.VectorEnv)
+    require(not hidden, "env.hide_velocities True cannot change a vector environment that is handed in; hide them there and use False")
     given = adapt(envs) if isinstance(envs, gym.vector.VectorEnv) else envs
     require(given.num_envs == config.num_envs, f"env.num_envs {config.num_envs} but envs has {given.num_envs}; set num_envs to that")
     yield given

@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from birl.config import ConfigError, EnvConfig
-from birl.envs.make import make_env, make_envs
+from birl.envs.make import make_env, make_envs, open_envs
 from tests.run.processes import ENVIRONMENT
 
 VELOCITIES = {  # by Gymnasium's documentation
@@ -69,3 +71,21 @@ env.step(HANG)
 """
     finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
     assert (finished.returncode, finished.stdout) == (-signal.SIGALRM, "stepped\n"), finished.stderr
+
+
+@pytest.mark.parametrize("config", [EnvConfig("ALE/Pong-v5", 2), EnvConfig("ALE/Pong-v5", 2, workers=2), EnvConfig("Ant-v5", 2, workers=2)])
+def test_hiding_velocities_where_they_are_not_known_is_refused_wherever_environments_run(config):
+    config = replace(config, hide_velocities=True)
+    with pytest.raises(ConfigError, match=f"hide_velocities True is not known for env.id '{config.id}'; it is for Acrobot, CartPole"):
+        make_envs(config, 0).close()
+    with pytest.raises(ConfigError, match="hide_velocities True is not known"):
+        make_env(config).close()
+
+
+def test_velocities_of_a_vector_environment_that_is_handed_in_cannot_be_hidden():
+    vector_env = gym.make_vec("CartPole-v1", 2)
+    with (
+        pytest.raises(ConfigError, match="hide_velocities True cannot change a vector environment that is handed in"),
+        open_envs(EnvConfig("CartPole-v1", 2, hide_velocities=True), 0, vector_env),
+    ):
+        pytest.fail("it was taken")
