@@ -11,3 +11,7 @@ class RunDirectoryError(RuntimeError):
 
 class NonFiniteError(RuntimeError):
     """A NaN or infinity where a number belongs; training on it would destroy the network without a word."""
+
+
+class EnvError(ValueError):
+    """An environment returned what its spaces or Gymnasium's rules do not allow; starting it again is of no use."""

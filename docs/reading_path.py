@@ -56,7 +56,7 @@ TRAINING = {
 }
 ENVIRONMENTS = {
     "envs/serial.py": ["SerialEnvs.step", "SerialEnvs._begin", "SerialEnvs._own_actions"],
-    "envs/spaces.py": ["Layout.empty", "Layout.write", "Layout.tree", "action_reader"],
+    "envs/spaces.py": ["Layout.empty", "Layout.write", "Layout._part", "Layout.tree", "read_flag", "action_reader"],
 }
 ACTING = {
     "data/stepwise.py": ["take_apart", "compiled", "step_keys", "_inline", "_constant", "_needed", "_evaluate", "_products"],

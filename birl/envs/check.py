@@ -153,7 +153,7 @@ def check_resume(config: EnvConfig) -> list[Finding]:
 def _guarded(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> list[Finding]:
     try:
         return check(config)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return [Finding("error", check.__name__.removeprefix("check_"), f"{type(error).__name__}: {error}")]
 
 

@@ -157,6 +157,8 @@ def _explained(config: EnvConfig) -> Iterator[None]:
         raise ConfigError(f"{_missing_module(config, missing)} ({error})") from error
     except gym.error.Error as error:
         raise ConfigError(f"env.id {config.id!r} cannot be made: {error} (ids end in a version: CartPole-v1)") from error
+    except SystemExit as error:
+        raise ConfigError(f"env.id {config.id!r} cannot be made: it called sys.exit({error}); have it raise what is wrong") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}: {error}; use what its constructor takes") from error
 

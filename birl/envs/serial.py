@@ -19,6 +19,7 @@ from birl.envs.spaces import (
     is_composite,
     layout_of,
     mask_width,
+    read_flag,
     zero_based,
 )
 from birl.envs.trees import flat_mask, own_actions
@@ -77,7 +78,7 @@ class SerialEnvs:
         batch = self._read_actions(actions)
         self._log.append(batch)
         arrays = self.layout.empty(self.num_envs)
-        plain = arrays.get("")
+        plain, shape = arrays.get(""), self.observation_space.shape
         rewards = np.zeros(self.num_envs, np.float32)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         ended = self._ended
@@ -94,12 +95,16 @@ class SerialEnvs:
                 continue
             try:
                 observation, rewards[index], is_terminated, is_truncated, info = env.step(action)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RuntimeError(f"environment {self.first + index} raised in step: {type(error).__name__}: {error}") from error
-            if plain is not None:
+            if plain is not None and type(observation) is np.ndarray and observation.shape == shape:  # else it would be broadcast
                 plain[index] = observation
             else:
-                self.layout.write(arrays, index, observation)
+                self.layout.write(arrays, index, observation, self.first + index)
+            if is_terminated is not False:
+                is_terminated = read_flag(is_terminated, "terminated", self.first + index)
+            if is_truncated is not False:
+                is_truncated = read_flag(is_truncated, "truncated", self.first + index)
             # After a termination everything is allowed: nothing follows, and a finished game may allow nothing.
             if not is_terminated and (masks is not None or MASK in info):
                 self._write_mask(masks, index, observation, info)
@@ -166,11 +171,9 @@ class SerialEnvs:
         self._log.begin(index, snapshots.origin_of(env, seed))
         try:
             observation, info = env.reset(seed=seed)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RuntimeError(f"environment {self.first + index} raised in reset: {type(error).__name__}: {error}") from error
-        if seed is not None:
-            self.layout.check_shapes(observation, self.first + index)
-        self.layout.write(arrays, index, observation)
+        self.layout.write(arrays, index, observation, self.first + index)
         return observation, info
 
     def _own_actions(self, actions: np.ndarray) -> list[Any]:
@@ -217,7 +220,7 @@ class SerialEnvs:
         env = self.envs[index]
         actions = self._own_actions(self._log.episode(index))
         observation, ended = snapshots.replay(env, self._log.origins[index], actions)
-        self.layout.write(self._arrays, index, observation)
+        self.layout.write(self._arrays, index, observation, self.first + index)
         saved = {name: world.arrays[f"observations/{name}"] for name in self._arrays}
         generator = snapshots.plain(snapshots.generator_state(env.unwrapped.np_random))
         same = snapshots.same_bits(self._arrays, saved, index) and ended == self._ended[index]

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import ConfigError, require
+from birl.errors import EnvError
 from birl.types import PyTree
 
 MASK = "action_mask"  # the key in an info, or in a Dict observation, that says which actions are allowed
@@ -41,25 +42,49 @@ class Layout:
         """Uninitialised [B, ...] arrays, new at each call: jax may alias host memory, so it is never written twice."""
         return {name: np.empty((num_envs, *leaf.shape), leaf.dtype) for name, leaf in self.leaves.items()}  # type: ignore[misc]
 
-    def write(self, arrays: Arrays, index: int, observation: Any) -> None:
-        """Copy one environment's observation into row `index`."""
-        for name, path in self.paths.items():
-            arrays[name][index] = at_path(observation, path)
+    def write(self, arrays: Arrays, index: int, observation: Any, number: int = 0) -> None:
+        """Copy the observation of environment `number` into row `index`."""
+        for name in self.paths:
+            arrays[name][index] = self._part(observation, name, (), f"environment {number}")
 
-    def batch(self, observations: Any) -> Arrays:
+    def batch(self, observations: Any, num_envs: int) -> Arrays:
         """A vector environment's observations as arrays of our own."""
-        return {name: np.array(at_path(observations, path), self.leaves[name].dtype) for name, path in self.paths.items()}
+        owner = "the vector environment"
+        return {name: np.array(self._part(observations, name, (num_envs,), owner), self.leaves[name].dtype) for name in self.paths}
 
-    def check_shapes(self, observation: Any, index: int) -> None:
-        """Raise unless each array has its space's shape: NumPy would broadcast a smaller one without a word."""
-        for name, path in self.paths.items():
-            shape, expected = np.shape(at_path(observation, path)), self.leaves[name].shape
-            if shape != expected:
-                raise ValueError(f"environment {index} returned an observation {name} of shape {shape}; its space says {expected}")
+    def _part(self, observation: Any, name: str, batch: tuple[int, ...], owner: str) -> Any:
+        """One array of an observation; EnvError unless it has its space's shape: NumPy would broadcast a smaller one without a word."""
+        try:
+            part = at_path(observation, self.paths[name])
+        except (KeyError, IndexError, TypeError) as problem:
+            raise EnvError(f"{owner} returned an observation without {name}; its space has it") from problem
+        shape, expected = np.shape(part), (*batch, *(self.leaves[name].shape or ()))
+        if shape != expected:
+            raise EnvError(f"{owner} returned an observation{f' {name}' * bool(name)} of shape {shape}; its space says {expected}")
+        return part
 
     def tree(self, arrays: Arrays) -> PyTree:
         """An array for a plain observation, else a dict of arrays."""
         return arrays.get("", arrays)
+
+
+def read_flag(given: Any, name: str, number: int) -> bool:
+    """What environment `number` returned as terminated or truncated; EnvError unless it means true or false, as None and NaN do not."""
+    if isinstance(given, bool | np.bool_):
+        return bool(given)
+    if np.shape(given) == () and np.asarray(given).dtype.kind in "biuf" and given in (0, 1):
+        return bool(given)
+    raise EnvError(f"environment {number} returned {given!r} as {name}; return True or False")
+
+
+def read_flags(given: Any, name: str, num_envs: int) -> np.ndarray:
+    """[B] the same of a vector environment."""
+    flags = np.asarray(given)
+    if flags.shape != (num_envs,):
+        raise EnvError(f"the vector environment returned {name} of shape {flags.shape}; return ({num_envs},), a bool for each environment")
+    if flags.dtype == bool:
+        return flags
+    return np.array([read_flag(flag, name, index) for index, flag in enumerate(flags)])
 
 
 def layout_of(space: gym.Space, action_space: gym.Space) -> Layout:

@@ -20,10 +20,12 @@ from birl.envs.spaces import (
     is_composite,
     layout_of,
     mask_width,
+    read_flags,
     zero_based,
 )
 from birl.envs.trees import action_tree, flat_mask, mask_of
 from birl.envs.wrappers import kept_space
+from birl.errors import EnvError
 from birl.types import PyTree, Step, World
 
 
@@ -63,15 +65,15 @@ class VectorAdapter:
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
         """First observations and action masks."""
         if self._rebuild is None:
-            observations, infos = self.vector_env.reset(seed=derived_seeds(seed, 1)[0])
+            observations, infos = self._reset(seed=derived_seeds(seed, 1)[0])
         else:
             self.vector_env.close()
             self.vector_env = self._rebuild(seed)
-            observations, infos = self.vector_env.reset()
+            observations, infos = self._reset()
         self._seed, self._clock = seed, 0
         self._ended = np.zeros(self.num_envs, bool)
         self.fresh, self.restore_problem = np.zeros(self.num_envs, bool), ""
-        self._arrays = self.layout.batch(observations)
+        self._arrays = self.layout.batch(observations, self.num_envs)
         masked = self._mask_width is not None and (self.layout.mask_path is not None or MASK in infos)
         self._masks = self._read_masks(np.ones((self.num_envs, self._mask_width or 0), bool), observations, infos) if masked else None
         return self._tree(), self._masks
@@ -153,8 +155,25 @@ class VectorAdapter:
             case AutoresetMode.DISABLED:
                 return self._disabled(actions)
 
+    def _step(self, actions: PyTree) -> tuple[Any, Any, np.ndarray, np.ndarray, dict[str, Any]]:
+        """What the vector environment answers, its flags looked at."""
+        try:
+            observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        except SystemExit as error:
+            raise RuntimeError(f"{self.vector_env} raised in step: SystemExit: {error}") from error
+        if np.shape(rewards) != (self.num_envs,):
+            raise EnvError(f"the vector environment returned rewards of shape {np.shape(rewards)}; return ({self.num_envs},)")
+        flags = read_flags(terminated, "terminated", self.num_envs), read_flags(truncated, "truncated", self.num_envs)
+        return observations, rewards, *flags, infos
+
+    def _reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        try:
+            return self.vector_env.reset(**arguments)
+        except SystemExit as error:
+            raise RuntimeError(f"{self.vector_env} raised in reset: SystemExit: {error}") from error
+
     def _next_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
-        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        observations, rewards, terminated, truncated, infos = self._step(actions)
         if self._declared is None and ("final_obs" in infos or "final_observation" in infos or np.any(np.asarray(rewards)[self._ended])):
             raise RuntimeError(
                 f"{self.vector_env} does not say how it resets itself, and does not reset in the step after an episode's end; "
@@ -166,7 +185,7 @@ class VectorAdapter:
 
     def _same_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
         """The environment has reset itself at the end and steps on: show the end first, then reset it again for the next row."""
-        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        observations, rewards, terminated, truncated, infos = self._step(actions)
         self._take(observations, infos)
         if self._ended.any():
             self._reset_ended()
@@ -179,20 +198,20 @@ class VectorAdapter:
         """All environments step together, so one that must be reset steps too: before, to be able to; after, to undo it."""
         if self._ended.any():
             self._reset_ended()
-        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        observations, rewards, terminated, truncated, infos = self._step(actions)
         self._take(observations, infos)
         if self._ended.any():
             self._reset_ended()
         return rewards, terminated, truncated
 
     def _take(self, observations: Any, infos: dict[str, Any]) -> None:
-        self._arrays = self.layout.batch(observations)
+        self._arrays = self.layout.batch(observations, self.num_envs)
         masks = None if self._masks is None else np.ones_like(self._masks)
         self._masks = self._read_masks(masks, observations, infos)
 
     def _reset_ended(self) -> None:
-        observations, infos = self.vector_env.reset(options={"reset_mask": self._ended.copy()})
-        arrays = self.layout.batch(observations)
+        observations, infos = self._reset(options={"reset_mask": self._ended.copy()})
+        arrays = self.layout.batch(observations, self.num_envs)
         if not snapshots.same_bits(arrays, self._arrays, ~self._ended):
             raise RuntimeError(
                 f"{self.vector_env} was asked to reset some environments and changed others: it ignores options['reset_mask']; "
@@ -208,7 +227,7 @@ class VectorAdapter:
             raise RuntimeError(f"{self.vector_env} resets in the same step without infos['final_obs']; use AutoresetMode.NEXT_STEP")
         final_infos = infos.get("final_info", {})
         for index in ending.tolist():
-            self.layout.write(self._arrays, index, final[index])
+            self.layout.write(self._arrays, index, final[index], index)
             if self._masks is not None:
                 self._masks[index] = self._final_mask(index, final[index], final_infos)
 

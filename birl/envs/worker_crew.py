@@ -4,7 +4,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +12,10 @@ import gymnasium as gym
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.worker_process import Failure, Task, WorkerProcess, answers_of, arrivals, end_workers, start_worker, unnamed_memory
+from birl.errors import EnvError
 
 START_TIMEOUT = 120.0  # seconds to import, make and reset the environments
-FAULTS_IN_A_ROW = 10  # of one worker, after which its error is final
-QUIET_STEPS = 10  # steps without a fault that end such a row
+FAULTS_IN_A_ROW = 10  # of one worker, no episode of which ended between them: the next is final
 MOST_FAULTS = 1000  # in all
 
 
@@ -32,14 +32,6 @@ class Fault:
         return f"{named(self.environments)} began new episodes at step {self.step} in a new process; in process {self.pid}: {self.reason}"
 
 
-@dataclass
-class Streak:
-    """Failures of one worker that followed close on each other."""
-
-    last_step: int = 0
-    failures: list[Failure] = field(default_factory=list)
-
-
 class Crew:
     """Workers by number, each with its share of the environments: the same share as long as they live, whatever process it is."""
 
@@ -52,8 +44,7 @@ class Crew:
         self.workers: list[WorkerProcess] = []
         self.busy = False  # orders were given and not all answers taken; outside a call only if an exception came between
         self.faults: list[Fault] = []
-        self._streaks = [Streak() for _ in self.shares]
-        self._steps = 0
+        self._rows: list[list[Failure]] = [[] for _ in self.shares]  # of each worker, those since the end of an episode of its
         self._end = weakref.finalize(self, end_workers, self.workers, self.memory, os.getpid())  # also when the interpreter exits
 
     @property
@@ -78,7 +69,6 @@ class Crew:
     def step(self) -> Iterator[tuple[int, Failure | None]]:
         """Have all workers step. Then, as they finish: its number, and why it failed."""
         self.busy = True
-        self._steps += 1
         for worker in self.workers:
             worker.step()
         return arrivals(self.workers, self.config.step_timeout)
@@ -101,16 +91,17 @@ class Crew:
             self.workers[number] = start_worker(self._task(number), self.memory)
         return self._failures(numbers, answers_of([self.workers[number] for number in numbers], START_TIMEOUT))
 
-    def report(self, number: int, failure: Failure, step: int) -> None:
-        """Note a fault and warn of it. Raises if there were too many: a restart will not mend it."""
-        environments, streak = self.environments(number), self._streaks[number]
+    def report(self, number: int, failure: Failure, step: int, episode_ended: bool) -> None:
+        """Note a fault and warn of it. Raises if a restart will not mend it: too many, with or without an episode's end since the last."""
+        if failure.invalid:
+            raise EnvError(failure.reason)
+        environments, row = self.environments(number), self._rows[number]
         self.faults.append(Fault(step, environments, self.workers[number].process.pid, failure.reason))
-        if self._steps - streak.last_step >= QUIET_STEPS:
-            streak.failures.clear()
-        streak.failures.append(failure)
-        streak.last_step = self._steps
-        if len(streak.failures) > FAULTS_IN_A_ROW or len(self.faults) > MOST_FAULTS:
-            first, times = streak.failures[0], len(streak.failures)
+        if episode_ended:
+            row.clear()
+        row.append(failure)
+        if len(row) > FAULTS_IN_A_ROW or len(self.faults) > MOST_FAULTS:
+            first, times = row[0], len(row)
             often = f"{times} times in a row" if times > FAULTS_IN_A_ROW else f"after {MOST_FAULTS} faults in all"
             last = "" if failure.reason == first.reason else f"; the last time: {failure.reason}"
             raise RuntimeError(f"{named(environments)} failed {often}: {first.reason}{last}\n{first.traceback}".rstrip())

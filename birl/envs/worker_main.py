@@ -17,7 +17,7 @@ from birl.config import ConfigError
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.envs.worker_process import ERROR, STEP, STEPPED, VALUE, Failure, Task, map_arrays, wait_for
-from birl.errors import NonFiniteError
+from birl.errors import EnvError, NonFiniteError
 from birl.types import World
 
 
@@ -115,8 +115,9 @@ def begin_service(orders: int, answers: int, lifeline: int, memory: int) -> tupl
 
 def explained(error: BaseException) -> Failure:
     """What the parent is told of an error, inside the handler that caught it."""
-    text = str(error) if isinstance(error, ConfigError | RuntimeError) else f"{type(error).__name__}: {error}"
-    return Failure(text, traceback.format_exc(), isinstance(error, ConfigError), isinstance(error, NonFiniteError))
+    text = str(error) if isinstance(error, ConfigError | EnvError | RuntimeError) else f"{type(error).__name__}: {error}"
+    kinds = (isinstance(error, kind) for kind in (ConfigError, NonFiniteError, EnvError))
+    return Failure(text, traceback.format_exc(), *kinds)
 
 
 def _go_on(number: int, frame: Any) -> None:

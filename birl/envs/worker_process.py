@@ -47,6 +47,7 @@ class Failure(NamedTuple):
     traceback: str = ""
     configuration: bool = False  # the user's settings are wrong: starting again is of no use
     not_finite: bool = False  # a NaN or infinity came up: nor is it then
+    invalid: bool = False  # an environment returned what it must not: nor is it then
 
 
 @dataclass(frozen=True)

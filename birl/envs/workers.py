@@ -49,6 +49,7 @@ class WorkerEnvs:
         self._masks: np.ndarray | None = None
         self._masked = False  # whether environments give action masks: some may and others not
         self._gave_masks = [False] * config.workers
+        self._replaced_at = [0] * config.workers  # the clock when each worker was last replaced
 
     @property
     def faults(self) -> list[Fault]:
@@ -65,6 +66,7 @@ class WorkerEnvs:
         self._prepare()
         self._seed, self._masked = seed, False
         self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
+        self._replaced_at = [0] * len(self._crew.workers)
         self._note([""] * self.num_envs)
         self._ended = np.zeros(self.num_envs, bool)
         self._replace(self._begin(self._crew.everyone, derived_seeds(seed, self.num_envs)))
@@ -128,6 +130,7 @@ class WorkerEnvs:
         self._prepare()
         self._seed = world.values["seed"]
         self._log = snapshots.ActionLog.load(world, self._log.limit)
+        self._replaced_at = [self._log.clock] * len(self._crew.workers)
         self._masked = "masks" in world.arrays
         parts = [snapshots.part_of(world, share) for share in self._crew.shares]
         problems, failures = self._crew.call(self._crew.everyone, "restore", parts, None)  # a long episode takes long to live again
@@ -154,17 +157,24 @@ class WorkerEnvs:
 
     def _replace(self, failures: dict[int, Failure]) -> None:
         """New episodes in new processes, until all have begun."""
+        ended = {number: self._has_ended_episode(number) for number in failures}
         for attempt in count():
             if not failures:
                 return
             for number, failure in failures.items():
-                self._crew.report(number, failure, self._log.clock)
+                self._crew.report(number, failure, self._log.clock, ended.pop(number, False))
+                self._replaced_at[number] = self._log.clock
             numbers = list(failures)
             failures = self._crew.restart(numbers)
             started = [number for number in numbers if number not in failures]
             # Not the episodes that failed, but the same ones whenever the run is repeated.
             failures |= self._begin(started, derived_seeds([self._seed, self._log.clock, attempt], self.num_envs))
             self._allow_all([number for number in started if number not in failures])
+
+    def _has_ended_episode(self, number: int) -> bool:
+        """Whether an episode of this worker's has ended since it was started or last replaced."""
+        share = self._crew.shares[number]
+        return bool(self._ended[share].any()) or max(self._log.starts[share]) > self._replaced_at[number]
 
     def _begin(self, numbers: Sequence[int], seeds: list[int]) -> dict[int, Failure]:
         """Start episodes in these workers; those that failed."""

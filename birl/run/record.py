@@ -79,11 +79,14 @@ def _drawn(config: EnvConfig, render_mode: str) -> Iterator[gym.Env]:
         env.render()
     except ConfigError:
         raise
-    except Exception as error:  # OpenGL's and MuJoCo's modules raise anything, some when they are imported
+    except (Exception, SystemExit) as error:  # OpenGL's and MuJoCo's modules raise anything, some when they are imported
         remedy = "what MuJoCo simulates needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
         raise ConfigError(f"{config.id} cannot be drawn here: {type(error).__name__}: {error}; {remedy}") from error
     with env:
-        yield env
+        try:
+            yield env
+        except SystemExit as error:  # of the environment, for it ends no program in peace
+            raise RuntimeError(f"{config.id} called sys.exit({error}) while it was stepped") from error
 
 
 def _validate(episodes: int, seed: int) -> None:

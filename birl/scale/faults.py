@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from birl.config import ConfigError
 from birl.envs.worker_crew import FAULTS_IN_A_ROW, MOST_FAULTS
 from birl.envs.worker_process import Failure
-from birl.errors import NonFiniteError
-
-QUIET_TURNS = 10  # turns without a fault that end a row of them
+from birl.errors import EnvError, NonFiniteError
 
 
 @dataclass(frozen=True)
@@ -33,22 +31,25 @@ class Faults:
 
     def __init__(self, count: int) -> None:
         self.all: list[Fault] = []
-        self._rows: list[list[Failure]] = [[] for _ in range(count)]  # of each, those that followed close on each other
-        self._turns = [0] * count  # of each, at its last fault
+        self._rows: list[list[Failure]] = [[] for _ in range(count)]  # of each, those since the end of an episode of its
 
-    def report(self, fault: Fault, failure: Failure, turns: int, started: bool) -> None:
-        """Note a fault of one that has had so many turns, and warn of it. Raises if another process will not mend it."""
+    def report(self, fault: Fault, failure: Failure, episode_ended: bool, started: bool) -> None:
+        """Note a fault of one that has seen an episode's end since its last fault, or not, and warn of it.
+
+        Raises if another process will not mend it.
+        """
         if failure.configuration:
             raise ConfigError(failure.reason)
         if failure.not_finite:
             raise NonFiniteError(failure.reason)
+        if failure.invalid:
+            raise EnvError(failure.reason)
         if not started and failure.traceback:  # it raised by itself; who was killed from outside may have better luck
             raise RuntimeError(f"{fault.name} {fault.index} cannot start: {failure.reason}\n{failure.traceback}".rstrip())
         row = self._rows[fault.index]
-        if turns - self._turns[fault.index] >= QUIET_TURNS:
+        if episode_ended:
             row.clear()
         row.append(failure)
-        self._turns[fault.index] = turns
         self.all.append(fault)
         if len(row) > FAULTS_IN_A_ROW or len(self.all) > MOST_FAULTS:
             often = f"{len(row)} times in a row" if len(row) > FAULTS_IN_A_ROW else f"after {MOST_FAULTS} faults in all"

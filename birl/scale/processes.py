@@ -162,8 +162,9 @@ class ProcessPool:
         """Another process for this actor-learner: it finds parameters, counters, statistics and its key on the board."""
         fault = Fault("actor-learner", index, self._steps(), self._workers[index].process.pid, failure.reason)
         started = self._ready[index] or self._generations[index] > 0
-        self._faults.report(fault, failure, int(self._board.gradient_steps[index]), started)
+        episodes = episodes_of(self._board, self.names, index)
+        self._faults.report(fault, failure, episodes > 0, started)
         self._workers[index].release()
-        self._episodes += episodes_of(self._board, self.names, index)
+        self._episodes += episodes
         self._generations[index] += 1
         self._workers[index] = self._start(index)

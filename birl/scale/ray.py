@@ -293,8 +293,9 @@ class RayPool:
         pid, machine = self.actors.places[index]
         fault = Fault("actor-learner", index, int(self.board.env_steps.sum()), pid, failure.reason, machine)
         started = self._ready[index] or self._generations[index] > 0 or machine_died(failure)
-        self._faults.report(fault, failure, int(self.board.gradient_steps[index]), started)
-        self._episodes += episodes_of(self.board, self.names, index)
+        episodes = episodes_of(self.board, self.names, index)
+        self._faults.report(fault, failure, episodes > 0, started)
+        self._episodes += episodes
         self._generations[index] += 1
         self._start(index)
 

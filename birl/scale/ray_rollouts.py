@@ -98,6 +98,7 @@ class RayCollector:
         self._faults = Faults(config.ray_actors)
         self._seed = self._rollouts = self._env_steps = 0
         self._generations = [0] * config.ray_actors
+        self._has_ended_episode = np.zeros(config.ray_actors, bool)  # of each, since it was last replaced
 
     @property
     def faults(self) -> list[Fault]:
@@ -151,6 +152,8 @@ class RayCollector:
         rollout = joined([parts[index] for index in range(len(self.shares))])
         self.tally.seconds["environment"] += time.perf_counter() - before
         self.tally.count(rollout)
+        ended = np.any(rollout.terminated | rollout.truncated, axis=0)
+        self._has_ended_episode |= [bool(ended[share.start : share.stop].any()) for share in self.shares]
         self._rollouts += 1
         self._env_steps += int(np.count_nonzero(rollout.valid))
         return rollout
@@ -198,7 +201,8 @@ class RayCollector:
 
     def _replace(self, index: int, failure: Failure, started: bool) -> None:
         """Another actor, in new episodes: not those that failed, but the same ones whenever the run is repeated."""
-        self._faults.report(self._fault(index, failure), failure, self._rollouts, started)
+        self._faults.report(self._fault(index, failure), failure, self._has_ended_episode[index], started)
+        self._has_ended_episode[index] = False
         self._generations[index] += 1
         share = self.shares[index]
         self.tally.lose(slice(share.start, share.stop))

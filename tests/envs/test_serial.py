@@ -13,6 +13,7 @@ from gymnasium import spaces
 from birl.config import ConfigError
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import action_reader, derived_seeds
+from birl.errors import EnvError
 from tests.envs.counting import Counting, DictCounting, counting_functions
 
 
@@ -258,3 +259,104 @@ def test_stepping_makes_fewer_calls_than_gymnasiums_sync_vector_env():
         return calls["call"] + calls["c_call"]
 
     assert calls_in(ours.step) < calls_in(theirs.step)
+
+
+def test_an_environment_that_exits_does_not_end_this_process_in_peace():
+    class Exits(Counting):
+        def step(self, action):
+            sys.exit(0)
+
+    class ExitsInReset(Counting):
+        def reset(self, *, seed=None, options=None):
+            sys.exit(0)
+
+    envs = SerialEnvs([Exits])
+    envs.reset(0)
+    with pytest.raises(RuntimeError, match="environment 0 raised in step: SystemExit: 0"):
+        envs.step(np.zeros(1, int))
+    with pytest.raises(RuntimeError, match="environment 0 raised in reset: SystemExit: 0"):
+        SerialEnvs([ExitsInReset]).reset(0)
+
+
+def test_an_interrupt_is_nobodys_fault_and_goes_through():
+    class Interrupted(Counting):
+        def step(self, action):
+            raise KeyboardInterrupt
+
+    envs = SerialEnvs([Interrupted])
+    envs.reset(0)
+    with pytest.raises(KeyboardInterrupt):
+        envs.step(np.zeros(1, int))
+
+
+@pytest.mark.parametrize("late", [0, 5], ids=["in the first step", "later"])
+@pytest.mark.parametrize(
+    ("part", "given", "message"),
+    [
+        (0, np.zeros(1), r"environment 1 returned an observation of shape \(1,\); its space says \(3,\)"),
+        (0, np.zeros((1, 3)), r"environment 1 returned an observation of shape \(1, 3\); its space says \(3,\)"),
+        (0, 0.0, r"environment 1 returned an observation of shape \(\); its space says \(3,\)"),
+        (2, None, r"environment 1 returned None as terminated; return True or False"),
+        (2, np.nan, r"environment 1 returned nan as terminated; return True or False"),
+        (3, np.nan, r"environment 1 returned nan as truncated; return True or False"),
+        (3, "False", r"environment 1 returned 'False' as truncated; return True or False"),
+        (2, np.zeros(2, bool), r"environment 1 returned array\(\[False, False\]\) as terminated; return True or False"),
+    ],
+)
+def test_an_answer_that_breaks_the_rules_is_named_whenever_it_comes(part, given, message, late):
+    class Wrong(Counting):
+        def step(self, action):
+            answer = list(super().step(action))
+            if self.steps > late:
+                answer[part] = given
+            return tuple(answer)
+
+    envs = SerialEnvs([partial(Counting, limit=100), partial(Wrong, limit=100)])
+    envs.reset(0)
+    for _ in range(late):
+        envs.step(np.zeros(2, int))
+    with pytest.raises(EnvError, match=message):
+        envs.step(np.zeros(2, int))
+
+
+@pytest.mark.parametrize("flags", [(np.True_, np.False_), (1, 0), (np.array(True), np.array(False)), (1.0, 0.0)])
+def test_flags_that_mean_true_and_false_are_taken(flags):
+    class Numbers(Counting):
+        def step(self, action):
+            observation, reward, terminated, truncated, info = super().step(action)
+            return observation, reward, flags[not terminated], flags[not truncated], info
+
+    envs, plain = SerialEnvs([Numbers]), SerialEnvs([Counting])
+    envs.reset(0), plain.reset(0)
+    for action in (1, 2, 2, 1, 0, 0, 0, 0, 0):
+        step, expected = envs.step(np.array([action])), plain.step(np.array([action]))
+        np.testing.assert_equal(tuple(step), tuple(expected))
+
+
+def test_a_later_reset_is_looked_at_too():
+    class Shrinks(Counting):
+        resets = 0
+
+        def reset(self, *, seed=None, options=None):
+            self.resets += 1
+            observation, info = super().reset(seed=seed)
+            return observation[: 3 if self.resets == 1 else 1], info
+
+    envs = SerialEnvs([partial(Shrinks, limit=1)])
+    envs.reset(0)
+    envs.step(np.zeros(1, int))
+    with pytest.raises(EnvError, match=r"environment 0 returned an observation of shape \(1,\); its space says \(3,\)"):
+        envs.step(np.zeros(1, int))
+
+
+def test_a_part_of_an_observation_that_is_missing_is_named():
+    class Lacking(DictCounting):
+        def step(self, action):
+            observation, *rest = super().step(action)
+            del observation["pair"]
+            return observation, *rest
+
+    envs = SerialEnvs([Lacking])
+    envs.reset(0)
+    with pytest.raises(EnvError, match="environment 0 returned an observation without pair/0; its space has it"):
+        envs.step(np.zeros(1, int))

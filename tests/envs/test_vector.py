@@ -1,5 +1,6 @@
 """Vector environments that break a rule are refused with the remedy; good ones are not disturbed."""
 
+import sys
 from functools import partial
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import derived_seeds
 from birl.envs.vector import VectorAdapter
+from birl.errors import EnvError
 from tests.envs.counting import MODES, MaskedCounting, counting_functions
 from tests.envs.hybrid import Hybrid
 
@@ -180,3 +182,49 @@ def test_an_environment_of_the_users_own_is_stepped_by_step_whatever_else_it_has
     with VectorAdapter(Sending([partial(gym.make, "CartPole-v1")] * 2)) as envs:
         envs.reset(0)
         assert envs.step(np.zeros(2, int)).rewards.tolist() == [1.0, 1.0]
+
+
+class Answers(gym.vector.VectorWrapper):
+    """A vector environment with one part of each step's answer replaced."""
+
+    def __init__(self, env, part, given):
+        super().__init__(env)
+        self.part, self.given = part, given
+
+    def step(self, actions):
+        answer = list(self.env.step(actions))
+        answer[self.part] = self.given
+        return tuple(answer)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("part", "given", "message"),
+    [
+        (0, np.zeros((2, 1)), r"returned an observation of shape \(2, 1\); its space says \(2, 3\)"),
+        (0, np.zeros(3), r"returned an observation of shape \(3,\); its space says \(2, 3\)"),
+        (1, np.zeros(1), r"returned rewards of shape \(1,\); return \(2,\)"),
+        (1, 0.0, r"returned rewards of shape \(\); return \(2,\)"),
+        (2, None, r"returned terminated of shape \(\); return \(2,\), a bool for each environment"),
+        (2, [False, None], r"environment 1 returned None as terminated; return True or False"),
+        (3, np.array([0.0, np.nan]), r"environment 1 returned .*nan.* as truncated; return True or False"),
+        (3, False, r"returned truncated of shape \(\); return \(2,\)"),
+    ],
+)
+def test_an_answer_that_breaks_the_rules_is_named(part, given, message, mode):
+    with pytest.raises(EnvError, match=message):
+        run(VectorAdapter(Answers(sync(mode), part, given)), 1)
+
+
+def test_flags_that_are_0_and_1_are_taken():
+    step = run(VectorAdapter(Answers(sync(AutoresetMode.NEXT_STEP), 2, np.array([0, 1]))), 1)[0]
+    assert (step.terminated.tolist(), step.terminated.dtype) == ([False, True], bool)
+
+
+def test_a_vector_environment_that_exits_does_not_end_this_process_in_peace():
+    class Exits(gym.vector.VectorWrapper):
+        def step(self, actions):
+            sys.exit(0)
+
+    with pytest.raises(RuntimeError, match="raised in step: SystemExit: 0"):
+        run(VectorAdapter(Exits(sync(AutoresetMode.NEXT_STEP))), 1)

@@ -24,6 +24,7 @@ from birl.envs.spaces import is_composite
 from birl.envs.trees import flat_action
 from birl.envs.worker_process import PATIENCE
 from birl.envs.workers import WorkerEnvs
+from birl.errors import EnvError
 from birl.types import World
 from tests.envs.troubled import CHILD, EXIT, HANG, HANG_WITH_CHILD, KILL, RAISE
 
@@ -294,13 +295,52 @@ def test_an_error_that_returns_at_once_is_final_and_keeps_its_name(way, monkeypa
 
 
 @pytest.mark.filterwarnings("ignore:environment")
-def test_errors_with_quiet_steps_between_are_not_a_row_but_are_counted(monkeypatch):
+def test_an_error_that_every_episode_hits_is_final_however_late_it_comes(monkeypatch):
+    monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 2)
+    with make_envs(replace(TROUBLED, num_envs=2, workers=1, kwargs={"bug_at": 40}), 0) as envs:
+        with pytest.raises(RuntimeError, match=r"environments 0 to 1 failed 3 times in a row: .* mass is zero\nTraceback"):
+            play(envs, 999)
+        assert [fault.step for fault in envs.faults] == [40, 80, 120]
+
+
+@pytest.mark.filterwarnings("ignore:environment")
+def test_errors_with_whole_episodes_between_are_not_a_row_but_are_counted(monkeypatch):
     monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 1)
     monkeypatch.setattr(worker_crew, "MOST_FAULTS", 3)
-    with make_envs(replace(TROUBLED, num_envs=1, workers=1, kwargs={"raise_at": 10}), 0) as envs:
+    with make_envs(replace(TROUBLED, num_envs=1, workers=1, kwargs={"raise_at": 6, "limit": 5}), 0) as envs:
         with pytest.raises(RuntimeError, match=r"environment 0 failed after 3 faults in all: environment 0 .* mass is zero"):
             play(envs, 99)
-        assert [fault.step for fault in envs.faults] == [10, 20, 30, 40]
+        assert [fault.step for fault in envs.faults] == [7, 14, 21, 28]
+
+
+@pytest.mark.filterwarnings("ignore:environment")
+def test_an_environment_that_cannot_begin_again_after_whole_episodes_is_not_tried_for_ever(monkeypatch):
+    monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 2)
+    with make_envs(replace(TROUBLED, num_envs=1, workers=1, kwargs={"limit": 3}), 0) as envs:
+        play(envs, 3)
+        monkeypatch.setattr(envs._crew, "config", replace(envs._crew.config, kwargs={"raise_in_reset": True}))
+        os.kill(envs.pids[0], signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="environment 0 failed 3 times"):
+            envs.step(np.ones(1, int))
+
+
+@pytest.mark.parametrize("way", ["quits", "wrong observation", "wrong flag"])
+def test_what_breaks_the_rules_in_a_worker_is_told_as_in_this_process(way):
+    kwargs = {"quits": {"quits": True}, "wrong observation": {"shape": 1}, "wrong flag": {"flag": "nan"}}[way]
+    kind = "Troubled" if way == "quits" else "Unruly"
+    config = EnvConfig(f"tests.envs.troubled:{kind}-v0", 2, kwargs=kwargs)
+    said = []
+    for workers in (0, 2):
+        with make_envs(replace(config, workers=workers), 0) as envs:
+            envs.reset(0)
+            if way == "quits" and workers:
+                with pytest.warns(UserWarning, match="environment 1 raised in step: SystemExit: 0"):
+                    assert envs.step(np.array([1, RAISE])).valid.tolist() == [True, False]
+                continue
+            with pytest.raises((EnvError, RuntimeError)) as raised:
+                envs.step(np.array([1, RAISE if way == "quits" else 1]))
+            said.append(str(raised.value))
+    assert len(set(said)) == 1
 
 
 def test_an_interrupted_step_must_be_followed_by_a_reset():

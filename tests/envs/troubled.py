@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from typing import Any
 
@@ -17,13 +18,18 @@ CHILD = ["sleep", "98765"]  # what HANG_WITH_CHILD starts
 
 
 class Troubled(Counting):
-    """Counts with actions 0 to 2, under a new random name each episode; other actions are accidents, as is step `raise_at`."""
+    """Counts with actions 0 to 2, under a new random name each episode; other actions are accidents, as is step `raise_at`.
+
+    So is step `bug_at` of every episode.
+    """
 
     action_space = spaces.Discrete(8)
 
-    def __init__(self, goal: int = 10**9, limit: int = 10**9, raise_at: int = -1, raise_in_reset: bool = False) -> None:
+    def __init__(
+        self, goal: int = 10**9, limit: int = 10**9, raise_at: int = -1, bug_at: int = -1, raise_in_reset: bool = False, quits: bool = False
+    ) -> None:
         super().__init__(0, goal, limit)
-        self.raise_at, self.raise_in_reset = raise_at, raise_in_reset
+        self.raise_at, self.bug_at, self.raise_in_reset, self.quits = raise_at, bug_at, raise_in_reset, quits
         self.all_steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -35,7 +41,9 @@ class Troubled(Counting):
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.all_steps += 1
-        if action == RAISE or self.all_steps == self.raise_at:
+        if action == RAISE or self.all_steps == self.raise_at or self.steps + 1 == self.bug_at:
+            if self.quits:
+                sys.exit(0)
             raise ZeroDivisionError("mass is zero")
         if action == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -69,10 +77,28 @@ class Unrepeatable(Troubled):
         return self.observe(), {}
 
 
+class Buggy(Troubled):
+    """Whatever it is told, only step `bug_at` of an episode goes wrong."""
+
+    action_space = spaces.Discrete(3)
+
+
+class Unruly(Troubled):
+    """Whose steps, not its resets, break Gymnasium's rules."""
+
+    def __init__(self, shape: int = 3, flag: str = "no") -> None:
+        super().__init__()
+        self.shape, self.flag = (shape,), {"no": False, "none": None, "nan": float("nan"), "text": "False", "2": 2}[flag]
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        _, reward, _, truncated, info = super().step(action)
+        return np.zeros(self.shape), reward, self.flag, truncated, info  # type: ignore[return-value]
+
+
 class Broken(Troubled):
     def __init__(self) -> None:
         raise ZeroDivisionError("mass is zero")
 
 
-for kind in (Troubled, SometimesMasked, Unrepeatable, Broken, DictCounting):
+for kind in (Troubled, SometimesMasked, Unrepeatable, Buggy, Unruly, Broken, DictCounting):
     gym.register(f"{kind.__name__}-v0", kind, disable_env_checker=True, order_enforce=False)

@@ -13,6 +13,7 @@ import pytest
 import birl as api
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.envs import worker_crew
 from birl.envs.probes import PROBES, Faulty
 from birl.errors import NonFiniteError
 from birl.nets.models import make_actor_critic
@@ -135,6 +136,24 @@ def test_an_environment_that_raises_is_named_and_keeps_its_own_traceback(tmp_pat
     assert "RuntimeError: environment 0 raised in step: ValueError: the simulator diverged" in finished.stderr
     assert 'raise ValueError("the simulator diverged")' in finished.stderr
     assert load(numbered(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
+
+
+BUGGY = "tests.envs.troubled:Buggy-v0"
+
+
+def test_an_environment_that_exits_in_peace_ends_the_run_as_an_error(tmp_path):
+    finished = birl("train", "ppo", BUGGY, *SMALL, "--kwargs", "bug_at", 30, "quits", True, "--run-dir", "run", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "RuntimeError: environment 0 raised in step: SystemExit: 0" in finished.stderr
+
+
+@pytest.mark.parametrize("bug_at", [30, 550], ids=["in training", "in the evaluation alone"])
+@pytest.mark.filterwarnings("ignore")
+def test_an_error_that_every_episode_hits_in_a_worker_ends_the_run(bug_at, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 1)
+    bug = r"failed 2 times in a row: environment \d raised in step: ZeroDivisionError: mass is zero\nTraceback"
+    with pytest.raises(RuntimeError, match=bug):
+        call("train", "ppo", BUGGY, *SMALL, "--workers", 1, "--kwargs", "bug_at", bug_at, "--run-dir", tmp_path / "run")
 
 
 BAD = [

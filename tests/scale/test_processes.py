@@ -108,7 +108,7 @@ def test_others_go_on_while_one_is_replaced_and_its_episodes_stay_counted():
 
 def test_who_fails_again_and_again_ends_the_run_with_the_first_reason(monkeypatch):
     monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 2)
-    env = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, kwargs={"raise_at": 9})
+    env = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, kwargs={"bug_at": 90})
     with warnings.catch_warnings(), make_pool(1, env) as pool:
         warnings.simplefilter("ignore")
         with pytest.raises(

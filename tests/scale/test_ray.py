@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -27,6 +28,7 @@ from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.envs.worker_process import Failure
 from birl.errors import NonFiniteError
+from birl.scale import faults
 from birl.scale.pool import open_pool
 from birl.scale.ray import OUT_OF_REACH, RayPool, call_each, cause_of, connected, machine_died
 from birl.scale.ray_rollouts import RayCollector, joined, open_ray_stage
@@ -180,7 +182,7 @@ def test_a2c_on_two_actors_is_the_same_run_again_and_goes_on_exactly(cluster):
     assert end.metrics["episode/return"] == resumed.metrics["episode/return"]
 
 
-def test_an_error_in_an_actor_is_told_as_it_is(cluster):
+def test_an_error_in_an_actor_is_told_as_it_is_and_is_final_if_every_episode_hits_it(cluster, monkeypatch):
     memory, key = np.zeros((2, 1), np.float32), np.zeros(2, np.uint32)
     config = EnvConfig("birl/ProbeNaN-v0", num_envs=2, ray_actors=1, ray_address=cluster.address)
     with open_ray_stage(config) as stage:
@@ -191,6 +193,15 @@ def test_an_error_in_an_actor_is_told_as_it_is(cluster):
         broken = RayCollector(replace(config, id="tests.envs.troubled:Broken-v0"), stage.actors, act, 4, memory)
         with pytest.raises(RuntimeError, match=r"Ray actor 0 cannot start: ZeroDivisionError: mass is zero\nTraceback"):
             broken.start(1)
+        monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 1)
+        buggy = replace(config, id="tests.envs.troubled:Buggy-v0", kwargs={"bug_at": 20})
+        collect = RayCollector(buggy, stage.actors, act, 12, memory)
+        collect.start(1)
+        with (
+            pytest.warns(UserWarning, match="mass is zero"),
+            pytest.raises(RuntimeError, match=r"Ray actor 0 failed 2 times in a row: environment 0 raised in step: .* mass is zero\nTrace"),
+        ):
+            deque((collect(np.int32(0), key) for _ in range(9)), 0)
 
 
 def test_each_call_runs_in_a_process_of_the_cluster(cluster):
