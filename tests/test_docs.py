@@ -31,6 +31,7 @@ from birl.envs.check import check_env
 from birl.envs.make import spaces_of
 from birl.maths import schedules
 from birl.nets.encoders import is_image
+from birl.presets import PRESETS, mujoco
 from birl.run.algorithms import algorithm_named, name_of, validate
 from tests import markdown
 from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
@@ -63,6 +64,7 @@ gym.register("Chat-v0", entry_point=Chat)
 }
 PLACEHOLDERS = {"ENV": "CartPole-v1", "ID": "CartPole-v1", "ALGORITHM": "ppo", "NAME": "episode/return", "N": "1", "RUN": "runs/mine"}
 CONTINUOUS = {"dpg", "ddpg", "td3", "sac"}
+ROBOTS = {preset.config.env.id for preset in mujoco.PRESETS}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=markdown.name_of)
 english = pytest.mark.parametrize("page", ENGLISH, ids=markdown.name_of)
@@ -148,6 +150,35 @@ def is_there(name: str) -> bool:
     except ImportError:
         module, _, last = name.rpartition(".")
         return importlib.util.find_spec(module) is not None and hasattr(importlib.import_module(module), last)
+
+
+@pages
+def test_names_of_the_code_that_are_named_are_there(page):
+    named = {span for span in spans_of(page) if re.fullmatch(r"\.?[A-Za-z_][\w.]*_[\w.]*(\(\))?", span)}
+    missing = {span for span in named if not set(re.findall(r"\w+", span)) <= words_of_the_code()}
+    assert sorted(missing - {"try_vpg.py"}) == []  # which a page makes itself
+
+
+@cache
+def words_of_the_code() -> set[str]:
+    paths = [path for folder in ("birl", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
+    return {word for path in paths for word in re.findall(r"\w+", path.read_text())}
+
+
+def test_the_architecture_names_every_file_of_the_package():
+    tree = next(block.code for block in blocks_of(ROOT / "docs" / "architecture.md") if block.code.startswith("birl/"))
+    named = set(re.findall(r"\w+\.py", tree))
+    assert named == {path.name for path in (ROOT / "birl").rglob("*.py") if path.parent.name != "presets"}
+
+
+@pages
+def test_the_page_of_an_algorithm_names_its_presets(page):
+    if config_of(page) is not None:
+        algorithm = page.name.removesuffix(".md").removesuffix(".zh-CN")
+        [text] = re.findall(r"^## (?:Presets|预设)\n(.*?)^## ", page.read_text(encoding="utf-8") + "\n## ", re.MULTILINE | re.DOTALL)
+        ids = {preset.config.env.id for preset in PRESETS if preset.algorithm == algorithm}
+        elsewhere = {id for id in ids if (id.startswith("ALE/") and "](atari" in text) or (id in ROBOTS and "](mujoco" in text)}
+        assert sorted(id for id in ids - elsewhere if id not in text) == []
 
 
 def test_which_pages_have_no_twin_is_known():
