@@ -1,6 +1,5 @@
 """The command line. `birl --help` imports nothing heavy: each command imports what it needs when it is called."""
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +48,6 @@ def _guarded(command: str, words: list[str]) -> int:
     from birl.config import ConfigError
     from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
 
-    sys.path.append(os.getcwd())  # so that my_module:MyEnv-v0 is found beside the person who typed it
     run: Callable[[list[str]], Any] = commands.COMMANDS[command]
     try:
         return int(run(words) or 0)

@@ -1,5 +1,7 @@
 """What each command does: reads its words with tyro, calls the API, prints."""
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +33,7 @@ def train(words: Words) -> int:
     from birl.run.train import train as run_training
 
     config, notice = training_config(named[0], named[1], words[2:])
+    _find_modules_here(named[1])
     summary = run_training(config, notices=[notice])
     return _print_summary(summary)
 
@@ -58,26 +61,38 @@ def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
 
 
 def resume(words: Words) -> int:
-    def options(run_dir: RunDir, /, total_steps: int | None = None, workers: int | None = None) -> tuple[Path, int | None, int | None]:
+    def options(
+        run_dir: RunDir, /, total_steps: int | None = None, workers: int | None = None, trust: bool = False, env: str | None = None
+    ) -> tuple[Path, int | None, int | None, bool, str | None]:
         """Go on with a run from its newest whole checkpoint, exactly as if it had not stopped.
 
         Args:
             run_dir: the run's directory
             total_steps: train to this many environment steps instead; schedules then run to the new end
             workers: step the environments in this many processes instead; the run stays the same
+            trust: let a run that was not made here import modules, start processes and reach other machines
+            env: use this environment, my_module:MyEnv-v0 say, instead of the one that the run names
         """
-        return run_dir, total_steps, workers
+        return run_dir, total_steps, workers, trust, env
 
-    run_dir, total_steps, workers = tyro.cli(options, args=words, prog="birl resume")
+    run_dir, total_steps, workers, trust, env = tyro.cli(options, args=words, prog="birl resume")
     from birl.run.train import resume as run_resume
 
-    return _print_summary(run_resume(run_dir, total_steps, workers))
+    _find_modules_here(env, trust)
+    return _print_summary(run_resume(run_dir, total_steps, workers, trust=trust, env=env))
 
 
 def evaluate(words: Words) -> int:
     def options(
-        run_dir: RunDir, /, episodes: int = 20, seed: int = 0, sample: bool = False, max_steps: int | None = None
-    ) -> tuple[Path, int, int, bool, int | None]:
+        run_dir: RunDir,
+        /,
+        episodes: int = 20,
+        seed: int = 0,
+        sample: bool = False,
+        max_steps: int | None = None,
+        trust: bool = False,
+        env: str | None = None,
+    ) -> tuple[Path, int, int, bool, int | None, bool, str | None]:
         """Score the best policy of a run, or of one checkpoint directory, over whole episodes.
 
         Args:
@@ -86,13 +101,16 @@ def evaluate(words: Words) -> int:
             seed: of the environments
             sample: sample actions instead of taking the most likely ones
             max_steps: cut episodes after so many steps; None: as the run's evaluations do
+            trust: let a run that was not made here import the module that its environment's id names
+            env: use this environment, my_module:MyEnv-v0 say, instead of the one that the run names
         """
-        return run_dir, episodes, seed, sample, max_steps
+        return run_dir, episodes, seed, sample, max_steps, trust, env
 
-    run_dir, episodes, seed, sample, max_steps = tyro.cli(options, args=words, prog="birl eval")
+    run_dir, episodes, seed, sample, max_steps, trust, env = tyro.cli(options, args=words, prog="birl eval")
     from birl.run.evaluate import evaluate as run_evaluation
 
-    evaluation = run_evaluation(run_dir, episodes, seed, not sample, max_steps=max_steps)
+    _find_modules_here(env, trust)
+    evaluation = run_evaluation(run_dir, episodes, seed, not sample, max_steps=max_steps, trust=trust, env=env)
     returns = evaluation.returns
     print(
         f"return {returns.mean():.2f} +/- {returns.std():.2f} over {episodes} episodes (min {returns.min():.2f}, max {returns.max():.2f})"
@@ -104,8 +122,15 @@ def evaluate(words: Words) -> int:
 
 def play(words: Words) -> int:
     def options(
-        run_dir: RunDir, /, episodes: int = 3, seed: int = 0, sample: bool = False, max_steps: int | None = None
-    ) -> tuple[Path, int, int, bool, int | None]:
+        run_dir: RunDir,
+        /,
+        episodes: int = 3,
+        seed: int = 0,
+        sample: bool = False,
+        max_steps: int | None = None,
+        trust: bool = False,
+        env: str | None = None,
+    ) -> tuple[Path, int, int, bool, int | None, bool, str | None]:
         """Watch a trained policy in a window.
 
         Args:
@@ -114,13 +139,16 @@ def play(words: Words) -> int:
             seed: of the first episode; the next has the next
             sample: sample actions instead of taking the most likely ones
             max_steps: cut episodes after so many steps; None: as the run's evaluations do
+            trust: let a run that was not made here import the module that its environment's id names
+            env: use this environment, my_module:MyEnv-v0 say, instead of the one that the run names
         """
-        return run_dir, episodes, seed, sample, max_steps
+        return run_dir, episodes, seed, sample, max_steps, trust, env
 
-    run_dir, episodes, seed, sample, max_steps = tyro.cli(options, args=words, prog="birl play")
+    run_dir, episodes, seed, sample, max_steps, trust, env = tyro.cli(options, args=words, prog="birl play")
     from birl.run.record import play as run_play
 
-    played = run_play(run_dir, episodes, seed, not sample, max_steps)
+    _find_modules_here(env, trust)
+    played = run_play(run_dir, episodes, seed, not sample, max_steps, trust, env)
     print("returns: " + ", ".join(f"{total:.1f}" for total in played.returns))
     _print_cuts(played)
     return 0
@@ -128,8 +156,16 @@ def play(words: Words) -> int:
 
 def record(words: Words) -> int:
     def options(
-        run_dir: RunDir, /, out: Path | None = None, episodes: int = 1, seed: int = 0, sample: bool = False, max_steps: int | None = None
-    ) -> tuple[Path, Path | None, int, int, bool, int | None]:
+        run_dir: RunDir,
+        /,
+        out: Path | None = None,
+        episodes: int = 1,
+        seed: int = 0,
+        sample: bool = False,
+        max_steps: int | None = None,
+        trust: bool = False,
+        env: str | None = None,
+    ) -> tuple[Path, Path | None, int, int, bool, int | None, bool, str | None]:
         """Film a trained policy as mp4.
 
         Args:
@@ -139,13 +175,16 @@ def record(words: Words) -> int:
             seed: of the first episode; the next has the next
             sample: sample actions instead of taking the most likely ones
             max_steps: cut episodes after so many steps; None: as the run's evaluations do
+            trust: let a run that was not made here import the module that its environment's id names
+            env: use this environment, my_module:MyEnv-v0 say, instead of the one that the run names
         """
-        return run_dir, out, episodes, seed, sample, max_steps
+        return run_dir, out, episodes, seed, sample, max_steps, trust, env
 
-    run_dir, out, episodes, seed, sample, max_steps = tyro.cli(options, args=words, prog="birl record")
+    run_dir, out, episodes, seed, sample, max_steps, trust, env = tyro.cli(options, args=words, prog="birl record")
     from birl.run.record import record as run_record
 
-    path, filmed = run_record(run_dir, out, episodes, seed, not sample, max_steps)
+    _find_modules_here(env, trust)
+    path, filmed = run_record(run_dir, out, episodes, seed, not sample, max_steps, trust, env)
     print(f"{path}: returns {', '.join(f'{total:.1f}' for total in filmed.returns)}")
     _print_cuts(filmed)
     return 0
@@ -218,6 +257,7 @@ def check_env(words: Words) -> int:
     config = tyro.cli(options, args=words, prog="birl check-env")
     from birl.envs.check import check_env as run_check
 
+    _find_modules_here(config.id)
     findings = run_check(config)
     marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}
     console = Console(highlight=False)
@@ -237,6 +277,12 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "doctor": doctor,
     "check-env": check_env,
 }
+
+
+def _find_modules_here(env_id: str | None, trust: bool = False) -> None:
+    """Let a module that the person names, or trusts, be found beside them. Otherwise nothing is: they may stand in a stranger's run."""
+    if trust or ":" in (env_id or ""):
+        sys.path.append(os.getcwd())
 
 
 def _no_options() -> None:

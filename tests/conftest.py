@@ -1,9 +1,13 @@
 """Tests run on the CPU, and check the shapes and types that birl.maths declares."""
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before jax is imported
+os.environ["BIRL_DATA_DIR"] = tempfile.mkdtemp(prefix="birl-tests-")  # where runs are signed, instead of the home directory
 os.environ.setdefault("NPROC", "1")  # one thread of XLA's own: two test processes share two cores
 if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
     # Most of the time goes into compiling small programs, and like this a third of it. make test-learning compiles as users do.
@@ -17,6 +21,8 @@ import jax
 import jaxtyping
 import pytest
 from hypothesis import settings
+
+atexit.register(shutil.rmtree, os.environ["BIRL_DATA_DIR"], ignore_errors=True)
 
 # What is started in the background of a shell ignores ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

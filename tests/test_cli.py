@@ -186,7 +186,7 @@ def test_default_run_directories_are_numbered(tmp_path, monkeypatch):
 def test_two_runs_that_start_together_get_two_directories(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = birl.ppo.Config(EnvConfig("CartPole-v1"), RunConfig(seed=1))
-    assert claim_directory("ppo", config) != claim_directory("ppo", config)
+    assert claim_directory("ppo", config)[0] != claim_directory("ppo", config)[0]
 
 
 def test_an_existing_run_is_refused_with_what_to_do(tmp_path):
@@ -205,7 +205,7 @@ def test_plot_writes_a_picture_and_says_where(tmp_path):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("words", "message"), [(["plot"], "no runs to plot"), (["plot", "nowhere"], "nowhere is not a run")])
+@pytest.mark.parametrize(("words", "message"), [(["plot"], "no runs to plot"), (["plot", "nowhere"], "nowhere holds no run")])
 def test_plot_without_a_run_says_what_to_give(words, message):
     code, said = call(*words)
     assert (code, message in said) == (2, True)

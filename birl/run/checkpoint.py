@@ -1,7 +1,8 @@
 """State and World <-> a directory: written atomically, verified by SHA-256 when read. JSON and safetensors: nothing can run code.
 
 checkpoints/000123456/
-    manifest.json      format, algorithm, counters, versions, the SHA-256 of each other file and, as "seal", its own; written last
+    manifest.json      format, algorithm, counters, versions, the settings' signature (see trust.py), the SHA-256 of each other file and,
+                       as "seal", its own; written last
     config.json        the settings, complete
     spaces.json        observation and action space: a policy loads without its environment
     state.safetensors  the algorithm's State, one tensor for each leaf, named by its path
@@ -31,6 +32,7 @@ from birl.device import is_on_several
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError
 from birl.run import files
+from birl.run.trust import sign
 from birl.run.versions import versions
 from birl.types import PyTree, World
 
@@ -77,6 +79,7 @@ class Manifest:
     progress: Progress
     versions: dict[str, str]
     sha256: dict[str, str]
+    signature: str | None = None  # of the settings; see trust.py
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,9 @@ def save(
     """Write checkpoints/NUMBER in one rename, so that it is there whole or not at all."""
     tensors = state_to_tensors(state)
     _check_finite(tensors)
+    settings = to_json(config)
     contents = {
-        "config.json": files.to_json_bytes(to_json(config)),
+        "config.json": files.to_json_bytes(settings),
         "spaces.json": files.to_json_bytes({"observation": space_to_json(spaces[0]), "action": space_to_json(spaces[1])}),
         "state.safetensors": save_tensors(tensors),
         "world.safetensors": save_tensors({name: np.asarray(a, order="C") for name, a in world.arrays.items()}),
@@ -123,6 +127,7 @@ def save(
         "reason": world.reason,
         "progress": progress,
         "versions": versions(),
+        "signature": sign(algorithm, settings),
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
     from_json(Manifest, manifest, "manifest")  # what cannot be read again is not written

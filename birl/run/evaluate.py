@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from birl.config import EnvConfig, from_json, require
+from birl.config import EnvConfig, require
 from birl.envs.make import episode_limit, make_envs
 from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError
-from birl.run.algorithms import algorithm_named
-from birl.run.policy import Policy, find_checkpoint, policy_of
+from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
 from birl.types import Metrics
 
 HANDED_IN = "handed-in"  # the env.id of a run on environments that were not made from a config
@@ -57,10 +56,16 @@ def evaluate(
     deterministic: bool = True,
     make_network: Any = None,
     max_steps: int | None = None,  # None: the run's eval_max_steps
+    trust: bool = False,
+    env: str | None = None,
 ) -> Evaluation:
-    """Play whole episodes with the policy of a run or of a checkpoint."""
+    """Play whole episodes with the policy of a run or of a checkpoint.
+
+    A run that was not made here by this person may import the module of its env.id only with `trust`. Or name the environment yourself:
+    `env` is used instead of the run's id.
+    """
     saved = find_checkpoint(Path(path))
-    config = from_json(algorithm_named(saved.manifest["algorithm"]).Config, saved.config)
+    config = config_of(saved, trust, env)
     most = config.run.eval_max_steps if max_steps is None else max_steps
     return evaluate_policy(policy_of(saved, make_network), config.env, episodes, seed, deterministic, most)
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from birl.config import require
-from birl.run.directory import read_settings
+from birl.run.directory import flatten, read_settings
 from birl.run.files import replacing
 from birl.run.track import read_metrics
 
@@ -94,8 +94,8 @@ def plot_curves(series: Sequence[Series], out: Path, title: str, x_label: str, y
 def read_run(run_dir: Path, x: str, metric: str) -> Run:
     """A run's settings and one metric's curve, without rows where the metric is missing or null."""
     metrics_path = run_dir / "metrics.jsonl"
-    name, config = read_settings(run_dir)
-    settings = {"algorithm": name} | flatten(config)
+    stored = read_settings(run_dir)
+    settings = flatten({"algorithm": stored.algorithm} | stored.values)
     require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
     points: dict[float, float] = {}
     names: set[str] = set()
@@ -142,14 +142,6 @@ def _telling(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[s
     while told_apart(shown) < len(siblings):
         shown.append(max(different, key=lambda name: told_apart([*shown, name])))
     return shown
-
-
-def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
 
 
 def moving_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, width: float) -> np.ndarray:

@@ -1,5 +1,6 @@
 """A trained policy to use: load it from a run, ask it for actions."""
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Callable
@@ -11,14 +12,16 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from birl.config import from_json
+from birl.config import from_json, require
 from birl.data.collect import for_envs
+from birl.envs.make import spaces_of
 from birl.envs.spaces import is_composite
 from birl.envs.trees import flat_mask, own_actions
 from birl.errors import CheckpointError
 from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named
 from birl.run.checkpoint import Checkpoint
+from birl.run.trust import allowed_env, is_own
 from birl.types import PyTree
 
 
@@ -74,6 +77,20 @@ def policy_of(saved: Checkpoint, make_network: Any = None) -> Policy:
     config = from_json(algorithm.Config, saved.config)
     template = algorithm.init(config, saved.observation_space, saved.action_space, make_network)
     return make_policy(algorithm, checkpoints.tensors_to_state(template, saved.tensors), saved.action_space)
+
+
+def config_of(saved: Checkpoint, trust: bool = False, given: str | None = None) -> Any:
+    """The Config of a checkpoint to make its environment by, or the `given` one; ConfigError if that may not be made (see trust.py)."""
+    name = saved.manifest["algorithm"]
+    config = from_json(algorithm_named(name).Config, saved.config)
+    own = is_own(name, saved.config, saved.manifest.get("signature"))
+    env, notices = allowed_env(config.env, own, trust, given, saved.path)
+    for notice in notices:
+        warnings.warn(notice, stacklevel=3)
+    if given is not None:
+        expected, found = (saved.observation_space, saved.action_space), spaces_of(env)
+        require(found == expected, f"env {given!r} has spaces {found}, and the policy was trained for {expected}")
+    return dataclasses.replace(config, env=env)
 
 
 def make_policy(algorithm: Any, state: PyTree, action_space: gym.Space) -> Policy:

@@ -12,13 +12,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from birl.config import ConfigError, EnvConfig, from_json, require
+from birl.config import ConfigError, EnvConfig, require
 from birl.envs.make import make_env
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, first_value, layout_of, mask_width
-from birl.run.algorithms import algorithm_named
 from birl.run.evaluate import Evaluation, with_limit
 from birl.run.files import refuse_others
-from birl.run.policy import Policy, find_checkpoint, policy_of
+from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
 from birl.run.video import write_video
 
 OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # MUJOCO_GL: the library it needs, the better one first
@@ -26,24 +25,39 @@ OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # MUJOCO_GL: the library it nee
 Episode = tuple[float, int, bool]  # its return and length, and whether the limit cut it
 
 
-def play(run_dir: Path, episodes: int, seed: int, deterministic: bool, max_steps: int | None = None) -> Evaluation:
+def play(
+    run_dir: Path,
+    episodes: int,
+    seed: int,
+    deterministic: bool,
+    max_steps: int | None = None,
+    trust: bool = False,
+    env_id: str | None = None,
+) -> Evaluation:
     """Show whole episodes in a window; what came of them."""
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     require(bool(has_screen) or "SDL_VIDEODRIVER" in os.environ, f"there is no screen to play on; film it instead: birl record {run_dir}")
-    policy, env_config, limit = _load(run_dir, max_steps)
+    policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
     with _drawn(env_config, "human") as env:
         shown = [_summed(_episode(env, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
     return _evaluation(shown)
 
 
 def record(
-    run_dir: Path, out: Path | None, episodes: int, seed: int, deterministic: bool, max_steps: int | None = None
+    run_dir: Path,
+    out: Path | None,
+    episodes: int,
+    seed: int,
+    deterministic: bool,
+    max_steps: int | None = None,
+    trust: bool = False,
+    env_id: str | None = None,
 ) -> tuple[Path, Evaluation]:
     """Film whole episodes into one mp4; its path and what came of them. Headless machines render off screen."""
     _validate(episodes, seed)
     require(out is None or out.suffix == ".mp4", f"out {out} must end in .mp4")
-    policy, env_config, limit = _load(run_dir, max_steps)
+    policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
     if out is None:
         refuse_others(run_dir / "videos")
     render_off_screen()
@@ -94,9 +108,9 @@ def _validate(episodes: int, seed: int) -> None:
     require(seed >= 0, f"seed {seed} must be 0 or more")
 
 
-def _load(run_dir: Path, max_steps: int | None) -> tuple[Policy, EnvConfig, int | None]:
+def _load(run_dir: Path, max_steps: int | None, trust: bool, env_id: str | None) -> tuple[Policy, EnvConfig, int | None]:
     saved = find_checkpoint(run_dir)
-    config = from_json(algorithm_named(saved.manifest["algorithm"]).Config, saved.config)
+    config = config_of(saved, trust, env_id)
     return policy_of(saved), *with_limit(config.env, config.run.eval_max_steps if max_steps is None else max_steps)
 
 

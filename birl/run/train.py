@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from birl.config import require, to_json
+from birl.config import from_json, require, to_json
 from birl.envs.make import open_envs, spaces_of
 from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
 from birl.run import checkpoint as checkpoints
@@ -18,11 +18,13 @@ from birl.run import files
 from birl.run.algorithms import algorithm_named, name_of, validate
 from birl.run.checkpoint import Checkpoint
 from birl.run.console import Console
-from birl.run.directory import METRICS, claim_directory, give_back, read_config, write_config
+from birl.run.directory import METRICS, new_directory, require_run, verified_settings, write_config
 from birl.run.evaluate import HANDED_IN, Evaluation, evaluate_policy
+from birl.run.lock import locked
 from birl.run.policy import Policy, make_policy
 from birl.run.signals import Interrupted, caught_signals
 from birl.run.track import Sink, open_sinks, read_metrics
+from birl.run.trust import allowed_run, is_own, unsigned_notice
 from birl.run.versions import changed_versions, versions
 from birl.types import Envs, Metrics, Update
 
@@ -35,37 +37,50 @@ def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequ
     if envs is not None:
         config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=HANDED_IN))
     validate(name, config)
-    run_dir = claim_directory(name, config)
-    try:
-        return Run(name, with_run(config, run_dir=str(run_dir)), run_dir, None, envs, make_network).go(notices)
-    except BaseException:
-        give_back(run_dir)
-        raise
+    with new_directory(name, config) as run_dir:
+        run = Run(name, with_run(config, run_dir=str(run_dir)), run_dir, None, envs, make_network)
+        return run.go([*notices, *unsigned_notice(config)])
 
 
 def resume(
-    run_dir: str | Path, total_steps: int | None = None, workers: int | None = None, envs: Any = None, make_network: Any = None
+    run_dir: str | Path,
+    total_steps: int | None = None,
+    workers: int | None = None,
+    envs: Any = None,
+    make_network: Any = None,
+    trust: bool = False,
+    env: str | None = None,
 ) -> dict[str, Any]:
-    """Go on with a run from its newest whole checkpoint, exactly as if it had not stopped; its summary."""
+    """Go on with a run from its newest whole checkpoint, exactly as if it had not stopped; its summary.
+
+    A run that was not made here by this person may import a module, start processes or reach other machines only with `trust`. Or name
+    the environment yourself: `env` is used instead of the run's id.
+    """
     run_dir = Path(run_dir)
-    name, config = read_config(run_dir)
-    config = with_run(config, run_dir=str(run_dir))
-    if workers is not None:
-        config = dataclasses.replace(config, env=dataclasses.replace(config.env, workers=workers))
-    notices: list[str] = []
-    saved = checkpoints.load_newest(run_dir / "checkpoints", notices.append)
-    if saved is None:
-        notices.append("there is no checkpoint yet: starting from the beginning, with the same seed")
-    else:
-        notices += [f"{change}: the run may go on differently" for change in changed_versions(saved.manifest["versions"])]
-    run = Run(name, config, run_dir, saved, envs, make_network)
-    if total_steps is not None and total_steps != config.run.total_steps:
-        require(total_steps > run.start_steps, f"total_steps {total_steps:,} must be more than the {run.start_steps:,} steps done")
-        notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now run to the new end")
-        goal = None if run.reached_goal else config.run.stop_at_return  # whoever asks for more wants more than the goal
-        run.config = with_run(config, total_steps=total_steps, stop_at_return=goal)
-    validate(name, run.config)
-    return run.go(notices)
+    require_run(run_dir)
+    with locked(run_dir):
+        notices: list[str] = []
+        saved = checkpoints.load_newest(run_dir / "checkpoints", notices.append)
+        settings = verified_settings(run_dir, saved, notices)
+        name, own = settings.algorithm, is_own(settings.algorithm, settings.values, settings.signature)
+        config = from_json(algorithm_named(name).Config, settings.values)
+        config, told = allowed_run(config, own, trust, HANDED_IN if envs is not None else env, settings.source)
+        config = with_run(config, run_dir=str(run_dir))
+        notices += told
+        if workers is not None:
+            config = dataclasses.replace(config, env=dataclasses.replace(config.env, workers=workers))
+        if saved is None:
+            notices.append("there is no checkpoint yet: starting from the beginning, with the same seed")
+        else:
+            notices += [f"{change}: the run may go on differently" for change in changed_versions(saved.manifest["versions"])]
+        run = Run(name, config, run_dir, saved, envs, make_network)
+        if total_steps is not None and total_steps != config.run.total_steps:
+            require(total_steps > run.start_steps, f"total_steps {total_steps:,} must be more than the {run.start_steps:,} steps done")
+            notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now run to the new end")
+            goal = None if run.reached_goal else config.run.stop_at_return  # whoever asks for more wants more than the goal
+            run.config = with_run(config, total_steps=total_steps, stop_at_return=goal)
+        validate(name, run.config)
+        return run.go(notices)
 
 
 class Run:
@@ -89,7 +104,7 @@ class Run:
         self.evaluation_due: bool = progress.get("evaluation_due", False)  # a signal ended the one after the checkpoint's update
         self.policy: Policy | None = None
         self.signals: list[int] = []  # that have come
-        self.replay_told = False
+        self.config_written = self.replay_told = False
         self.unwritten: dict[Sink, str] = {}  # why the last metrics were not written; said once
 
     def go(self, notices: Sequence[str]) -> dict[str, Any]:
@@ -108,7 +123,8 @@ class Run:
                 files.remove_partial(directory)
             checkpoints.set_aside(self.checkpoints, self.start_steps)
             checkpoints.mark_best(self.checkpoints, self.best)
-            write_config(self.run_dir, self.name, self.config)
+            if self.saved is None:
+                self._write_config()
             self.console = Console(self.name, self.config.env.id, run.total_steps, self.start_steps)
             stack.enter_context(warnings.catch_warnings())
             warnings.showwarning = self._show_warning
@@ -135,6 +151,8 @@ class Run:
     def _follow(self, updates: Iterator[Update]) -> Update | None:
         run, update = self.config.run, None
         for update in updates:
+            if not self.config_written:  # not before: a resume that is refused leaves the run as it was
+                self._write_config()
             if "replay/bytes" in update.metrics and not self.replay_told:
                 self._tell_replay(update.metrics["replay/bytes"])
             before, self.steps = self.steps, int(update.state.env_steps)
@@ -160,6 +178,10 @@ class Run:
         saved = f"saved at {self.steps:,} steps" if stopped else "the newest checkpoint is an older one"
         self.console.message(f"{signal.Signals(number).name}: {saved}; go on with: birl resume {self.run_dir}")
         raise Interrupted(128 + number)
+
+    def _write_config(self) -> None:
+        write_config(self.run_dir, self.name, self.config)
+        self.config_written = True
 
     def _tell_replay(self, size: float) -> None:
         """Say once how much memory the replay takes: all of it, from the start."""

@@ -1,0 +1,236 @@
+"""Somebody else's run cannot run code, start processes or reach other machines unless the person says so; one's own run can."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import birl as api
+from birl.algos import a2c, a3c
+from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.run.checkpoint import numbered
+from tests.run.processes import ENVIRONMENT, birl, call, call_well
+
+MODULE = '''"""Leaves a mark when it is imported."""
+import pathlib
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+pathlib.Path({mark!r}).touch()
+if "Marked-v0" not in gym.registry:
+    gym.register("Marked-v0", entry_point=CartPoleEnv, max_episode_steps=20)
+'''
+NOTHING: dict[str, Any] = {}
+TINY = ["--num-envs", 2, "--rollout-length", 4, "--hidden-sizes", 8, "--eval-episodes", 1, "--total-steps", 16]
+
+
+def tiny(env: EnvConfig, run_dir: Path, **run: Any) -> a2c.Config:
+    settings = RunConfig(total_steps=16, eval_episodes=1, run_dir=str(run_dir), **run)
+    return a2c.Config(env, settings, rollout_length=4, hidden_sizes=(8,))
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on plain CartPole."""
+    path = tmp_path_factory.mktemp("strangers") / "run"
+    api.train(tiny(EnvConfig("CartPole-v1", num_envs=2), path))
+    return path
+
+
+@pytest.fixture
+def other_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever made runs before, it was not the one who sits here now."""
+    monkeypatch.setenv("BIRL_DATA_DIR", str(tmp_path / "data-of-another"))
+
+
+def forged(original: Path, copy: Path, env: dict[str, Any] = NOTHING, run: dict[str, Any] = NOTHING, signed: bool = True) -> Path:
+    """A copy of a run with other settings, as a stranger makes it who knows how manifests are written."""
+    shutil.copytree(original, copy)
+    stored = json.loads((copy / "config.json").read_text())
+    stored["config"]["env"] |= env
+    stored["config"]["run"] |= run
+    if not signed:
+        stored.pop("signature", None)
+    write(copy / "config.json", stored)
+    for checkpoint in numbered(copy / "checkpoints"):
+        write(checkpoint / "config.json", stored["config"])
+        manifest = json.loads((checkpoint / "manifest.json").read_text())
+        manifest["sha256"]["config.json"] = digest(stored["config"])
+        for name in ["seal"] if signed else ["seal", "signature"]:
+            manifest.pop(name, None)
+        write(checkpoint / "manifest.json", manifest | {"seal": digest(manifest)})
+    return copy
+
+
+def write(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=1) + "\n")
+
+
+def digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256((json.dumps(values, indent=1) + "\n").encode()).hexdigest()
+
+
+def put_module(directory: Path, name: str) -> Path:
+    """A module that leaves a mark; where the mark will be."""
+    mark = directory / f"{name}-was-imported"
+    (directory / f"{name}.py").write_text(MODULE.format(mark=str(mark)))
+    return mark
+
+
+@pytest.mark.parametrize("words", [["eval", "--episodes", 1], ["record"], ["play", "--episodes", 1], ["resume", "--total-steps", 32]])
+def test_a_module_that_a_strangers_run_names_is_not_imported(words, own_run, tmp_path, monkeypatch):
+    run = forged(own_run, tmp_path / "received" / "stranger", env={"id": "received.stranger.evil:Marked-v0"})
+    mark = put_module(run, "evil")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # it would be found
+    code, said = call(words[0], "received/stranger", *words[1:])
+    assert code == 2
+    assert f"env.id 'received.stranger.evil:Marked-v0' would import the module received.stranger.evil in {tmp_path}" in said
+    assert "if you trust it, say --trust" in said
+    assert "--env received.stranger.evil:Marked-v0" in said
+    assert not mark.exists()
+
+
+def test_a_module_of_a_strangers_run_is_imported_with_trust_or_by_name(own_run, tmp_path):
+    for flags in (["--trust"], ["--env", "evil:Marked-v0"]):
+        directory = tmp_path / flags[0]
+        run = forged(own_run, directory / "stranger", env={"id": "evil:Marked-v0"})
+        mark = put_module(directory, "evil")
+        finished = birl("eval", run, "--episodes", 1, *flags, cwd=directory)
+        assert finished.returncode == 0, finished.stderr
+        assert mark.exists()
+
+
+def test_whoever_stands_in_a_strangers_run_finds_no_modules_there(own_run):
+    """A package that an environment needs and that is not installed would be found there."""
+    script = "import os, sys; sys.path.remove(''); from birl.cli import main; main(['eval', '.', '--episodes', '1']); "
+    script += "sys.exit(os.getcwd() in sys.path)"
+    finished = subprocess.run([sys.executable, "-c", script], cwd=own_run, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "over 1 episodes" in finished.stdout
+
+
+def test_a_strangers_run_on_a_registered_environment_needs_no_word(own_run, other_person):
+    assert len(api.evaluate(own_run, episodes=2).returns) == 2
+    assert "not made here" not in call_well("eval", own_run, "--episodes", 1)
+
+
+def test_ones_own_run_on_a_module_of_ones_own_is_evaluated_and_resumed_without_a_word(tmp_path):
+    mark = put_module(tmp_path, "my_module")
+    trained = birl("train", "a2c", "my_module:Marked-v0", *TINY, "--run-dir", "runs/mine", cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    mark.unlink()
+    shutil.copytree(tmp_path / "runs" / "mine", tmp_path / "elsewhere")  # copies are one's own, too
+    for words in (["eval", "elsewhere", "--episodes", 1], ["resume", "runs/mine", "--total-steps", 32]):
+        finished = birl(*words, cwd=tmp_path)
+        assert finished.returncode == 0, finished.stderr
+        assert mark.exists()
+        mark.unlink()
+
+
+def test_ones_own_run_that_comes_back_with_a_module_beside_it_does_not_import_that(tmp_path):
+    """The settings bear one's own signature; what has changed is where the module they name is found."""
+    home, other = tmp_path / "home", tmp_path / "received"
+    home.mkdir(), other.mkdir()
+    put_module(home, "my_module")
+    trained = birl("train", "a2c", "my_module:Marked-v0", *TINY, "--run-dir", "run", cwd=home)
+    assert trained.returncode == 0, trained.stderr
+    shutil.copytree(home / "run", other / "run")
+    mark = put_module(other, "my_module")
+    finished = birl("eval", "run", cwd=other)
+    assert finished.returncode == 2
+    assert f"would import the module my_module in {other}" in finished.stderr
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_run_whose_settings_were_changed_or_never_signed_is_a_strangers(signed, own_run, tmp_path):
+    run = forged(own_run, tmp_path / "old", env={"id": "tests.envs.flaky:FlakyCartPole-v0"}, signed=signed)
+    for use in (api.evaluate, api.resume):
+        with pytest.raises(ConfigError, match=r"would import the module tests\.envs\.flaky.*--trust \(trust=True in Python\)"):
+            use(run)
+    assert len(api.evaluate(run, episodes=1, trust=True).returns) == 1
+
+
+def test_text_for_an_environment_is_asked_about_and_numbers_are_not(own_run, tmp_path):
+    harmless = forged(own_run, tmp_path / "harmless", env={"kwargs": {"sutton_barto_reward": True}})
+    assert len(api.evaluate(harmless, episodes=1).returns) == 1
+    run = forged(own_run, tmp_path / "text", env={"id": "GymV26Environment-v0", "kwargs": {"env_id": "evil:Evil-v0"}})
+    for given in (None, "GymV26Environment-v0"):
+        with pytest.raises(ConfigError, match=r"env\.kwargs \{'env_id': 'evil:Evil-v0'\} would hand text to GymV26Environment-v0"):
+            api.evaluate(run, env=given)
+
+
+def test_a_strangers_workers_are_left_out_with_the_same_result(own_run, tmp_path):
+    run = forged(own_run, tmp_path / "workers", env={"workers": 1000, "ray_address": "ray://evil:10001"})
+    with pytest.warns(UserWarning, match=r"env\.workers 1000 is left out, for this run was not made here: this process steps"):
+        evaluation = api.evaluate(run, episodes=3)
+    assert evaluation.returns.tolist() == api.evaluate(own_run, episodes=3).returns.tolist()
+    said = call_well("resume", run, "--total-steps", 32)
+    assert "env.workers 1000 is left out" in said
+    assert json.loads((run / "config.json").read_text())["config"]["env"]["ray_address"] is None
+
+
+def test_a_strangers_run_sends_nothing_to_weights_and_biases(own_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("birl.run.wandb._start", lambda *_: pytest.fail("W&B was started"))
+    run = forged(own_run, tmp_path / "logged", run={"wandb": "theirs"})
+    said = call_well("resume", run, "--total-steps", 32)
+    assert "run.wandb 'theirs' is left out, for this run was not made here: nothing is sent to Weights & Biases" in said
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"ray_actors": 2, "ray_address": "evil:6379"}, "env.ray_address 'evil:6379' would connect to a Ray cluster"),
+        ({"ray_actors": 2}, "env.ray_address None would connect to a Ray cluster"),
+    ],
+)
+def test_a_strangers_run_connects_to_no_cluster(env, message, own_run, tmp_path):
+    run = forged(own_run, tmp_path / "run", env=env)
+    before = (run / "config.json").read_bytes()
+    code, said = call("resume", run, "--total-steps", 32)
+    assert code == 2
+    assert message in said
+    assert (run / "config.json").read_bytes() == before
+
+
+def test_actor_learners_of_a_strangers_run_are_asked_about_before_they_start(tmp_path, other_person):
+    """Here by config.json alone: there is no checkpoint yet."""
+    run = RunConfig(total_steps=16, eval_episodes=1, run_dir=str(tmp_path / "run"))
+    api.train(a3c.Config(EnvConfig("CartPole-v1", num_envs=1), run, pool="serial", actor_learners=2, hidden_sizes=(8,), report_every=8))
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    stored["config"]["pool"] = "processes"
+    write(tmp_path / "run" / "config.json", stored)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(ConfigError, match=r"actor_learners 2 would start so many processes; if you trust it, say --trust"):
+        api.resume(tmp_path / "run")
+
+
+def test_a_strangers_run_that_was_gone_on_with_is_ones_own_from_then(own_run, tmp_path):
+    run = forged(own_run, tmp_path / "run", env={"id": "tests.envs.flaky:FlakyCartPole-v0"})
+    with pytest.raises(ConfigError, match="would import"):
+        api.resume(run, total_steps=32)
+    api.resume(run, total_steps=32, trust=True)
+    assert len(api.evaluate(run, episodes=1).returns) == 1
+    with pytest.raises(ConfigError, match="would import"):
+        api.evaluate(numbered(run / "checkpoints")[0])
+
+
+def test_an_environment_that_does_not_fit_the_policy_is_refused_by_its_spaces(own_run):
+    with pytest.raises(ConfigError, match=r"env 'Pendulum-v1' has spaces .* and the policy was trained for"):
+        api.evaluate(own_run, env="Pendulum-v1")
+
+
+def test_a_run_without_a_place_for_a_secret_is_told_to_need_trust(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BIRL_DATA_DIR", str(tmp_path / "file"))
+    api.train(tiny(EnvConfig("CartPole-v1", num_envs=2), tmp_path / "plain"))
+    assert "not signed" not in capsys.readouterr().out
+    api.train(tiny(EnvConfig("CartPole-v1", num_envs=2, kwargs={"render_mode": "rgb_array"}), tmp_path / "text"))
+    assert "this run is not signed, so that birl eval and resume will need --trust" in capsys.readouterr().out
+    assert json.loads((tmp_path / "text" / "config.json").read_text())["signature"] is None
