@@ -1,17 +1,40 @@
 """Settings shared by every algorithm, their JSON form, and the error a bad setting raises."""
 
 import dataclasses
+import os
+import sys
 import types
 import typing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import tyro
 
 
 class ConfigError(ValueError):
     """A setting cannot work; the message names the field, the value and what to use instead."""
+
+
+@runtime_checkable
+class HasToList(Protocol):
+    """An array or a scalar of NumPy or JAX."""
+
+    def tolist(self) -> Any: ...
+
+
+@runtime_checkable
+class ReadsText(Protocol):
+    """A type of settings that may be written as one string."""
+
+    TEXTS: ClassVar[str]  # examples of it
+
+    def from_text(self, text: str) -> Any:
+        """What the string stands for; ValueError if it stands for nothing."""
+
+
+NOUNS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string", type(None): "None"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +48,9 @@ class AtariConfig:
     episodic_life: bool = False  # a lost life ends the episode, and the game goes on in the next; returns are still of whole games
     fire_reset: bool = True  # press fire at an episode's start, where the game has it: some do not begin before
     sticky_actions: float = 0.0  # chance that a frame repeats the action before instead; 0.25 in Machado et al.
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -42,6 +68,16 @@ class EnvConfig:
     max_episode_steps: int | None = None  # None: the environment's own limit
     kwargs: dict[str, bool | int | float | str] = field(default_factory=dict, hash=False)  # for gymnasium.make
     atari: AtariConfig = field(default_factory=AtariConfig)
+
+    TEXTS: ClassVar[str] = "'CartPole-v1'"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    def from_text(cls, text: str) -> "EnvConfig":
+        """The environment of that id."""
+        return cls(text)
 
 
 @dataclass(frozen=True)
@@ -63,6 +99,9 @@ class RunConfig:
     tensorboard: bool = False
     wandb: str | None = None  # a Weights & Biases project name
     metric_names: Literal["birl", "sb3", "cleanrl"] = "birl"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Removed(NamedTuple):
@@ -168,32 +207,72 @@ def to_json(config: Any) -> Any:
     return str(config) if isinstance(config, Path) else config
 
 
+def check_fields(config: Any) -> None:
+    """The `__post_init__` of every Config: each field becomes what its annotation says; ConfigError, by its name, if it cannot."""
+    hints = _hints_of(config.__class__)
+    for known in dataclasses.fields(config):
+        object.__setattr__(config, known.name, from_json(hints[known.name], getattr(config, known.name), known.name))
+
+
+def require_config(config: Any, kind: type) -> None:
+    """Raise ConfigError unless this is the Config of the algorithm's own kind, whose settings may have the same names."""
+    if type(config) is kind:
+        return
+    own, given = kind.__module__.rpartition(".")[2], type(config).__module__.rpartition(".")[2]
+    wrong = f"this is the Config of birl.{given}" if type(config).__name__ == "Config" else f"{config!r} is no Config"
+    raise ConfigError(f"{wrong}; {own} needs birl.{own}.Config")
+
+
 def from_json(kind: Any, value: Any, where: str = "config") -> Any:
-    """The inverse of `to_json` for a type; unknown or ill-typed fields raise ConfigError with their path."""
+    """What is meant by a value, from Python or JSON, where this type is needed; ConfigError with its path for what cannot be.
+
+    Whole floats become ints, lists and arrays tuples, NumPy's and JAX's numbers Python's, and a text what the type reads from it.
+    """
     origin = typing.get_origin(kind)
+    value = value.tolist() if isinstance(value, HasToList) else value
     if origin in (typing.Union, types.UnionType):
         return _first_match(kind, value, where)
     if origin is Literal:
-        require(value in typing.get_args(kind), f"{where} {value!r} is not one of {', '.join(map(str, typing.get_args(kind)))}")
+        options = typing.get_args(kind)
+        require(type(value) is str and value in options, f"{where} {value!r} is not one of {', '.join(options)}")
         return value
     if origin is tuple:
         require(isinstance(value, list | tuple), f"{where} must be a list, not {value!r}")
         return tuple(from_json(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is dict:
         require(isinstance(value, dict), f"{where} must be an object, not {value!r}")
+        for key in value:
+            require(isinstance(key, str), f"{where} has the key {key!r}; use strings")
         return {key: from_json(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
     if dataclasses.is_dataclass(kind):
-        return _dataclass_from_json(kind, value, where)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return _dataclass_of(kind, value, where)
+    return _plain_value(kind, value, where)
+
+
+def _plain_value(kind: type, value: Any, where: str) -> Any:
+    """A number, a truth value or a string; of a number what the others would lose is kept, so a float for an int must be whole."""
+    if kind is float and type(value) in (int, float):
+        require(-sys.float_info.max <= value <= sys.float_info.max, f"{where} {value} must be a finite number")
         return float(value)
-    require(type(value) is kind, f"{where} must be {getattr(kind, '__name__', kind)}, not {value!r}")
+    if kind is int and type(value) is float and value.is_integer():
+        return int(value)
+    if kind is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    require(type(value) is kind, f"{where} must be {_noun(kind)}, not {_shown(kind, value)}")
     return value
 
 
-def _dataclass_from_json(kind: Any, value: Any, where: str) -> Any:
-    require(isinstance(value, dict), f"{where} must be an object, not {value!r}")
+def _dataclass_of(kind: Any, value: Any, where: str) -> Any:
+    if type(value) is kind:
+        return value
+    if isinstance(kind, ReadsText) and isinstance(value, str):
+        try:
+            return kind.from_text(value)
+        except ValueError as problem:
+            raise ConfigError(f"{where}: {problem}") from problem
+    require(isinstance(value, dict), f"{where} must be {_noun(kind)}, not {_shown(kind, value)}")
     value = _without_removed(kind, value, where)
-    hints = typing.get_type_hints(kind)
+    hints = _hints_of(kind)
     names = {f.name for f in dataclasses.fields(kind)}
     unknown = sorted(set(value) - names)
     require(not unknown, f"{where} has no field {', '.join(unknown)}; it has {', '.join(sorted(names))}")
@@ -218,10 +297,30 @@ def _first_match(kind: Any, value: Any, where: str) -> Any:
         return None
     options = [option for option in typing.get_args(kind) if option is not type(None)]
     exact = [option for option in options if type(value) is option]
-    problems = []
+    problem = None
     for option in exact or options:
         try:
             return from_json(option, value, where)
-        except ConfigError as problem:
-            problems.append(str(problem))
-    raise ConfigError("; ".join(problems))
+        except ConfigError as error:
+            reads = dataclasses.is_dataclass(option) and isinstance(value, str | dict)
+            problem = error if reads or exact else problem  # it came near: it says more than a list of types
+    raise problem or ConfigError(f"{where} must be {_noun(kind)}, not {_shown(kind, value)}")
+
+
+def _noun(kind: Any) -> str:
+    """What a value of this type is called in a message."""
+    if options := [_noun(option) for option in typing.get_args(kind)]:
+        return " or ".join([", ".join(options[:-1]), options[-1]] if len(options) > 1 else options)
+    return NOUNS.get(kind) or f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def _shown(kind: Any, value: Any) -> str:
+    """A value that does not fit, why a function never does, and how it may be written where there is such a way."""
+    texts = [option.TEXTS for option in (typing.get_args(kind) or (kind,)) if isinstance(option, ReadsText)]
+    function = ", a function, which can be neither saved nor compiled" if callable(value) and not isinstance(value, type) else ""
+    return f"{value!r}{function}" + "".join(f"; write it like {text}" for text in texts)
+
+
+@cache
+def _hints_of(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)

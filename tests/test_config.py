@@ -5,6 +5,8 @@ import json
 import re
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from birl.algos import ppo
@@ -44,12 +46,79 @@ def test_fields_left_out_have_their_defaults():
     assert from_json(ppo.Config, {"epochs": 7, "env": {"num_envs": 2}}) == ppo.Config(epochs=7, env=EnvConfig(num_envs=2))
 
 
-def test_an_int_may_stand_for_a_float_but_nothing_else_for_an_int():
+def test_an_int_may_stand_for_a_float_and_a_whole_float_for_an_int_and_nothing_else():
     assert from_json(ppo.Config, {"discount": 1, "target_kl": 1}) == ppo.Config(discount=1.0, target_kl=1.0)
     assert type(from_json(ppo.Config, {"discount": 1}).discount) is float
-    for wrong in (1.0, True, "1"):
-        with pytest.raises(ConfigError, match=r"config\.epochs must be int"):
+    assert type(from_json(ppo.Config, {"epochs": 4.0}).epochs) is int
+    for wrong in (1.5, True, "1", None, [1]):
+        with pytest.raises(ConfigError, match=r"config\.epochs must be a whole number, not"):
             from_json(ppo.Config, {"epochs": wrong})
+
+
+ILL_TYPED = [
+    ({"env": {"id": 3}}, r"env\.id must be a string, not 3"),
+    ({"run": 3}, r"run must be a RunConfig, not 3"),
+    ({"env": 3}, r"env must be an EnvConfig, not 3; write it like 'CartPole-v1'"),
+    ({"env": {"kwargs": {"a": [1]}}}, r"env\.kwargs\.a must be True or False, a whole number, a number or a string, not \[1\]"),
+    ({"env": {"kwargs": {1: 2}}}, r"env\.kwargs has the key 1; use strings"),
+    ({"hidden_sizes": 64}, r"hidden_sizes must be a list, not 64"),
+    ({"hidden_sizes": [64, "64"]}, r"hidden_sizes\[1\] must be a whole number, not '64'"),
+    ({"core": "rnn"}, r"core 'rnn' is not one of feedforward, lstm, lnlstm, gru"),
+    ({"activation": "swish"}, r"activation 'swish' is not one of tanh, relu"),
+    ({"activation": ["relu"]}, r"activation \['relu'\] is not one of tanh, relu"),
+    ({"discount": True}, r"discount must be a number, not True"),
+    ({"discount": None}, r"discount must be a number, not None"),
+    ({"discount": float("nan")}, r"discount nan must be a finite number"),
+    ({"discount": 10**400}, r"discount 1000000.* must be a finite number"),
+    ({"target_kl": "0.1"}, r"target_kl must be a number or None, not '0.1'"),
+    ({"epochs": float("inf")}, r"epochs must be a whole number, not inf"),
+    ({"normalize_rewards": 1}, r"normalize_rewards must be True or False, not 1"),
+    ({"learning_rate": "fast"}, r"learning_rate: cannot read schedule 'fast'.* write it like one of 3e-4, linear:3e-4:0"),
+    ({"learning_rate": {"kind": "linear", "values": [1.0]}}, r"learning_rate .*a linear schedule has 2 values"),
+    ({"learning_rate": {"kind": "linear"}}, r"learning_rate .*missing.*values"),
+    ({"learning_rate": {"kind": "cosine", "values": [1.0]}}, r"learning_rate\.kind 'cosine' is not one of constant, linear"),
+    (
+        {"learning_rate": len},
+        r"learning_rate must be a number or a Schedule, not <built-in function len>, a function, which can be neither saved nor "
+        r"compiled; write it like one of 3e-4, linear:3e-4:0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), ILL_TYPED, ids=[str(values)[:60] for values, _ in ILL_TYPED])
+def test_an_ill_typed_field_is_refused_when_the_config_is_made_as_it_is_when_it_is_read(values, message):
+    with pytest.raises(ConfigError, match="^" + message):
+        ppo.Config(**values)
+    with pytest.raises(ConfigError, match=r"^config\." + message):
+        from_json(ppo.Config, values)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"run": RunConfig(total_steps=2e3)}, {"run": RunConfig(total_steps=2000)}),
+        ({"run": RunConfig(run_dir=Path("runs/mine"))}, {"run": RunConfig(run_dir="runs/mine")}),
+        ({"run": {"seed": 3}}, {"run": RunConfig(seed=3)}),
+        ({"env": "Acrobot-v1"}, {"env": EnvConfig("Acrobot-v1")}),
+        ({"env": EnvConfig(num_envs=np.int64(3))}, {"env": EnvConfig(num_envs=3)}),
+        ({"env": EnvConfig(kwargs={"gravity": np.float32(-9.5)})}, {"env": EnvConfig(kwargs={"gravity": -9.5})}),
+        ({"hidden_sizes": [32, 16.0]}, {"hidden_sizes": (32, 16)}),
+        ({"hidden_sizes": np.array([32, 16])}, {"hidden_sizes": (32, 16)}),
+        ({"discount": np.float64(0.5)}, {"discount": 0.5}),
+        ({"discount": jnp.float32(0.5)}, {"discount": 0.5}),
+        ({"normalize_rewards": np.bool_(True)}, {"normalize_rewards": True}),
+        ({"learning_rate": "linear:1e-3:0"}, {"learning_rate": linear(1e-3, 0)}),
+        ({"learning_rate": "1e-3"}, {"learning_rate": 1e-3}),
+        ({"clip_range": linear(np.float64(0.5), 0.0)}, {"clip_range": linear(0.5, 0.0)}),
+        ({"clip_range": {"kind": "piecewise", "values": [1, 0], "points": np.array([0, 1])}}, {"clip_range": piecewise((0, 1), (1, 0))}),
+    ],
+    ids=str,
+)
+def test_what_is_meant_is_clear_so_it_is_taken_and_survives_json(given, meant):
+    config = ppo.Config(**given)
+    assert repr(config) == repr(ppo.Config(**meant))
+    hash(config)
+    assert from_json(ppo.Config, json.loads(json.dumps(to_json(config), allow_nan=False))) == config
 
 
 @pytest.mark.parametrize(
@@ -57,24 +126,11 @@ def test_an_int_may_stand_for_a_float_but_nothing_else_for_an_int():
     [
         ({"epoch": 3}, r"config has no field epoch; it has .*epochs"),
         ({"env": {"name": "x"}}, r"config\.env has no field name; it has .*id"),
-        ({"env": "CartPole-v1"}, r"config\.env must be an object, not 'CartPole-v1'"),
-        ({"env": {"id": 3}}, r"config\.env\.id must be str, not 3"),
-        ({"env": {"kwargs": {"a": [1]}}}, r"config\.env\.kwargs\.a must be bool, not \[1\]"),
-        ({"hidden_sizes": 64}, r"config\.hidden_sizes must be a list, not 64"),
-        ({"hidden_sizes": [64, "64"]}, r"config\.hidden_sizes\[1\] must be int, not '64'"),
-        ({"core": "rnn"}, r"config\.core 'rnn' is not one of feedforward, lstm, lnlstm, gru"),
-        ({"discount": True}, r"config\.discount must be float, not True"),
-        ({"discount": None}, r"config\.discount must be float, not None"),
-        ({"target_kl": "0.1"}, r"config\.target_kl must be float, not '0.1'"),
-        ({"learning_rate": "fast"}, r"config\.learning_rate must be float, not 'fast'"),
-        ({"learning_rate": {"kind": "linear", "values": [1.0]}}, r"config\.learning_rate .*a linear schedule has 2 values"),
-        ({"learning_rate": {"kind": "linear"}}, r"config\.learning_rate .*missing.*values"),
-        ({"learning_rate": {"kind": "cosine", "values": [1.0]}}, r"config\.learning_rate\.kind 'cosine' is not one of constant, linear"),
-        ([], r"config must be an object, not \[\]"),
+        ([], r"config must be a Config, not \[\]"),
     ],
     ids=str,
 )
-def test_an_ill_typed_field_is_named_with_its_path_its_value_and_what_it_must_be(values, message):
+def test_what_is_stored_and_is_no_config_is_named_with_its_path(values, message):
     with pytest.raises(ConfigError, match=message):
         from_json(ppo.Config, values)
 

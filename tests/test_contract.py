@@ -190,6 +190,30 @@ def test_it_offers_the_names_that_every_algorithm_has_and_its_defaults_work(name
 
 
 @every_algorithm
+def test_its_config_is_checked_when_it_is_made(name):
+    Config = algorithm_named(name).Config
+    assert Config(env="Acrobot-v1", rollout_length=8.0).env == EnvConfig("Acrobot-v1")
+    assert type(Config(rollout_length=8.0).rollout_length) is int
+    with pytest.raises(ConfigError, match="discount must be a number, not 'high'"):
+        Config(discount="high")
+
+
+@every_algorithm
+def test_the_config_of_another_algorithm_is_refused_by_name(name):
+    other = "a2c" if name == "ppo" else "ppo"
+    algorithm, config, module = algorithm_named(name), algorithm_named(other).Config(), name.replace("-", "_")
+    refused = pytest.raises(ConfigError, match=rf"this is the Config of birl\.{other}; {module} needs birl\.{module}\.Config")
+    with refused:
+        algorithm.validate(config)
+    with refused:
+        next(algorithm.train(config))
+    with refused:
+        algorithm.init(config, spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))
+    with pytest.raises(ConfigError, match=rf"'CartPole-v1' is no Config; {module} needs birl\.{module}\.Config"):
+        next(algorithm.train("CartPole-v1"))
+
+
+@every_algorithm
 @plain_and_switched_on
 def test_a_config_survives_json_and_is_hashable(name, switches):
     config = config_of(name, switches)

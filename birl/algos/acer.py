@@ -28,7 +28,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.config import ConfigError, EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import (
+    ConfigError,
+    EnvConfig,
+    RunConfig,
+    check_fields,
+    require,
+    require_at_least_one,
+    require_config,
+    require_fractions,
+    require_positive,
+)
 from birl.data.collect import Collector, finite_metrics, learnable
 from birl.data.replay import Replay
 from birl.device import on_cores, prepare_jax
@@ -104,6 +114,9 @@ class Config:
     share_trunk: bool = False  # one encoder and core for policy and values
     log_std: float = 0.0  # of a continuous policy, to begin with
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class State(NamedTuple):
     """Everything that changes while one learner learns, but for the replay; what actor-learners share is a SharedState."""
@@ -129,6 +142,7 @@ class Judgement(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     validate_network(config)
     require_at_least_one(config, "rollout_length", "advantage_samples", "frame_stack")
@@ -157,6 +171,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeActorQ | None = None
 ) -> State | SharedState:
     """A fresh State for these spaces, the same for the same seed; of actor-learners, what they share."""
+    require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * max(config.env.num_envs, config.batch_size or 1)))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_q, settings=config)

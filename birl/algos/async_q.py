@@ -18,7 +18,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import (
+    EnvConfig,
+    RunConfig,
+    check_fields,
+    require,
+    require_at_least_one,
+    require_config,
+    require_fractions,
+    require_positive,
+)
 from birl.data.collect import finite_metrics, learnable
 from birl.device import prepare_jax
 from birl.envs.make import spaces_of, validate_fields
@@ -70,9 +79,13 @@ class Config:
     core: CoreName = "feedforward"
     core_size: int = 64
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     validate_network(config)
     validate_pool(config)
@@ -86,6 +99,7 @@ def validate(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_q_network, settings=config, dueling=False)

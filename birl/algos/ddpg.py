@@ -27,9 +27,11 @@ import optax
 from birl.config import (
     EnvConfig,
     RunConfig,
+    check_fields,
     gradient_steps,
     require,
     require_at_least_one,
+    require_config,
     require_fractions,
     require_positive,
     validate_cycle,
@@ -94,6 +96,9 @@ class Config:
     activation: Activation = "relu"
     layer_norm: bool = False  # after each dense layer; parameter noise needs it: one σ then suits all layers
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class Exploration(eqx.Module):
     """How to act other than by μ(s)."""
@@ -123,6 +128,7 @@ class State(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     validate_action_networks(config)
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
@@ -143,6 +149,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeDeterministicActorCritic | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     prepare_jax(largest_action_product(config, config.batch_size))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou")

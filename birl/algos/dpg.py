@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import EnvConfig, RunConfig, require_at_least_one, require_fractions, require_positive
+from birl.config import EnvConfig, RunConfig, check_fields, require_at_least_one, require_config, require_fractions, require_positive
 from birl.data.collect import Collector, finite_metrics
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
@@ -52,6 +52,9 @@ class Config:
     critic_features: FeaturesName = "fourier"
     num_features: int = 256  # of "fourier"
     feature_scale: float = 1.0  # ℓ of "fourier": how far apart observations are that have little in common
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class State(NamedTuple):
@@ -86,6 +89,7 @@ class LearningRates(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     require_at_least_one(config, "rollout_length", "num_features")
     require_fractions(config, "discount")
@@ -95,6 +99,7 @@ def validate(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeCompatible | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     prepare_jax(config.env.num_envs * config.num_features)
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_compatible, settings=config)

@@ -24,9 +24,11 @@ import optax
 from birl.config import (
     EnvConfig,
     RunConfig,
+    check_fields,
     gradient_steps,
     require,
     require_at_least_one,
+    require_config,
     require_fractions,
     require_positive,
     validate_cycle,
@@ -90,6 +92,9 @@ class Config:
     core: CoreName = "feedforward"
     core_size: int = 64
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class State(NamedTuple):
     """Everything that changes while DQN learns, but for the replay."""
@@ -114,6 +119,7 @@ class Batches(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     validate_network(config)
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "frame_stack", "n_step", "target_every")
@@ -133,6 +139,7 @@ def validate(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     prepare_jax(largest_product(config, config.batch_size))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_q_network, settings=config, dueling=config.dueling)

@@ -21,7 +21,16 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import (
+    EnvConfig,
+    RunConfig,
+    check_fields,
+    require,
+    require_at_least_one,
+    require_config,
+    require_fractions,
+    require_positive,
+)
 from birl.data.collect import finite_metrics
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
@@ -74,6 +83,9 @@ class Config:
     share_trunk: bool = False  # one encoder and core for actor and critic
     log_std: float = 0.0  # of a continuous policy, to begin with
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class State(NamedTuple):
     """Everything that changes while QAC learns."""
@@ -98,6 +110,7 @@ class Judgement(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     validate_stage(config.env)
     validate_network(config)
@@ -115,6 +128,7 @@ def validate(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     countable = isinstance(action_space, spaces.Discrete)
     remedy = "the mean of Q(s, a) needs Discrete actions; use baseline False, or critic v"

@@ -20,7 +20,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import (
+    EnvConfig,
+    RunConfig,
+    check_fields,
+    require,
+    require_at_least_one,
+    require_config,
+    require_fractions,
+    require_positive,
+)
 from birl.data.collect import finite_metrics
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import episode_limit, validate_fields
@@ -64,6 +73,9 @@ class Config:
     share_trunk: bool = False  # one encoder and core for policy and baseline
     log_std: float = 0.0  # of a continuous policy, to begin with
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class State(NamedTuple):
     """Everything that changes while REINFORCE learns."""
@@ -78,6 +90,7 @@ class State(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     validate_stage(config.env)
     validate_network(config)
@@ -99,6 +112,7 @@ def require_whole_episodes(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_critic, settings=config)

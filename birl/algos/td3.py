@@ -19,7 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.config import EnvConfig, RunConfig, gradient_steps, require_at_least_one, require_fractions, require_positive, validate_cycle
+from birl.config import (
+    EnvConfig,
+    RunConfig,
+    check_fields,
+    gradient_steps,
+    require_at_least_one,
+    require_config,
+    require_fractions,
+    require_positive,
+    validate_cycle,
+)
 from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Replay
 from birl.device import on_cores, prepare_jax
@@ -78,6 +88,9 @@ class Config:
     activation: Activation = "relu"
     layer_norm: bool = False
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class State(NamedTuple):
     """Everything that changes while TD3 learns, but for the replay."""
@@ -99,6 +112,7 @@ class State(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     validate_action_networks(config)
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step", "policy_delay")
@@ -115,6 +129,7 @@ def init(
     make_network: MakeActorTwinCritics[DeterministicActor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     prepare_jax(largest_action_product(config, config.batch_size))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_twin_critics, make_actor=make_deterministic_actor, settings=config)

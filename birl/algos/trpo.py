@@ -19,7 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from birl.config import EnvConfig, RunConfig, require, require_at_least_one, require_fractions, require_positive
+from birl.config import (
+    EnvConfig,
+    RunConfig,
+    check_fields,
+    require,
+    require_at_least_one,
+    require_config,
+    require_fractions,
+    require_positive,
+)
 from birl.data.collect import finite_metrics
 from birl.data.minibatch import require_minibatches, shuffled_parts
 from birl.device import on_cores, prepare_jax
@@ -72,6 +81,9 @@ class Config:
 
     share_trunk: ClassVar[bool] = False  # not a setting: the critic's steps would move the policy out of the trust region
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class State(NamedTuple):
     """Everything that changes while TRPO learns."""
@@ -108,6 +120,7 @@ class Critic(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
+    require_config(config, Config)
     validate_fields(config.env)
     validate_stage(config.env)
     validate_network(config)
@@ -125,6 +138,7 @@ def validate(config: Config) -> None:
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_critic, settings=config)

@@ -67,11 +67,14 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     return HideVelocities(env, positions(config.id)) if config.hide_velocities else env
 
 
-def adapt(vector_env: gym.vector.VectorEnv) -> VectorAdapter:
-    """A vector environment of the user's own, in Birl's episode convention."""
-    if not isinstance(vector_env, gym.vector.VectorEnv):
-        raise ConfigError(f"envs {vector_env!r} is not a gymnasium.vector.VectorEnv; wrap single environments by SyncVectorEnv")
-    return VectorAdapter(vector_env)
+def as_envs(envs: object, config: EnvConfig) -> Envs:
+    """What was handed in as `envs`, a vector environment of the user's own in Birl's episode convention; ConfigError for anything else."""
+    if isinstance(envs, gym.vector.VectorEnv):
+        return VectorAdapter(envs)
+    remedy = f"give gymnasium.make_vec({config.id!r}, {config.num_envs}), or leave envs out: env.id and env.num_envs make them"
+    kind = "a single environment" if isinstance(envs, gym.Env) else "no gymnasium.vector.VectorEnv"
+    require(isinstance(envs, Envs), f"envs {envs!r} is {kind}; {remedy}")
+    return envs  # type: ignore[return-value]
 
 
 def episode_limit(config: EnvConfig) -> int | None:
@@ -100,7 +103,6 @@ def validate_fields(config: EnvConfig) -> None:
     require(config.num_envs >= 1, f"env.num_envs {config.num_envs} is less than 1; use 8, or 1 for a single environment")
     limit = config.max_episode_steps
     require(limit is None or limit >= 1, f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit")
-    require(config.backend in ("gymnasium", "envpool"), f"env.backend {config.backend!r} is unknown; use gymnasium or envpool")
     require(config.ray_actors >= 0, f"env.ray_actors {config.ray_actors} is negative; use 0 to collect rollouts in this process")
     validate_workers(config)
     if config.hide_velocities:
@@ -222,6 +224,6 @@ def open_envs(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv | 
         return
     hidden = config.hide_velocities and isinstance(envs, gym.vector.VectorEnv)
     require(not hidden, "env.hide_velocities True cannot change a vector environment that is handed in; hide them there and use False")
-    given = adapt(envs) if isinstance(envs, gym.vector.VectorEnv) else envs
+    given = as_envs(envs, config)
     require(given.num_envs == config.num_envs, f"env.num_envs {config.num_envs} but envs has {given.num_envs}; set num_envs to that")
     yield given

@@ -1,9 +1,10 @@
 """Numbers that change during a run, as data: they go into JSON, into a command line and into jit, which a lambda does not."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -19,7 +20,11 @@ class Schedule:
     values: tuple[float, ...]
     points: tuple[float, ...] = ()  # progress: where a linear schedule ends; where a piecewise one has each of its values
 
+    TEXTS: ClassVar[str] = f"one of {EXAMPLES}"
+
     def __post_init__(self) -> None:
+        for name in ("values", "points"):  # lists become tuples, and NumPy's numbers Python's, so that it can be hashed and saved
+            object.__setattr__(self, name, _numbers(name, getattr(self, name)))
         sizes = {"constant": (1, 0), "linear": (2, 1), "exponential": (2, 0), "piecewise": (len(self.points), len(self.points))}
         _require(self.kind in sizes, f"schedule kind {self.kind!r} is not one of {', '.join(sizes)}")
         values, points = sizes[self.kind]
@@ -35,6 +40,11 @@ class Schedule:
             _require(self.points[0] > 0.0, "a linear schedule cannot end at 0, where it starts; use a constant")
         if self.kind == "exponential":
             _require(min(self.values) > 0.0, f"an exponential schedule needs values above 0, not {self.values}; use linear to reach 0")
+
+    @classmethod
+    def from_text(cls, text: str) -> "float | Schedule":
+        """The number or schedule that this stands for."""
+        return parse(text)
 
 
 def constant(value: float) -> Schedule:
@@ -116,6 +126,13 @@ def format(schedule: float | Schedule) -> str:
         return "piecewise:" + ",".join(f"{point!r}={value!r}" for point, value in pairs)
     numbers = schedule.values if schedule.points == (1.0,) else schedule.values + schedule.points
     return ":".join([schedule.kind, *map(repr, numbers)])
+
+
+def _numbers(name: str, given: Iterable[float]) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for number in given)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"schedule {name} {given!r} must be numbers") from None
 
 
 def _pair(text: str) -> tuple[float, float]:

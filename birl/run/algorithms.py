@@ -1,11 +1,10 @@
 """Algorithms by name, and whether their settings can work."""
 
 import importlib
-import math
 from typing import Any
 
 from birl import ALGORITHMS
-from birl.config import require, to_json, validate_run
+from birl.config import require, validate_run
 
 
 def algorithm_named(name: str) -> Any:
@@ -24,15 +23,5 @@ def name_of(config: Any) -> str:
 
 def validate(name: str, config: Any) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_finite(to_json(config))
     validate_run(config.run)
     algorithm_named(name).validate(config)
-
-
-def require_finite(values: Any, where: str = "") -> None:
-    """Raise ConfigError for a NaN or infinity in a config's JSON values, which JSON cannot hold."""
-    if isinstance(values, float):
-        require(math.isfinite(values), f"{where} {values} must be a finite number")
-    parts = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
-    for name, part in parts:
-        require_finite(part, f"{where}.{name}".lstrip("."))

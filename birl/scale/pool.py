@@ -166,7 +166,6 @@ class Pool(Protocol):
 def validate_pool(config: Settings) -> None:
     """Raise ConfigError if these settings cannot work."""
     require_at_least_one(config, "actor_learners", "report_every")
-    require(config.pool in ("serial", "processes", "ray"), f"pool {config.pool!r} is unknown; use serial, processes or ray")
     remedy = "each actor-learner steps its own environments; use workers 0, and more actor_learners"
     require(config.env.workers == 0, f"env.workers {config.env.workers} does not go with actor-learners: {remedy}")
     remedy = "use ray_actors 0 and pool ray"

@@ -224,7 +224,7 @@ def test_two_seeds_differ_and_the_run_ends_at_total_steps():
 
 WRONG: dict[str, dict[str, Any]] = {
     "optimizer 'adam' does not go with pool 'serial': .* use optimizer rmsprop or rmsprop-tf, or pool none": {"optimizer": "adam"},
-    "pool 'threads' is unknown": {"pool": "threads"},
+    "pool 'threads' is not one of none, serial, processes, ray": {"pool": "threads"},
     "actor_learners 0 must be at least 1": {"actor_learners": 0},
     "replay_size 19 leaves 2 actor-learners 9 each, less than a rollout: 5 steps of 2 environments; use at least 20, or 0": {
         "replay_size": 19

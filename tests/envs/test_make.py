@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from birl.config import ConfigError, EnvConfig
-from birl.envs.make import adapt, make_env, make_envs, spaces_of
+from birl.envs.make import make_env, make_envs, open_envs, spaces_of
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 
@@ -75,10 +76,8 @@ def test_envpool_bounds_that_are_wrong_are_replaced_by_none():
 
 
 def test_a_user_can_hand_in_a_vector_environment():
-    envs = adapt(SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2))
-    assert envs.reset(0)[0].shape == (2, 4)
-    with pytest.raises(ConfigError, match=r"is not a gymnasium\.vector\.VectorEnv"):
-        adapt(gym.make("CartPole-v1"))
+    with open_envs(EnvConfig(num_envs=2), 0, SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)) as envs:
+        assert envs.reset(0)[0].shape == (2, 4)
 
 
 def test_one_environment_is_wrapped_as_the_vector_of_them():
@@ -180,3 +179,18 @@ def test_importing_birl_envs_registers_nothing_and_loads_no_extra():
     script = "import sys, gymnasium as g, birl.envs.make; print([i for i in g.registry if i.startswith('birl')], 'envpool' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120).stdout
     assert found.strip() == "[] False"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (gym.make("CartPole-v1"), "a single environment"),
+        ([gym.make("CartPole-v1")], "no gymnasium.vector.VectorEnv"),
+        ("CartPole-v1", "no gym"),
+    ],
+    ids=["one", "a list", "a name"],
+)
+def test_envs_that_are_no_vector_environment_are_refused_with_the_way_to_one(given, kind):
+    remedy = re.escape("give gymnasium.make_vec('CartPole-v1', 2), or leave envs out")
+    with pytest.raises(ConfigError, match=rf"envs .*CartPole.* is {kind}.*; {remedy}"), open_envs(EnvConfig(num_envs=2), 0, given):
+        pass

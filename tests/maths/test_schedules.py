@@ -3,9 +3,10 @@
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from birl.maths.schedules import constant, exponential, highest, linear, lowest, piecewise, value_at
+from birl.maths.schedules import Schedule, constant, exponential, highest, linear, lowest, piecewise, value_at
 
 numbers = st.floats(-1e6, 1e6)
 positives = st.floats(1e-6, 1e6)
@@ -57,3 +58,9 @@ def test_the_lowest_and_the_highest_value_are_those_of_all_progress(schedule):
     values = jax.vmap(lambda progress: value_at(schedule, progress))(jnp.linspace(0.0, 1.0, 1001))
     assert lowest(schedule) == pytest.approx(float(values.min()), abs=1e-6)
     assert highest(schedule) == pytest.approx(float(values.max()), abs=1e-6)
+
+
+def test_the_numbers_of_a_schedule_are_pythons_so_that_it_can_be_hashed_and_saved():
+    schedule = linear(np.float64(1), 0)
+    assert repr(schedule) == repr(Schedule("linear", (1.0, 0.0), (1.0,)))
+    hash(schedule)

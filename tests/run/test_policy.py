@@ -134,7 +134,7 @@ def test_dict_observations_are_given_as_dicts(runs):
 
 def test_the_action_of_a_tree_is_the_environments_own(runs):
     policy, memory = birl.load(runs["tree of actions"]), None
-    observation = {"state": np.zeros(3, np.float32), "picture": np.zeros((2, 2, 1), np.uint8)}
+    observation = {"state": np.zeros(3, np.float32), "picture": np.zeros((8, 8, 1), np.uint8)}
     mask = {"move": [False, True, False], "switches": (None, ([1, 0], [0, 0, 1]))}
     for seed in (None, *range(20)):
         action, memory = policy.act(observation, memory, mask, seed)

@@ -88,7 +88,7 @@ def test_the_first_actor_learner_has_the_runs_seed_and_no_two_starts_have_the_sa
     [
         ({"actor_learners": 0}, "actor_learners 0 must be at least 1"),
         ({"report_every": 0}, "report_every 0 must be at least 1"),
-        ({"pool": "threads"}, "pool 'threads' is unknown; use serial, processes or ray"),
+        ({"pool": "threads"}, "pool 'threads' is not one of serial, processes, ray"),
         ({"env": EnvConfig(num_envs=4, workers=2)}, "env.workers 2 does not go with actor-learners: .* use workers 0"),
     ],
 )
