@@ -28,6 +28,7 @@ class Rollout(NamedTuple):
     action_masks: Array | None = None  # [T+1, B, A] true where an action is allowed, at each observation; None if everything is
     behaviour: PyTree = None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
     game_over: Array | None = None  # [T, B] as in Step; counts episodes, and is of no interest to who learns
+    resets: Array | None = None  # [B] true where row 0 begins an episode: nothing of the one before counts any more; None: nowhere
     seen: list[PyTree] | None = None  # T times [1, B, ...] what the policy's encoder made of the observations, where it is kept
 
 

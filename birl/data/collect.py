@@ -32,7 +32,7 @@ class Collector:
         self.until_end = until_end  # stop where the episodes end, too: the rows that are left are not valid
         self.keep: Keep = keep
         self.memory: PyTree = jax.tree.map(np.asarray, memory)  # [B, ...]
-        self.resets = np.zeros(envs.num_envs, bool)  # begins an episode: its memory must be emptied
+        self.resets = np.ones(envs.num_envs, bool)  # begins an episode: its memory must be emptied
         self.observations: PyTree = None  # [B, ...]
         self.masks: np.ndarray | None = None  # [B, A]
         self._begin: Start | None = None  # how to begin a rollout
@@ -41,12 +41,14 @@ class Collector:
 
     def start(self, seed: int, world: World | None = None) -> None:
         """Begin with fresh episodes, or go on where `world` was taken."""
+        self.resets = np.ones_like(self.resets)
         self.observations, self.masks = self.envs.reset(seed) if world is None else self._restore(world)
 
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""
-        self.memory, self.resets = jax.tree.map(partial(_forget, self.resets), self.memory), np.zeros_like(self.resets)
-        rollout = self.empty_rollout()._replace(seen=[])
+        resets, self.resets = self.resets, np.zeros_like(self.resets)
+        self.memory = jax.tree.map(partial(_forget, resets), self.memory)
+        rollout = self.empty_rollout()._replace(resets=resets, seen=[])
         try:
             self._fill(rollout, self._acting(policy, key))
         except Exception:

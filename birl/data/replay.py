@@ -202,7 +202,7 @@ def _kept(rollout: Rollout, frame_stack: int) -> Rollout:
     """The rows to keep of a rollout: its last observation, and what is allowed there, will be the next one's first."""
     newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], rollout.observations)
     masks = None if rollout.action_masks is None else rollout.action_masks[:-1]
-    return rollout._replace(observations=newest, action_masks=masks, memory=None, game_over=None)
+    return rollout._replace(observations=newest, action_masks=masks, memory=None, game_over=None, resets=None)
 
 
 def _newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:

@@ -62,7 +62,8 @@ def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float)
         return rollout.rewards, normalizer
     # G_t = r_t + γ G_{t-1}: the library's backward recurrence, run over reversed time. The reset step begins anew.
     rewards = jnp.where(rollout.valid, rollout.rewards, 0.0)
-    sums = backward_recurrence(rewards[::-1], (discount * rollout.valid)[::-1], normalizer.running_returns)[::-1]
+    before = normalizer.running_returns if rollout.resets is None else jnp.where(rollout.resets, 0.0, normalizer.running_returns)
+    sums = backward_recurrence(rewards[::-1], (discount * rollout.valid)[::-1], before)[::-1]
     moments = update_moments(normalizer.returns, sums.reshape(-1), rollout.valid.reshape(-1))
     ended = rollout.terminated[-1] | rollout.truncated[-1]
     return scaled_rewards(moments, rollout), normalizer._replace(returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1]))

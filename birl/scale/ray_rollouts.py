@@ -218,14 +218,14 @@ class RayCollector:
 
 def joined(parts: Sequence[Rollout]) -> Rollout:
     """One rollout of the environments of all parts."""
-    memory = jax.tree.map(lambda *arrays: np.concatenate(arrays), *[part.memory for part in parts])
+    memory, resets = jax.tree.map(lambda *arrays: np.concatenate(arrays), *[(part.memory, part.resets) for part in parts])
     masks = [part.action_masks for part in parts]
     if any(mask is not None for mask in masks):  # where some environments give none, theirs forbid nothing
         width = next(mask.shape[2] for mask in masks if mask is not None)
         shapes = [(len(part.rewards) + 1, part.rewards.shape[1], width) for part in parts]
         masks = [np.ones(shape, bool) if mask is None else mask for shape, mask in zip(shapes, masks, strict=True)]
-    plain = [part._replace(memory=(), action_masks=mask) for part, mask in zip(parts, masks, strict=True)]
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *plain)._replace(memory=memory)
+    plain = [part._replace(memory=(), resets=None, action_masks=mask) for part, mask in zip(parts, masks, strict=True)]
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *plain)._replace(memory=memory, resets=resets)
 
 
 def _parts_of(world: World, count: int) -> list[World]:

@@ -13,9 +13,12 @@ import pytest
 from birl.algos import a2c, a3c
 from birl.config import EnvConfig, RunConfig
 from birl.device import prepare_jax
+from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.presets import preset
 from birl.run.train import train
+from birl.scale.pool import open_learner, take_turn
+from birl.scale.shared import board_of, job_of
 from tests.algos.probing import answers, sign
 from tests.algos.test_a2c import OwnNetwork, furthest, make_own
 
@@ -89,6 +92,17 @@ def test_statistics_are_those_of_what_all_have_seen_together():
     second = np.average(rows.variance + rows.mean**2, axis=0, weights=rows.count)
     assert np.allclose(merged.variance, second - merged.mean**2, atol=1e-5)
     assert np.ptp(rows.mean, axis=0).max() > 1e-3
+
+
+def test_a_replaced_actor_learner_does_not_sum_on_the_returns_of_the_one_before():
+    config = replace(PROBE, env=EnvConfig("CartPole-v1", num_envs=2), rollout_length=3, normalize_rewards=True)
+    state = a3c.init(config, *spaces_of(config.env))
+    state = state._replace(normalizer=state.normalizer._replace(running_returns=np.full((3, 2), 100.0, np.float32)))
+    job = job_of(config, a3c.__name__, a3c.work, a3c.update, state)
+    learner = open_learner(job, 1, np.asarray(state.key[1]), seed=5)  # in new episodes
+    result, _ = take_turn(learner, board_of(state, job).read(), job)
+    learner.envs.close()
+    np.testing.assert_allclose(job.normalizer.tree(result.normalizer).running_returns, 1 + 0.9 + 0.81, rtol=1e-6)
 
 
 # Probes: values and policies that are known

@@ -404,7 +404,7 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), core=core, batch_size=3)
     _, rollouts, replay = lived(config)
     stored = [
-        jax.tree.map(lambda x, b=b: np.asarray(x)[:, b], r._replace(memory=(), action_masks=None))._replace(
+        jax.tree.map(lambda x, b=b: np.asarray(x)[:, b], r._replace(memory=(), action_masks=None, resets=None))._replace(
             memory=jax.tree.map(lambda x, b=b: np.asarray(x)[b], r.memory)
         )
         for r in rollouts[:-1]

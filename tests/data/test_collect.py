@@ -14,6 +14,7 @@ from gymnasium import spaces
 from birl.data.collect import Collector, check_finite, finite_metrics, for_envs
 from birl.envs.probes import ActionMask, Faulty, OneStep
 from birl.envs.serial import SerialEnvs
+from birl.envs.vector import VectorAdapter
 from birl.errors import NonFiniteError
 from birl.types import Action, World
 from tests.envs.counting import Counting, DictCounting, counting_functions
@@ -181,6 +182,25 @@ def test_a_world_goes_on_bit_for_bit_where_it_was_taken(length):
     assert collect.tally.episodes == resumed.tally.episodes
     np.testing.assert_array_equal(collect.tally.returns, resumed.tally.returns)
     np.testing.assert_array_equal(collect.tally.lengths, resumed.tally.lengths)
+
+
+def test_a_rollout_tells_which_episodes_begin_with_it():
+    collect = start(SerialEnvs(counting_functions(SHAPES)), length=5)
+    expected = np.ones(3, bool)
+    for k in range(6):
+        rollout = collect(NO_POLICY, key(k))
+        np.testing.assert_array_equal(rollout.resets, expected)
+        expected = ~rollout.valid[-1]
+
+
+def test_after_a_restore_that_could_not_go_back_all_episodes_begin():
+    vector = partial(gym.vector.SyncVectorEnv, counting_functions(SHAPES))  # which cannot save its state
+    collect = start(VectorAdapter(vector()), length=2)
+    collect(NO_POLICY, key(0))
+    assert not collect(NO_POLICY, key(1)).resets.any()
+    with pytest.warns(UserWarning, match="this resume is not exact"):
+        resumed = start(VectorAdapter(vector()), length=2, world=collect.world())
+    assert resumed(NO_POLICY, key(2)).resets.all()
 
 
 def test_a_world_is_not_changed_by_what_is_collected_after_it():

@@ -75,6 +75,18 @@ def test_episodes_that_span_rollouts_are_summed_on(seed):
     np.testing.assert_allclose(scaled, whole.rewards[T:] / np.std(returns), rtol=1e-4)
 
 
+def test_where_a_rollout_begins_with_another_episode_the_one_before_is_not_summed_on():
+    whole = random_episodes(1, 2 * T, B)
+    assert not (whole.terminated | whole.truncated)[T - 1].any()  # all three go on
+    first, second = rows(whole, 0, T), rows(whole, T, 2 * T)._replace(resets=np.array([False, True, False]))
+    _, middle = normalize(initial_normalizer(BOX, B, False, True), first)
+    _, normalizer = normalize(middle, second)
+    cut = whole._replace(truncated=whole.truncated.copy())
+    cut.truncated[T - 1, 1] = True
+    returns = [total for _, total in running_returns(cut)]
+    assert float(normalizer.returns.variance) == pytest.approx(np.var(returns), rel=1e-4)
+
+
 def test_a_reward_on_the_step_that_resets_is_never_counted():
     whole = random_episodes(0, 2 * T, B)
     cut = next(t for t in range(1, 2 * T) if not whole.valid[t - 1].all())  # a reset in the last row of the first part

@@ -131,7 +131,7 @@ def assert_same(left: Rollout, right: Rollout) -> None:
 
 
 def columns(rollout: Rollout, rows: slice) -> Rollout:
-    plain = rollout._replace(memory=(), action_masks=None)
+    plain = rollout._replace(memory=(), resets=None, action_masks=None)
     return jax.tree.map(lambda x: x[:, rows], plain)
 
 
@@ -155,6 +155,7 @@ def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_surviv
         expected, found = here(policy, key), collect(policy, key)
         assert_same(columns(found, slice(0, 2)), columns(expected, slice(0, 2)))
         assert np.all(found.valid[:, 2:])
+        assert found.resets.tolist() == [False, False, True, True]  # nothing that was summed up of the lost episodes goes on
         assert not np.any(found.observations[0, 2:, 0] == expected.observations[0, 2:, 0]), "episodes of other names"
         assert [fault.pid for fault in collect.faults] == [pid]
         assert told == [str(collect.faults[0])]
