@@ -159,6 +159,15 @@ def test_names_of_the_code_that_are_named_are_there(page):
     assert sorted(missing - {"try_vpg.py"}) == []  # which a page makes itself
 
 
+@pages
+def test_what_is_said_to_be_in_a_file_is_there(page):
+    pairs = re.findall(r"`([\w.]+)` in \[?`([\w/]+\.py)`", markdown.prose_of(page))
+    pairs += [(name, path) for path, name in re.findall(r"`([\w/]+\.py)`(?:\]\([^)]*\))? ?[里中]?的 ?`([\w.]+)`", markdown.prose_of(page))]
+    for name, path in pairs:
+        source = next(file for file in (ROOT / "birl" / path, ROOT / path) if file.exists()).read_text()
+        assert set(name.split(".")) <= set(re.findall(r"\w+", source)), f"{name} is not in {path}"
+
+
 @cache
 def words_of_the_code() -> set[str]:
     paths = [path for folder in ("birl", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
