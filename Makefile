@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SEED ?= 1
 
-.PHONY: train test test-learning bench lint types imports tests format clean
+.PHONY: train test test-learning test-faults bench lint types imports tests format clean
 
 train: .venv/.installed
 	$(BIN)/birl train ppo CartPole-v1 --seed $(SEED)
@@ -29,6 +29,9 @@ tests: .venv/.installed-dev
 
 test-learning: .venv/.installed-dev
 	XLA_FLAGS=--xla_backend_optimization_level=3 $(BIN)/pytest -n 2 --dist loadfile -m slow
+
+test-faults: .venv/.installed-dev
+	$(BIN)/pytest -n 2 --dist worksteal -m faults
 
 bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/speed.py

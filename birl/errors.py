@@ -1,5 +1,8 @@
 """What can go wrong that a person can mend. The message says what was wrong, with the value, and what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class CheckpointError(RuntimeError):
     """A checkpoint or another file of a run is damaged, missing, or does not fit."""
@@ -15,3 +18,14 @@ class NonFiniteError(RuntimeError):
 
 class EnvError(ValueError):
     """An environment returned what its spaces or Gymnasium's rules do not allow; starting it again is of no use."""
+
+
+@contextmanager
+def snapshot_errors() -> Iterator[None]:
+    """CheckpointError where a snapshot does not hold what is asked of it: it is another task's, or not Birl's."""
+    try:
+        yield
+    except EnvError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise CheckpointError(f"the checkpoint's snapshot of environments and counters does not fit: {problem!r}") from problem

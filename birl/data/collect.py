@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.data.stepwise import ActAt, Start, compiled, take_apart
-from birl.data.tally import Tally
+from birl.data.tally import Tally, saved_like
 from birl.envs.spaces import action_shape, is_composite
-from birl.errors import NonFiniteError
+from birl.errors import NonFiniteError, snapshot_errors
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
 
 # What is kept of what the policy's encoder makes of the observations: nothing; its last layer's outputs, for who asks again what the policy
@@ -99,15 +99,15 @@ class Collector:
         values = self.tally.values() | {"envs": envs.values}
         return World(arrays | {f"envs/{name}": a for name, a in envs.arrays.items()}, values, envs.exact, envs.reason)
 
+    @snapshot_errors()
     def _restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
-        arrays, values = world.arrays, world.values
-        start = self.envs.restore(World(world.arrays_under("envs/"), values["envs"], world.exact, world.reason))
+        start = self.envs.restore(World(world.arrays_under("envs/"), world.values["envs"], world.exact, world.reason))
         fresh = self.envs.fresh  # what was remembered of these episodes is of no use: they begin anew
         self.tally.restore(world)
         self.tally.lose(fresh)
-        self.resets = arrays["collector/resets"] | fresh
-        leaves = [arrays[f"collector/memory/{i}"] for i in range(len(jax.tree.leaves(self.memory)))]
-        self.memory = jax.tree.unflatten(jax.tree.structure(self.memory), leaves)
+        self.resets = saved_like(world, "collector/resets", self.resets) | fresh
+        leaves, structure = jax.tree.flatten(self.memory)
+        self.memory = jax.tree.unflatten(structure, [saved_like(world, f"collector/memory/{i}", leaf) for i, leaf in enumerate(leaves)])
         return start
 
     def timed(self, name: str) -> AbstractContextManager[None]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.data.sum_tree import SumTree
+from birl.errors import snapshot_errors
 from birl.types import Array, PyTree, Rollout, Transitions, World
 
 LEAST_ERROR = 1e-6  # so that a transition without any error may be drawn again
@@ -155,6 +156,7 @@ class Replay:
         values = {"written": self.written, "largest": self.largest}
         return World(world.arrays | arrays, world.values | {"replay": values}, world.exact, world.reason)
 
+    @snapshot_errors()
     def restore(self, world: World, fresh: np.ndarray) -> None:
         """Be as at the snapshot. Where an environment begins anew, its last step has no successor and is not drawn."""
         self.written, self.largest = int(world.values["replay"]["written"]), float(world.values["replay"]["largest"])

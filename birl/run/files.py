@@ -44,11 +44,15 @@ def open_to_read(path: Path) -> BinaryIO:
 def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
     """What the file holds; CheckpointError if that is more than `limit` bytes."""
     with open_to_read(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        content = file.read(size + 1) if size <= limit else b""  # one more: it may grow meanwhile
-    if max(size, len(content)) > limit:
+        return file.read(require_size(file, path, limit))
+
+
+def require_size(file: BinaryIO, path: Path, limit: int) -> int:
+    """How many bytes the file has; CheckpointError if that is more than `limit`."""
+    size = os.fstat(file.fileno()).st_size
+    if size > limit:
         raise CheckpointError(f"{path} has {size:,} bytes; at most {limit:,} are read")
-    return content
+    return size
 
 
 def read_json(path: Path, limit: int = JSON_BYTES) -> Any:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
 from birl.config import ConfigError, RunConfig
-from birl.run.files import open_to_read, replacing
+from birl.run.files import open_to_read, replacing, require_size
 
 MetricNames = Literal["birl", "sb3", "cleanrl"]
 Row = dict[str, float | None]
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
 LINE_BYTES = 1 << 20  # no row is longer
+FILE_BYTES = 1 << 33  # a run writes less than 100 MB by default; this is far more than anyone asks for
 MOST_WAITING = 10_000  # lines kept in memory while the disk is full, about 10 MB
 
 # What Stable-Baselines3 2.x (docs/common/logger.rst, contrib's trpo.py) and CleanRL (ppo.py, dqn.py, ddpg_continuous_action.py) write.
@@ -164,6 +165,7 @@ def _rows(path: Path) -> Iterator[tuple[Row, bytes]]:
     damaged: list[int] = []
     number = 0
     with open_to_read(path) as file:
+        require_size(file, path, FILE_BYTES)
         for number, line in enumerate(_lines(file), start=1):
             row = _to_row(line)
             if row is None:

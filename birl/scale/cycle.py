@@ -7,6 +7,7 @@ import numpy as np
 
 from birl.data.collect import learnable
 from birl.data.replay import Replay
+from birl.errors import snapshot_errors
 from birl.types import Array, PyTree, Rollout, World
 
 
@@ -45,6 +46,7 @@ class Cycle:
         world = self.replay.snapshot(world)
         return World(world.arrays | arrays, world.values | values, world.exact, world.reason)
 
+    @snapshot_errors()
     def restore(self, world: World, fresh: np.ndarray) -> None:
         """Be as at the snapshot; `fresh` tells which environments begin anew."""
         self.replay.restore(world, fresh)

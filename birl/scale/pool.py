@@ -16,7 +16,7 @@ from birl.config import EnvConfig, RunConfig, require, require_at_least_one
 from birl.data.collect import Act, Collector
 from birl.envs.make import make_envs
 from birl.envs.spaces import derived_seeds
-from birl.errors import NonFiniteError
+from birl.errors import NonFiniteError, snapshot_errors
 from birl.scale.cycle import Cycle, ReplayShare
 from birl.scale.flat import Layout
 from birl.types import Envs, Metrics, PyTree, World
@@ -313,6 +313,7 @@ class SerialPool:
         reasons = [part.reason for part in parts if not part.exact]
         return World(arrays, values, not reasons, "; ".join(reasons[:1]))
 
+    @snapshot_errors()
     def _restore(self, world: World) -> None:
         self.turn, self.names = world.values["turn"], tuple(world.values["names"])
         self.board.metrics[:] = world.arrays["metrics"]
@@ -325,6 +326,7 @@ class SerialPool:
             learner.envs.close()
 
 
+@snapshot_errors()
 def _part_of(world: World, index: int) -> World:
     """What belongs to one actor-learner."""
     return World(world.arrays_under(f"learners/{index}/"), world.values["learners"][index], world.exact, world.reason)

@@ -23,6 +23,7 @@ from birl.device import prepare_jax
 from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_main import explained
 from birl.envs.worker_process import Failure
+from birl.errors import snapshot_errors
 from birl.scale.faults import Fault, Faults
 from birl.scale.pool import Board, Job, Learner, Result, Weights, combined, episodes_of, not_exact, open_learner, seed_of, take_turn
 from birl.scale.processes import ONE_THREAD
@@ -238,7 +239,8 @@ class RayPool:
         self._first_steps, self._episodes = int(board.env_steps.sum()), 0
         self._stack = ExitStack()
         if world is not None:
-            self._episodes = world.values["episodes"]
+            with snapshot_errors():
+                self._episodes = int(world.values["episodes"])
             warnings.warn(f"this resume is not exact: {not_exact('a cluster', job)}", stacklevel=3)
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ from birl.device import prepare_jax
 from birl.envs.make import make_share, spaces_of
 from birl.envs.worker_crew import START_TIMEOUT, named
 from birl.envs.worker_process import Failure
-from birl.errors import NonFiniteError
+from birl.errors import NonFiniteError, snapshot_errors
 from birl.scale.faults import Fault, Faults
 from birl.scale.pool import seed_of
 from birl.scale.ray import Actors, connected, machine_died, replying, shared
@@ -110,9 +110,10 @@ class RayCollector:
         self._seed = seed
         worlds: Sequence[World | None] = [None] * len(self.shares)
         if world is not None:
-            self.tally.restore(world)
-            self._rollouts, self._env_steps = world.values["rollouts"], world.values["env_steps"]
-            worlds = _parts_of(world, len(self.shares))
+            with snapshot_errors():
+                self.tally.restore(world)
+                self._rollouts, self._env_steps = int(world.values["rollouts"]), int(world.values["env_steps"])
+                worlds = _parts_of(world, len(self.shares))
             if not worlds:
                 self._seed = seed = seed_of(seed, 0, self._rollouts)
                 self.tally.lose(slice(None))

@@ -216,7 +216,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_run_still_ends_the_same(wh
     (damaged / "state.safetensors").write_bytes((damaged / "state.safetensors").read_bytes()[:-1])
     said = call_well("resume", resumed)
     before = numbered(whole / "checkpoints")[1].name
-    assert f"{damaged / 'state.safetensors'} is damaged: its SHA-256 is not the manifest's; going on from {before} before it" in said
+    assert f"{damaged / 'state.safetensors'} is damaged: its SHA-256 is not the manifest's; going on from {before} instead" in said
     assert_same_run(resumed, whole)
 
 
