@@ -182,7 +182,7 @@ def validate_cycle(config: Cycle) -> None:
 
 def validate_run(run: RunConfig) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require(0 < run.total_steps < 2**31, f"total_steps {run.total_steps} must lie between 1 and {2**31 - 1:,}")
+    require(0 < run.total_steps <= 2**53, f"total_steps {run.total_steps} must lie between 1 and {2**53:,}")
     require(0 <= run.seed < 2**31, f"seed {run.seed} must lie between 0 and {2**31 - 1:,}")
     require(run.eval_every >= 0, f"eval_every {run.eval_every} must be 0 (only at the end) or more")
     require(run.eval_episodes > 0, f"eval_episodes {run.eval_episodes} must be at least 1")

@@ -148,7 +148,7 @@ def test_paths_become_strings_and_tuples_lists():
     ("changes", "message"),
     [
         ({"total_steps": 0}, "total_steps 0 must lie between 1 and 2,147,483,647"),
-        ({"total_steps": 2**31}, "total_steps 2147483648 must lie between 1 and 2,147,483,647"),
+        ({"total_steps": 2**53 + 1}, "total_steps 9007199254740993 must lie between 1 and 9,007,199,254,740,992"),
         ({"seed": -1}, "seed -1 must lie between 0 and 2,147,483,647"),
         ({"eval_every": -1}, "eval_every -1 must be 0 (only at the end) or more"),
         ({"eval_episodes": 0}, "eval_episodes 0 must be at least 1"),
@@ -165,7 +165,7 @@ def test_run_settings_that_cannot_work_are_named_with_their_value_and_a_remedy(c
 
 
 def test_run_settings_that_work_pass_and_seed_0_is_one():
-    validate_run(RunConfig(seed=0, total_steps=2**31 - 1, eval_every=1000, stop_at_return=475.0, checkpoint_every=0))
+    validate_run(RunConfig(seed=0, total_steps=2**53, eval_every=1000, stop_at_return=475.0, checkpoint_every=0))
 
 
 def test_require_raises_a_value_error_with_the_message():

@@ -26,6 +26,7 @@ from birl.cli import main
 from birl.config import ConfigError, EnvConfig, RunConfig, from_json, to_json
 from birl.envs.make import make_envs
 from birl.envs.spaces import action_shape
+from birl.maths.schedules import linear
 from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named
 from birl.types import Update
@@ -178,6 +179,36 @@ def assert_same_bits(left: Any, right: Any) -> None:
 def without_clock(update: Update) -> str:
     """The metrics that no clock measured, as text: in it NaN, the return before an episode has ended, equals itself."""
     return repr({name: value for name, value in update.metrics.items() if not name.startswith("time/")})
+
+
+def near(name: str, config: Any, env_steps: int, kind: type[np.signedinteger]) -> Any:
+    """A fresh state whose counters are all about to reach an edge, as a checkpoint with counters of this kind would give it."""
+    template = fresh_state(name, config)
+    tensors = checkpoints.state_to_tensors(template)
+    for counter in (".env_steps", ".updates", ".gradient_steps"):
+        if counter in tensors:
+            narrow = tensors[counter].dtype == np.int32  # a number of turns
+            tensors[counter] = np.array(2**30 - 2, np.int32) if narrow else np.array(env_steps, kind)
+    return checkpoints.tensors_to_state(template, tensors)
+
+
+@every_algorithm
+@pytest.mark.parametrize(("edge", "kind"), [(2**31, np.int32), (2**32, np.int64)], ids=["31 bits, an old checkpoint", "32 bits"])
+def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
+    config, total = config_of(name), 2**33
+    rates = {field.name: linear(1e-3, 0.0) for field in dataclasses.fields(config) if field.name.endswith("learning_rate")}
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, total_steps=total), **rates)
+    start = edge - 50
+    updates = run(name, config, near(name, config, start, kind)).updates
+    reached = [int(update.state.env_steps) for update in updates]
+    assert start < reached[0] < edge < reached[-1] < edge + 200
+    assert reached == sorted(set(reached))
+    assert [int(update.state.updates) for update in updates] == [start + 1 + number for number in range(UPDATES)]
+    for update in updates:
+        if update is updates[-1] or "optimizer/learning_rate" in update.metrics:  # a replay has nothing to draw from at first
+            assert update.metrics["optimizer/learning_rate"] == pytest.approx(1e-3 * (1 - edge / total), rel=1e-5)
+        saved = checkpoints.state_to_tensors(update.state)[".env_steps"]
+        assert (saved.dtype, int(saved)) == (np.int64, int(update.state.env_steps))
 
 
 @every_algorithm

@@ -44,6 +44,7 @@ from birl.data.replay import Replay
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, spaces_of, validate_fields
 from birl.maths import losses, truncated
+from birl.maths.count import Count, count_of, next_turn
 from birl.maths.distributions import Categorical
 from birl.maths.returns import retrace
 from birl.maths.schedules import Schedule, value_at
@@ -126,9 +127,9 @@ class State(NamedTuple):
     optimizer: PyTree
     normalizer: Normalizer
     key: Array
-    env_steps: Array
-    updates: Array
-    gradient_steps: Array
+    env_steps: Count
+    updates: Count
+    gradient_steps: Array  # see next_turn
 
 
 class Judgement(NamedTuple):
@@ -184,8 +185,8 @@ def init(
         optimizer=initial_optimizer_state(optimizer_of(config), network),
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
         gradient_steps=np.int32(0),
     )
 
@@ -311,7 +312,7 @@ def gradients(
     return found, metrics
 
 
-def scheduled(env_steps: Array, config: Config) -> tuple[Array, Array]:
+def scheduled(env_steps: Count, config: Config) -> tuple[Array, Array]:
     """Learning rate and entropy weight after so many steps."""
     progress = env_steps / config.run.total_steps
     return value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
@@ -335,7 +336,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         network=network,
         average=moved_towards(state.average, network, 1.0 - config.average_decay),
         optimizer=optimizer,
-        gradient_steps=state.gradient_steps + 1,
+        gradient_steps=next_turn(state.gradient_steps),
     )
     return state, metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
 
@@ -423,7 +424,7 @@ def begin_cycle(cycle: Cycle, weights: Weights, learner: Learner, job: Job) -> N
     rollout = learnable(learner.collect((network, merged_moments(normalizers.observations)), learner.key), job.config.clip_rewards)
     with learner.collect.timed("learning"):
         cycle.replay.add(rollout)
-        sequences = replayed(cycle.replay, learner.key, weights.env_steps, job.config)
+        sequences = replayed(cycle.replay, learner.key, int(weights.env_steps), job.config)
         seen, key = counted(weights.normalizers[learner.number], learner.key, rollout, job.normalizer, job.config)
         cycle.begin(rollout._replace(resets=None), sequences, seen, key)
 

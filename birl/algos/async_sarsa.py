@@ -165,7 +165,7 @@ def gradients(
 def work(weights: Weights, learner: Learner, job: Job) -> Result:
     """One turn of an actor-learner's loop: `weights` are its own copy of θ and θ⁻; `update` will add the gradient to θ."""
     network, normalizers = job.network.tree(weights.network), job.normalizer.tree(weights.normalizers)
-    epsilon = exploration_at(job.config, learner.number, weights.env_steps)
+    epsilon = exploration_at(job.config, learner.number, int(weights.env_steps))
     collect = learner.collect
     # Take action a with the ε-greedy policy based on Q(s, a; θ), I_AsyncUpdate times or until s' is terminal.
     rollout = learnable(collect((network, merged_moments(normalizers.observations), epsilon), learner.key), job.config.clip_rewards)

@@ -40,6 +40,7 @@ from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Replay
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
+from birl.maths.count import Count, count_of
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
 from birl.maths.schedules import Schedule, lowest, value_at
 from birl.nets.continuous import (
@@ -121,9 +122,9 @@ class State(NamedTuple):
     exploration: Exploration
     warming: Array  # still acting at random
     key: Array
-    env_steps: Array
-    updates: Array
-    gradient_steps: Array
+    env_steps: Count
+    updates: Count
+    gradient_steps: Count
 
 
 def validate(config: Config) -> None:
@@ -164,9 +165,9 @@ def init(
         exploration=initial_exploration(rng, network.actor, config),
         warming=np.bool_(config.learning_starts > 0),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
-        gradient_steps=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
+        gradient_steps=count_of(0),
     )
 
 

@@ -25,6 +25,7 @@ from birl.data.collect import Collector, finite_metrics
 from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
+from birl.maths.count import Count, count_of
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.acting import but_last
 from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_compatible
@@ -64,8 +65,8 @@ class State(NamedTuple):
     normalizer: Normalizer
     noise: Array  # deviation of the next rollout's exploration
     key: Array
-    env_steps: Array
-    updates: Array
+    env_steps: Count
+    updates: Count
 
 
 class Steps(NamedTuple):
@@ -108,8 +109,8 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         noise=np.float32(value_at(config.exploration_noise, 0.0)),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
     )
 
 

@@ -38,6 +38,7 @@ from birl.data.replay import Places, Replay
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
+from birl.maths.count import Count, count_of, next_turn
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
 from birl.nets.acting import but_first
@@ -105,9 +106,9 @@ class State(NamedTuple):
     normalizer: Normalizer
     epsilon: Array  # ε of the next rollout
     key: Array
-    env_steps: Array
-    updates: Array
-    gradient_steps: Array
+    env_steps: Count
+    updates: Count
+    gradient_steps: Array  # see next_turn
 
 
 class Batches(NamedTuple):
@@ -151,8 +152,8 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         epsilon=np.float32(value_at(config.exploration, 0.0)),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
         gradient_steps=np.int32(0),
     )
 
@@ -228,7 +229,7 @@ def learn(state: State, batch: Batches, learning_rate: Array, correction: Array,
     network, optimizer, norm = gradient_step(
         optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm
     )
-    steps = state.gradient_steps + 1
+    steps = next_turn(state.gradient_steps, config.target_every)
     move = partial(moved_towards, rate=config.target_rate)
     target = jax.lax.cond(steps % config.target_every == 0, move, lambda target, _: target, state.target, network)
     state = state._replace(network=network, target=target, optimizer=optimizer, gradient_steps=steps)

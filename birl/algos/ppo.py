@@ -23,6 +23,7 @@ from birl.data.minibatch import require_minibatches, shuffled_parts
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
+from birl.maths.count import Count, count_of
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -83,8 +84,8 @@ class State(NamedTuple):
     normalizer: Normalizer
     penalty_weight: Array  # β
     key: Array
-    env_steps: Array
-    updates: Array
+    env_steps: Count
+    updates: Count
 
 
 class Batch(NamedTuple):
@@ -146,8 +147,8 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         penalty_weight=np.float32(config.penalty_weight),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
     )
 
 

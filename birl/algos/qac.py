@@ -35,6 +35,7 @@ from birl.data.collect import finite_metrics
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
+from birl.maths.count import Count, count_of
 from birl.maths.returns import n_step_returns, sarsa_targets
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -95,8 +96,8 @@ class State(NamedTuple):
     critic_optimizer: PyTree
     normalizer: Normalizer
     key: Array
-    env_steps: Array
-    updates: Array
+    env_steps: Count
+    updates: Count
 
 
 class Judgement(NamedTuple):
@@ -143,8 +144,8 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         critic_optimizer=optimizer,
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
     )
 
 

@@ -35,6 +35,7 @@ from birl.data.replay import Replay
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
+from birl.maths.count import Count, count_of
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import ActionCritic, largest_action_product, validate_action_networks
 from birl.nets.encoders import EncoderName
@@ -105,9 +106,9 @@ class State(NamedTuple):
     normalizer: Normalizer
     warming: Array  # whether the next rollout's actions are drawn from the whole box
     key: Array
-    env_steps: Array
-    updates: Array
-    gradient_steps: Array
+    env_steps: Count
+    updates: Count
+    gradient_steps: Count
 
 
 class Rates(NamedTuple):
@@ -152,9 +153,9 @@ def init(
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         warming=np.bool_(config.learning_starts > 0),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
-        gradient_steps=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
+        gradient_steps=count_of(0),
     )
 
 

@@ -35,6 +35,7 @@ from birl.data.replay import Replay
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
+from birl.maths.count import Count, count_of, next_turn
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import (
     ActionCritic,
@@ -105,9 +106,9 @@ class State(NamedTuple):
     policy_loss: Array  # of the actor's newest gradient step, to report in a cycle that has none
     actor_grad_norm: Array  # of the same step
     key: Array
-    env_steps: Array
-    updates: Array
-    gradient_steps: Array
+    env_steps: Count
+    updates: Count
+    gradient_steps: Array  # see next_turn
 
 
 def validate(config: Config) -> None:
@@ -145,8 +146,8 @@ def init(
         policy_loss=np.float32(0),
         actor_grad_norm=np.float32(0),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
         gradient_steps=np.int32(0),
     )
 
@@ -224,7 +225,7 @@ def learn(
     critics, optimizer, norm = gradient_step(
         optimizer_of(config), state.network.critics, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
     )
-    steps = state.gradient_steps + 1
+    steps = next_turn(state.gradient_steps, config.policy_delay)
     state = state._replace(network=replace(state.network, critics=critics), critic_optimizer=optimizer, gradient_steps=steps)
     with_actor = partial(learn_actor, batch=batch, learning_rate=actor_learning_rate, config=config)
     state = jax.lax.cond(steps % config.policy_delay == 0, with_actor, lambda state: state, state)

@@ -34,6 +34,7 @@ from birl.data.minibatch import require_minibatches, shuffled_parts
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
+from birl.maths.count import Count, count_of
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -92,8 +93,8 @@ class State(NamedTuple):
     optimizer: PyTree  # of the critic's leaves
     normalizer: Normalizer
     key: Array
-    env_steps: Array
-    updates: Array
+    env_steps: Count
+    updates: Count
 
 
 class Batch(NamedTuple):
@@ -148,8 +149,8 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         optimizer=initial_optimizer_state(make_optimizer("adam"), require_own_critic(network, observation_space)),
         normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
+        env_steps=count_of(0),
+        updates=count_of(0),
     )
 
 

@@ -31,6 +31,7 @@ from birl.data.replay import free_memory
 from birl.device import is_on_several
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError
+from birl.maths.count import Count, count_of
 from birl.run import files
 from birl.run.trust import sign
 from birl.run.versions import versions
@@ -252,26 +253,41 @@ def _is_number(name: str) -> bool:
 
 def state_to_tensors(state: PyTree) -> dict[str, np.ndarray]:
     """One array for each leaf of a State, named by its path."""
-    paths = jax.tree_util.tree_flatten_with_path(state)[0]
+    paths = jax.tree_util.tree_flatten_with_path(state, is_leaf=_is_count)[0]
     return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in paths}
 
 
 def tensors_to_state(template: PyTree, tensors: dict[str, np.ndarray]) -> PyTree:
     """A State like the template with the saved leaves; every name, shape and type must match."""
-    paths, structure = jax.tree_util.tree_flatten_with_path(template)
+    paths, structure = jax.tree_util.tree_flatten_with_path(template, is_leaf=_is_count)
     expected = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in paths}
     missing, unknown = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
     if missing or unknown:
         raise CheckpointError(f"the checkpoint does not fit this network: missing {missing}, not expected {unknown}")
+    tensors = {name: _widened(tensors[name], leaf) for name, leaf in expected.items()}
     for name, leaf in expected.items():
         saved = tensors[name]
         if (saved.shape, saved.dtype) != (leaf.shape, leaf.dtype):
             raise CheckpointError(f"{name} is {saved.dtype}{saved.shape} in the checkpoint but {leaf.dtype}{leaf.shape} in this network")
+        if saved.dtype == np.int64 and saved < 0:
+            raise CheckpointError(f"{name} is {saved} in the checkpoint: there is no such number of steps")
     return jax.tree.unflatten(structure, [_placed_like(leaf, tensors[name]) for (_, leaf), name in zip(paths, expected, strict=True)])
+
+
+def _widened(saved: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """A counter as it is now: it had 32 bits once."""
+    return saved.astype(np.int64) if (saved.dtype, like.dtype) == (np.int32, np.int64) else saved
+
+
+def _is_count(node: Any) -> bool:
+    """Whether this is one number of a State, though it has two words: in a file it is one 64-bit integer."""
+    return isinstance(node, Count)
 
 
 def _placed_like(leaf: Any, array: np.ndarray) -> Any:
     """The array where the leaf is, if that is on several devices: left here, it would be moved there at each step."""
+    if isinstance(leaf, Count):
+        return Count(_placed_like(leaf.words, np.asarray(count_of(int(array)).words)))
     return jax.device_put(array, leaf.sharding) if is_on_several(leaf) else array
 
 

@@ -17,6 +17,7 @@ from birl.data.collect import Act, Collector
 from birl.envs.make import make_envs
 from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError, snapshot_errors
+from birl.maths.count import TURNS, Count, count_of
 from birl.scale.cycle import Cycle, ReplayShare
 from birl.scale.flat import Layout
 from birl.types import Envs, Metrics, PyTree, World
@@ -55,8 +56,8 @@ class Weights(NamedTuple):
     network: np.ndarray  # [P] θ'
     older: np.ndarray  # [P] θ⁻, of a target network or an average one; [0] without either
     normalizers: np.ndarray  # [n, M] what each actor-learner has seen
-    env_steps: int  # T: of all actor-learners together
-    gradient_steps: int  # of all
+    env_steps: Count  # T: of all actor-learners together
+    gradient_steps: np.int32  # of all; see next_turn
 
 
 class Result(NamedTuple):
@@ -85,7 +86,7 @@ class Board:
     metrics: np.ndarray  # [n, MOST_METRICS] of each one's last turn; NaN where there is none
 
     def read(self) -> Weights:
-        counts = int(self.env_steps.sum()), int(self.gradient_steps.sum())
+        counts = count_of(int(self.env_steps.sum())), np.int32(self.gradient_steps.sum() % TURNS)
         return Weights(self.weights.copy(), self.older.copy(), self.normalizers.copy(), *counts)
 
     def write(self, index: int, result: Result) -> None:
@@ -309,7 +310,7 @@ class SerialPool:
             kept = {"network": weights.network, "older": weights.older, "normalizers": weights.normalizers}
             arrays |= {f"weights/{learner.number}/{name}": array for name, array in kept.items()}
         values = {"turn": self.turn, "names": list(self.names), "learners": [part.values for part in parts]}
-        values["weights"] = [[weights.env_steps, weights.gradient_steps] for weights in self.weights]
+        values["weights"] = [[int(weights.env_steps), int(weights.gradient_steps)] for weights in self.weights]
         reasons = [part.reason for part in parts if not part.exact]
         return World(arrays, values, not reasons, "; ".join(reasons[:1]))
 
@@ -317,9 +318,9 @@ class SerialPool:
     def _restore(self, world: World) -> None:
         self.turn, self.names = world.values["turn"], tuple(world.values["names"])
         self.board.metrics[:] = world.arrays["metrics"]
-        for index, counts in enumerate(world.values["weights"]):
+        for index, (env_steps, gradient_steps) in enumerate(world.values["weights"]):
             network, older, normalizers = (world.arrays[f"weights/{index}/{name}"] for name in ("network", "older", "normalizers"))
-            self.weights[index] = Weights(network, older, normalizers, *counts)
+            self.weights[index] = Weights(network, older, normalizers, count_of(env_steps), np.int32(gradient_steps % TURNS))
 
     def _close(self) -> None:
         for learner in self.learners:

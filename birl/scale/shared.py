@@ -22,9 +22,9 @@ class State(NamedTuple):
     squares: Array  # [P] g: the shared RMSProp's mean of squared gradients
     normalizer: Normalizer  # [n, ...] what each actor-learner has seen
     key: Array  # [n, 2]
-    env_steps: Array  # T
-    updates: Array  # reports: times that `train` has yielded
-    gradient_steps: Array
+    env_steps: np.int64  # T
+    updates: np.int64  # reports: times that `train` has yielded
+    gradient_steps: np.int64
 
 
 def initial_state(config: Settings, observation_space: gym.Space, network: PyTree, older: PyTree, rng: np.random.Generator) -> State:
@@ -36,9 +36,9 @@ def initial_state(config: Settings, observation_space: gym.Space, network: PyTre
         squares=np.full(layout_of(network).size, first_mean_square(config.optimizer), np.float32),
         normalizer=jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], config.actor_learners, axis=0), one),
         key=rng.integers(2**32, size=(config.actor_learners, 2), dtype=np.uint32),
-        env_steps=np.int32(0),
-        updates=np.int32(0),
-        gradient_steps=np.int32(0),
+        env_steps=np.int64(0),
+        updates=np.int64(0),
+        gradient_steps=np.int64(0),
     )
 
 
@@ -73,7 +73,7 @@ def state_of(board: Board, job: Job, updates: int) -> State:
         squares=board.squares,
         normalizer=job.normalizer.tree(board.normalizers),
         key=board.keys,
-        env_steps=np.int32(board.env_steps.sum()),
-        updates=np.int32(updates),
-        gradient_steps=np.int32(board.gradient_steps.sum()),
+        env_steps=np.int64(board.env_steps.sum()),
+        updates=np.int64(updates),
+        gradient_steps=np.int64(board.gradient_steps.sum()),
     )

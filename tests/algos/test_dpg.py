@@ -206,7 +206,7 @@ def test_the_next_rollouts_noise_is_that_of_the_steps_done_by_then():
     config = replace(SMALL, run=RunConfig(total_steps=100), exploration_noise=linear(0.5, 0.0))
     updates = list(dpg.train(config))
     noises, steps = (
-        [float(value) for value in values] for values in zip(*[(u.state.noise, u.state.env_steps) for u in updates], strict=True)
+        [float(value) for value in values] for values in zip(*[(u.state.noise, int(u.state.env_steps)) for u in updates], strict=True)
     )
     assert noises == pytest.approx([0.5 * max(0.0, 1 - done / 100) for done in steps], abs=1e-6)
     assert float(dpg.init(config, *spaces_of(config)).noise) == 0.5

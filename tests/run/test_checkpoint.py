@@ -19,6 +19,7 @@ from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig, from_json
 from birl.envs.make import make_envs
 from birl.errors import CheckpointError, NonFiniteError
+from birl.maths.count import count_of
 from birl.run import checkpoint as checkpoints
 from birl.run import files
 from birl.run import train as driver
@@ -45,7 +46,7 @@ def save() -> Callable[..., Path]:
 
     def write(directory: Path, env_steps: int, **more: Any) -> Path:
         progress = {"wall_seconds": 0.1 + 0.2, "cpu_seconds": 1e-7, "best": None}
-        numbered = state._replace(env_steps=np.int32(env_steps))
+        numbered = state._replace(env_steps=count_of(env_steps))
         return checkpoints.save(directory, "ppo", CONFIG, spaces, more.get("state", numbered), world, progress)
 
     return write
@@ -92,7 +93,10 @@ def test_a_checkpoint_comes_back_as_it_was(save, tmp_path):
     assert from_json(ppo.Config, saved.config) == CONFIG
     template = ppo.init(CONFIG, saved.observation_space, saved.action_space)
     state = checkpoints.tensors_to_state(template, saved.tensors)
-    assert jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b), state, template._replace(env_steps=np.int32(7))))
+    assert jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b), state, template._replace(env_steps=count_of(7))))
+    assert saved.tensors[".env_steps"].dtype == np.int64, "one number, for whoever reads the file"
+    with pytest.raises(CheckpointError, match=r"\.updates is -1 in the checkpoint: there is no such number of steps"):
+        checkpoints.tensors_to_state(template, saved.tensors | {".updates": np.array(-1)})
 
 
 def test_a_state_of_another_network_is_refused_by_name(save, tmp_path):
