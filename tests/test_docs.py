@@ -168,6 +168,28 @@ def test_what_is_said_to_be_in_a_file_is_there(page):
         assert set(name.split(".")) <= set(re.findall(r"\w+", source)), f"{name} is not in {path}"
 
 
+def test_the_page_on_metrics_has_every_metric_of_the_algorithms():
+    kinds = "episode|eval|exploration|loss|optimizer|policy|replay|trust_region|value"
+    sources = [path.read_text() for folder in ("algos", "data", "scale") for path in (ROOT / "birl" / folder).glob("*.py")]
+    reported = {name for source in sources for name in re.findall(rf'"((?:{kinds})/[a-z_]+)"', source)}
+    assert sorted(reported - set(spans_of(ROOT / "docs" / "runs-and-checkpoints.md"))) == []
+
+
+@pages
+def test_metrics_that_are_named_are_reported(page):
+    ours = {
+        span
+        for span in spans_of(page)
+        if re.fullmatch(r"(episode|exploration|loss|optimizer|policy|replay|trust_region|value)/[a-z_]+", span)
+    }
+    assert sorted(name for name in ours if f'"{name}"' not in source_of_the_package()) == []
+
+
+@cache
+def source_of_the_package() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "birl").rglob("*.py"))
+
+
 @cache
 def words_of_the_code() -> set[str]:
     paths = [path for folder in ("birl", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
