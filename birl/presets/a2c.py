@@ -7,7 +7,7 @@ from birl.presets.entry import Preset
 
 RECURRENT_CARTPOLE = Config(
     env=EnvConfig("CartPole-v1", num_envs=16, hide_velocities=True),
-    run=RunConfig(total_steps=300_000, log_every=10),
+    run=RunConfig(total_steps=300_000),
     rollout_length=32,
     gae_lambda=0.95,
     entropy_weight=0.0,
@@ -24,7 +24,7 @@ PRESETS = [
         "a2c",
         Config(
             env=EnvConfig("CartPole-v1", num_envs=8),
-            run=RunConfig(total_steps=300_000, log_every=25),
+            run=RunConfig(total_steps=300_000),
             entropy_weight=0.0,
         ),
         score=500.0,
@@ -34,7 +34,7 @@ PRESETS = [
         "a2c",
         Config(
             env=EnvConfig("Pendulum-v1", num_envs=16),
-            run=RunConfig(total_steps=1_000_000, log_every=25),
+            run=RunConfig(total_steps=1_000_000),
             rollout_length=8,
             discount=0.95,
             gae_lambda=0.95,
@@ -49,7 +49,7 @@ PRESETS = [
         "a2c",
         Config(
             env=EnvConfig("LunarLander-v3", num_envs=8),
-            run=RunConfig(total_steps=1_000_000, log_every=25),
+            run=RunConfig(total_steps=1_000_000),
             rollout_length=16,
             discount=0.995,
             gae_lambda=0.95,

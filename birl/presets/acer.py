@@ -7,7 +7,7 @@ from birl.presets.entry import Preset
 
 RECURRENT_CARTPOLE = Config(
     env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
-    run=RunConfig(total_steps=300_000, log_every=10),
+    run=RunConfig(total_steps=300_000),
     entropy_weight=0.001,
     learning_rate=linear(1e-3, 0.0),
     optimizer="adam",
@@ -22,7 +22,7 @@ PRESETS = [
         "acer",
         Config(
             env=EnvConfig("CartPole-v1", num_envs=8),
-            run=RunConfig(total_steps=200_000, log_every=10),
+            run=RunConfig(total_steps=200_000),
             learning_rate=linear(7e-4, 0.0),
             normalize_rewards=True,
         ),
@@ -33,7 +33,7 @@ PRESETS = [
         "acer",
         Config(
             env=EnvConfig("LunarLander-v3", num_envs=16),
-            run=RunConfig(total_steps=1_000_000, log_every=25),
+            run=RunConfig(total_steps=1_000_000),
             entropy_weight=0.001,
             batch_size=32,
             learning_rate=linear(5e-4, 0.0),
@@ -50,7 +50,7 @@ PRESETS = [
         "acer",
         Config(
             env=EnvConfig("Acrobot-v1", num_envs=16),
-            run=RunConfig(total_steps=500_000, log_every=10),
+            run=RunConfig(total_steps=500_000),
             learning_rate=linear(7e-4, 0.0),
             optimizer="adam",
             normalize_observations=True,
@@ -63,7 +63,7 @@ PRESETS = [
         "acer",
         Config(
             env=EnvConfig("Pendulum-v1", num_envs=8),
-            run=RunConfig(total_steps=300_000, log_every=25),
+            run=RunConfig(total_steps=300_000),
             discount=0.9,
             entropy_weight=0.0,
             importance_truncation=5.0,

@@ -26,11 +26,10 @@ BASES: dict[str, Any] = {
         entropy_weight=0.01,
         **SHARED,
     ),
-    "a2c": a2c.Config(env=EnvConfig(num_envs=16, atari=ONE_LIFE), run=RunConfig(log_every=25), **SHARED),
+    "a2c": a2c.Config(env=EnvConfig(num_envs=16, atari=ONE_LIFE), **SHARED),
     "a3c": a3c.Config(env=EnvConfig(num_envs=1, atari=ONE_LIFE), actor_learners=16, **SHARED | {"encoder": "cnn_2013"}),
     "dqn": dqn.Config(
         env=EnvConfig(num_envs=1, atari=ONE_LIFE),
-        run=RunConfig(log_every=100),
         learning_starts=100_000,
         batch_size=32,
         replay_size=100_000,

@@ -9,7 +9,7 @@ PRESETS = [
         "ddpg",
         Config(
             env=EnvConfig("Pendulum-v1", num_envs=4),
-            run=RunConfig(total_steps=20_000, log_every=10),
+            run=RunConfig(total_steps=20_000),
             rollout_length=16,
             update_ratio=0.5,
             batch_size=128,
@@ -23,7 +23,7 @@ PRESETS = [
         "ddpg",
         Config(
             env=EnvConfig("LunarLanderContinuous-v3", num_envs=8),
-            run=RunConfig(total_steps=300_000, log_every=25),
+            run=RunConfig(total_steps=300_000),
             update_ratio=0.5,
             learning_starts=10_000,
             batch_size=128,

@@ -10,7 +10,7 @@ PRESETS = [
         "dpg",
         Config(
             env=EnvConfig("birl/ProbeLinearQuadratic-v0", num_envs=4),
-            run=RunConfig(total_steps=60_000, log_every=25),
+            run=RunConfig(total_steps=60_000),
             exploration_noise=0.1,
             actor_learning_rate=1e-3,
             critic_learning_rate=10.0,
@@ -25,7 +25,7 @@ PRESETS = [
         "dpg",
         Config(
             env=EnvConfig("Pendulum-v1", num_envs=4),
-            run=RunConfig(total_steps=300_000, log_every=100),
+            run=RunConfig(total_steps=300_000),
             discount=0.95,
             exploration_noise=0.4,
             actor_learning_rate=linear(0.1, 0.0),

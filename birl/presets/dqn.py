@@ -10,7 +10,7 @@ PRESETS = [
         "dqn",
         Config(
             env=EnvConfig("CartPole-v1", num_envs=4),
-            run=RunConfig(total_steps=50_000, log_every=25),
+            run=RunConfig(total_steps=50_000),
             rollout_length=8,
             update_ratio=1.0,
             batch_size=128,
@@ -26,7 +26,7 @@ PRESETS = [
         "dqn",
         Config(
             env=EnvConfig("LunarLander-v3", num_envs=8),
-            run=RunConfig(total_steps=200_000, log_every=25),
+            run=RunConfig(total_steps=200_000),
             rollout_length=8,
             learning_starts=4000,
             batch_size=256,
@@ -42,7 +42,7 @@ PRESETS = [
         "dqn",
         Config(
             env=EnvConfig("Acrobot-v1", num_envs=4),
-            run=RunConfig(total_steps=100_000, log_every=25),
+            run=RunConfig(total_steps=100_000),
             rollout_length=8,
             update_ratio=1.0,
             batch_size=128,
@@ -58,7 +58,7 @@ PRESETS = [
         "dqn",
         Config(
             env=EnvConfig("MountainCar-v0", num_envs=4),
-            run=RunConfig(total_steps=120_000, log_every=50),
+            run=RunConfig(total_steps=120_000),
             update_ratio=1.0,
             batch_size=128,
             replay_size=50_000,

@@ -15,7 +15,6 @@ from birl.presets.entry import Preset
 ROBOTS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Reacher-v5", "Swimmer-v5")
 REPLAYED: dict[str, Any] = {
     "env": EnvConfig(num_envs=1),
-    "run": RunConfig(log_every=100),
     "learning_starts": 10_000,
     "replay_size": 1_000_000,
 }
@@ -25,7 +24,6 @@ NORMALIZED: dict[str, Any] = {"normalize_observations": True, "normalize_rewards
 BASES: dict[str, Any] = {
     "ppo": ppo.Config(rollout_length=256, epochs=10, minibatches=32, learning_rate=linear(3e-4, 0.0), **NORMALIZED),
     "a2c": a2c.Config(
-        run=RunConfig(log_every=25),
         rollout_length=8,
         gae_lambda=0.9,
         entropy_weight=0.0,

@@ -159,7 +159,7 @@ class Run:
             evaluate = crossed(before, self.steps, run.eval_every)
             # The last one, too: once the next update is asked for, the environments are closed.
             save = crossed(before, self.steps, run.checkpoint_every) or self.steps >= run.total_steps
-            if evaluate or save or self.signals or self._is_due(before):
+            if evaluate or save or self.signals or self._is_due():
                 self._log(update)
             if evaluate:
                 self._evaluate(update.state, update)
@@ -188,11 +188,13 @@ class Run:
         self.replay_told = True
         self.console.message(f"replay: {self.config.replay_size:,} transitions, {memory_size(size)}")
 
-    def _is_due(self, before: int) -> bool:
-        """Whether the update after so many steps is one to log: metrics.jsonl grows with neither the speed nor the length of a run."""
+    def _is_due(self) -> bool:
+        """Whether the last line is long enough ago, in steps and by the clock: a fast run or a long one must not fill the disk."""
         run = self.config.run
         spacing = max(1, run.total_steps // MOST_ROWS)
-        return crossed(before, self.steps, spacing) and self._wall_seconds() - self.logged["seconds"] >= run.log_seconds
+        return (
+            crossed(int(self.logged["env_steps"]), self.steps, spacing) and self._wall_seconds() - self.logged["seconds"] >= run.log_seconds
+        )
 
     def _log(self, update: Update) -> None:
         if int(update.state.updates) % self.config.run.log_every:
