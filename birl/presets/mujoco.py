@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from birl.algos import a2c, ddpg, ppo, sac, td3, trpo
-from birl.config import EnvConfig, RunConfig
+from birl.config import EnvConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
 
