@@ -91,8 +91,18 @@ def prose_of(page: Path) -> str:
 
 
 def spans_of(page: Path) -> list[str]:
-    """The code within its sentences and tables: what stands between backticks."""
-    return re.findall(r"`([^`\n]+)`", prose_of(page))
+    """The code within its sentences and tables."""
+    return spans_in(prose_of(page))
+
+
+def spans_in(text: str) -> list[str]:
+    """What stands between backticks."""
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def sections_of(page: Path) -> list[str]:
+    """What stands under each of its headings, without code blocks."""
+    return re.split(r"^#+ .+$", prose_of(page), flags=re.MULTILINE)
 
 
 def headings_of(page: Path) -> list[tuple[int, str]]:

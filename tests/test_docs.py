@@ -68,6 +68,7 @@ ROBOTS = {preset.config.env.id for preset in mujoco.PRESETS}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=markdown.name_of)
 english = pytest.mark.parametrize("page", ENGLISH, ids=markdown.name_of)
+twins = pytest.mark.parametrize("page", [page for page in ENGLISH if twin_of(page).exists()], ids=markdown.name_of)
 
 
 class OnlyChecked(Exception):  # noqa: N818
@@ -198,8 +199,13 @@ def words_of_the_code() -> set[str]:
 
 def test_the_architecture_names_every_file_of_the_package():
     tree = next(block.code for block in blocks_of(ROOT / "docs" / "architecture.md") if block.code.startswith("birl/"))
-    named = set(re.findall(r"\w+\.py", tree))
-    assert named == {path.name for path in (ROOT / "birl").rglob("*.py") if path.parent.name != "presets"}
+    folder, named = Path(), set()
+    for line in tree.splitlines():
+        if not line.startswith(("│   ", "    ")):
+            folder = Path(*re.findall(r"^[├└]── (\w+)/", line))
+        named |= {folder / name for name in re.findall(r"\w+\.py", line)}
+    files = {path.relative_to(ROOT / "birl") for path in (ROOT / "birl").rglob("*.py")}
+    assert named == {path for path in files if path.parts[0] != "presets" and (path.name != "__init__.py" or len(path.parts) == 1)}
 
 
 @pages
@@ -216,7 +222,26 @@ def test_which_pages_have_no_twin_is_known():
     assert {markdown.name_of(page) for page in ENGLISH if not twin_of(page).exists()} == ONLY_ENGLISH
 
 
-@pytest.mark.parametrize("page", [page for page in ENGLISH if twin_of(page).exists()], ids=markdown.name_of)
+@twins
+def test_twins_name_the_same_code_under_each_heading(page):
+    for ours, theirs in zip(markdown.sections_of(page), markdown.sections_of(twin_of(page)), strict=True):
+        named, other = ({span for span in markdown.spans_in(section) if not is_prose(span)} for section in (ours, theirs))
+        assert named == other
+
+
+def is_prose(span: str) -> bool:
+    """Whether it has words in it that are translated."""
+    return not span.isascii() or (" " in span and not re.match(r"birl |--|make |pip |python ", span))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name.endswith(markdown.CHINESE)], ids=markdown.name_of)
+def test_chinese_pages_lead_to_chinese_pages(page):
+    targets = {(page.parent / link.partition("#")[0]).resolve() for link in markdown.links_of(page) if not link.startswith("#")}
+    english = {target for target in targets if target in ENGLISH and twin_of(target).exists() and twin_of(target) != page}
+    assert sorted(map(markdown.name_of, english)) == []
+
+
+@twins
 def test_twins_have_the_same_code_and_headings(page):
     twin = twin_of(page)
     assert [level for level, _ in markdown.headings_of(page)] == [level for level, _ in markdown.headings_of(twin)]
@@ -329,7 +354,7 @@ def test_quoted_lines_stand_in_their_file(page):
             assert [line for line in block.code.splitlines() if line.strip() not in source] == [], block.where
 
 
-@pytest.mark.parametrize("page", ENGLISH, ids=markdown.name_of)
+@english
 def test_code_and_commands_run(page, workplace, first_updates, types_unchecked):
     run_page(page, workplace, QUICK if page.name == "README.md" else {*QUICK, "train"})
 
