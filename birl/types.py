@@ -24,11 +24,11 @@ class Rollout(NamedTuple):
     terminated: Array  # [T, B] the episode ended: nothing follows, the bootstrap is zero
     truncated: Array  # [T, B] the episode was cut: bootstrap from observations[t+1]
     valid: Array  # [T, B] 0 on the step in which the environment reset itself: not a transition
-    memory: PyTree  # [B, ...] before step 0; () if feed-forward
+    memory: PyTree  # [B, ...] after the step before step 0; () if feed-forward
     action_masks: Array | None = None  # [T+1, B, A] true where an action is allowed, at each observation; None if everything is
     behaviour: PyTree = None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
     game_over: Array | None = None  # [T, B] as in Step; counts episodes, and is of no interest to who learns
-    resets: Array | None = None  # [B] true where row 0 begins an episode: nothing of the one before counts any more; None: nowhere
+    resets: Array | None = None  # [B] true where row 0 begins an episode: memory and running returns start anew; None: nowhere
     seen: list[PyTree] | None = None  # T times [1, B, ...] what the policy's encoder made of the observations, where it is kept
 
 

@@ -386,7 +386,7 @@ def train_in_step(
             replay.add(rollout)
             with collect.timed("learning"):
                 found = []
-                for sequences in (rollout._replace(resets=None), *replayed(replay, state.key, int(state.env_steps), config)):
+                for sequences in (rollout, *replayed(replay, state.key, int(state.env_steps), config)):
                     state, metrics = update(state, sequences, config)
                     found.append(finite_metrics(metrics))
                 state = count(state, rollout, config)
@@ -426,7 +426,7 @@ def begin_cycle(cycle: Cycle, weights: Weights, learner: Learner, job: Job) -> N
         cycle.replay.add(rollout)
         sequences = replayed(cycle.replay, learner.key, int(weights.env_steps), job.config)
         seen, key = counted(weights.normalizers[learner.number], learner.key, rollout, job.normalizer, job.config)
-        cycle.begin(rollout._replace(resets=None), sequences, seen, key)
+        cycle.begin(rollout, sequences, seen, key)
 
 
 def work(weights: Weights, learner: Learner, job: Job) -> Result:

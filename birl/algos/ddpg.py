@@ -207,7 +207,9 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     key, uniform_key = jax.random.split(key)
     match exploration.noise:
         case "ou":
-            memory = ornstein_uhlenbeck(key, forget(memory, resets), exploration.rate, exploration.scale, exploration.time_step)
+            memory = ornstein_uhlenbeck(
+                key, forget(memory, resets, jnp.zeros_like(memory)), exploration.rate, exploration.scale, exploration.time_step
+            )
             actions = actor(observations) + memory
         case "gaussian":
             actions = actor(observations)

@@ -42,10 +42,10 @@ from birl.maths.count import Count, count_of, next_turn
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
 from birl.nets.acting import but_first
-from birl.nets.cores import CoreName
+from birl.nets.cores import CoreName, rollout_resets
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import largest_product, validate_network
+from birl.nets.models import largest_product, remembers, validate_network
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
@@ -132,10 +132,15 @@ def validate(config: Config) -> None:
     require(lowest(config.priority_correction) >= 0, f"priority_correction {lowest(config.priority_correction)} must be 0 or more")
     most = config.rollout_length - 1
     require(0 <= config.burn_in <= most, f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}")
-    recurrent = config.core != "feedforward"
-    require(not (recurrent and config.prioritized), "prioritized draws single steps and core remembers sequences; use one of the two")
-    require(recurrent or not config.burn_in, f"burn_in {config.burn_in} warms a memory up, and core feedforward has none; use 0")
     validate_cycle(config)
+
+
+def require_sequences_fit(config: Config, recurrent: bool) -> None:
+    """Raise ConfigError if these settings need sequences and single steps are drawn, or the other way round."""
+    apart = "prioritized draws single steps, and a network that remembers learns from sequences; use one of the two"
+    require(not (recurrent and config.prioritized), apart)
+    remedy = "use 0, or core lstm"
+    require(recurrent or not config.burn_in, f"burn_in {config.burn_in} warms a memory up, and this network has none; {remedy}")
 
 
 def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
@@ -190,10 +195,10 @@ def sequence_errors(
 ) -> tuple[Array, Array]:
     """[T, N] the same for sequences, each from the memory it was lived with; the valid steps after the burn-in count."""
     observations = normalize_observations(normalizer.observations, batch.observations)
-    resets = jnp.concatenate([jnp.zeros_like(batch.valid[:1]), ~batch.valid])
+    resets = rollout_resets(batch)
     action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
     target_values = unroll(target, observations, batch.memory, resets, config.burn_in)
-    batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None))
+    batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None, resets=None))
     choosing = action_values if config.double else target_values
     bootstrap = best_values(choosing[1:], target_values[1:], but_first(batch.action_masks))
     ends = batch.terminated, batch.truncated, batch.valid
@@ -262,7 +267,7 @@ def draw(replay: Replay, key: Array, config: Config) -> tuple[Batches, Places]:
     """A cycle's batches, and where they lie in the replay."""
     rng, shape = np.random.default_rng(np.asarray(key)), (gradient_steps(config), config.batch_size)
     places = replay.draw(rng, shape)
-    steps = replay.transitions(places) if config.core == "feedforward" else replay.draw_sequences(rng, shape)
+    steps = replay.draw_sequences(rng, shape) if replay.recurrent else replay.transitions(places)
     return Batches(steps, places.chances), places
 
 
@@ -277,6 +282,7 @@ def train(
     validate(config)
     with open_envs(config.env, config.run.seed, envs) as envs:
         state = on_cores(init(config, envs.observation_space, envs.action_space, make_network) if state is None else state)
+        require_sequences_fit(config, remembers(state.network))
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
         collect.start(config.run.seed, world)
         exponent = config.priority_exponent if config.prioritized else None

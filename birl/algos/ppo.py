@@ -31,7 +31,7 @@ from birl.nets.acting import act, but_last, evaluate_rollout
 from birl.nets.cores import CoreName
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
+from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, remembers, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
 from birl.scale.stage import open_stage, validate_stage
@@ -266,6 +266,7 @@ def train(
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
         state = on_cores(init(config, stage.observation_space, stage.action_space, make_network) if state is None else state)
+        require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, remembers(state.network))
         # The first pass over the rollout is by the policy that acted: of images it need not look again.
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs), keep="features")
         collect.start(config.run.seed, world)

@@ -44,7 +44,7 @@ from birl.nets.cores import CoreName
 from birl.nets.dependence import require_own_critic, split_actor_critic
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, largest_product, make_actor_critic, validate_network
+from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, largest_product, make_actor_critic, remembers, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
 from birl.scale.stage import open_stage, validate_stage
@@ -125,13 +125,17 @@ def validate(config: Config) -> None:
     validate_fields(config.env)
     validate_stage(config.env)
     validate_network(config)
-    recurrent = config.core != "feedforward"
     require_at_least_one(config, "rollout_length", "epochs", "cg_steps", "fisher_every", "backtrack_tries")
     require_fractions(config, "discount", "gae_lambda")
     require_positive(config, "max_kl", "max_grad_norm")
     require(config.cg_damping >= 0, f"cg_damping {config.cg_damping} must not be negative; 0.1 is usual")
     require(0 < config.backtrack_factor < 1, f"backtrack_factor {config.backtrack_factor} must lie between 0 and 1; 0.8 is usual")
     require_not_negative(config, "learning_rate")
+    require_parts(config, config.core != "feedforward")
+
+
+def require_parts(config: Config, recurrent: bool) -> None:
+    """Raise ConfigError unless a rollout can be divided and thinned out: whole sequences if recurrent, else single steps."""
     require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, recurrent)
     name, most = ("num_envs", config.env.num_envs) if recurrent else ("rollout_length", config.rollout_length)
     require(config.fisher_every <= most, f"fisher_every {config.fisher_every} exceeds {name} {most}; use a number from 1 to {most}")
@@ -292,6 +296,7 @@ def train(
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
         state = on_cores(init(config, stage.observation_space, stage.action_space, make_network) if state is None else state)
+        require_parts(config, remembers(state.network))
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
         collect.start(config.run.seed, world)
         while int(state.env_steps) < config.run.total_steps:

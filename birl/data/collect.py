@@ -32,7 +32,7 @@ class Collector:
         self.until_end = until_end  # stop where the episodes end, too: the rows that are left are not valid
         self.keep: Keep = keep
         self.memory: PyTree = jax.tree.map(np.asarray, memory)  # [B, ...]
-        self.resets = np.ones(envs.num_envs, bool)  # begins an episode: its memory must be emptied
+        self.resets = np.ones(envs.num_envs, bool)  # begins an episode: with the initial memory, not with this one
         self.observations: PyTree = None  # [B, ...]
         self.masks: np.ndarray | None = None  # [B, A]
         self._begin: Start | None = None  # how to begin a rollout
@@ -46,9 +46,7 @@ class Collector:
 
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""
-        resets, self.resets = self.resets, np.zeros_like(self.resets)
-        self.memory = jax.tree.map(partial(_forget, resets), self.memory)
-        rollout = self.empty_rollout()._replace(resets=resets, seen=[])
+        rollout = self.empty_rollout()._replace(seen=[])
         try:
             self._fill(rollout, self._acting(policy, key))
         except Exception:
@@ -60,7 +58,8 @@ class Collector:
 
     def empty_rollout(self) -> Rollout:
         """A rollout to fill, with its first observations and memory in place."""
-        return _empty_rollout(self.length, self.envs, self.observations, self.memory, self.masks, self.behaviour)
+        rollout = _empty_rollout(self.length, self.envs, self.observations, self.memory, self.masks, self.behaviour)
+        return rollout._replace(resets=self.resets)
 
     def _acting(self, policy: PyTree, key: Array) -> ActAt:
         """How to act in the next rollout."""
@@ -193,11 +192,6 @@ def _keeping(act: Act, behaviour: bool, keep: Keep, *inputs: PyTree) -> Action:
     if keep == "layers" or action.seen is None:
         return action
     return action._replace(seen=None if keep == "nothing" else (*[None] * (len(action.seen) - 1), action.seen[-1]))
-
-
-def _forget(resets: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Memory with the rows of environments that begin an episode emptied: every core's empty memory is zero."""
-    return np.where(resets[:, None], memory.dtype.type(0), memory)
 
 
 def for_envs(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:

@@ -61,6 +61,11 @@ class Replay:
         return min(self.written, self.rows) * self.num_envs
 
     @property
+    def recurrent(self) -> bool:
+        """Whether there is memory from which sequences can begin."""
+        return bool(jax.tree.leaves(self.memories))
+
+    @property
     def drawable(self) -> range:
         """The rows that may be drawn, where they are valid: what is needed before and after them is there."""
         oldest = max(0, self.written - self.rows)
@@ -147,7 +152,8 @@ class Replay:
         slots = rollouts % (self.rows // self.length)
         memory = jax.tree.map(lambda memories: memories[slots, envs], self.memories)
         masks = None if masks is None else masks[rows % self.rows, every_env]
-        return steps._replace(observations=self._observations(rows, every_env), action_masks=masks, memory=memory)
+        resets = self.begins[rows[:, 0] % self.rows, envs]
+        return steps._replace(observations=self._observations(rows, every_env), action_masks=masks, memory=memory, resets=resets)
 
     def snapshot(self, world: World) -> World:
         """The world with what is kept here. The arrays are the replay's own: write them before it goes on."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from birl.nets.cores import rollout_resets
 from birl.nets.images import Seen
 from birl.nets.models import ActorCriticLike, Distribution, see
 from birl.nets.normalize import normalize_observations
@@ -18,7 +19,7 @@ class Evaluation(NamedTuple):
     """What a network makes of a rollout, its last observation included."""
 
     observations: PyTree  # [T+1, B, ...] normalised
-    resets: Array  # [T+1, B] where memory starts empty
+    resets: Array  # [T+1, B] where memory starts anew
     distributions: Distribution  # [T+1, B]
     values: Array  # [T+1, B]; of an ActorQCritic or DuelingActor, the critic's features [T+1, B, F]; of an ActorQ, Q(s, ·) [T+1, B, A]
 
@@ -40,8 +41,7 @@ def act(
 def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
     """Distributions and values at every observation of a rollout, by one pass over all of it."""
     network, moments = policy
-    # After a step in which the environment reset itself, memory starts empty. At step 0 it is already as it must be.
-    resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
+    resets = rollout_resets(rollout)
     observations = normalize_observations(moments, rollout.observations)
     masks = rollout.action_masks
     if rollout.seen is None:

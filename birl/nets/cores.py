@@ -1,7 +1,7 @@
 """Cores: what a network remembers between steps. One signature for all, so recurrence is a switch, not a class of algorithm.
 
-core(features [T, B, F], memory, resets [T, B]) -> (features [T, B, H], memory). Where resets[t] is set, step t starts from an
-empty memory: its observation is the first of an episode.
+core(features [T, B, F], memory, resets [T, B]) -> (features [T, B, H], memory). Where resets[t] is set, step t starts from the
+initial memory, whatever is handed in: its observation is the first of an episode.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from birl.nets.layers import LayerNorm, make_layer_norm, make_linear, orthogonal, zeros
-from birl.types import PyTree
+from birl.types import PyTree, Rollout
 
 CoreName = Literal["feedforward", "lstm", "lnlstm", "gru"]
 
@@ -44,7 +44,7 @@ class LSTM(eqx.Module):
 
     def __call__(self, features: Float[Array, "T B F"], memory: PyTree, resets: Bool[Array, "T B"]) -> tuple[Array, PyTree]:
         # The inputs' part of the gates does not wait for the memory: one matrix product for all steps.
-        return _unroll(self._step, features @ self.inputs + self.bias, memory, resets)
+        return _unroll(self._step, features @ self.inputs + self.bias, memory, resets, self.initial_memory(resets.shape[1]))
 
     def _step(self, memory: PyTree, projected: Array) -> tuple[PyTree, Array]:
         hidden, cell = memory
@@ -68,7 +68,9 @@ class LayerNormLSTM(eqx.Module):
         return zeros(num_envs, self.size), zeros(num_envs, self.size)
 
     def __call__(self, features: Float[Array, "T B F"], memory: PyTree, resets: Bool[Array, "T B"]) -> tuple[Array, PyTree]:
-        return _unroll(self._step, self.norm_inputs(features @ self.inputs) + self.bias, memory, resets)
+        return _unroll(
+            self._step, self.norm_inputs(features @ self.inputs) + self.bias, memory, resets, self.initial_memory(resets.shape[1])
+        )
 
     def _step(self, memory: PyTree, projected: Array) -> tuple[PyTree, Array]:
         hidden, cell = memory
@@ -90,7 +92,7 @@ class GRU(eqx.Module):
         return zeros(num_envs, self.size)
 
     def __call__(self, features: Float[Array, "T B F"], memory: PyTree, resets: Bool[Array, "T B"]) -> tuple[Array, PyTree]:
-        return _unroll(self._step, features @ self.inputs + self.bias, memory, resets)
+        return _unroll(self._step, features @ self.inputs + self.bias, memory, resets, self.initial_memory(resets.shape[1]))
 
     def _step(self, hidden: Array, projected: Array) -> tuple[Array, Array]:
         reset_in, update_in, candidate_in = jnp.split(projected, 3, axis=-1)
@@ -121,15 +123,27 @@ def make_core(rng: np.random.Generator, name: CoreName, inputs: int, size: int) 
     return LayerNormLSTM(from_inputs, recurrent, jnp.asarray(bias), *norms, size)
 
 
-def forget(memory: PyTree, resets: Bool[Array, " B"]) -> PyTree:
-    """Memory with the rows of environments that begin an episode emptied; every core's empty memory is zero."""
-    return jax.tree.map(lambda m: jnp.where(resets[:, None], 0.0, m), memory)
+def forget(memory: PyTree, resets: Bool[Array, " B"], initial: PyTree) -> PyTree:
+    """Memory with the initial one in the rows of environments that begin an episode; leaves [B, ...] of any shape and type."""
+
+    def chosen(before: Array, start: Array) -> Array:
+        return jnp.where(resets.reshape(-1, *[1] * (before.ndim - 1)), start, before)
+
+    return jax.tree.map(chosen, memory, initial)
 
 
-def _unroll(step: Callable[[PyTree, Array], tuple[PyTree, Array]], projected: Array, memory: PyTree, resets: Array) -> tuple[Array, PyTree]:
+def rollout_resets(rollout: Rollout) -> Bool[Array, "T+1 B"]:
+    """Where memory starts anew: after the steps in which environments reset themselves."""
+    first = jnp.zeros_like(rollout.valid[0]) if rollout.resets is None else rollout.resets
+    return jnp.concatenate([first[None], ~rollout.valid])
+
+
+def _unroll(
+    step: Callable[[PyTree, Array], tuple[PyTree, Array]], projected: Array, memory: PyTree, resets: Array, initial: PyTree
+) -> tuple[Array, PyTree]:
     def forget_then_step(memory: PyTree, at_t: tuple[Array, Array]) -> tuple[PyTree, Array]:
         features, starts = at_t
-        return step(forget(memory, starts), features)
+        return step(forget(memory, starts, initial), features)
 
     if len(projected) == 1:  # to act: no loop
         memory, output = forget_then_step(memory, (projected[0], resets[0]))

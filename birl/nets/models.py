@@ -32,8 +32,18 @@ class Distribution(Protocol):
     def kl(self, other: Any) -> Array: ...
 
 
+class HasMemory(Protocol):
+    """What remembers from step to step, or nothing: then its memory is ()."""
+
+    def initial_memory(self, num_envs: int) -> PyTree:
+        """What an episode begins with: arrays [num_envs, ...] of any shape and type."""
+
+
 class ActorCriticLike(Protocol):
-    """What PPO and its kin need of a network; an Equinox module of the user's own may stand in for ActorCritic."""
+    """What PPO and its kin need of a network; an Equinox module of the user's own may stand in for ActorCritic.
+
+    Where resets[t] is set, it must take step t from its initial memory, not from what is handed in: see `birl.nets.cores.forget`.
+    """
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
 
@@ -153,6 +163,11 @@ class ActorQCritic(eqx.Module):
     ) -> tuple[Distribution, Float[Array, "T B F"], PyTree]:
         features, critic_features, memory = features_of(self.actor, self.critic, observations, memory, resets)
         return self.policy_head(features, action_masks), critic_features, memory
+
+
+def remembers(network: HasMemory) -> bool:
+    """Whether a network has memory, whoever wrote it."""
+    return bool(jax.tree.leaves(network.initial_memory(1)))
 
 
 def initial_memory_of(actor: Trunk, critic: Trunk | None, num_envs: int) -> PyTree:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.maths.exploration import epsilon_greedy
+from birl.nets.cores import rollout_resets
 from birl.nets.layers import Linear, make_linear
 from birl.nets.models import Trunk, TrunkSettings, make_trunk
 from birl.nets.normalize import normalize_observations
@@ -75,8 +76,7 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
 def rollout_values(network: QNetworkLike, moments: PyTree, rollout: Rollout) -> Float[Array, "T+1 B A"]:
     """Q at every observation of a rollout, from the memory with which it began."""
     observations = normalize_observations(moments, rollout.observations)
-    resets = jnp.concatenate([jnp.zeros_like(rollout.valid[:1]), ~rollout.valid])
-    return network(observations, rollout.memory, resets)[0]
+    return network(observations, rollout.memory, rollout_resets(rollout))[0]
 
 
 def of_actions(action_values: Float[Array, "*batch A"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch"]:

@@ -103,7 +103,7 @@ def evaluate_policy(
     env, limit = with_limit(env, max_steps)
     with make_envs(dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs)), env_seed) as envs:
         observations, masks = envs.reset(env_seed)
-        memory, resets = policy.initial_memory(num_envs), np.zeros(num_envs, bool)
+        memory, resets = policy.initial_memory(num_envs), np.ones(num_envs, bool)
         totals, steps, ended = np.zeros(num_envs), np.zeros(num_envs, np.int64), np.zeros(num_envs, bool)
         finished: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_envs)]
         time = played = 0

@@ -56,11 +56,12 @@ class Policy:
 
         The action of a Dict or Tuple space is the environment's own. One of a Discrete or MultiDiscrete space counts from 0.
         """
+        resets = np.array([memory is None])  # the network then begins with its initial memory; this one has its shapes
         memory = self.initial_memory(1) if memory is None else memory
         batch = jax.tree.map(lambda x: np.asarray(x)[None], observation)
         masks = None if action_mask is None else flat_mask(action_mask, self.action_space)[None]
         key = None if seed is None else np.array(divmod(seed % 2**64, 2**32), np.uint32)
-        actions, memory = self.act_batch(batch, memory, np.zeros(1, bool), masks, key)
+        actions, memory = self.act_batch(batch, memory, resets, masks, key)
         if is_composite(self.action_space):
             return own_actions(self.action_space, actions)[0], memory
         action = actions[0]

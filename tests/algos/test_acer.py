@@ -404,8 +404,8 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), core=core, batch_size=3)
     _, rollouts, replay = lived(config)
     stored = [
-        jax.tree.map(lambda x, b=b: np.asarray(x)[:, b], r._replace(memory=(), action_masks=None, resets=None))._replace(
-            memory=jax.tree.map(lambda x, b=b: np.asarray(x)[b], r.memory)
+        jax.tree.map(lambda x, b=b: np.asarray(x)[:, b], r._replace(memory=(), resets=None, action_masks=None))._replace(
+            **jax.tree.map(lambda x, b=b: np.asarray(x)[b], {"memory": r.memory, "resets": r.resets})
         )
         for r in rollouts[:-1]
         for b in range(4)
@@ -415,8 +415,8 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
     for sequences in drawn:
         assert sequences.rewards.shape == (10, 3)
         for n in range(3):
-            one = jax.tree.map(lambda x, n=n: x[:, n], sequences._replace(memory=(), action_masks=None))
-            one = one._replace(memory=jax.tree.map(lambda x, n=n: x[n], sequences.memory))
+            one = jax.tree.map(lambda x, n=n: x[:, n], sequences._replace(memory=(), resets=None, action_masks=None))
+            one = one._replace(**jax.tree.map(lambda x, n=n: x[n], {"memory": sequences.memory, "resets": sequences.resets}))
             assert any(all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other))) for other in stored)
 
 

@@ -152,7 +152,7 @@ def test_memory_is_emptied_exactly_at_the_first_observation_of_an_episode():
         resets += (~rollout.valid[-1]).sum()
         # The policy has counted as many steps of this episode as the environment, also in the row that resets.
         np.testing.assert_array_equal(rollout.behaviour, rollout.observations[:-1, :, 1] + 1)
-        np.testing.assert_array_equal(rollout.memory[:, 0], rollout.observations[0, :, 1])
+        np.testing.assert_array_equal(np.where(rollout.resets, 0, rollout.memory[:, 0]), rollout.observations[0, :, 1])
     assert resets > 0  # some rollouts began right after a reset
 
 

@@ -393,10 +393,11 @@ def test_sequences_are_whole_rollouts_with_the_memory_they_began_with_drawn_with
     several = rows[:, None] + np.arange(length + 1)[:, None], envs[:, None]  # [G, T+1, N]
     originals = stream.steps._replace(observations=None, action_masks=None)
     steps = jax.tree.map(lambda x: x[several[0][:, :-1], several[1]], originals)
-    assert_same_trees(drawn._replace(observations=None, action_masks=None, memory=None), steps)
+    assert_same_trees(drawn._replace(observations=None, action_masks=None, memory=None, resets=None), steps)
     np.testing.assert_array_equal(drawn.observations, stream.steps.observations[several])
     np.testing.assert_array_equal(drawn.action_masks, stream.steps.action_masks[several])  # also of the last observation
     np.testing.assert_array_equal(drawn.memory, stream.memories[rows, envs])
+    np.testing.assert_array_equal(drawn.resets, ~stream.steps.valid[rows - 1, envs])  # the first rollouts are overwritten
     counts = np.zeros((len(stream.rollouts(length)), 3))
     np.add.at(counts, (rows // length, envs), 1)
     kept_rollouts = np.flatnonzero(counts.any(axis=1))
@@ -413,7 +414,7 @@ def test_the_memory_of_a_sequence_is_the_collectors_at_its_start():
     drawn = kept.draw_sequences(np.random.default_rng(0), (3, 50))
     assert drawn.action_masks is None
     # The memory counts steps since it was emptied, and an episode begins at 0; a row of a reset has counted one more.
-    np.testing.assert_array_equal(drawn.memory[..., 0], drawn.observations[:, 0, :, 1])
+    np.testing.assert_array_equal(np.where(drawn.resets, 0, drawn.memory[..., 0]), drawn.observations[:, 0, :, 1])
 
 
 # Stacked frames

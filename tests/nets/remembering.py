@@ -1,0 +1,70 @@
+"""A recurrent network such as a user may write: memory of several shapes, none of which starts at zero."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from birl.maths.distributions import Categorical
+from birl.nets.cores import forget
+
+COUNT_START = 7
+
+
+class Remembering(eqx.Module):
+    """Counts the steps of an episode in every leaf of its memory; its logits and values say what each leaf has counted."""
+
+    start: jax.Array  # of two leaves
+    bias: jax.Array  # [A], for up to three actions
+    value: jax.Array
+    slots: int = eqx.field(static=True)
+
+    def initial_memory(self, num_envs):
+        return {
+            "count": np.full(num_envs, COUNT_START, np.int32),
+            "slots": jnp.broadcast_to(self.start, (num_envs, self.slots, 2)),
+            "row": jnp.broadcast_to(-self.start, (num_envs, 1, 2)),
+        }
+
+    def counted(self, observations, memory, resets):
+        """[T, B, 3] the steps that each leaf has counted before this one, and the memory after."""
+        initial = self.initial_memory(resets.shape[1])
+
+        def step(memory, starts):
+            memory = forget(memory, starts, initial)
+            counts = (
+                memory["count"] - COUNT_START,
+                *[extreme(memory[name] - initial[name], axis=(1, 2)) for name, extreme in (("slots", jnp.min), ("row", jnp.max))],
+            )
+            return jax.tree.map(lambda leaf: leaf + 1, memory), jnp.stack([count.astype(jnp.float32) for count in counts], axis=-1)
+
+        if len(resets) == 1:
+            memory, counts = step(memory, resets[0])
+            return counts[None], memory
+        memory, counts = jax.lax.scan(step, memory, resets)
+        return counts, memory
+
+    def __call__(self, observations, memory, resets, action_masks):
+        counts, memory = self.counted(observations, memory, resets)
+        return Categorical(counts[..., : self.bias.size] + self.bias), counts[..., 0] + self.value, memory
+
+
+class RememberingValues(eqx.Module):
+    """The same in place of a QNetwork."""
+
+    inside: Remembering
+
+    def initial_memory(self, num_envs):
+        return self.inside.initial_memory(num_envs)
+
+    def __call__(self, observations, memory, resets):
+        counts, memory = self.inside.counted(observations, memory, resets)
+        return counts[..., : self.inside.bias.size] + self.inside.bias, memory
+
+
+def make_remembering(rng, observation_space, action_space):
+    return Remembering(jnp.float32(0.5), jnp.zeros(int(action_space.n)), jnp.zeros(()), slots=3)
+
+
+def make_remembering_values(rng, observation_space, action_space):
+    return RememberingValues(make_remembering(rng, observation_space, action_space))

@@ -1,0 +1,87 @@
+"""Memory of any shape and any initial value, wherever an episode may begin. The network counts the steps of each episode."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from birl.data import collect as collecting
+from birl.data.collect import Collector
+from birl.data.replay import Replay
+from birl.envs.serial import SerialEnvs
+from birl.maths.distributions import Categorical
+from birl.nets import values
+from birl.nets.acting import act, evaluate_rollout
+from tests.envs.counting import Counting, counting_functions
+from tests.nets.remembering import make_remembering, make_remembering_values
+
+LENGTH = 5
+AT_EVERY_ROLLOUTS_END = [(100, 4)] * 3  # four steps and a reset
+NOW_AND_THEN = [(100, 4), (100, 2), (100, 7)]
+KEY = np.array([0, 1], np.uint32)
+
+
+def collector(envs, network):
+    behaviour = Categorical(np.zeros((envs.num_envs, 3), np.float32))
+    return Collector(envs, act, LENGTH, network.initial_memory(envs.num_envs), behaviour=behaviour)
+
+
+def steps_of(rollout):
+    """[T, B, 1] of its episode before each step, as the environments count them."""
+    return rollout.observations[:-1, :, 1, None]
+
+
+def assert_counted(rollout, policy):
+    """Acting, and looking at the rollout again, every leaf of the memory has counted as the environment has."""
+    valid = rollout.valid
+    assert (~valid).any()
+    np.testing.assert_array_equal(rollout.behaviour.logits[valid], np.broadcast_to(steps_of(rollout), (*valid.shape, 3))[valid])
+    again = jax.jit(evaluate_rollout)(policy, rollout).distributions.logits[:-1]
+    np.testing.assert_array_equal(again[valid], rollout.behaviour.logits[valid])
+
+
+@pytest.mark.parametrize("way", ["in NumPy", "compiled"])
+@pytest.mark.parametrize("shapes", [AT_EVERY_ROLLOUTS_END, NOW_AND_THEN], ids=["at every rollout's end", "now and then"])
+def test_an_episode_begins_with_the_networks_own_initial_memory(shapes, way, monkeypatch):
+    if way == "compiled":
+        monkeypatch.setattr(collecting, "take_apart", lambda *args: None)
+    else:
+        monkeypatch.setattr(collecting, "compiled", None)  # would be called if NumPy could not do it
+    network = make_remembering(None, None, Counting.action_space)
+    collect = collector(SerialEnvs(counting_functions(shapes)), network)
+    collect.start(0)
+    for _ in range(4):
+        assert_counted(collect((network, None), KEY), (network, None))
+
+
+def test_the_initial_memory_is_that_of_the_network_as_it_is_now():
+    network = make_remembering(None, None, Counting.action_space)
+    collect = collector(SerialEnvs(counting_functions(AT_EVERY_ROLLOUTS_END)), network)
+    collect.start(0)
+    for start in (1.0, 2.0, 3.0):  # learned: another one in each rollout
+        policy = replace(network, start=jnp.float32(start)), None
+        assert_counted(collect(policy, KEY), policy)
+
+
+def test_sequences_from_a_replay_begin_with_the_networks_own_initial_memory():
+    network = make_remembering(None, None, Counting.action_space)
+    collect = collector(SerialEnvs(counting_functions(NOW_AND_THEN)), network)
+    collect.start(0)
+    replay = Replay(200, collect.empty_rollout(), 0.9)
+    for _ in range(8):
+        replay.add(collect((network, None), KEY)._replace(game_over=None))
+    drawn = replay.draw_sequences(np.random.default_rng(0), (1, 40))
+    assert_counted(jax.tree.map(lambda x: x[0], drawn), (network, None))
+
+
+def test_a_value_networks_pass_over_a_rollout_begins_episodes_in_the_same_way():
+    network = make_remembering_values(None, None, Counting.action_space)
+    envs = SerialEnvs(counting_functions(AT_EVERY_ROLLOUTS_END))
+    collect = Collector(envs, values.act, LENGTH, network.initial_memory(3))
+    collect.start(0)
+    for _ in range(3):
+        rollout = collect((network, None, np.float32(0.5)), KEY)
+        found = jax.jit(values.rollout_values)(network, None, rollout)[:-1]
+        np.testing.assert_array_equal(found[rollout.valid], np.broadcast_to(steps_of(rollout), found.shape)[rollout.valid])
