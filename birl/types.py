@@ -85,7 +85,7 @@ class Envs(Protocol):
 
     num_envs: int
     observation_space: Any  # of one environment
-    action_space: Any  # of one environment
+    action_space: Any  # of one environment, with its own start; `step` takes choices counted from 0
     has_lives: bool  # an episode may be one life of a game: steps have game_over
     fresh: np.ndarray  # [B] where the last restore had to begin a new episode
     restore_problem: str  # why it had to; "" if it did not
@@ -109,6 +109,10 @@ class Update(NamedTuple):
     state: Any  # the algorithm's State: networks, optimiser, counters, random key
     metrics: Metrics
     world: Callable[[], World]  # call before asking for the next update: the environments' side of a checkpoint
+
+    def __repr__(self) -> str:  # a state has millions of numbers
+        metrics = ", ".join(f"{name!r}: {value:.4g}" for name, value in self.metrics.items())
+        return f"Update(env_steps={int(self.state.env_steps)}, updates={int(self.state.updates)}, metrics={{{metrics}}})"
 
 
 class Algorithm(Protocol):

@@ -347,6 +347,14 @@ def test_the_documented_metrics_are_there(name, switches):
 
 
 @every_algorithm
+def test_an_update_is_shown_by_its_counters_and_metrics_and_not_by_its_arrays(name):
+    update = run_of(name).updates[-1]
+    assert re.match(rf"Update\(env_steps={int(update.state.env_steps)}, updates={UPDATES}, metrics={{'[a-z_/]+': [^,]+, ", repr(update))
+    assert not re.search("array|Array|state=", repr(update))
+    assert len(repr(update)) < 2000
+
+
+@every_algorithm
 def test_episode_metrics_are_those_of_episodes_cut_at_nine_steps(name):
     metrics = run_of(name).updates[-1].metrics
     assert 1 <= metrics["episode/length"] <= 9

@@ -41,6 +41,17 @@ def test_public_names_are_sorted_and_complete():
     assert set(birl._HOMES) | {name.replace("-", "_") for name in birl.ALGORITHMS} | {"ALGORITHMS"} == set(birl.__all__)
 
 
+def test_dir_and_so_tab_completion_knows_the_public_names():
+    assert set(birl.__all__) | {"__version__"} <= set(dir(birl))
+    assert dir(birl) == sorted(dir(birl))
+
+
+def test_dir_imports_nothing_heavy():
+    code = "import sys, birl; dir(birl); print([n for n in ('jax', 'numpy', 'gymnasium') if n in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert finished.stdout == "[]\n"
+
+
 def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'birl' has no attribute 'sarsa'"):
         _ = birl.sarsa

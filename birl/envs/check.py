@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import episode_limit, make_env, make_envs
-from birl.envs.spaces import MASK, holds_pixels, is_composite, leaves_of, mask_width, parts_of, shown
+from birl.envs.spaces import MASK, first_value, holds_pixels, is_composite, leaves_of, mask_width, parts_of, shown
 from birl.envs.trees import flat_action, flat_mask
 from birl.types import Envs, Step
 
@@ -243,7 +243,10 @@ def _sample(envs: Envs, masks: np.ndarray | None) -> np.ndarray:
     space = envs.action_space
     rows = [None] * envs.num_envs if masks is None else [_sample_mask(space, mask) for mask in masks]
     actions = [space.sample(mask=mask) for mask in rows]
-    return np.array([flat_action(space, action) for action in actions] if is_composite(space) else actions)
+    if is_composite(space):
+        return np.array([flat_action(space, action) for action in actions])
+    start = first_value(space)
+    return np.array(actions) if start is None else np.array(actions) - start
 
 
 def _sample_mask(space: gym.Space, mask: np.ndarray) -> Any:

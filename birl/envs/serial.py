@@ -18,9 +18,9 @@ from birl.envs.spaces import (
     first_value,
     is_composite,
     layout_of,
+    learnable_actions,
     mask_width,
     read_flag,
-    zero_based,
 )
 from birl.envs.trees import flat_mask, own_actions
 from birl.types import PyTree, Step, World
@@ -40,7 +40,7 @@ class SerialEnvs:
         self.first = first
         self.layout = layout_of(self.envs[0].observation_space, self.envs[0].action_space)
         self.observation_space = self.layout.space
-        self.action_space = zero_based(self.envs[0].action_space)
+        self.action_space = learnable_actions(self.envs[0].action_space)
         self.has_lives = bool(self.envs[0].metadata.get(HAS_LIVES))
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to

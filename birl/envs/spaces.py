@@ -124,20 +124,13 @@ def channels_come_first(space: spaces.Box) -> bool:
     return space.shape[0] < space.shape[-1]
 
 
-def zero_based(space: gym.Space) -> gym.Space:
-    """The action space as policies see it: Discrete actions are 0 to n-1 wherever the environment starts counting.
-
-    A Dict or Tuple stays as it is, for its flat rows count from 0.
-    """
+def learnable_actions(space: gym.Space) -> gym.Space:
+    """The environment's own action space; ConfigError if it cannot be learned. Inside Birl choices count from 0, wherever it starts."""
     leaves = walk(space, "action")
     require(bool(leaves), f"action space {shown(space)} has no parts; use {SUPPORTED}")
     for path, leaf in leaves:
         whole = isinstance(leaf, spaces.Box) and not np.issubdtype(leaf.dtype, np.floating)
         require(not whole, f"action space {shown(leaf)}{_place(path)} has whole numbers; use MultiDiscrete, or a Box of float32")
-    if isinstance(space, spaces.Discrete):
-        return spaces.Discrete(int(space.n))
-    if isinstance(space, spaces.MultiDiscrete):
-        return spaces.MultiDiscrete(space.nvec)
     return space
 
 

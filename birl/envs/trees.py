@@ -59,6 +59,8 @@ def flat_mask(mask: Any, space: gym.Space) -> np.ndarray:
 
 def mask_of(masks: Any, index: int) -> Any:
     """One environment's mask out of a vector environment's tree of them; "_KEY" says which environments gave KEY."""
+    if masks is None:
+        return None
     if isinstance(masks, tuple):
         return tuple(mask_of(part, index) for part in masks)
     if not isinstance(masks, Mapping):

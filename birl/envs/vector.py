@@ -19,9 +19,9 @@ from birl.envs.spaces import (
     first_value,
     is_composite,
     layout_of,
+    learnable_actions,
     mask_width,
     read_flags,
-    zero_based,
 )
 from birl.envs.trees import action_tree, flat_mask, mask_of
 from birl.envs.wrappers import kept_space
@@ -43,7 +43,7 @@ class VectorAdapter:
         self.num_envs = vector_env.num_envs
         self.layout = layout_of(observation_space or vector_env.single_observation_space, vector_env.single_action_space)
         self.observation_space = self.layout.space if keep is None else kept_space(self.layout.space, keep)
-        self.action_space = zero_based(vector_env.single_action_space)
+        self.action_space = learnable_actions(vector_env.single_action_space)
         self.has_lives = bool(vector_env.metadata.get(HAS_LIVES))
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to

@@ -17,7 +17,7 @@ import numpy as np
 from birl.config import EnvConfig
 from birl.envs import snapshot as snapshots
 from birl.envs.atari import has_lives
-from birl.envs.spaces import Arrays, action_reader, derived_seeds, layout_of, zero_based
+from birl.envs.spaces import Arrays, action_reader, derived_seeds, layout_of, learnable_actions
 from birl.envs.worker_crew import START_TIMEOUT, Crew, Fault, named
 from birl.envs.worker_process import Failure, SharedArrays, map_arrays
 from birl.types import PyTree, Step, World
@@ -35,7 +35,7 @@ class WorkerEnvs:
         self._crew = Crew(config)
         observation_space, action_space = self._crew.start()
         self.layout = layout_of(observation_space, action_space)
-        self.observation_space, self.action_space = self.layout.space, zero_based(action_space)
+        self.observation_space, self.action_space = self.layout.space, learnable_actions(action_space)
         self.has_lives = has_lives(config)
         self._read_actions = action_reader(self.action_space, self.num_envs)
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode

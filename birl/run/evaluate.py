@@ -28,6 +28,10 @@ class Evaluation(NamedTuple):
     lengths: np.ndarray
     cut: np.ndarray | tuple[()] = ()  # true where the evaluation's limit, not the environment, ended it
 
+    def __repr__(self) -> str:
+        mean, deviation, length = (self.metrics()[f"eval/{name}"] for name in ("return_mean", "return_std", "length_mean"))
+        return f"Evaluation(return {mean:.4g} +/- {deviation:.4g}, length {length:.4g}, {len(self.returns)} episodes)"
+
     def cuts(self) -> str:
         """How many episodes were cut, to be said aloud; "" if none was."""
         count = int(np.count_nonzero(self.cut))

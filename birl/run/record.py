@@ -14,7 +14,7 @@ import numpy as np
 
 from birl.config import ConfigError, EnvConfig, require
 from birl.envs.make import make_env
-from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, first_value, layout_of, mask_width
+from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, layout_of, mask_width
 from birl.run.evaluate import Evaluation, with_limit
 from birl.run.files import refuse_others
 from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
@@ -137,7 +137,7 @@ def _evaluation(episodes: list[Episode]) -> Evaluation:
 
 def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[tuple[float, bool]]:
     """Live one episode, or a whole game of several; the reward of each step, and whether a limit was reached with it."""
-    layout, offset = layout_of(env.observation_space, env.action_space), first_value(env.action_space)
+    layout = layout_of(env.observation_space, env.action_space)
     observation, info = env.reset(seed=seed)
     memory, ended, step, maskable = None, False, 0, mask_width(env.action_space) is not None
     while not ended:
@@ -147,7 +147,7 @@ def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> It
         mask = info.get(MASK) if layout.mask_path is None else observation[MASK]
         mask = mask if maskable else None
         action, memory = policy.act(layout.tree(single), memory, mask, None if deterministic else seed * 100_003 + step)
-        observation, reward, terminated, truncated, info = env.step(action if offset is None else action + offset)
+        observation, reward, terminated, truncated, info = env.step(action)
         ended, step = bool(terminated or truncated), step + 1
         yield float(reward), bool(truncated and not terminated)
         if ended and env.metadata.get(HAS_LIVES) and not info[GAME_OVER]:

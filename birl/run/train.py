@@ -214,7 +214,7 @@ class Run:
         if self.envs is not None:
             return  # environments that were handed in are for training: an evaluation would step them
         if self.policy is None:
-            self.policy = make_policy(self.algorithm, state, self.spaces[1])
+            self.policy = make_policy(self.algorithm, state, *self.spaces)
         self.policy.set_parameters(self.algorithm.policy(state))
         self.evaluation_due = True
 

@@ -150,8 +150,8 @@ def test_actions_reach_the_environment_as_its_space_has_them(space, given, seen)
     np.testing.assert_array_equal([env.last for env in envs.envs], seen)
 
 
-def test_the_action_space_handed_to_policies_starts_at_0():
-    assert SerialEnvs([partial(Echo, spaces.Discrete(3, start=5))]).action_space == spaces.Discrete(3)
+def test_the_action_space_is_the_environments_own_wherever_it_starts():
+    assert SerialEnvs([partial(Echo, spaces.Discrete(3, start=5))]).action_space == spaces.Discrete(3, start=5)
 
 
 @pytest.mark.parametrize("actions", [np.zeros(1, int), np.zeros(3, int), np.zeros((2, 1), int), np.zeros(())])

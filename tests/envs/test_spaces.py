@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from birl.config import ConfigError
 from birl.envs.serial import SerialEnvs
 from birl.envs.space_json import space_from_json, space_to_json
-from birl.envs.spaces import action_dtype, action_reader, action_shape, layout_of, mask_width, zero_based
+from birl.envs.spaces import action_dtype, action_reader, action_shape, layout_of, learnable_actions, mask_width
 from birl.envs.trees import action_tree, flat_action, flat_mask, mask_of, own_actions
 from tests.envs.counting import Counting
 from tests.envs.hybrid import ACTIONS, STATE
@@ -220,7 +220,7 @@ def test_a_space_that_cannot_be_learned_is_refused_with_its_name_what_works_and_
 )
 def test_actions_that_could_not_be_given_are_refused(space, message):
     with pytest.raises(ConfigError, match=message):
-        zero_based(space)
+        learnable_actions(space)
 
 
 def test_an_observation_that_is_not_counted_from_0_is_refused_with_the_way_to_count_so():

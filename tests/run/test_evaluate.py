@@ -136,7 +136,7 @@ gym.register("Choice-v0", entry_point=Choice)
 def untrained(env_id: str, **settings: Any) -> Policy:
     with make_envs(EnvConfig(env_id, num_envs=1), 0) as envs:
         spaces = envs.observation_space, envs.action_space
-    return make_policy(ppo, ppo.init(ppo.Config(EnvConfig(env_id), hidden_sizes=(8,), **settings), *spaces), spaces[1])
+    return make_policy(ppo, ppo.init(ppo.Config(EnvConfig(env_id), hidden_sizes=(8,), **settings), *spaces), *spaces)
 
 
 @pytest.fixture(scope="module")
@@ -335,3 +335,7 @@ def test_a_signal_in_the_last_evaluation_leaves_a_run_that_is_resumed_to_its_sco
     assert (code, "SIGINT: saved at 64 steps" in said) == (130, True), "and again, from its only checkpoint"
     call_well("resume", tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["return_mean"] == 200.0
+
+
+def test_an_evaluation_is_shown_by_its_mean_and_spread():
+    assert repr(Evaluation(np.array([1.0, 0.91]), np.array([10, 20]))) == "Evaluation(return 0.955 +/- 0.045, length 15, 2 episodes)"

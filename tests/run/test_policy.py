@@ -1,22 +1,31 @@
 """A loaded policy acts as the one that was trained, one observation at a time or many, without its environment."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
 
 import birl
 from birl.algos import ppo
 from birl.config import EnvConfig
 from birl.errors import CheckpointError
+from birl.run.observations import read_observations
 from birl.run.policy import find_checkpoint
+from birl.run.record import record
 from tests.envs.hybrid import ACTIONS
+from tests.envs.shifted import SPACES
 from tests.run.processes import ENVIRONMENT, ROOT, write_untrained
 
 TASKS = {
@@ -27,6 +36,8 @@ TASKS = {
     "dict": ("birl/ProbeDict-v0", "feedforward"),
     "tree of actions": ("tests.envs.hybrid:Hybrid-v0", "lstm"),
     "shifted tree": ("birl/ProbeDictAction-v0", "feedforward"),
+    "shifted discrete": ("tests.envs.shifted:Shifted-discrete-v0", "feedforward"),
+    "shifted multi": ("tests.envs.shifted:Shifted-multi-v0", "feedforward"),
 }
 
 
@@ -156,6 +167,121 @@ def test_a_batch_of_trees_is_flat_for_the_environments_that_birl_steps(runs):
     policy = birl.load(runs["shifted tree"])
     actions, _ = policy.act_batch(np.ones((5, 1), np.float32), policy.initial_memory(5), np.zeros(5, bool))
     assert (actions.shape, actions.dtype) == ((5, 2), np.float32)
+
+
+@pytest.mark.parametrize("name", ["feedforward", "lstm", "gru", "tree of actions", "shifted discrete", "shifted multi"])
+def test_a_batch_has_the_actions_and_the_memory_of_each_of_its_observations(name, runs):
+    policy = birl.load(runs[name])
+    policy.observation_space.seed(0)
+    rows = [policy.observation_space.sample() for _ in range(6)]
+    alone, memories = [], []
+    for pair in zip(rows[:3], rows[3:], strict=True):  # three episodes of two steps
+        memory, actions = None, []
+        for observation in pair:
+            action, memory = policy.act(observation, memory)
+            actions.append(action)
+        alone.append(actions)
+        memories.append(memory)
+    memory = None
+    for step in range(2):
+        observations = jax.tree.map(lambda *parts: np.stack(parts), *rows[3 * step : 3 * step + 3])
+        actions, memory = policy.act(observations, memory)
+        assert batch_space(policy.action_space, 3).contains(actions)
+        for index, action in enumerate(iterate(batch_space(policy.action_space, 3), actions)):
+            jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), action, alone[index][step])
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), memory, jax.tree.map(lambda *m: np.concatenate(m), *memories))
+
+
+def test_masks_of_a_batch_are_each_observations_own(runs):
+    policy, masks = birl.load(runs["mask"]), np.array([[1, 0, 0], [0, 1, 0], [0, 1, 1]], bool)
+    for seed in range(10):
+        actions, _ = policy.act(np.zeros((3, 1), np.float32), action_mask=masks, seed=seed)
+        assert masks[np.arange(3), actions].all()
+    with pytest.raises(ValueError, match=r"action_mask has 1 entries; action space .* has 3 choices"):
+        policy.act(np.zeros((3, 1), np.float32), action_mask=masks[0])
+
+
+@pytest.mark.parametrize("name", ["shifted discrete", "shifted multi"])
+def test_choices_that_start_elsewhere_are_the_environments_own_when_acting_evaluating_and_filming(name, runs, tmp_path):
+    """The environment raises at any other action."""
+    policy = birl.load(runs[name])
+    space = SPACES[name.removeprefix("shifted ")]
+    assert policy.action_space == space
+    assert all(space.contains(policy.act(np.zeros(2), seed=seed)[0]) for seed in range(20))
+    returns = birl.evaluate(runs[name], episodes=2).returns
+    expected = 3.0 * np.all(policy.act(np.zeros(2))[0] == space.start)
+    assert returns.tolist() == [expected] * 2
+    _, filmed = record(runs[name], tmp_path / "film.mp4", 1, seed=0, deterministic=True)
+    assert filmed.returns.tolist() == [expected]
+    _, filmed = record(runs[name], tmp_path / "film.mp4", 1, seed=0, deterministic=False)
+
+
+def test_lists_and_other_types_are_taken_as_the_numbers_they_are(runs):
+    policy, numbers = birl.load(runs["feedforward"]), [1, 0, -2]
+    action, _ = policy.act(np.array(numbers, np.float32))
+    for given in (numbers, tuple(numbers), np.array(numbers, np.int8), np.array(numbers, np.float64), jnp.array(numbers)):
+        assert np.array_equal(policy.act(given)[0], action)
+        assert np.array_equal(policy.act([given, given])[0], [action, action])
+
+
+def test_a_nested_observation_is_taken_as_the_environment_has_it():
+    flat = spaces.Dict({"a/0": spaces.Box(-1, 1, (2,), np.float32), "a/1": spaces.Discrete(3), "b": spaces.MultiBinary(2)})
+    arrays, size = read_observations(flat, {"a": ([0.5, 1], 2), "b": [0, 1], "action_mask": [1, 1]})
+    assert size is None
+    assert {name: array.tolist() for name, array in arrays.items()} == {"a/0": [[0.5, 1.0]], "a/1": [2], "b": [[0, 1]]}
+    arrays, size = read_observations(flat, {"a/0": np.ones((2, 2)), "a/1": [0, 1], "b": np.ones((2, 2), bool)})
+    assert (size, arrays["a/1"].tolist(), arrays["b"].dtype) == (2, [0, 1], np.int8)
+
+
+BOX, IMAGE = spaces.Box(-1, 1, (4,), np.float32), spaces.Box(0, 255, (8, 8, 3), np.uint8)
+PAIR = spaces.Dict({"kind": spaces.Discrete(3), "where": spaces.Box(-1, 1, (2,), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "message"),
+    [
+        (BOX, np.zeros(3), r"observation has shape (3,); Box(-1.0, 1.0, (4,), float32) needs (4,), or (B, 4) for a batch"),
+        (BOX, np.zeros((2, 3, 4)), r"observation has shape (2, 3, 4); Box(-1.0, 1.0, (4,), float32) needs (4,), or (B, 4) for a batch"),
+        (BOX, np.zeros((4, 1)), "observation has shape (4, 1)"),
+        (BOX, 0.5, "observation has shape ()"),
+        (BOX, np.zeros((0, 4)), "observation has shape (0, 4), a batch of none"),
+        (BOX, [[0, 0, 0, 0], [0, 0]], "observation is no array"),
+        (BOX, None, "observation None holds no numbers"),
+        (BOX, ({"x": 1}, {}), "observation ({'x': 1}, {}) holds no numbers"),
+        (BOX, [0, float("nan"), 0, 0], "observation is nan at [1]; a policy needs finite numbers"),
+        (BOX, [[0, 0, 0, 0], [0, 0, np.inf, 0]], "observation is inf at [1, 2]"),
+        (IMAGE, np.full((8, 8, 3), 0.5), "observation holds 0.5; Box(0, 255, (8, 8, 3), uint8) needs whole numbers from 0 to 255"),
+        (IMAGE, np.full((8, 8, 3), 300), "observation holds 300;"),
+        (IMAGE, np.zeros((3, 8, 8), np.uint8), "observation has shape (3, 8, 8)"),
+        (spaces.Discrete(3), 3, "observation holds 3; Discrete(3) needs whole numbers from 0 to 2"),
+        (spaces.Discrete(3), 1.5, "observation holds 1.5; Discrete(3) needs whole numbers from 0 to 2"),
+        (spaces.Discrete(3), [[1]], "observation has shape (1, 1); Discrete(3) needs a number, or (B,) for a batch"),
+        (spaces.MultiDiscrete([2, 3]), [2, 0], "observation holds 2;"),
+        (spaces.MultiBinary(2), [0, 2], "observation holds 2; MultiBinary(2) needs whole numbers from 0 to 1"),
+        (PAIR, {"kind": 1}, "the observation has no part 'where'; it needs 'kind', 'where'"),
+        (PAIR, [1, 2], "the observation has no part 'kind'"),
+        (PAIR, {"kind": 1, "where": [0, 0], "when": 3}, "the observation has a part 'when'; it needs 'kind', 'where'"),
+        (PAIR, {"kind": [1, 2], "where": [0, 0]}, "the parts of the observation do not agree: 'kind' a batch of 2, 'where' one"),
+        (PAIR, {"kind": 1, "where": [0, np.nan]}, "observation 'where' is nan at [1]"),
+    ],
+)
+def test_what_is_no_observation_of_the_space_is_refused_in_words(space, given, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_observations(space, given)
+
+
+def test_memory_of_another_number_of_observations_is_refused(runs):
+    policy = birl.load(runs["lstm"])
+    _, memory = policy.act(np.zeros(3))
+    with pytest.raises(ValueError, match=r"memory has shapes .*; 2 observations at once need .*: hand in what act returned .* or None"):
+        policy.act(np.zeros((2, 3)), memory)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("feedforward", r"parameters\)$"), ("lstm", r"parameters, with memory\)$")])
+def test_a_policy_says_what_it_takes_and_gives_in_one_line(name, expected, runs):
+    text = repr(birl.load(runs[name]))
+    assert text.startswith("Policy(Box([-1. -1. -8.], [1. 1. 8.], (3,), float32) -> Box(-2.0, 2.0, (1,), float32), ")
+    assert re.search(rf"\d {expected}", text)
 
 
 @pytest.mark.parametrize("masks", ["info", "observation", "none"])
