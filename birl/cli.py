@@ -4,6 +4,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from birl.run.signals import starting
+from birl.run.streams import is_abandoned, open_closed_streams, silence
+
 COMMANDS = {
     "train": "train an agent: birl train ppo CartPole-v1 --seed 1",
     "resume": "go on with a run, exactly: birl resume runs/mine",
@@ -18,7 +21,23 @@ COMMANDS = {
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run a command; the exit code: 0 done, 1 failed, 2 wrong usage, 3 not a number, 130 and 143 stopped by a signal."""
+    """Run a command; the exit code: 0 done, 1 failed, 2 wrong usage, 3 not a number, 129, 130 and 143 stopped by a signal."""
+    open_closed_streams()
+    try:
+        return _run(args)
+    except BrokenPipeError:
+        if not is_abandoned(sys.stdout):
+            raise
+        return 0  # `| head` has read enough
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                silence(stream)
+
+
+def _run(args: list[str] | None) -> int:
     words = sys.argv[1:] if args is None else args
     if not words or words[0] in ("-h", "--help", "help"):
         print(_usage())
@@ -44,9 +63,10 @@ def _usage() -> str:
 
 def _guarded(command: str, words: list[str]) -> int:
     """Run a command, and say what was wrong in a sentence where a person can mend it; a traceback is for bugs."""
-    from birl import commands
-    from birl.config import ConfigError
-    from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
+    with starting():
+        from birl import commands
+        from birl.config import ConfigError
+        from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
 
     run: Callable[[list[str]], Any] = commands.COMMANDS[command]
     try:
@@ -61,6 +81,8 @@ def _guarded(command: str, words: list[str]) -> int:
         print(f"birl: training stopped: {problem}", file=sys.stderr)
         return 1
     except OSError as problem:  # a full disk, a directory that is not ours
+        if isinstance(problem, BrokenPipeError) and is_abandoned(sys.stdout):
+            raise
         print(f"birl: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # outside training, which catches it itself

@@ -13,6 +13,8 @@ from rich.table import Table
 
 from birl import ALGORITHMS
 from birl.config import EnvConfig, require
+from birl.run.console import number, score_text
+from birl.run.signals import starting
 
 Words = list[str]
 RunDir = Annotated[Path, tyro.conf.Positional]
@@ -30,12 +32,13 @@ def train(words: Words) -> int:
         print(TRAIN_USAGE)
         return 0 if words else 2
     require(len(named) == 2, f"birl train {named[0]} needs an environment: birl train {named[0]} CartPole-v1")
-    from birl.run.train import train as run_training
+    with starting():
+        from birl.run.train import train as run_training
 
-    config, notice = training_config(named[0], named[1], words[2:])
+        config, notice = training_config(named[0], named[1], words[2:])
     _find_modules_here(named[1])
-    summary = run_training(config, notices=[notice])
-    return _print_summary(summary)
+    run_training(config, notices=[notice])
+    return 0
 
 
 def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
@@ -76,10 +79,12 @@ def resume(words: Words) -> int:
         return run_dir, total_steps, workers, trust, env
 
     run_dir, total_steps, workers, trust, env = tyro.cli(options, args=words, prog="birl resume")
-    from birl.run.train import resume as run_resume
+    with starting():
+        from birl.run.train import resume as run_resume
 
     _find_modules_here(env, trust)
-    return _print_summary(run_resume(run_dir, total_steps, workers, trust=trust, env=env))
+    run_resume(run_dir, total_steps, workers, trust=trust, env=env)
+    return 0
 
 
 def evaluate(words: Words) -> int:
@@ -107,15 +112,14 @@ def evaluate(words: Words) -> int:
         return run_dir, episodes, seed, sample, max_steps, trust, env
 
     run_dir, episodes, seed, sample, max_steps, trust, env = tyro.cli(options, args=words, prog="birl eval")
-    from birl.run.evaluate import evaluate as run_evaluation
+    with starting():
+        from birl.run.evaluate import evaluate as run_evaluation
 
     _find_modules_here(env, trust)
     evaluation = run_evaluation(run_dir, episodes, seed, not sample, max_steps=max_steps, trust=trust, env=env)
     returns = evaluation.returns
-    print(
-        f"return {returns.mean():.2f} +/- {returns.std():.2f} over {episodes} episodes (min {returns.min():.2f}, max {returns.max():.2f})"
-    )
-    print(f"length {evaluation.lengths.mean():.1f} steps")
+    print(f"{score_text(returns.mean(), returns.std(), episodes)} (min {number(returns.min())}, max {number(returns.max())})")
+    print(f"length {number(evaluation.lengths.mean())} steps")
     _print_cuts(evaluation)
     return 0
 
@@ -145,11 +149,12 @@ def play(words: Words) -> int:
         return run_dir, episodes, seed, sample, max_steps, trust, env
 
     run_dir, episodes, seed, sample, max_steps, trust, env = tyro.cli(options, args=words, prog="birl play")
-    from birl.run.record import play as run_play
+    with starting():
+        from birl.run.record import play as run_play
 
     _find_modules_here(env, trust)
     played = run_play(run_dir, episodes, seed, not sample, max_steps, trust, env)
-    print("returns: " + ", ".join(f"{total:.1f}" for total in played.returns))
+    print("returns: " + ", ".join(map(number, played.returns)))
     _print_cuts(played)
     return 0
 
@@ -181,11 +186,12 @@ def record(words: Words) -> int:
         return run_dir, out, episodes, seed, sample, max_steps, trust, env
 
     run_dir, out, episodes, seed, sample, max_steps, trust, env = tyro.cli(options, args=words, prog="birl record")
-    from birl.run.record import record as run_record
+    with starting():
+        from birl.run.record import record as run_record
 
     _find_modules_here(env, trust)
     path, filmed = run_record(run_dir, out, episodes, seed, not sample, max_steps, trust, env)
-    print(f"{path}: returns {', '.join(f'{total:.1f}' for total in filmed.returns)}")
+    print(f"{path}: returns {', '.join(map(number, filmed.returns))}")
     _print_cuts(filmed)
     return 0
 
@@ -211,7 +217,8 @@ def plot(words: Words) -> int:
         return run_dirs, out, x, metric, smooth
 
     run_dirs, out, x, metric, smooth = tyro.cli(options, args=words, prog="birl plot")
-    from birl.run.plot import plot_runs
+    with starting():
+        from birl.run.plot import plot_runs
 
     print(plot_runs(run_dirs, out, x, metric, smooth))
     return 0
@@ -219,7 +226,8 @@ def plot(words: Words) -> int:
 
 def list_all(words: Words) -> int:
     tyro.cli(_no_options, args=words, prog="birl list", description="Algorithms, presets and their measured scores.")
-    from birl.presets import PRESETS
+    with starting():
+        from birl.presets import PRESETS
 
     about = "Presets. Score: interquartile mean of 5 seeds, or of as many as are named; -: published settings, not measured here"
     table = Table(title=about, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
@@ -239,7 +247,8 @@ def list_all(words: Words) -> int:
 
 def doctor(words: Words) -> int:
     tyro.cli(_no_options, args=words, prog="birl doctor", description="Versions, devices, extras and a ten-second self-check.")
-    from birl.run.doctor import examine
+    with starting():
+        from birl.run.doctor import examine
 
     return 0 if examine(print) else 1
 
@@ -255,7 +264,8 @@ def check_env(words: Words) -> int:
         return EnvConfig(env_id, hide_velocities=hide_velocities)
 
     config = tyro.cli(options, args=words, prog="birl check-env")
-    from birl.envs.check import check_env as run_check
+    with starting():
+        from birl.envs.check import check_env as run_check
 
     _find_modules_here(config.id)
     findings = run_check(config)
@@ -313,10 +323,3 @@ def _parse_config(kind: Any, default: Any, words: Words, prog: str) -> Any:
 def _print_cuts(evaluation: Any) -> None:
     if cuts := evaluation.cuts():
         print(f"{cuts}; --max-steps sets how many are played")
-
-
-def _print_summary(summary: dict[str, Any]) -> int:
-    evaluation = summary["evaluation"]
-    if evaluation is not None:
-        print(f"final score: {evaluation['return_mean']:.1f} +/- {evaluation['return_std']:.1f} over {evaluation['episodes']} episodes")
-    return 0

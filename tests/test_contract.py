@@ -29,6 +29,7 @@ from birl.envs.spaces import action_shape
 from birl.maths.schedules import linear
 from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named
+from birl.run.console import number
 from birl.types import Update
 
 ROOT = Path(__file__).parents[1]
@@ -389,7 +390,7 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
     assert (summary["algorithm"], summary["seed"]) == (name, 0)
     assert summary["env_steps"] == training[-1]["env_steps"] > 32
     assert checkpoints.load(checkpoints.numbered(run_dir / "checkpoints")[-1]).env_steps == summary["env_steps"]
-    assert f"final score: {summary['evaluation']['return_mean']:.1f}" in capsys.readouterr().out
+    assert f"evaluation return {number(summary['evaluation']['return_mean'])}" in capsys.readouterr().out
 
 
 class Unsupported(gym.Env):

@@ -1,6 +1,7 @@
 """What a run says while it trains: a live bar on a terminal, plain lines anywhere else."""
 
 import atexit
+import errno
 import math
 import os
 import sys
@@ -8,15 +9,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TextIO
 
 import rich.console
 from rich.live import Live
 from rich.text import Text
 
+from birl.run.streams import silence
+
 BAR_SECONDS = 1 / 8  # between two drawings of the bar
 LINE_SECONDS = 2.0  # between two plain lines
 RATE_SAMPLES = 120  # drawings over which the time left is measured: 15 s of the bar
+GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # a reader who left, as `head` does; a terminal that was closed; a closed file
 SHARES = {"environment": "time/environment_share", "policy": "time/policy_share", "learning": "time/learning_share"}
 
 
@@ -64,7 +69,9 @@ class Console:
         self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_SAMPLES)  # from the first update on: not the compiling
         self._next_show = -math.inf  # by the clock; never again once closed
         self._shown_steps: int | None = None  # None: nothing was ever written
-        self._display = _choose_display(sys.stdout if stream is None else stream)
+        self._evaluated_steps: int | None = None  # of the newest evaluation
+        self._stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: SIM115  without any, as under pythonw, it goes nowhere
+        self._display = _choose_display(self._stream)
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
         self._env_steps = env_steps
@@ -72,8 +79,11 @@ class Console:
         for name, value in metrics.items():
             if value == value:  # NaN: no episode ended in this update, so the last one's return still stands
                 self._metrics[name] = value
+        if "eval/return_mean" in metrics:
+            self._evaluated_steps = env_steps
         now = self._clock()
-        if now >= self._next_show:
+        at_end = env_steps >= self._total_steps and (self._shown_steps or 0) < self._total_steps  # before the evaluation
+        if self._next_show < math.inf and (now >= self._next_show or at_end):
             self._next_show = now + self._display.interval
             self._show(now)
 
@@ -83,11 +93,11 @@ class Console:
         if now >= self._next_show:
             self._next_show = now + self._display.interval
             facts = [f"evaluating: {ended} of {episodes} episodes", f"step {steps:,}"]
-            self._display.show(Progress(self._title, self._fraction(), self._numbers(), facts))
+            self._tell(partial(self._display.show, Progress(self._title, self._fraction(), self._numbers(), facts)))
 
     def message(self, text: str) -> None:
         """Say something that stays on the screen, above the bar: an evaluation, a checkpoint, a warning."""
-        self._display.say(text)
+        self._tell(partial(self._display.say, text))
 
     def close(self) -> None:
         """Show the last state and the final score, and leave the terminal as it was. Once only."""
@@ -96,14 +106,22 @@ class Console:
         self._next_show = math.inf
         if self._shown_steps not in (None, self._env_steps):
             self._show(self._clock())
-        self._display.close()
+        self._tell(self._display.close)
         if self._shown_steps is not None:
-            self._display.say(self._summary())
+            self.message(self._summary())
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        """Let the display write. A run must not end because nobody can read what it says."""
+        try:
+            call()
+        except OSError as problem:
+            if problem.errno in GONE:
+                silence(self._stream)
 
     def _show(self, now: float) -> None:
         self._samples.append((now, self._env_steps))
         self._shown_steps = self._env_steps
-        self._display.show(self._progress())
+        self._tell(partial(self._display.show, self._progress()))
 
     def _progress(self) -> Progress:
         then, then_steps = self._samples[0]
@@ -111,7 +129,8 @@ class Console:
         rate = (steps - then_steps) / (now - then) if now > then else math.nan
         left = max(0, self._total_steps - steps) / rate if rate > 0 else math.nan
         speed = self._metrics.get("time/env_steps_per_second", rate)
-        facts = [f"return {_number(self._metrics.get('episode/return', math.nan))}", f"{_number(speed)} steps/s"]
+        known = [("return {}", self._metrics.get("episode/return", math.nan)), ("{} steps/s", speed)]
+        facts = [text.format(number(value)) for text, value in known if math.isfinite(value)]
         shares = [f"{name} {self._metrics[metric]:.0%}" for name, metric in SHARES.items() if metric in self._metrics]
         time_left = [f"{_duration(left)} left"] if math.isfinite(left) else []
         return Progress(self._title, self._fraction(), self._numbers() + time_left, facts + shares)
@@ -127,12 +146,11 @@ class Console:
         steps = f"{self._env_steps:,} steps" if finished else f"stopped at {self._env_steps:,} of {self._total_steps:,} steps"
         if self._start_steps:
             steps += f" (resumed at {self._start_steps:,})"
-        if "eval/return_mean" in self._metrics:
-            score = f"evaluation return {_number(self._metrics['eval/return_mean'])}"
-            if "eval/return_std" in self._metrics:
-                score += f" +/- {_number(self._metrics['eval/return_std'])}"
+        if self._evaluated_steps == self._env_steps:
+            found = (self._metrics.get(f"eval/{name}", math.nan) for name in ("return_mean", "return_std", "episodes"))
+            score = f"evaluation {score_text(*found)}"
         else:
-            score = f"training return {_number(self._metrics.get('episode/return', math.nan))}, not evaluated"
+            score = f"training return {number(self._metrics.get('episode/return', math.nan))}, not evaluated"
         return f"{self._title}: {steps} in {_duration(self._seconds)}, {score}"
 
 
@@ -144,7 +162,7 @@ class LiveBar:
     def __init__(self, stream: TextIO) -> None:
         self._console = rich.console.Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
         # What others print goes above the bar, but what was sent to a file stays in that file.
-        outs, errors = sys.stdout.isatty(), sys.stderr.isatty()
+        outs, errors = (stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=outs, redirect_stderr=errors)
 
     def show(self, progress: Progress) -> None:
@@ -174,11 +192,8 @@ class PlainLines:
 
     def say(self, text: str) -> None:
         encoding = self._stream.encoding or "utf-8"
-        try:
-            self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # a character must not end a run
-            self._stream.flush()
-        except BrokenPipeError:  # nor must a reader who left, as `head` does: from here on it goes nowhere
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # a character must not end a run
+        self._stream.flush()
 
     def close(self) -> None:
         pass
@@ -216,7 +231,14 @@ def _is_unicode(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
 
 
-def _number(value: float) -> str:
+def score_text(mean: float, deviation: float, episodes: float) -> str:
+    """What an evaluation found, with as many digits as fit its size."""
+    spread = f" +/- {number(deviation)}" if math.isfinite(deviation) else ""
+    return f"return {number(mean)}{spread}" + (f" over {episodes:.0f} episodes" if math.isfinite(episodes) else "")
+
+
+def number(value: float) -> str:
+    """Four digits, or all of a larger whole number."""
     if not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

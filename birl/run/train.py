@@ -17,7 +17,7 @@ from birl.run import checkpoint as checkpoints
 from birl.run import files
 from birl.run.algorithms import algorithm_named, name_of, validate
 from birl.run.checkpoint import Checkpoint
-from birl.run.console import Console
+from birl.run.console import Console, score_text
 from birl.run.directory import METRICS, new_directory, require_run, verified_settings, write_config
 from birl.run.evaluate import HANDED_IN, Evaluation, evaluate_policy
 from birl.run.lock import locked
@@ -37,8 +37,8 @@ def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequ
     if envs is not None:
         config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=HANDED_IN))
     validate(name, config)
-    with new_directory(name, config) as run_dir:
-        run = Run(name, with_run(config, run_dir=str(run_dir)), run_dir, None, envs, make_network)
+    with caught_signals() as signals, new_directory(name, config) as run_dir:
+        run = Run(name, with_run(config, run_dir=str(run_dir)), run_dir, None, signals, envs, make_network)
         return run.go([*notices, *unsigned_notice(config)])
 
 
@@ -58,7 +58,7 @@ def resume(
     """
     run_dir = Path(run_dir)
     require_run(run_dir)
-    with locked(run_dir):
+    with caught_signals() as signals, locked(run_dir):
         notices: list[str] = []
         saved = checkpoints.load_newest(run_dir / "checkpoints", notices.append)
         settings = verified_settings(run_dir, saved, notices)
@@ -73,7 +73,7 @@ def resume(
             notices.append("there is no checkpoint yet: starting from the beginning, with the same seed")
         else:
             notices += [f"{change}: the run may go on differently" for change in changed_versions(saved.manifest["versions"])]
-        run = Run(name, config, run_dir, saved, envs, make_network)
+        run = Run(name, config, run_dir, saved, signals, envs, make_network)
         if total_steps is not None and total_steps != config.run.total_steps:
             require(total_steps > run.start_steps, f"total_steps {total_steps:,} must be more than the {run.start_steps:,} steps done")
             notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now run to the new end")
@@ -86,9 +86,11 @@ def resume(
 class Run:
     """One training run in its directory: what has been logged, evaluated and saved so far."""
 
-    def __init__(self, name: str, config: Any, run_dir: Path, saved: Checkpoint | None, envs: Any, make_network: Any):
+    def __init__(
+        self, name: str, config: Any, run_dir: Path, saved: Checkpoint | None, signals: list[int], envs: Any, make_network: Any
+    ) -> None:
         self.name, self.algorithm, self.config, self.run_dir, self.saved = name, algorithm_named(name), config, run_dir, saved
-        self.envs, self.make_network = envs, make_network
+        self.signals, self.envs, self.make_network = signals, envs, make_network  # signals that have come
         self.checkpoints = run_dir / "checkpoints"
         self.start_steps = saved.env_steps if saved else 0
         self.notices: list[str] = []  # to be said once there is a console
@@ -103,7 +105,6 @@ class Run:
         self.evaluation: Evaluation | None = None
         self.evaluation_due: bool = progress.get("evaluation_due", False)  # a signal ended the one after the checkpoint's update
         self.policy: Policy | None = None
-        self.signals: list[int] = []  # that have come
         self.config_written = self.replay_told = False
         self.unwritten: dict[Sink, str] = {}  # why the last metrics were not written; said once
 
@@ -111,11 +112,14 @@ class Run:
         """Train to the end, or until a signal; the summary."""
         run = self.config.run
         with ExitStack() as stack:
+            self.console = Console(self.name, self.config.env.id, run.total_steps, self.start_steps)
+            stack.callback(self.console.close)
             envs = None if self.envs is None else stack.enter_context(open_envs(self.config.env, run.seed, self.envs))
             self.spaces = spaces_of(self.config.env) if envs is None else (envs.observation_space, envs.action_space)
             state = self.algorithm.init(self.config, *self.spaces, self.make_network)
             if self.saved is not None:
                 state = checkpoints.tensors_to_state(state, self.saved.tensors)
+            self._leave_if_stopped()
             self.directory = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, no other can have its inode
             stack.callback(os.close, self.directory)
             files.refuse_others(self.checkpoints)
@@ -125,17 +129,21 @@ class Run:
             checkpoints.mark_best(self.checkpoints, self.best)
             if self.saved is None:
                 self._write_config()
-            self.console = Console(self.name, self.config.env.id, run.total_steps, self.start_steps)
             stack.enter_context(warnings.catch_warnings())
             warnings.showwarning = self._show_warning
             resume_at = self.start_steps if os.path.lexists(self.run_dir / METRICS) else None
             self.sinks = open_sinks(run, self.run_dir, {"algorithm": self.name} | to_json(self.config), resume_at)
-            for sink in [*self.sinks, self.console]:
+            for sink in self.sinks:
                 stack.callback(sink.close)
             for notice in [*notices, *self.notices, f"run directory {self.run_dir}"]:
                 self.console.message(notice)
-            self.signals = stack.enter_context(caught_signals())
             return self._train(envs, state)
+
+    def _leave_if_stopped(self) -> None:
+        """Obey a signal that came before there was anything to save."""
+        if self.signals:
+            self.console.message(f"{signal.Signals(self.signals[0]).name}: stopped before training began")
+            raise Interrupted(128 + self.signals[0])
 
     def _train(self, envs: Envs | None, state: Any) -> dict[str, Any]:
         world = self.saved.world if self.saved else None
@@ -203,7 +211,8 @@ class Run:
         spent = {name: float(update.metrics[f"time/{name}_seconds"]) for name in ("environment", "policy", "learning")}
         elapsed = max(seconds - self.logged["seconds"], 1e-9)
         metrics = {name: float(value) for name, value in update.metrics.items()}
-        metrics |= {f"time/{name}_share": (value - self.logged.get(name, value)) / elapsed for name, value in spent.items()}
+        if self.logged.keys() >= spent.keys():  # at the first line it is not known since when they were spent
+            metrics |= {f"time/{name}_share": (value - self.logged[name]) / elapsed for name, value in spent.items()}
         metrics["time/env_steps_per_second"] = (env_steps - self.logged["env_steps"]) / elapsed
         self.logged = {"seconds": seconds, "env_steps": float(env_steps)} | spent
         self._write(env_steps, metrics)
@@ -228,13 +237,17 @@ class Run:
         self.evaluation_due, self.evaluated_steps = False, steps
         metrics = self.evaluation.metrics()
         score = float(metrics["eval/return_mean"])
-        if not self._was_evaluated(steps):
+        if self._was_evaluated(steps):
+            self.console.write(steps, self._wall_seconds(), metrics)
+        else:
             self._write(steps, metrics)
-        self.console.message(f"evaluation at {steps:,} steps: return {score:.1f} +/- {metrics['eval/return_std']:.1f}")
         if cuts := self.evaluation.cuts():
             self.console.message(f"{cuts}; eval_max_steps sets how many are played")
         if run.eval_every and (self.best is None or score > self.best["return_mean"]):
             self._keep_best({"checkpoint": f"{steps:09d}", "return_mean": score}, update)
+        if steps < run.total_steps and not self.reached_goal:  # the last one is said with the run's end
+            found = score_text(score, metrics["eval/return_std"], run.eval_episodes)
+            self.console.message(f"evaluation at {steps:,} steps: {found}")
 
     def _was_evaluated(self, steps: int) -> bool:
         """Whether this evaluation was logged by a process that died before it could write the summary."""
@@ -294,6 +307,9 @@ class Run:
             self.console.message(f"this run has reached {end}; train on with: birl resume {self.run_dir} --total-steps N")
             summary = self._read_summary(summary_path)
             if summary is not None and summary["env_steps"] == self.steps:
+                if (found := summary["evaluation"]) is not None:
+                    score = score_text(found["return_mean"], found["return_std"], found["episodes"])
+                    self.console.message(f"evaluation {score}")
                 return summary
         if self.evaluated_steps != self.steps:
             self._evaluate(state, update)

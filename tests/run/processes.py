@@ -22,10 +22,11 @@ from birl.run.checkpoint import numbered
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "birl.cli"]
+SECONDS = 600  # that a command may take: nothing is wrong with one that a busy machine makes wait
 ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "SDL_VIDEODRIVER": "dummy", "PYTHONPATH": str(ROOT)}
 
 
-def birl(*words: Any, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def birl(*words: Any, cwd: Path, timeout: float = SECONDS) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, whatever that is."""
     return subprocess.run(
         [*COMMAND, *map(str, words)], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=timeout, check=False
@@ -63,7 +64,7 @@ def start(*words: Any, cwd: Path) -> subprocess.Popen[str]:
         return subprocess.Popen([*COMMAND, *map(str, words)], cwd=cwd, env=ENVIRONMENT, stdout=output, stderr=output, text=True)
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = SECONDS) -> None:
     """Return as soon as the condition holds; fail if the process ends before it does."""
     deadline = time.monotonic() + seconds
     while not condition():

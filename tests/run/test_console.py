@@ -1,5 +1,6 @@
 """The console says the right numbers, seldom enough, and leaves the terminal as it found it."""
 
+import errno
 import io
 import os
 import pty
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -78,7 +80,7 @@ def test_no_time_between_two_writes_divides_by_nothing():
     console.write(0, 0.0, {})
     console.write(10, 0.0, {})
     console.close()
-    assert "return -, - steps/s" in stream.getvalue()
+    assert "steps/s" not in stream.getvalue(), "what is not known is not said"
 
 
 def test_an_update_in_which_no_episode_ended_leaves_the_return_standing():
@@ -126,7 +128,7 @@ def test_a_character_the_stream_cannot_write_does_not_end_the_run():
 
 def test_on_a_terminal_1024_writes_in_a_second_draw_the_bar_8_times():
     terminal, clock = Terminal(), Clock()
-    console = Console("ppo", "CartPole-v1", 1000, stream=terminal, clock=clock)
+    console = Console("ppo", "CartPole-v1", 2000, stream=terminal, clock=clock)
     for step in range(1024):
         clock.now = step / 1024
         console.write(step, clock.now, METRICS)
@@ -235,3 +237,45 @@ def test_an_evaluation_that_takes_long_says_how_far_it_is():
         console.evaluating(2, 20, 1000 * second)
     shown = [line for line in stream.getvalue().splitlines() if "evaluating" in line]
     assert shown == [f"ppo CartPole-v1:  50%, 500 / 1,000 steps, evaluating: 2 of 20 episodes, step {step}" for step in ("2,000", "4,000")]
+
+
+def test_the_last_steps_are_shown_before_their_evaluation_whose_result_is_said_once():
+    console, stream, clock = plain()
+    console.write(500, 1.0, METRICS)
+    clock.now = 0.5
+    console.write(1000, 1.5, METRICS)
+    console.evaluating(0, 20, 10)
+    clock.now = 1.0
+    console.write(1000, 2.0, {"eval/return_mean": 0.955, "eval/return_std": 0.0123, "eval/episodes": 20})
+    console.close()
+    lines = stream.getvalue().splitlines()
+    assert [re.findall(r"[ \d]+%", line)[:1] for line in lines] == [["  50%"], [" 100%"], []]
+    assert lines[-1] == "ppo CartPole-v1: 1,000 steps in 2.0 s, evaluation return 0.955 +/- 0.0123 over 20 episodes"
+
+
+def test_a_run_that_was_stopped_does_not_repeat_an_evaluation_of_earlier_steps():
+    console, stream, _ = plain()
+    console.write(500, 1.0, METRICS | {"eval/return_mean": 7.0})
+    console.write(600, 1.0, METRICS)
+    console.close()
+    assert stream.getvalue().splitlines()[-1].endswith("stopped at 600 of 1,000 steps in 1.0 s, training return 195.5, not evaluated")
+
+
+@pytest.mark.parametrize("error", [errno.EPIPE, errno.EIO, errno.ENOSPC])
+def test_output_that_cannot_be_written_does_not_end_a_run(error, monkeypatch):
+    silenced = []
+    monkeypatch.setattr("birl.run.console.silence", silenced.append)
+    console, stream, _ = plain()
+    monkeypatch.setattr(stream, "write", Mock(side_effect=OSError(error, os.strerror(error))), raising=False)
+    console.write(500, 1.0, METRICS)
+    console.message("checkpoint at 500")
+    console.close()
+    assert bool(silenced) == (error != errno.ENOSPC), "a disk that is full may have room later"
+
+
+def test_without_any_output_the_console_says_nothing(monkeypatch):
+    """As under pythonw, or after >&-."""
+    monkeypatch.setattr(sys, "stdout", None)
+    console = Console("ppo", "CartPole-v1", 1000)
+    console.write(500, 1.0, METRICS)
+    console.close()

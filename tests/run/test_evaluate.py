@@ -18,6 +18,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env, make_envs
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
 from birl.run import checkpoint as checkpoints
+from birl.run.console import number
 from birl.run.evaluate import Evaluation, evaluate_policy, with_limit
 from birl.run.policy import Policy, find_checkpoint, make_policy
 from birl.run.record import _episode
@@ -247,7 +248,8 @@ def test_without_a_best_the_newest_is_loaded_and_damage_is_warned_of(run, tmp_pa
 def test_the_command_prints_the_score(run):
     said = call_well("eval", run, "--episodes", 5, "--seed", 3)
     returns = birl.evaluate(run, episodes=5, seed=3).returns
-    assert f"return {returns.mean():.2f} +/- {returns.std():.2f} over 5 episodes (min {returns.min():.2f}, max {returns.max():.2f})" in said
+    mean, deviation, least, most = (number(float(value)) for value in (returns.mean(), returns.std(), returns.min(), returns.max()))
+    assert f"return {mean} +/- {deviation} over 5 episodes (min {least}, max {most})" in said
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"episodes": 0}, "episodes 0"), ({"seed": -1}, "seed -1")])
@@ -308,7 +310,7 @@ def test_training_says_how_many_episodes_of_an_evaluation_were_cut(tmp_path):
     assert "cut after 7 steps; --max-steps sets" in call_well("eval", tmp_path / "run", "--episodes", 2, "--max-steps", 7)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_again(number, tmp_path, monkeypatch):
     settings = ["--total-steps", 96, "--rollout-length", 32, "--num-envs", 1, "--eval-episodes", 3, "--eval-max-steps", 200]
     train_words = ["train", "ppo", ENDLESS, *settings, "--minibatches", 1, "--eval-every", 64, "--max-episode-steps", 90]

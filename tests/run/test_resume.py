@@ -161,7 +161,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(whole):
     files = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
     said = call_well("resume", whole)
     assert "this run has reached its 1,281 steps; train on with: birl resume" in said
-    assert "final score" in said
+    assert "evaluation return" in said
     assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == files, "nothing is scaled or written twice"
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from birl.run.checkpoint import numbered
 from birl.run.signals import Interrupted, caught_signals
-from tests.run.processes import assert_same_run, metric_rows, start, succeed, wait_until
+from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, call, metric_rows, start, succeed, wait_until
 
 TOTAL_STEPS = 12_000
 # A checkpoint after each update, so that a blow at a random moment often falls into the writing of one.
@@ -155,3 +156,47 @@ def test_outside_the_main_thread_signals_are_left_alone():
     thread.start()
     thread.join()
     assert seen == [(before, [])]
+
+
+def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with caught_signals() as received:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert received == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_among_the_imports_ends_the_process_even_where_an_exception_would_be_lost(number):
+    code = f"""
+import os, time
+from birl.run.signals import starting
+with starting():
+    try:
+        os.kill(os.getpid(), {int(number)})
+        time.sleep(60)
+    except BaseException:  # as C code does, in an import
+        pass
+print("it was lost")
+"""
+    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (128 + number, "", "birl: interrupted\n")
+
+
+class Signalling(Slow):
+    """Is sent a signal while it is made, before there is anything to save."""
+
+    def __init__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+gym.register("Signalling-v0", entry_point=Signalling)
+
+
+def test_a_signal_before_training_begins_leaves_nothing_behind(tmp_path):
+    code, said = call("train", "ppo", "tests.run.test_signals:Signalling-v0", "--run-dir", tmp_path / "run")
+    assert code == 130
+    assert "SIGINT: stopped before training began" in said
+    assert not (tmp_path / "run").exists()
