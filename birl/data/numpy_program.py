@@ -1,7 +1,7 @@
 """A traced function's operations as calls of NumPy."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from itertools import pairwise
 from types import SimpleNamespace
@@ -39,54 +39,56 @@ class Operation(NamedTuple):
         return self.outputs[0].waits_for
 
 
-# JAX's primitives in NumPy. Those of the first table work element by element; the second's need to know the equation's parameters.
-ELEMENTWISE: dict[str, Callable[..., Array]] = {
-    "abs": np.abs,
-    "add": operator.add,
-    "and": operator.and_,
-    "cos": np.cos,
-    "div": operator.truediv,
-    "eq": operator.eq,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "ge": operator.ge,
-    "gt": operator.gt,
-    "le": operator.le,
-    "log": np.log,
-    "log1p": np.log1p,
-    "logistic": lambda x: 0.5 * np.tanh(0.5 * x) + 0.5,
-    "lt": operator.lt,
-    "max": np.maximum,
-    "min": np.minimum,
-    "mul": operator.mul,
-    "ne": operator.ne,
-    "neg": operator.neg,
-    "not": operator.invert,
-    "or": operator.or_,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "select_n": lambda which, first, second: np.where(which, second, first),
-    "sign": np.sign,
-    "sqrt": np.sqrt,
-    "square": np.square,
-    "sub": operator.sub,
-    "tanh": np.tanh,
+# JAX's primitives in NumPy: of arrays of which kinds (b: bools, i and u: integers, f: float32) it gives what JAX gives, and how.
+# What is not said here is left to JAX. Those of the first table work element by element; the second's need the equation's parameters.
+ELEMENTWISE: dict[str, tuple[str, Callable[..., Array]]] = {
+    "abs": ("iuf", np.abs),
+    "add": ("iuf", operator.add),
+    "and": ("biu", operator.and_),
+    "cos": ("f", np.cos),
+    "div": ("f", operator.truediv),  # JAX's quotient of integers is an integer
+    "eq": ("biuf", operator.eq),
+    "exp": ("f", np.exp),
+    "expm1": ("f", np.expm1),
+    "ge": ("biuf", operator.ge),
+    "gt": ("biuf", operator.gt),
+    "le": ("biuf", operator.le),
+    "log": ("f", np.log),
+    "log1p": ("f", np.log1p),
+    "logistic": ("f", lambda x: 1 / (1 + np.exp(-x))),  # by tanh it would be 0 from -17 on, and its logarithm minus infinity
+    "lt": ("biuf", operator.lt),
+    "max": ("iuf", np.maximum),
+    "min": ("iuf", np.minimum),
+    "mul": ("iuf", operator.mul),
+    "ne": ("biuf", operator.ne),
+    "neg": ("iuf", operator.neg),
+    "not": ("biu", operator.invert),
+    "or": ("biu", operator.or_),
+    "rsqrt": ("f", lambda x: 1 / np.sqrt(x)),
+    "select_n": ("biuf", lambda which, first, second: np.where(which, second, first)),
+    "sign": ("iuf", np.sign),
+    "sqrt": ("f", np.sqrt),
+    "square": ("iuf", np.square),
+    "sub": ("iuf", operator.sub),
+    "tanh": ("f", np.tanh),
 }
-OTHERS: dict[str, Callable[[Any], Callable[..., Array]]] = {
-    "argmax": lambda p: lambda x: x.argmax(p.axes[0]).astype(p.dtype),
-    "broadcast_in_dim": lambda p: lambda x: np.broadcast_to(x.reshape(p.placed), p.shape),
-    "concatenate": lambda p: lambda *arrays: np.concatenate(arrays, p.dimension),
-    "convert_element_type": lambda p: lambda x: x.astype(p.dtype),
-    "dot_general": lambda p: np.matmul,
-    "integer_pow": lambda p: lambda x: x**p.y,
-    "reduce_and": lambda p: lambda x: np.logical_and.reduce(x, p.axes),
-    "reduce_max": lambda p: lambda x: np.maximum.reduce(x, p.axes),
-    "reduce_min": lambda p: lambda x: np.minimum.reduce(x, p.axes),
-    "reduce_or": lambda p: lambda x: np.logical_or.reduce(x, p.axes),
-    "reduce_sum": lambda p: lambda x: np.add.reduce(x, p.axes, p.dtype),
-    "slice": lambda p: lambda x: x[p.window],
-    "stack": lambda p: lambda *arrays: np.stack(arrays, p.axis),
-    "transpose": lambda p: lambda x: x.transpose(p.permutation),
+OTHERS: dict[str, tuple[str, Callable[[Any], Callable[..., Array]]]] = {
+    "argmax": ("biuf", lambda p: lambda x: x.argmax(p.axes[0]).astype(p.dtype)),
+    "broadcast_in_dim": ("biuf", lambda p: lambda x: np.broadcast_to(x.reshape(p.placed), p.shape)),
+    "concatenate": ("biuf", lambda p: lambda *arrays: np.concatenate(arrays, p.dimension)),
+    "convert_element_type": ("biuf", lambda p: lambda x: x.astype(p.dtype)),
+    "dot_general": ("f", lambda p: np.matmul),
+    "integer_pow": ("f", lambda p: lambda x: x**p.y),
+    "reduce_and": ("b", lambda p: lambda x: np.logical_and.reduce(x, p.axes)),  # of integers JAX's is bit by bit
+    "reduce_max": ("iuf", lambda p: lambda x: np.maximum.reduce(x, p.axes)),
+    "reduce_min": ("iuf", lambda p: lambda x: np.minimum.reduce(x, p.axes)),
+    "reduce_or": ("b", lambda p: lambda x: np.logical_or.reduce(x, p.axes)),
+    "reduce_sum": ("iuf", lambda p: lambda x: np.add.reduce(x, p.axes, p.dtype)),
+    "slice": ("biuf", lambda p: lambda x: x[p.window]),
+    "stack": ("biuf", lambda p: lambda *arrays: np.stack(arrays, p.axis)),
+    "transpose": ("biuf", lambda p: lambda x: x.transpose(p.permutation)),
 }
+RESHAPES = ("reshape", "squeeze", "stop_gradient", "copy")
 
 
 class Program:
@@ -105,7 +107,9 @@ class Program:
     def call(self, function: Callable[..., Array], inputs: list[Value], output: Value, elementwise: bool) -> None:
         same = {(self.held[value], self.shapes[value]) for value in inputs if value.shape != ()}
         as_held = elementwise and len(same) == 1  # all are reshaped in the same way, and so is what comes of them
-        self.calls.append((function, tuple(self.places[value] if as_held else self.place_of(value) for value in inputs)))
+        # A number may be held as an array of several axes: with these the result would have more than it should.
+        taken = [self.places[value] if as_held and value.shape != () else self.place_of(value) for value in inputs]
+        self.calls.append((function, tuple(taken)))
         self.places[output], self.size = self.size, self.size + 1
         self.held[output], self.shapes[output] = same.pop() if as_held else (output.shape, output.shape)
 
@@ -136,7 +140,7 @@ class Program:
 
 
 def numpy_program(inputs: list[Value], operations: list[Operation], results: list[Value]) -> Callable[..., list[Array]] | None:
-    """A function of the inputs that gives the results; None if an operation is in neither table."""
+    """A function of the inputs that gives the results; None if NumPy might not give what JAX gives."""
     users: dict[Value, list[Operation | None]] = {value: [None] for value in results}  # None: whoever takes the results
     for operation in operations:
         for value in operation.inputs:
@@ -145,39 +149,63 @@ def numpy_program(inputs: list[Value], operations: list[Operation], results: lis
     program = Program(inputs)
     for operation in operations:
         name, values, output = operation.equation.primitive.name, operation.inputs, operation.outputs[0]
+        if not _is_same_in_numpy(operation):
+            return None
         if name == "broadcast_in_dim":
             placed = _placed(operation)
             if placed == output.shape or all(_brings(user, output.shape, spread) for user in users[output]):
                 program.reshape(output, values[0], placed)  # where it meets an array of the whole shape, NumPy does the rest
                 continue
-        if name in ("reshape", "squeeze", "stop_gradient", "copy"):
+        if name in RESHAPES:
             program.reshape(output, values[0], output.shape)
             continue
-        functions = _in_numpy(operation)
-        if functions is None:
-            return None
-        for function, output in zip(functions, operation.outputs, strict=True):
+        for function, output in zip(_in_numpy(operation), operation.outputs, strict=True):
             program.call(function, values, output, name in ELEMENTWISE)
     return program.function(results)
 
 
-def _in_numpy(operation: Operation) -> list[Callable[..., Array]] | None:
-    """A function of the operation's inputs for each of its outputs; None if there is none in NumPy."""
-    name, shapes = operation.equation.primitive.name, [value.shape for value in operation.inputs]
+def _is_same_in_numpy(operation: Operation) -> bool:
+    """Whether NumPy gives what JAX gives, but for rounding."""
+    equation, shapes = operation.equation, [value.shape for value in (*operation.inputs, *operation.outputs)]
+    name, params = equation.primitive.name, equation.params
+    given, results = ([np.dtype(atom.aval.dtype) for atom in atoms] for atoms in (equation.invars, equation.outvars))
+    if not is_known([*given, *results]) or any(0 in shape for shape in shapes):
+        return False
+    if name in RESHAPES:
+        return params.get("dimensions") is None or name == "squeeze"  # a reshape may come with a transposition
+    kinds = "biuf" if name == "split" else (ELEMENTWISE.get(name) or OTHERS.get(name) or ("", None))[0]
+    if any(dtype.kind not in kinds for dtype in given):
+        return False
+    match name:
+        case "select_n":  # an integer chooses among any number of cases
+            return given[0].kind == "b" and len(given) == 3
+        case "convert_element_type":  # beyond an integer's range JAX gives its last number
+            return given[0].kind != "f" or results[0].kind in "bf"
+        case "dot_general":
+            return _is_matrix_product(params["dimension_numbers"], shapes[:2])
+        case "slice":
+            return not params["strides"]
+    return True
+
+
+def is_known(dtypes: Iterable[np.dtype]) -> bool:
+    """Whether NumPy's arithmetic with these types is JAX's: of floats, only float32's is."""
+    return all(dtype == np.float32 or (dtype.kind in "biu" and dtype.itemsize <= 4) for dtype in dtypes)
+
+
+def _in_numpy(operation: Operation) -> list[Callable[..., Array]]:
+    """A function of the operation's inputs for each of its outputs."""
+    name = operation.equation.primitive.name
     known = {"shape": operation.outputs[0].shape, "dtype": np.dtype(operation.equation.outvars[0].aval.dtype)}
     params = SimpleNamespace(**operation.equation.params | known)
     if name == "split":
         bounds = pairwise([0, *np.cumsum(params.sizes).tolist()])
         return [operator.itemgetter((slice(None),) * params.axis + (slice(*bound),)) for bound in bounds]
-    if (name == "dot_general" and not _is_matrix_product(params.dimension_numbers, shapes)) or (name == "slice" and params.strides):
-        return None
     if name == "slice":
         params.window = tuple(map(slice, params.start_indices, params.limit_indices))
     if name == "broadcast_in_dim":
         params.placed = _placed(operation)
-    if name in ELEMENTWISE:
-        return [ELEMENTWISE[name]]
-    return [OTHERS[name](params)] if name in OTHERS else None
+    return [ELEMENTWISE[name][1] if name in ELEMENTWISE else OTHERS[name][1](params)]
 
 
 def _placed(operation: Operation) -> tuple[int, ...]:
