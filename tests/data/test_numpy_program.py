@@ -55,7 +55,7 @@ def compare(function, policy=WEIGHT, observations=INPUTS):
 
 DIFFERENT = {
     "a quotient of integers": lambda policy, o, resets: jax.lax.div(o["i"], jnp.int32(2)),
-    "three cases": lambda policy, o, resets: jax.lax.select_n(jnp.abs(o["i"]) % 3, o["f"], o["f"] + 1, o["f"] + 2),
+    "three cases": lambda policy, o, resets: jax.lax.select_n(jnp.where(o["b"], 2, 1), o["f"], o["f"] + 1, o["f"] + 2),
     "one case": lambda policy, o, resets: jax.lax.select_n(o["b"], o["f"]),
     "two cases by an integer": lambda policy, o, resets: jax.lax.select_n(jnp.where(o["b"], 1, 0), o["f"], -o["f"]),
     "a product of integers": lambda policy, o, resets: jax.lax.dot(o["u"], o["u"].T, preferred_element_type=jnp.int32),
@@ -88,7 +88,7 @@ def test_a_policys_64_bits_are_brought_down_to_32_as_by_jax():
 
 
 SAME = {
-    "a number that was an array of several axes": lambda policy, o, resets: (o["f"][:1, :1, None] * 2).reshape(()) * o["f"][0],
+    "a number that was an array of several axes": lambda policy, o, resets: (o["f"][:1, :1, None] * 2).reshape(()) * o["f"],
     "the logarithm of a logistic function": lambda policy, o, resets: jnp.log(jax.nn.sigmoid(o["f"])),
     "sums of integers that overflow": lambda policy, o, resets: o["i"] + o["i"] * o["i"] - jnp.sum(o["i"]),
     "bytes that overflow": lambda policy, o, resets: (o["u"] + o["u"], o["u"] * o["u"], ~o["u"], -o["u"]),
@@ -123,8 +123,8 @@ ONE = {
     "sign": ("if", True, True, jnp.sign),
     "is positive": ("if", True, True, lambda x: x > 0),
     "as float": ("biu", True, True, lambda x: x.astype(jnp.float32)),
-    "as integer": ("bf", True, True, lambda x: x.astype(jnp.int32)),  # of floats, by JAX
-    "halved": ("i", True, True, lambda x: x // 2),  # by JAX
+    "as integer": ("bf", True, True, lambda x: (x * 2**30).astype(jnp.int32)),  # by JAX
+    "halved": ("iu", True, True, lambda x: jax.lax.div(x, jnp.asarray(2, x.dtype))),  # by JAX
     "rows": ("biuf", False, True, lambda x: x[1:, None]),
     "every second": ("biuf", False, True, lambda x: x[::2]),  # by JAX
     "turned": ("biuf", False, True, lambda x: jnp.moveaxis(x, 0, -1)),
