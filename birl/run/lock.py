@@ -45,7 +45,9 @@ def locked(run_dir: Path) -> Iterator[None]:
     finally:
         if descriptor in _held:  # not in a forked copy of the holder
             _held.remove(descriptor)
-            path.unlink(missing_ok=True)  # before it is let go: whoever opens it after that makes a new one
+            with suppress(OSError):
+                if _is_at(path, descriptor):  # the directory may be another one by now
+                    path.unlink()  # before it is let go: whoever opens it after that makes a new one
             os.close(descriptor)
 
 
@@ -77,7 +79,7 @@ def _lock(path: Path) -> int | None:
 def _open(path: Path) -> int:
     """The lock file, made if it is not there, and nothing else: a run of a stranger may have put a link or a device in its place."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW | NO_WAIT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW | NO_WAIT, 0o666)
     except OSError as problem:
         if problem.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise
@@ -106,9 +108,9 @@ def _held_by_name(path: Path) -> Iterator[None]:
                 os.link(own, path)
                 break
             except FileExistsError:
-                content = path.read_bytes()[:1000] if path.is_file() and not path.is_symlink() else b"{}"
-                holder = _holder_in(content)
-                if content and not _is_dead(holder):
+                with open(_open(path), "rb") as file:
+                    holder, empty = _holder_in(file.read(1000)), file.tell() == 0
+                if not empty and not _is_dead(holder):
                     raise _in_use(path, holder, f"; if it is dead, remove {path}") from None
                 path.unlink(missing_ok=True)
     finally:
@@ -116,8 +118,9 @@ def _held_by_name(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if path.read_bytes() == _me():
-            path.unlink()
+        with suppress(OSError):
+            if path.read_bytes() == _me():
+                path.unlink()
 
 
 def _me() -> bytes:
@@ -128,9 +131,9 @@ def _holder_in(content: bytes) -> tuple[int, str] | None:
     """Process and machine that a lock file names."""
     try:
         match json.loads(content):
-            case {"pid": int(pid), "machine": str(machine)}:
+            case {"pid": int(pid), "machine": str(machine)} if machine.isprintable():
                 return pid, machine
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return None
 

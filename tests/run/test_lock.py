@@ -170,3 +170,23 @@ def test_a_lock_that_is_removed_between_opening_and_locking_is_made_anew(tmp_pat
         with pytest.raises(ConfigError, match="in use"), locked(tmp_path):
             pass
         assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[" * 1000, b"\xff", b"[]", b'{"pid": "1", "machine": 2}', b'{"pid": 1, "machine": "\\u001b[2J"}']
+)
+def test_a_holder_that_gives_no_name_is_another_process(content, tmp_path):
+    with locked(tmp_path):
+        (tmp_path / LOCK).write_bytes(content)
+        with pytest.raises(ConfigError, match="is in use by another process; wait"), locked(tmp_path):
+            pass
+
+
+def test_a_directory_that_was_replaced_meanwhile_keeps_the_lock_of_its_own_run(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    with locked(run):
+        run.rename(tmp_path / "moved")
+        run.mkdir()
+        (run / LOCK).write_text("another's")
+    assert (run / LOCK).read_text() == "another's"
