@@ -49,7 +49,7 @@ from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 @dataclass(frozen=True)
 class Config:
-    """A2C's settings; the defaults are OpenAI Baselines'."""
+    """A2C's settings; the defaults are OpenAI Baselines', but for the form of RMSProp, which is PyTorch's."""
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)

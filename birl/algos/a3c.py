@@ -6,7 +6,7 @@ step of RMSProp, whose statistics are shared as well, to the shared parameters w
 
 Differs from the paper: steps go on into the next episode instead of ending the loop's turn early, so one actor-learner is A2C with one
 environment; gradients are means over the steps, not sums, and clipped by their norm; an actor-learner may have several environments;
-where an episode is cut by a time limit, V goes on.
+where an episode is cut by a time limit, V goes on; RMSProp's ε is outside the root by default.
 """
 
 from collections.abc import Iterator

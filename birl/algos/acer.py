@@ -79,7 +79,7 @@ from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
 
 @dataclass(frozen=True)
 class Config:
-    """ACER's settings; the defaults are OpenAI Baselines', but for when the replay starts."""
+    """ACER's settings; the defaults are OpenAI Baselines', but for when the replay starts and the form of RMSProp."""
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)

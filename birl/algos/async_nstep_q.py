@@ -7,7 +7,7 @@ steps of all together the target network is copied, θ⁻ ← θ. Each actor-lea
 
 Differs from the paper: gradients are means over the steps, not sums, and clipped by their norm; an actor-learner may have several
 environments, and then its turn ends early only if all their episodes end at once; where an episode is cut by a time limit, Q goes on; ε is
-drawn once for each actor-learner.
+drawn once for each actor-learner; RMSProp's own ε is outside the root by default.
 """
 
 from collections.abc import Iterator

@@ -6,7 +6,8 @@ without a lock. Every I_target steps of all together the target network is copie
 
 Differs from the paper: an actor-learner's steps between two updates are done with one copy of θ; gradients are means over them, not sums,
 and clipped by their norm; it may have several environments, and then its turn ends early only if all their episodes end at once; where
-an episode is cut by a time limit, Q goes on; ε is drawn once for each actor-learner.
+an episode is cut by a time limit, Q goes on; ε is drawn once for each actor-learner; RMSProp's own ε is outside the root
+by default.
 """
 
 from collections.abc import Iterator

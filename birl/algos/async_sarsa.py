@@ -8,7 +8,7 @@ Differs from the paper: an actor-learner's steps between two updates are done wi
 the update, with the random numbers with which it will be drawn after it: it is the action then taken, unless the update changes which one
 is best. Gradients are means over the steps, not sums, and clipped by their norm; an actor-learner may have several environments, and then
 its turn ends early only if all their episodes end at once; where an episode is cut by a time limit no action follows, and Q(s', ·; θ⁻) is
-averaged over the chances of the ε-greedy policy; ε is drawn once for each actor-learner.
+averaged over the chances of the ε-greedy policy; ε is drawn once for each actor-learner; RMSProp's own ε is outside the root by default.
 """
 
 from collections.abc import Iterator
