@@ -6,12 +6,15 @@ channels, which makes every stride 1. The gradient of the weights is a convoluti
 """
 
 from functools import partial, reduce
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import linear_call
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
 from birl.device import on_cpu
@@ -41,7 +44,7 @@ def xla_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"
 
 @partial(jax.checkpoint, static_argnums=(2, 3))  # blocks of bytes are four times their image, and quickly made again for the gradient
 def block_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"], stride: int, channels_first: bool) -> Array:
-    """The same; the stride must divide the kernel. Its gradient cannot be batched by vmap."""
+    """The same; the stride must divide the kernel."""
     kernel, _, inputs, outputs = weight.shape
     steps = kernel // stride
     order = (0, 2, 4, 1, 3, 5) if channels_first else (0, 2, 1, 3, 4, 5)  # as in the images' blocks
@@ -70,18 +73,9 @@ def blocks_of(x: Array, kernel: int, stride: int, channels_first: bool) -> Array
     return x.reshape(len(x), rows, columns, -1)
 
 
-@jax.custom_jvp
 def convolution(x: Float[Array, "N height width inputs"], weight: Float[Array, "rows columns inputs outputs"]) -> Array:
-    """A valid convolution with stride 1."""
-    return xla_convolution(x, weight, 1)
-
-
-@convolution.defjvp
-def _tangent(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    (x, weight), (x_tangent, weight_tangent) = primals, tangents
-    by_images = linear_call(lambda weight, x: xla_convolution(x, weight, 1), images_gradient, weight, x_tangent)
-    by_weight = linear_call(lambda x, weight: xla_convolution(x, weight, 1), weight_gradient, x, weight_tangent)
-    return convolution(x, weight), by_images + by_weight
+    """A valid convolution with stride 1, whose gradients are those below."""
+    return convolution_p.bind(x, weight)
 
 
 def images_gradient(weight: Array, gradient: Float[Array, "N rows columns outputs"]) -> Float[Array, "N height width inputs"]:
@@ -102,6 +96,32 @@ def weight_gradient(x: Array, gradient: Float[Array, "N rows columns outputs"]) 
     """Each input channel as an image, with the N images as its channels, under the gradient as filters."""
     channels, filters = jax.lax.optimization_barrier((x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)))
     return jax.lax.optimization_barrier(xla_convolution(channels, filters, 1)).transpose(1, 2, 0, 3)
+
+
+def _shaped(x: ShapedArray, weight: ShapedArray) -> ShapedArray:
+    (images, height, width, _), (rows, columns, _, outputs) = x.shape, weight.shape
+    return ShapedArray((images, height - rows + 1, width - columns + 1, outputs), weight.dtype)
+
+
+def _batched(arrays: tuple[Array, Array], axes: tuple[Any, Any]) -> tuple[Array, int]:
+    """Many convolutions at once: of more images, if the filters are the same; otherwise by XLA's own operation."""
+    (x, weight), (x_axis, weight_axis) = arrays, axes
+    if weight_axis is not None:
+        return jax.vmap(partial(xla_convolution, stride=1), axes)(x, weight), 0
+    x = jnp.moveaxis(x, x_axis, 0)
+    outputs = convolution(x.reshape(-1, *x.shape[2:]), weight)
+    return outputs.reshape(*x.shape[:2], *outputs.shape[1:]), 0
+
+
+# An operation of JAX's, so that it has gradients of its own in both directions, gradients of gradients, and vmap of all of them.
+convolution_p = Primitive("birl_convolution")
+convolution_p.def_impl(partial(xla_convolution, stride=1))
+convolution_p.def_abstract_eval(_shaped)
+mlir.register_lowering(convolution_p, mlir.lower_fun(partial(xla_convolution, stride=1), multiple_results=False))
+ad.defbilinear(
+    convolution_p, lambda gradient, x, weight: images_gradient(weight, gradient), lambda gradient, x, weight: weight_gradient(x, gradient)
+)
+batching.primitive_batchers[convolution_p] = _batched
 
 
 def make_conv(rng: np.random.Generator, kernel: int, inputs: int, outputs: int, stride: int) -> Conv:

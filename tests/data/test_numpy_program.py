@@ -88,7 +88,7 @@ def test_a_policys_64_bits_are_brought_down_to_32_as_by_jax():
 
 
 SAME = {
-    "a number that was an array of several axes": lambda policy, o, resets: (o["f"][:1, :1, None] * 2).reshape(()) * o["f"],
+    "a number that was an array of several axes": lambda policy, o, resets: (o["f"][:1, None] @ policy[:, :1]).reshape(()) * o["f"],
     "the logarithm of a logistic function": lambda policy, o, resets: jnp.log(jax.nn.sigmoid(o["f"])),
     "sums of integers that overflow": lambda policy, o, resets: o["i"] + o["i"] * o["i"] - jnp.sum(o["i"]),
     "bytes that overflow": lambda policy, o, resets: (o["u"] + o["u"], o["u"] * o["u"], ~o["u"], -o["u"]),
@@ -160,13 +160,21 @@ def run_program(program, policy, observations, resets):
     values = [(observations[kind], True) for kind in "fiub"] + [(resets, True), (observations["f"] @ policy, False)]
     for table, name, first, second in program:
         kinds, needs_exact, gives_exact, function = table[name]
-        chosen = [values[number % len(values)] for number in ([first] if table is ONE else [first, second])]
-        fits = all(np.dtype(x.dtype).kind in kinds and x.ndim > 0 and (exact or not needs_exact) for x, exact in chosen)
-        alike = len({(x.shape, x.dtype) for x, _ in chosen}) == 1
-        if fits and alike and 0 not in chosen[0][0].shape and not (name in ("rows", "layer") and chosen[0][0].shape[0] < 2):
-            integers = np.dtype(chosen[0][0].dtype).kind in "biu"
-            values.append((function(*[x for x, _ in chosen]), integers or (gives_exact and all(exact for _, exact in chosen))))
+        fitting = [value for value in values if fits(*value, kinds, needs_exact, at_least=2 if name in ("rows", "layer") else 1)]
+        if not fitting:
+            continue
+        chosen = [fitting[first % len(fitting)]]
+        if table is TWO:
+            alike = [value for value in fitting if (value[0].shape, value[0].dtype) == (chosen[0][0].shape, chosen[0][0].dtype)]
+            chosen.append(alike[second % len(alike)])
+        result = function(*[x for x, _ in chosen])
+        is_exact = np.dtype(chosen[0][0].dtype).kind in "biu" or (gives_exact and all(exact for _, exact in chosen))
+        values.append((result, is_exact))
     return [x for x, _ in values]
+
+
+def fits(x, exact, kinds, needs_exact, at_least):
+    return np.dtype(x.dtype).kind in kinds and x.ndim > 0 and len(x) >= at_least and (exact or not needs_exact)
 
 
 def test_random_programs_are_the_same_in_both_or_left_to_jax():
