@@ -360,6 +360,7 @@ def test_code_and_commands_run(page, workplace, first_updates, types_unchecked):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @english
 def test_code_and_every_training_run(page, workplace, first_updates, types_unchecked):
     run_page(page, workplace, set())
