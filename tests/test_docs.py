@@ -40,7 +40,7 @@ from tests.run.processes import call, call_well
 FIRST_UPDATES = 2
 QUICK = {"doctor"}  # it has tests of its own, as has the training of every algorithm from the command line
 LANGUAGES = {"python", "sh", "console", "text", "json"}
-ONLY_ENGLISH = {"CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md", "docs/runs-and-checkpoints.md"}
+ONLY_ENGLISH = {"CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
     "README.md": {"--ray-address"},
