@@ -439,7 +439,7 @@ def run_script(words: list[str]) -> tuple[int, str]:
 
 def shape(said: str) -> list[str]:
     """What was said, without the numbers that a machine or a random draw decides."""
-    return [re.sub(r"\d[\d,.e+-]*", "0", line).strip() for line in said.strip().splitlines()]
+    return [re.sub(r"\d([\d,.]*\d)?(e[+-]\d+)?", "0", line).strip() for line in said.strip().splitlines()]
 
 
 def check_command(words: list[str], where: str) -> None:
@@ -499,6 +499,19 @@ def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
         raise OnlyChecked
 
     return check
+
+
+def test_the_readmes_show_training_as_it_looks(workplace, first_updates):
+    seen = {told(line) for line in call_well("train", "ppo", "CartPole-v1", "--eval-episodes", "2").splitlines()}
+    for page in (ROOT / "README.md", ROOT / "README.zh-CN.md"):
+        [sample] = [block.code for block in blocks_of(page) if "run directory" in block.code]
+        assert {told(line) for line in sample.splitlines()} <= seen
+
+
+def told(line: str) -> str:
+    """A line of training without its numbers, and without what the first lines of a run cannot know."""
+    [plain] = shape(re.sub(r", \S+ s left|, environment .*", "", line))
+    return re.sub(" +", " ", plain)
 
 
 @pages
