@@ -2,9 +2,9 @@
 
 import dataclasses
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,16 +28,15 @@ def run_python(code: str) -> str:
 
 
 def seconds_of(*words: str) -> float:
-    began = time.perf_counter()
+    """Of a processor: a busy machine makes a command wait, and it is none the worse."""
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([*COMMAND, *words], env=ENVIRONMENT, capture_output=True, check=True)
-    return time.perf_counter() - began
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
 
 
-def test_help_answers_in_under_600_ms():
-    for _ in range(5):  # the machine may be busy: the best of five
-        if seconds_of("--help") < 0.6:
-            return
-    pytest.fail("birl --help took 0.6 s or more five times")
+def test_help_takes_less_than_600_ms():
+    assert min(seconds_of("--help") for _ in range(3)) < 0.6
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["frobnicate"], []])

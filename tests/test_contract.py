@@ -31,6 +31,7 @@ from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named
 from birl.run.console import number
 from birl.types import Update
+from tests.run.processes import SECONDS
 
 ROOT = Path(__file__).parents[1]
 TASKS = ("CartPole-v1", "Pendulum-v1")  # an algorithm is tested on the first whose actions it can take
@@ -268,7 +269,7 @@ def test_a_process_with_another_hash_seed_gives_the_same_run_to_the_bit(name):
     command = [sys.executable, "-c", f"from tests.test_contract import fingerprint; print(fingerprint({name!r}))"]
     ours = os.environ.get("PYTHONHASHSEED", "random")
     environment = os.environ | {"PYTHONHASHSEED": "1" if ours != "1" else "2", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True)
     assert ended.stdout.strip() == fingerprint(name)
 
 

@@ -29,6 +29,7 @@ from birl.scale.shared import State as SharedState
 from birl.scale.shared import board_of, job_of
 from birl.types import Update, World
 from tests.algos.test_a3c import actor_learner_pids
+from tests.run.processes import SECONDS
 from tests.test_contract import assert_same_bits, run, without_clock
 
 CARTS = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9)  # some episode ends inside every rollout
@@ -322,13 +323,13 @@ def test_a_run_in_processes_that_is_interrupted_is_saved_and_leaves_no_process(t
     root = Path(__file__).parents[2]
     process = subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + SECONDS
     while not (metrics.exists() and metrics.stat().st_size):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == process.pid]
     process.send_signal(signal.SIGINT)
-    process.wait(60)
+    process.wait(SECONDS)
     manifest = checkpoints.load(checkpoints.numbered(tmp_path / "run" / "checkpoints")[-1]).manifest
     assert not manifest["exact"]
     assert "with empty replays" in str(manifest)

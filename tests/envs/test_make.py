@@ -15,6 +15,7 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs, open_envs, spaces_of
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
+from tests.run.processes import SECONDS
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_runs_do_not_depend_on_the_hash_seed():
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=SECONDS,
         ).stdout
         for seed in ("1", "2")
     ]
@@ -177,7 +178,7 @@ def test_runs_do_not_depend_on_the_hash_seed():
 
 def test_importing_birl_envs_registers_nothing_and_loads_no_extra():
     script = "import sys, gymnasium as g, birl.envs.make; print([i for i in g.registry if i.startswith('birl')], 'envpool' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120).stdout
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=SECONDS).stdout
     assert found.strip() == "[] False"
 
 

@@ -18,6 +18,7 @@ from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 from birl.types import World
 from tests.envs.counting import Counting, DictCounting, MaskedCounting, counting_functions
+from tests.run.processes import SECONDS
 
 RESUMABLE = {
     "CartPole, native": EnvConfig("CartPole-v1", 8),
@@ -119,7 +120,10 @@ def test_a_new_process_goes_on_as_the_old_one_would_have_under_another_hash_seed
     (tmp_path / "values.json").write_text(json.dumps(world.values))
     np.save(tmp_path / "future.npy", future)
     subprocess.run(
-        [sys.executable, "-c", RESUME_IN_NEW_PROCESS, str(tmp_path)], check=True, env=os.environ | {"PYTHONHASHSEED": "123"}, timeout=120
+        [sys.executable, "-c", RESUME_IN_NEW_PROCESS, str(tmp_path)],
+        check=True,
+        env=os.environ | {"PYTHONHASHSEED": "123"},
+        timeout=SECONDS,
     )
     found = np.load(tmp_path / "steps.npz")
     np.testing.assert_array_equal(found["observations"], [step.observations for step in steps])

@@ -12,7 +12,7 @@ import pytest
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs, open_envs
-from tests.run.processes import ENVIRONMENT
+from tests.run.processes import ENVIRONMENT, SECONDS
 
 VELOCITIES = {  # by Gymnasium's documentation
     "CartPole-v1": [1, 3],
@@ -62,14 +62,14 @@ def test_a_step_that_takes_too_long_ends_the_process_and_time_between_steps_does
 import time
 from birl.envs.wrappers import StepTimeout
 from tests.envs.troubled import HANG, Troubled
-env = StepTimeout(Troubled(), 0.3)
+env = StepTimeout(Troubled(), 1.5)
 env.reset(seed=1)
 env.step(0)
-time.sleep(0.5)
+time.sleep(2.0)
 print("stepped", flush=True)
 env.step(HANG)
 """
-    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (finished.returncode, finished.stdout) == (-signal.SIGALRM, "stepped\n"), finished.stderr
 
 

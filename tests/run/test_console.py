@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from birl.run.console import Console, Progress, draw
+from tests.run.processes import SECONDS
 
 METRICS = {"episode/return": 195.5, "time/environment_share": 0.31, "time/policy_share": 0.22, "time/learning_share": 0.47}
 
@@ -143,10 +144,10 @@ def test_a_write_that_draws_nothing_takes_less_than_5_microseconds():
     fastest = float("inf")
     for _ in range(30):
         console.write(0, 0.0, metrics)
-        before = time.perf_counter()
+        before = time.process_time()  # not what a busy machine does between
         for step in range(500):
             console.write(step, 0.0, metrics)
-        fastest = min(fastest, (time.perf_counter() - before) / 500)
+        fastest = min(fastest, (time.process_time() - before) / 500)
     console.close()
     assert fastest < 5e-6
 
@@ -224,7 +225,7 @@ def interrupt_on_a_terminal(code: str, environment: dict[str, str]) -> str:
             shown += os.read(master, 4096)
         except OSError:  # the terminal's other end is closed
             break
-    process.wait(timeout=20)
+    process.wait(timeout=SECONDS)
     os.close(master)
     return shown.decode()
 

@@ -31,7 +31,7 @@ KINDS = ["pipe", "link", "device", "directory", "socket"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_what_is_not_a_regular_file_is_refused_and_nobody_waits_for_it(kind, tmp_path):
     make(kind, tmp_path / "config.json")
     with pytest.raises(CheckpointError, match=r"config\.json is (a symbolic link|not a regular file|a socket or a device); put"):

@@ -28,7 +28,7 @@ from birl.run.policy import find_checkpoint
 from birl.run.train import resume, train
 from tests.run.processes import call, metric_rows
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 def small_config(run_dir: Path, **settings: Any) -> ppo.Config:

@@ -14,7 +14,7 @@ import birl
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig
 from birl.run.record import OFF_SCREEN, play, record, render_off_screen
-from tests.run.processes import COMMAND, ROOT, call, call_well, write_untrained
+from tests.run.processes import COMMAND, ROOT, SECONDS, call, call_well, write_untrained
 from tests.run.processes import birl as run_birl
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # JAX's warning of the ffmpeg that reads the video back
@@ -151,7 +151,7 @@ HEADLESS = {name: value for name, value in os.environ.items() if name not in ("D
 def test_mujoco_is_filmed_without_a_screen_and_is_seen(hopper, tmp_path):
     """In a process of its own: MuJoCo looks at MUJOCO_GL when it is imported."""
     words = ["record", str(hopper), "--out", str(tmp_path / "film.mp4")]
-    subprocess.run([*COMMAND, *words], env=HEADLESS | {"PYTHONPATH": str(ROOT)}, check=True, timeout=120)
+    subprocess.run([*COMMAND, *words], env=HEADLESS | {"PYTHONPATH": str(ROOT)}, check=True, timeout=SECONDS)
     reader = imageio_ffmpeg.read_frames(tmp_path / "film.mp4")
     width, height = next(reader)["size"]
     frames = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]

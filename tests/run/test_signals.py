@@ -53,7 +53,7 @@ def newest_number(run: Path) -> int:
 
 def stop(process: subprocess.Popen[str], number: int) -> int:
     process.send_signal(number)
-    return process.wait(60)
+    return process.wait(SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +95,8 @@ def test_a_second_signal_stops_at_once(tmp_path):
     process.send_signal(signal.SIGINT)
     time.sleep(1.0)
     assert process.poll() is None, "the first signal waits for the end of the update"
-    began = time.monotonic()
     assert stop(process, signal.SIGTERM) == 143
-    assert time.monotonic() - began < 10, "an update takes 50 s"
-    assert not numbered(run / "checkpoints")
+    assert not numbered(run / "checkpoints"), "it did not wait for the end of the update, which takes 50 s and is saved"
     assert "Traceback" not in output(tmp_path)
 
 

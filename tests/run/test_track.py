@@ -17,6 +17,7 @@ from birl.config import ConfigError, RunConfig
 from birl.run.tensorboard import TensorBoardSink
 from birl.run.track import ALIASES, JsonlSink, open_sinks, read_metrics, rename
 from birl.run.wandb import WandbSink, run_id
+from tests.run.processes import SECONDS
 
 
 def write_steps(path: Path, steps: list[int], resume_at: int | None = None) -> None:
@@ -270,7 +271,7 @@ def test_wandb_offline_gets_the_config_and_the_metrics_over_env_steps(tmp_path, 
     sink.close()
     [written] = run_dir.glob(f"wandb/offline-run-*/run-{run_id(run_dir)}.wandb")
     expected = {b"clip_range", b"0.1875", b"episode/return", b"312.5", b"98304"}
-    given_up = time.monotonic() + 20  # a process of wandb's own writes, also after `finish`
+    given_up = time.monotonic() + SECONDS  # a process of wandb's own writes, also after `finish`
     while not all(part in written.read_bytes() for part in expected) and time.monotonic() < given_up:
         time.sleep(0.1)
     assert {part for part in expected if part in written.read_bytes()} == expected

@@ -7,8 +7,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from birl.config import EnvConfig
@@ -16,16 +16,17 @@ from birl.errors import NonFiniteError
 from birl.scale import faults
 from birl.scale.processes import ProcessPool
 from tests.envs.troubled import EXIT, HANG, KILL, RAISE
+from tests.run.processes import SECONDS
 from tests.scale.adding import ORDERS, make_config, make_job
 
-COUNTING = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, step_timeout=1.0)
+COUNTING = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1)
 
 
 def make_pool(actor_learners: int, env: EnvConfig = COUNTING, size: int = ORDERS + 1, total_steps: int = 10**9) -> ProcessPool:
     return ProcessPool(*make_job(make_config("processes", env, actor_learners, total_steps), size), None)
 
 
-def run_until(pool: ProcessPool, condition: Callable[[], bool], seconds: float = 60) -> None:
+def run_until(pool: ProcessPool, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came to it"
@@ -33,7 +34,7 @@ def run_until(pool: ProcessPool, condition: Callable[[], bool], seconds: float =
 
 
 def gone(pid: int) -> bool:
-    for _ in range(100):
+    for _ in range(20 * SECONDS):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -50,7 +51,6 @@ def test_all_steps_are_counted_and_the_processes_end_with_them():
         assert 4000 <= last.env_steps.sum() <= 4000 + 2 * 4
         assert last.gradient_steps.sum() * 4 == last.env_steps.sum()
         assert last.normalizers[:, 0].tolist() == last.gradient_steps.tolist()
-        assert np.all(last.gradient_steps > 0)
         assert not pool.faults
         pids = pool.pids
     assert all(map(gone, pids))
@@ -67,12 +67,13 @@ FAULTS = {
     "raised": (RAISE, "ZeroDivisionError: mass is zero"),
     "was killed": (KILL, "its process was ended by SIGKILL"),
     "exited": (EXIT, "its process exited with code 3"),
-    "hangs": (HANG, "no sign of life for 1 seconds"),
+    "hangs": (HANG, "no sign of life for 5 seconds"),
 }
 
 
 def test_who_fails_is_named_and_replaced_with_its_statistics_counters_and_a_key_of_its_own():
-    with make_pool(2) as pool, warnings.catch_warnings(record=True) as told:
+    impatient = replace(COUNTING, step_timeout=5.0)  # a turn takes milliseconds, or a little more on a busy machine
+    with make_pool(2, impatient) as pool, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         run_until(pool, lambda: pool.seen.gradient_steps.min() > 0)
         for order, reason in FAULTS.values():
@@ -100,10 +101,13 @@ def test_others_go_on_while_one_is_replaced_and_its_episodes_stay_counted():
         assert episodes >= 2 * 20 * 4 // 6
         os.kill(pool.pids[0], signal.SIGKILL)
         run_until(pool, lambda: bool(pool.faults))
+        os.kill(pool.pids[0], signal.SIGSTOP)  # the new process, which takes seconds to begin, shall take longer than others' turns
         before = pool.seen.gradient_steps.copy()  # of one that is known to be gone
         assert pool.metrics()["episode/count"] >= episodes
         run_until(pool, lambda: pool.seen.gradient_steps[1] > before[1] + 100)
-        assert pool.seen.gradient_steps[0] - before[0] <= 2  # a new process takes seconds to begin, others milliseconds for a turn
+        assert pool.seen.gradient_steps[0] - before[0] <= 2  # the last ones of the old process
+        os.kill(pool.pids[0], signal.SIGCONT)
+        run_until(pool, lambda: pool.seen.gradient_steps[0] > before[0] + 20)
 
 
 def test_who_fails_again_and_again_ends_the_run_with_the_first_reason(monkeypatch):
@@ -151,6 +155,6 @@ def test_no_actor_learner_outlives_its_parent_and_no_shared_memory_is_left(way, 
     assert len(started) == 2, parent.stderr.read()
     time.sleep(0.2)
     os.killpg(parent.pid, number)  # as ctrl-C in a terminal does
-    parent.communicate(timeout=30)
+    parent.communicate(timeout=SECONDS)
     assert all(map(gone, started))
     assert not set(os.listdir("/dev/shm")) - before

@@ -35,7 +35,7 @@ from birl.scale.ray_rollouts import RayCollector, joined, open_ray_stage
 from birl.scale.stage import open_stage
 from birl.types import Rollout
 from tests.envs.troubled import HANG, KILL, RAISE
-from tests.run.processes import ENVIRONMENT
+from tests.run.processes import ENVIRONMENT, SECONDS
 from tests.scale.adding import act, make_config, make_job
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -70,7 +70,7 @@ def heard() -> Iterator[list[str]]:
         yield told
 
 
-def run_until(pool: RayPool, condition: Callable[[], bool], seconds: float = 120) -> None:
+def run_until(pool: RayPool, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came to it"
@@ -78,7 +78,7 @@ def run_until(pool: RayPool, condition: Callable[[], bool], seconds: float = 120
 
 
 def gone(pid: int) -> bool:
-    for _ in range(100):
+    for _ in range(20 * SECONDS):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -245,7 +245,7 @@ def test_a3c_goes_on_with_all_its_actor_learners_though_a_machine_dies(cluster):
     env = EnvConfig("CartPole-v1", num_envs=1, ray_address=cluster.address)
     config = a3c.Config(env, RunConfig(total_steps=10**7), "ray", actor_learners=4, report_every=100, hidden_sizes=(8,))
     [doomed] = [node for node in cluster.list_all_nodes() if node != cluster.head_node]
-    deadline, enough = time.monotonic() + 120, 10**7
+    deadline, enough = time.monotonic() + SECONDS, 10**7
     with heard() as told, closing(a3c.train(config)) as training:
         for update in training:
             steps = int(update.state.env_steps)
@@ -297,8 +297,8 @@ def test_nothing_is_left_of_a_cluster_that_a_run_has_started(number, tmp_path):
     assert parent.stdout.readline().split(), parent.stderr and parent.stderr.read()
     assert len(marked(mark)) > 3
     os.killpg(parent.pid, number)  # as ctrl-C in a terminal does
-    parent.communicate(timeout=60)
-    for _ in range(200):
+    parent.communicate(timeout=SECONDS)
+    for _ in range(20 * SECONDS):
         if not marked(mark):
             break
         time.sleep(0.05)
