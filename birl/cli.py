@@ -80,6 +80,9 @@ def _guarded(command: str, words: list[str]) -> int:
     except RunDirectoryError as problem:
         print(f"birl: training stopped: {problem}", file=sys.stderr)
         return 1
+    except MemoryError as problem:
+        print(f"birl: there is not enough memory: {problem}", file=sys.stderr)
+        return 1
     except OSError as problem:  # a full disk, a directory that is not ours
         if isinstance(problem, BrokenPipeError) and is_abandoned(sys.stdout):
             raise

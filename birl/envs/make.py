@@ -27,6 +27,7 @@ from birl.types import Envs
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"  # the native vector environment that can be snapshot
 NATIVE_FROM = 8  # environments: with fewer, its fixed price of 70 µs a step is more than theirs one by one
 NO_LIMIT = 2**31 - 1  # steps of an episode: EnvPool's word for "as many as it takes"
+MOST_ENVS = 1 << 20  # more is a mistake, and making them would take the memory before anyone could see it
 EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
 
 
@@ -101,6 +102,7 @@ def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
 
 def validate_fields(config: EnvConfig) -> None:
     require(config.num_envs >= 1, f"env.num_envs {config.num_envs} is less than 1; use 8, or 1 for a single environment")
+    require(config.num_envs <= MOST_ENVS, f"env.num_envs {config.num_envs} is more than {MOST_ENVS:,}; use as many as memory has room for")
     limit = config.max_episode_steps
     require(limit is None or limit >= 1, f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit")
     require(config.ray_actors >= 0, f"env.ray_actors {config.ray_actors} is negative; use 0 to collect rollouts in this process")

@@ -105,7 +105,8 @@ def make_action_critic(rng: np.random.Generator, space: gym.Space, actions: int,
 
 def validate_action_networks(settings: ActionNetworkSettings) -> None:
     """Raise ConfigError if there can be no such actor and critic."""
-    require(all(size > 0 for size in settings.hidden_sizes), f"hidden_sizes {settings.hidden_sizes} must each be at least 1")
+    possible = all(0 < size < 2**31 for size in settings.hidden_sizes)
+    require(possible, f"hidden_sizes {settings.hidden_sizes} must each be at least 1, and below 2,147,483,648")
 
 
 def largest_action_product(settings: ActionNetworkSettings, rows: int) -> Work:

@@ -338,7 +338,7 @@ def _unsealed(content: bytes, path: Path) -> dict[str, Any]:
         raise UnreadableError(
             f"{path} has format {manifest['format']!r}; this Birl reads format {FORMAT}: install the version that wrote it"
         )
-    from_json(Manifest, manifest, "manifest")
+    manifest = to_json(from_json(Manifest, manifest, "manifest"))
     steps, named, best = manifest["env_steps"], manifest["sha256"], manifest["progress"].get("best")
     require(0 <= steps < 2**63, f"manifest.env_steps {steps} must lie between 0 and {2**63 - 1:,}")
     require(set(named) == {*JSON_BYTES, *TENSORS}, f"manifest.sha256 names {', '.join(sorted(named))}; not the files of a checkpoint")

@@ -21,6 +21,7 @@ import pytest
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from birl.config import ConfigError
 from birl.run import checkpoint as checkpoints
 from birl.run import train as driver
 from birl.run.evaluate import Evaluation
@@ -241,15 +242,22 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
+def no_picture(*_: Any, **__: Any) -> None:
+    raise ConfigError("a picture takes long")
+
+
 def use(rng: random.Random, run: Path, outside: Path, score: Evaluation) -> tuple[str, int, str]:
     """What a person may do with it: the words, the exit code and what was said. Evaluations are not played: that is slow."""
     one = run / "checkpoints" / "000000121"
     words = rng.choice([
         ["eval", run], ["eval", run], ["eval", one], ["plot", run, "--out", outside.parent / "curves.png"],
-        ["resume", run], ["resume", run], ["resume", run, "--total-steps", 250],
+        ["resume", run], ["resume", run], ["resume", run, "--total-steps", 250], ["play", run],
+        ["record", run, "--out", outside.parent / "a.mp4"],
     ])  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("birl.run.plot.plot_curves", lambda series, out, *_: out)
+        patch.setattr("birl.run.record.make_env", no_picture)
+        patch.setenv("SDL_VIDEODRIVER", "dummy")
         patch.setattr("birl.run.evaluate.evaluate_policy", lambda *_, **__: score)
         patch.setattr(driver, "evaluate_policy", lambda *_, **__: score)
         code, said = call(*words)
