@@ -20,7 +20,7 @@ from birl.envs.spaces import MASK, first_value, is_composite, mask_width, shown
 from birl.envs.trees import action_tree, flat_mask, mask_of, own_actions
 from birl.errors import CheckpointError
 from birl.run import checkpoint as checkpoints
-from birl.run.algorithms import algorithm_named, validate
+from birl.run.algorithms import algorithm_named
 from birl.run.checkpoint import Checkpoint
 from birl.run.observations import read_observations
 from birl.run.trust import allowed_env, is_own
@@ -113,11 +113,12 @@ def load(path: str | Path, make_network: Any = None) -> Policy:
 def policy_of(saved: Checkpoint, make_network: Any = None) -> Policy:
     algorithm = algorithm_named(saved.manifest["algorithm"])
     config = from_json(algorithm.Config, saved.config)
-    validate(saved.manifest["algorithm"], config)
     try:
         template = algorithm.init(config, saved.observation_space, saved.action_space, make_network)
-    except MemoryError as problem:
-        raise CheckpointError(f"{saved.path} asks for a network that does not fit into memory: {problem}") from problem
+    except (ValueError, ArithmeticError, MemoryError) as problem:
+        if make_network is not None:
+            raise  # it is the caller's code that has to be mended
+        raise CheckpointError(f"of the settings in {saved.path / 'config.json'} no network can be made: {problem}") from problem
     return make_policy(algorithm, checkpoints.tensors_to_state(template, saved.tensors), saved.observation_space, saved.action_space)
 
 

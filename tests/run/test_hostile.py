@@ -212,7 +212,7 @@ def test_a_space_that_cannot_be_is_refused_with_a_sentence(space):
 
 FORGED_SETTINGS: list[tuple[str, Any]] = [
     ("hidden_sizes", [-1]), ("hidden_sizes", [2**40]), ("hidden_sizes", [2**31 - 1, 2**31 - 1]), ("hidden_sizes", [2**63]),
-    ("minibatches", 0), ("core_size", 2**62), ("discount", 5), ("rollout_length", -3),
+    ("minibatches", 0), ("seed", "x"),
 ]  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def test_settings_of_which_no_network_can_be_made_are_said(name, value, run):
     (newest / "config.json").write_text(json.dumps(settings | {name: value}))
     forge(newest)
     code, said = call("eval", newest)
-    assert (code, name in said or "memory" in said) == (2, True), said
+    assert (code, name in said or "no network can be made" in said) == (2, True), said
 
 
 FORESEEABLE = [".config.json.partial", ".metrics.jsonl.partial", ".summary.json.partial", "checkpoints/.best.json.partial"]
