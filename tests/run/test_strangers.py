@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import birl as api
@@ -111,6 +112,16 @@ def test_a_module_that_a_strangers_run_names_is_not_imported(words, own_run, tmp
     assert f"env.id 'received.stranger.evil:Marked-v0' would import the module received.stranger.evil in {tmp_path}" in said
     assert "if you trust it, say --trust" in said
     assert "--env received.stranger.evil:Marked-v0" in said
+    assert not mark.exists()
+
+
+def test_loading_and_plotting_a_strangers_run_import_nothing_that_it_names(own_run, tmp_path, new_process):
+    run = forged(own_run, tmp_path / "stranger", env={"id": "evil:Marked-v0"})
+    mark = put_module(tmp_path, "evil")
+    new_process(tmp_path)
+    sys.path.insert(0, str(tmp_path))  # it would be found
+    api.load(run).act(np.zeros(4, np.float32))
+    call_well("plot", run, "--metric", "loss/policy", "--out", tmp_path / "curves.png")
     assert not mark.exists()
 
 
