@@ -315,6 +315,13 @@ def test_defaults_are_those_of_the_code(page):
 
 
 @pages
+def test_the_page_of_an_algorithm_has_all_its_options(page):
+    if config_of(page) is not None:
+        named = {name for table in option_tables(page) for row in table for name in re.findall(r"`([^`]+)`", row[0])}
+        assert sorted(options_of(config_of(page)).keys() - named - {"env", "run"}) == []
+
+
+@pages
 def test_options_that_are_named_exist(page):
     named = [option for span in spans_of(page) if re.match(r"--|birl ", span) for option in re.findall(r"(?<!\S)--[a-z][\w-]*", span)]
     assert sorted(set(named) - known_options()) == []
