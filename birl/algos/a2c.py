@@ -33,6 +33,7 @@ from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.keys import stream
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.maths.statistics import explained_variance
@@ -166,7 +167,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         network=network,
         optimizer=optimizer,
         normalizer=normalizer._replace(observations=learn_observations(moments, but_last(rollout.observations))),
-        key=jax.random.split(state.key)[0],
+        key=stream(state.key, "next"),
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,
     )

@@ -31,6 +31,7 @@ from birl.data.collect import finite_metrics, learnable
 from birl.device import prepare_jax
 from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
+from birl.maths.keys import stream
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.maths.statistics import explained_variance
@@ -141,7 +142,7 @@ def gradients(
     (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
     found, norm = clipped(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
-    return flat(found), flat(own), jax.random.split(key)[0], metrics
+    return flat(found), flat(own), stream(key, "next"), metrics
 
 
 def work(weights: Weights, learner: Learner, job: Job) -> Result:

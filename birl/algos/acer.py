@@ -46,6 +46,7 @@ from birl.envs.make import open_envs, spaces_of, validate_fields
 from birl.maths import losses, truncated
 from birl.maths.count import Count, count_of, next_turn
 from birl.maths.distributions import Categorical
+from birl.maths.keys import stream
 from birl.maths.returns import retrace
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -320,7 +321,7 @@ def scheduled(env_steps: Count, config: Config) -> tuple[Array, Array]:
 
 def sampling_key(key: Array, gradient_steps: Array) -> Array:
     """The key by which a gradient step samples actions, another for each."""
-    return jax.random.fold_in(jax.random.split(key)[1], gradient_steps)
+    return jax.random.fold_in(stream(key, "learning"), gradient_steps)
 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
@@ -346,7 +347,7 @@ def count(state: State, rollout: Rollout, config: Config) -> State:
     """The state once a rollout has been learned from: steps counted, moments of what was seen, a new key."""
     return state._replace(
         normalizer=learn_rollout(state.normalizer, rollout, config.discount),
-        key=jax.random.split(state.key)[0],
+        key=stream(state.key, "next"),
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,
     )
@@ -415,7 +416,7 @@ def shared_gradients(
 @partial(jax.jit, static_argnames=("layout", "config"))
 def counted(own: Array, key: Array, rollout: Rollout, layout: Layout, config: Config) -> tuple[Array, Array]:
     """[M] what an actor-learner has seen once a rollout is, and a new key."""
-    return flat(learn_rollout(layout.tree(own), rollout, config.discount)), jax.random.split(key)[0]
+    return flat(learn_rollout(layout.tree(own), rollout, config.discount)), stream(key, "next")
 
 
 def begin_cycle(cycle: Cycle, weights: Weights, learner: Learner, job: Job) -> None:

@@ -33,6 +33,7 @@ from birl.data.collect import finite_metrics, learnable
 from birl.device import prepare_jax
 from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
+from birl.maths.keys import stream
 from birl.maths.returns import discounted_returns
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.nets.acting import but_first
@@ -134,7 +135,7 @@ def gradients(
     (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, older, moments, rollout, config)
     found, norm = clipped(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
-    return flat(found), flat(own), jax.random.split(key)[0], metrics
+    return flat(found), flat(own), stream(key, "next"), metrics
 
 
 def work(weights: Weights, learner: Learner, job: Job) -> Result:

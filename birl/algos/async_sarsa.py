@@ -37,6 +37,7 @@ from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
 from birl.maths.distributions import Categorical
 from birl.maths.exploration import epsilon_greedy
+from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.nets.acting import but_first
@@ -154,7 +155,7 @@ def gradients(
     network, older, before = layouts[0].tree(weights.network), layouts[0].tree(weights.older), layouts[1].tree(weights.normalizers)
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
     moments, rollout, own = normalize_apart(before, index, rollout, config.discount, counted=rollout.valid)
-    next_key = jax.random.split(key)[0]
+    next_key = stream(key, "next")
     learned_from = moments, rollout, epsilon, next_key, config
     (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, older, *learned_from)
     found, norm = clipped(found, config.max_grad_norm)

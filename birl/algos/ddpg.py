@@ -42,6 +42,7 @@ from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths.count import Count, count_of
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
+from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, lowest, value_at
 from birl.nets.continuous import (
     ActionBounds,
@@ -315,11 +316,11 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         state, found = jax.lax.scan(step, state, batches)
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": critic_rate}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
-    key, noise_key = jax.random.split(state.key)
+    noise_key = stream(state.key, "exploration")
     state = state._replace(
         normalizer=learn_rollout(state.normalizer, rollout, config.discount),
         warming=env_steps < config.learning_starts,
-        key=key,
+        key=stream(state.key, "next"),
         env_steps=env_steps,
         updates=state.updates + 1,
     )

@@ -26,6 +26,7 @@ from birl.device import prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.acting import but_last
 from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_compatible
@@ -205,7 +206,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         network=network,
         normalizer=normalizer._replace(observations=learn_observations(moments, but_last(rollout.observations))),
         noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
-        key=jax.random.split(state.key)[0],
+        key=stream(state.key, "next"),
         env_steps=env_steps,
         updates=state.updates + 1,
     )

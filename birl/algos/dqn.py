@@ -39,6 +39,7 @@ from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of, next_turn
+from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
 from birl.nets.acting import but_first
@@ -256,7 +257,7 @@ def update(state: State, rollout: Rollout, batches: Batches | None, config: Conf
     state = state._replace(
         normalizer=learn_rollout(state.normalizer, rollout, config.discount),
         epsilon=value_at(config.exploration, env_steps / config.run.total_steps),
-        key=jax.random.split(state.key)[0],
+        key=stream(state.key, "next"),
         env_steps=env_steps,
         updates=state.updates + 1,
     )

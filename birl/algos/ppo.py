@@ -24,6 +24,7 @@ from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.keys import stream
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -233,10 +234,10 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         penalty=state.penalty_weight,
     )
     batch, normalizer = make_batch(state, rollout, config)
-    key, *epoch_keys = jax.random.split(state.key, config.epochs + 1)
+    epoch_keys = jax.random.split(stream(state.key, "learning"), config.epochs)
     learner = Learner(state.network, state.optimizer, jnp.int32(0), jnp.bool_(False))
     epoch = partial(learn_epoch, batch=batch, memory=rollout.memory, weights=weights, config=config)
-    learner, metrics = jax.lax.scan(epoch, learner, jnp.stack(epoch_keys))
+    learner, metrics = jax.lax.scan(epoch, learner, epoch_keys)
 
     ran = metrics.pop("ran")
     metrics = {name: losses.masked_mean(values, ran) for name, values in metrics.items()}
@@ -247,7 +248,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         penalty_weight = losses.adapt_kl_weight(penalty_weight, kl, config.penalty_target_kl)
         metrics |= {"policy/kl": kl, "policy/penalty_weight": penalty_weight}
     env_steps, updates = state.env_steps + rollout.valid.sum(dtype=jnp.int32), state.updates + 1
-    state = State(learner.network, learner.optimizer, normalizer, penalty_weight, key, env_steps, updates)
+    state = State(learner.network, learner.optimizer, normalizer, penalty_weight, stream(state.key, "next"), env_steps, updates)
     return state, metrics | {
         "value/explained_variance": explained_variance(batch.values, batch.value_targets, batch.valid),
         "optimizer/learning_rate": weights.learning_rate,

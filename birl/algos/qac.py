@@ -36,6 +36,7 @@ from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns, sarsa_targets
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -218,7 +219,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         actor_optimizer=actor_optimizer,
         critic_optimizer=critic_optimizer,
         normalizer=normalizer._replace(observations=seen),
-        key=jax.random.split(state.key)[0],
+        key=stream(state.key, "next"),
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,
     )

@@ -35,6 +35,7 @@ from birl.device import on_cores, prepare_jax
 from birl.envs.make import episode_limit, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.keys import stream
 from birl.maths.returns import discounted_returns, ends_inside
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -185,7 +186,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         network=network,
         optimizer=optimizer,
         normalizer=normalizer._replace(observations=seen),
-        key=jax.random.split(state.key)[0],
+        key=stream(state.key, "next"),
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,
     )

@@ -36,6 +36,7 @@ from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of, next_turn
+from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import (
     ActionCritic,
@@ -237,12 +238,11 @@ def learn(
 def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
     """The state after a rollout and a cycle's gradient steps, and what happened."""
     progress = state.env_steps / config.run.total_steps
-    key, learning_key = jax.random.split(state.key)
     metrics: Metrics = {"exploration/noise": state.exploration_noise}
     if batches is not None:
         rates = [value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)]
         step = partial(learn, actor_learning_rate=rates[0], critic_learning_rate=rates[1], config=config)
-        noise = jax.random.normal(learning_key, (len(batches.rewards), config.batch_size, state.network.bounds.size))
+        noise = jax.random.normal(stream(state.key, "learning"), (len(batches.rewards), config.batch_size, state.network.bounds.size))
         state, found = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates[1]}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
@@ -250,7 +250,7 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         normalizer=learn_rollout(state.normalizer, rollout, config.discount),
         exploration_noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
         warming=env_steps < config.learning_starts,
-        key=key,
+        key=stream(state.key, "next"),
         env_steps=env_steps,
         updates=state.updates + 1,
     )

@@ -35,6 +35,7 @@ from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.keys import stream
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -266,15 +267,15 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     actor, metrics = improve_policy(actor, critic_leaves, batch, rollout.memory, config)
 
     learning_rate = value_at(config.learning_rate, state.env_steps / config.run.total_steps)
-    key, *epoch_keys = jax.random.split(state.key, config.epochs + 1)
+    epoch_keys = jax.random.split(stream(state.key, "learning"), config.epochs)
     epoch = partial(fit_epoch, actor=actor, batch=batch, memory=rollout.memory, learning_rate=learning_rate, config=config)
-    critic, critic_metrics = jax.lax.scan(epoch, Critic(critic_leaves, state.optimizer), jnp.stack(epoch_keys))
+    critic, critic_metrics = jax.lax.scan(epoch, Critic(critic_leaves, state.optimizer), epoch_keys)
 
     state = State(
         network=eqx.combine(actor, critic.leaves),
         optimizer=critic.optimizer,
         normalizer=normalizer,
-        key=key,
+        key=stream(state.key, "next"),
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,
     )

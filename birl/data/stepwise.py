@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from birl.data.numpy_program import Operation, Value, WaitsFor, numpy_program
+from birl.maths.keys import stream
 from birl.types import Action, Array, PyTree
 
 MOST_PRODUCTS = 2_000_000  # multiplications in a step: with more, XLA's arithmetic is worth its call
@@ -124,8 +125,8 @@ def compiled(act: Callable[..., Action], policy: PyTree, length: int) -> Start:
 
 
 def step_keys(key: Array, length: int) -> Array:
-    """A random key for each step of a rollout; no split of the key itself gives one of these."""
-    return jax.random.split(jax.random.fold_in(key, length), length)
+    """A random key for each step of a rollout."""
+    return jax.random.split(stream(key, "steps"), length)
 
 
 def _inline(jaxpr: Any, constants: Sequence[Array], inputs: Sequence[Value], operations: list[Operation]) -> list[Value]:

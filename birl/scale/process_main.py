@@ -5,11 +5,10 @@ import os
 import time
 from collections.abc import Iterator
 
-import numpy as np
-
 from birl.device import prepare_jax
 from birl.envs.worker_main import begin_service, explained
 from birl.envs.worker_process import ERROR, VALUE
+from birl.maths.keys import numbered
 from birl.scale.pool import open_learner, take_turn
 from birl.scale.processes import BLINK, FINISHED, Assignment, Control, shared_arrays
 
@@ -33,7 +32,7 @@ def learn(assignment: Assignment, memory: int) -> Iterator[tuple[str, ...]]:
     job, index = assignment.job, assignment.number
     board, control = shared_arrays(memory, assignment.kinds)
     prepare_jax()
-    key = board.keys[index] ^ np.uint32(assignment.generation)  # not the draws that came before the process was replaced
+    key = numbered(board.keys[index], assignment.generation)  # not the draws that came before the process was replaced
     learner = open_learner(job, index, key, assignment.seed)
     # One at a time: the first compiles, and the others find what it compiled on disk.
     fcntl.lockf(memory, fcntl.LOCK_EX)

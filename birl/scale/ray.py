@@ -24,6 +24,7 @@ from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_main import explained
 from birl.envs.worker_process import Failure
 from birl.errors import snapshot_errors
+from birl.maths.keys import numbered
 from birl.scale.faults import Fault, Faults
 from birl.scale.pool import Board, Job, Learner, Result, Weights, combined, episodes_of, not_exact, open_learner, seed_of, take_turn
 from birl.scale.processes import ONE_THREAD
@@ -282,7 +283,7 @@ class RayPool:
     def _start(self, index: int) -> None:
         generation = self._generations[index]
         seed = seed_of(self.job.config.run.seed, index, self._first_steps, generation)
-        key = self.board.keys[index] ^ np.uint32(generation)  # not the draws that came before the actor was replaced
+        key = numbered(self.board.keys[index], generation)  # not the draws that came before the actor was replaced
         self.actors.start(index, LearnerActor, self.job, index, key, seed)
         self._ask(index, START_TIMEOUT)
 

@@ -23,6 +23,7 @@ from birl.envs.make import make_share, spaces_of
 from birl.envs.worker_crew import START_TIMEOUT, named
 from birl.envs.worker_process import Failure
 from birl.errors import NonFiniteError, snapshot_errors
+from birl.maths.keys import numbered
 from birl.scale.faults import Fault, Faults
 from birl.scale.pool import seed_of
 from birl.scale.ray import Actors, connected, machine_died, replying, shared
@@ -195,7 +196,7 @@ class RayCollector:
         self.actors.ask(index, lambda actor: actor.begin.remote(seed, world), seconds)
 
     def _collect(self, index: int, policy: Any, key: Array) -> None:
-        own_key = np.asarray(key) ^ np.uint32(index)
+        own_key = numbered(np.asarray(key), index)
         # A step that takes too long ends its actor by itself (make_share): this limit is only for a machine that no longer answers.
         seconds = START_TIMEOUT + self.config.step_timeout * self.length * len(self.shares[index])
         self.actors.ask(index, lambda actor: actor.collect.remote(policy, own_key), seconds)

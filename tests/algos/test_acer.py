@@ -345,7 +345,7 @@ def test_the_judgement_of_each_step_is_one_number(kind):
 def test_update_takes_the_step_of_gradients_and_moves_the_average_by_its_decay(kind):
     state, rollout, config = case_of(kind)
     config = replace(config, average_decay=0.9)
-    key = jax.random.fold_in(jax.random.split(state.key)[1], 0)
+    key = acer.sampling_key(state.key, 0)
     found, _ = gradients(state.network, state.average, state.normalizer, rollout, key, jnp.float32(0.0), config)
     step = jit(partial(gradient_step, acer.optimizer_of(config), max_grad_norm=config.max_grad_norm), static_argnames=())
     expected, _, norm = step(state.network, state.optimizer, found, 1e-2)

@@ -118,8 +118,8 @@ def test_each_step_draws_anew_and_each_key_too():
 
 def test_the_keys_of_steps_are_none_that_an_algorithm_splits_off():
     split = {tuple(row) for count in range(2, 20) for row in np.asarray(jax.random.split(jnp.asarray(KEY), count)).tolist()}
-    steps = {tuple(row) for length in range(1, 20) for row in np.asarray(step_keys(jnp.asarray(KEY), length)).tolist()}
-    assert len(steps) == sum(range(1, 20))
+    steps = {tuple(row) for row in np.asarray(step_keys(jnp.asarray(KEY), 19)).tolist()}
+    assert len(steps) == 19
     assert not split & steps
 
 
