@@ -161,7 +161,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         state.network, moments, rollout._replace(rewards=rewards), entropy_weight, config
     )
     network, optimizer, norm = gradient_step(
-        optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm
+        optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm, rollout.valid
     )
     state = State(
         network=network,

@@ -331,7 +331,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     key = sampling_key(state.key, state.gradient_steps)
     found, metrics = gradients(state.network, state.average, state.normalizer, rollout, key, entropy_weight, config)
     network, optimizer, norm = gradient_step(
-        optimizer_of(config), state.network, state.optimizer, found, learning_rate, config.max_grad_norm
+        optimizer_of(config), state.network, state.optimizer, found, learning_rate, config.max_grad_norm, rollout.valid
     )
     state = state._replace(
         network=network,

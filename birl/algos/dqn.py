@@ -232,8 +232,9 @@ def learn(state: State, batch: Batches, learning_rate: Array, correction: Array,
     (_, (metrics, errors)), gradients = jax.value_and_grad(loss, has_aux=True)(
         state.network, state.target, state.normalizer, batch, correction, config
     )
+    valid = None if isinstance(batch.steps, Transitions) else batch.steps.valid[config.burn_in :]
     network, optimizer, norm = gradient_step(
-        optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm
+        optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm, valid
     )
     steps = next_turn(state.gradient_steps, config.target_every)
     move = partial(moved_towards, rate=config.target_rate)

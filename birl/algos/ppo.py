@@ -207,10 +207,11 @@ def loss(network: ActorCriticLike, batch: Batch, memory: PyTree, weights: Weight
 def learn_minibatch(learner: Learner, part: tuple[Batch, PyTree], weights: Weights, config: Config) -> tuple[Learner, Metrics]:
     """One gradient step; none once the KL has passed its limit."""
     (_, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(learner.network, *part, weights, config)
-    network, optimizer, norm = gradient_step(
-        make_optimizer(config.optimizer), learner.network, learner.optimizer, gradients, weights.learning_rate, config.max_grad_norm
+    optimizer, valid = make_optimizer(config.optimizer), part[0].valid
+    network, optimizer_state, norm = gradient_step(
+        optimizer, learner.network, learner.optimizer, gradients, weights.learning_rate, config.max_grad_norm, valid
     )
-    moved = Learner(network, optimizer, learner.steps + 1, learner.stopped)
+    moved = Learner(network, optimizer_state, learner.steps + valid.any(), learner.stopped)
     if config.target_kl is not None:
         stopped = learner.stopped | (metrics["policy/approx_kl"] > 1.5 * config.target_kl)
         moved = jax.tree.map(partial(jnp.where, stopped), learner._replace(stopped=stopped), moved)

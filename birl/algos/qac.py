@@ -37,7 +37,7 @@ from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
-from birl.maths.returns import n_step_returns, sarsa_targets
+from birl.maths.returns import n_step_returns, sarsa_known, sarsa_targets
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import Evaluation, act, but_last, evaluate_rollout
@@ -207,11 +207,12 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
 
     # Both gradients are of the network that acted, so the order of the two steps does not matter.
     optimizer, limit = make_optimizer(config.optimizer), config.max_grad_norm
+    known = sarsa_known(rollout.terminated, rollout.valid) if config.critic == "q" else rollout.valid
     network, actor_optimizer, actor_norm = gradient_step(
-        optimizer, state.network, state.actor_optimizer, actor_gradients, learning_rate, limit
+        optimizer, state.network, state.actor_optimizer, actor_gradients, learning_rate, limit, rollout.valid
     )
     network, critic_optimizer, critic_norm = gradient_step(
-        optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, limit
+        optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, limit, known
     )
     seen = learn_observations(normalizer.observations, but_last(rollout.observations))
     state = State(

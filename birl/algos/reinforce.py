@@ -137,9 +137,13 @@ def policy(state: State) -> PyTree:
 def returns_to_go(rollout: Rollout, next_values: Array, config: Config) -> tuple[Array, Array]:
     """G_t = Σ_k γ^k r_{t+k} to the end of t's episode, and the rows where it is known."""
     ends = rollout.terminated, rollout.truncated, rollout.valid
-    if config.baseline:
-        return discounted_returns(rollout.rewards, *ends, next_values, config.discount), rollout.valid
-    return discounted_returns(rollout.rewards, *ends, jnp.zeros_like(next_values), config.discount), ends_inside(*ends)
+    bootstrap = next_values if config.baseline else jnp.zeros_like(next_values)
+    return discounted_returns(rollout.rewards, *ends, bootstrap, config.discount), known_rows(rollout, config)
+
+
+def known_rows(rollout: Rollout, config: Config) -> Array:
+    """[T, B] the rows whose return is known: with a baseline, which bootstraps, all valid ones; else those whose episode ends inside."""
+    return rollout.valid if config.baseline else ends_inside(rollout.terminated, rollout.truncated, rollout.valid)
 
 
 def loss(
@@ -176,11 +180,14 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     scaled = rollout._replace(rewards=rewards)
     gradients, metrics = jax.grad(loss, has_aux=True)(*policy(state), scaled, entropy_weight, config)
     network, optimizer, norm = gradient_step(
-        make_optimizer(config.optimizer), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm
+        make_optimizer(config.optimizer),
+        state.network,
+        state.optimizer,
+        gradients,
+        learning_rate,
+        config.max_grad_norm,
+        known_rows(rollout, config),
     )
-    if not config.baseline:  # if no episode ended there is no gradient, but an optimiser with momentum would go on
-        some = metrics["episode/finished_share"] > 0
-        network, optimizer = jax.tree.map(partial(jnp.where, some), (network, optimizer), (state.network, state.optimizer))
     seen = learn_observations(normalizer.observations, but_last(rollout.observations))
     state = State(
         network=network,

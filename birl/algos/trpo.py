@@ -246,7 +246,7 @@ def fit_minibatch(
     """One gradient step of the critic; the policy's leaves stand still."""
     value_loss, gradients = jax.value_and_grad(critic_loss)(critic.leaves, actor, *part)
     leaves, optimizer, norm = gradient_step(
-        make_optimizer("adam"), critic.leaves, critic.optimizer, gradients, learning_rate, config.max_grad_norm
+        make_optimizer("adam"), critic.leaves, critic.optimizer, gradients, learning_rate, config.max_grad_norm, part[0].valid
     )
     return Critic(leaves, optimizer), {"loss/value": value_loss, "optimizer/value_grad_norm": norm}
 

@@ -78,10 +78,14 @@ def sarsa_targets(
 
     In the row after an end the policy was still asked at the true successor, so a cut needs no special case. After the last row it was not.
     """
-    terminated = terminated.astype(bool)
-    known = valid.astype(bool) & (terminated | _next_row(jnp.ones_like(terminated), False))
+    terminated, known = terminated.astype(bool), sarsa_known(terminated, valid)
     targets = rewards + discount * _successor_values(_next_row(action_values, 0.0), terminated)
     return jnp.where(known, targets, 0.0), known
+
+
+def sarsa_known(terminated: Flags, valid: Flags) -> Bool[Array, "T B"]:
+    """The rows whose target `sarsa_targets` knows: all that are valid, but for a last one after which the episode goes on."""
+    return valid.astype(bool) & (terminated.astype(bool) | _next_row(jnp.ones_like(terminated, bool), False))
 
 
 def gae(

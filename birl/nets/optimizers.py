@@ -1,5 +1,6 @@
 """Optimisers by name, and the one gradient step that every algorithm takes."""
 
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import jax
@@ -60,12 +61,18 @@ def gradient_step(
     gradients: PyTree,
     learning_rate: Array | float,
     max_grad_norm: float | None,
+    valid: Array | None = None,  # the rows over which the gradient is a mean; None: there are always some
 ) -> tuple[PyTree, PyTree, Array]:
-    """Parameters and optimiser state after one step down the gradient, and the gradient's norm before it was clipped."""
+    """Parameters and optimiser state after one step down the gradient, and the gradient's norm before it was clipped.
+
+    If no row is valid there is no gradient, and both stay as they are: momentum would move them, and statistics would fade.
+    """
     groups, norm = clipped(grouped(gradients), max_grad_norm)
-    steps, optimizer_state = optimizer.update(groups, optimizer_state)
-    parameters = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, ungrouped(steps, parameters))
-    return parameters, optimizer_state, norm
+    steps, next_state = optimizer.update(groups, optimizer_state)
+    moved = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, ungrouped(steps, parameters))
+    if valid is not None:
+        moved, next_state = jax.tree.map(partial(jnp.where, jnp.any(valid)), (moved, next_state), (parameters, optimizer_state))
+    return moved, next_state, norm
 
 
 def grouped(tree: PyTree) -> list[Array]:
@@ -124,8 +131,11 @@ def first_mean_square(optimizer: str) -> float:
 def shared_rmsprop(weights: np.ndarray, squares: np.ndarray, gradients: np.ndarray, learning_rate: float, config: RMSProp) -> None:
     """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eq. S2 and S3); with PyTorch's form, √g + ε.
 
-    Others may write to both meanwhile: now and then a part of an update is lost, which costs less than waiting for each other.
+    Others may write to both meanwhile: now and then a part of an update is lost, which costs less than waiting for each other. A gradient
+    of 0 everywhere is that of a turn without a valid step, and leaves g alone, too.
     """
+    if not gradients.any():
+        return
     decay, epsilon = config.rmsprop_decay, np.float32(config.optimizer_epsilon)
     squares *= np.float32(decay)
     squares += np.float32(1.0 - decay) * gradients * gradients
