@@ -52,6 +52,7 @@ from birl.nets.continuous import (
     make_deterministic_actor_critic,
     validate_action_networks,
 )
+from birl.nets.convolution import Conv
 from birl.nets.cores import forget
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation, LayerNorm
@@ -109,7 +110,9 @@ class Exploration(eqx.Module):
     rate: float = eqx.field(static=True)  # θ
     time_step: float = eqx.field(static=True)  # Δt
     scale: Array  # σ of the next rollout
-    perturbations: PyTree  # [B, ...] N(0, 1) for the actor's weights; None unless that is the noise
+    rollout: Array  # the number of the next rollout, from 1
+    # [2, B, ...] N(0, 1) for the actor's weights: of episodes that run when it begins, of those that begin in it; None: no such noise
+    perturbations: PyTree
 
 
 class State(NamedTuple):
@@ -173,19 +176,25 @@ def init(
 
 
 def initial_exploration(rng: np.random.Generator, actor: PyTree, config: Config) -> Exploration:
-    """Noise as large as the settings begin with; of parameter noise, one perturbation for each environment."""
+    """Noise as large as the settings begin with; of parameter noise, a perturbation for each environment's episode and the one after."""
     perturbations, num_envs = None, config.env.num_envs
     if config.noise == "parameter":
         draw = partial(rng.standard_normal, dtype=np.float32)
-        perturbations = jax.tree.map(lambda leaf: draw((num_envs, *leaf.shape)), perturbable(actor))
+        perturbations = jax.tree.map(lambda leaf: draw((2, num_envs, *leaf.shape)), perturbable(actor))
     scale = np.float32(value_at(config.exploration_noise, 0.0))
-    return Exploration(config.noise, config.noise_rate, config.noise_time_step, scale, perturbations)
+    return Exploration(config.noise, config.noise_rate, config.noise_time_step, scale, np.int32(1), perturbations)
 
 
 def perturbable(actor: PyTree) -> PyTree:
-    """The actor with None in place of what noise must leave alone: the scales and shifts of layer norm (Plappert et al. 2018)."""
-    kept = jax.tree.map(lambda node: not isinstance(node, LayerNorm), actor, is_leaf=lambda node: isinstance(node, LayerNorm))
+    """The actor with None in place of what noise must leave alone: layer norms, and convolutions (Plappert et al. 2018)."""
+    left_alone = LayerNorm, Conv
+    kept = jax.tree.map(lambda node: not isinstance(node, left_alone), actor, is_leaf=lambda node: isinstance(node, left_alone))
     return eqx.filter(actor, kept)
+
+
+def initial_memory(network: DeterministicActorCriticLike, noise: NoiseName, num_envs: int) -> PyTree:
+    """What noise remembers: of parameter noise [B, 1] the rollout in which each environment's episode began, 0 for those before."""
+    return np.zeros((num_envs, 1), np.int32) if noise == "parameter" else network.initial_memory(num_envs)
 
 
 def policy(state: State) -> PyTree:
@@ -216,8 +225,16 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
             actions = actor(observations)
             actions = actions + gaussian(key, actions.shape, exploration.scale)
         case "parameter":
-            actors = perturbed_actors(actor, exploration, resets.shape[0])
-            actions = jax.vmap(lambda actor, observation: actor(observation))(actors, observations)
+            began = resets[:, None]
+            if jax.tree.leaves(memory):  # an evaluation has none: an episode's perturbation stays, for no rollout ends
+                began, memory = began | (memory == exploration.rollout), jnp.where(began, exploration.rollout, memory)
+            running, new = (
+                jax.vmap(lambda actor, observation: actor(observation))(
+                    perturbed_actors(actor, exploration, which, len(resets)), observations
+                )
+                for which in (0, 1)
+            )
+            actions = jnp.where(began, new, running)
     uniform = jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0)
     return _in_bounds(jnp.where(warming, uniform, jnp.clip(actions, -1.0, 1.0)), bounds, memory)
 
@@ -226,11 +243,11 @@ def _in_bounds(actions: Array, bounds: ActionBounds, memory: PyTree) -> Action:
     return Action(bounds.from_unit(actions), memory)
 
 
-def perturbed_actors(actor: PyTree, exploration: Exploration, num_envs: int) -> PyTree:
-    """An actor for each environment: its weights with σ times the perturbation of that environment added."""
-    own = jax.tree.leaves(exploration.perturbations)[0].shape[0]
+def perturbed_actors(actor: PyTree, exploration: Exploration, which: int, num_envs: int) -> PyTree:
+    """An actor for each environment: its weights with σ times that environment's perturbation number `which` added."""
+    own = jax.tree.leaves(exploration.perturbations)[0].shape[1]
     rows = np.arange(num_envs) % own  # an evaluation may have more environments, and then they share
-    perturbations = exploration.perturbations if num_envs == own else jax.tree.map(lambda x: x[rows], exploration.perturbations)
+    perturbations = jax.tree.map(lambda x: x[which] if num_envs == own else x[which][rows], exploration.perturbations)
     add = jax.vmap(lambda perturbation: eqx.apply_updates(actor, jax.tree.map(lambda x: exploration.scale * x, perturbation)))
     return add(perturbations)
 
@@ -281,28 +298,32 @@ def learn(
 
 
 def explore(state: State, rollout: Rollout, batch: Transitions | None, key: Array, config: Config) -> tuple[Exploration, Metrics]:
-    """How to act in the next rollout: perturbations are drawn anew where an episode ended, and σ adapts on a batch."""
+    """How to act in the next rollout: where an episode began, its perturbation goes on and the next is drawn; σ adapts on a batch."""
     exploration, wanted = state.exploration, value_at(config.exploration_noise, state.env_steps / config.run.total_steps)
     if config.noise != "parameter":
         return dataclasses.replace(exploration, scale=jnp.float32(wanted)), {}
     scale, metrics = exploration.scale, {}
     if batch is not None:
         observations, num_envs = normalize_observations(state.normalizer.observations, batch.observations), rollout.valid.shape[1]
-        actors = perturbed_actors(state.network.actor, exploration, num_envs)
+        actors = perturbed_actors(state.network.actor, exploration, 0, num_envs)
         distance = action_distance(state.network.actor(observations), jax.vmap(lambda actor: actor(observations))(actors))
         scale = adapt_noise_scale(scale, distance, wanted, config.noise_adaptation)
         metrics = {"exploration/action_distance": distance}
-    ended = (rollout.terminated | rollout.truncated | ~rollout.valid).any(axis=0)
+    began = ~rollout.valid.all(axis=0)
     perturbations = jax.lax.cond(
-        ended.any(), lambda old: redrawn(old, ended, key), lambda old: jax.tree.map(jnp.asarray, old), exploration.perturbations
+        began.any(), lambda old: passed_on(old, began, key), lambda old: jax.tree.map(jnp.asarray, old), exploration.perturbations
     )
-    return dataclasses.replace(exploration, scale=scale, perturbations=perturbations), metrics
+    return dataclasses.replace(exploration, scale=scale, rollout=state.updates + 1, perturbations=perturbations), metrics
 
 
-def redrawn(perturbations: PyTree, ended: Array, key: Array) -> PyTree:
-    """Perturbations with those of some environments drawn anew."""
-    drawn = parameter_noise(key, perturbations)
-    return jax.tree.map(lambda new, old: jnp.where(ended.reshape(-1, *[1] * (new.ndim - 1)), new, old), drawn, perturbations)
+def passed_on(perturbations: PyTree, began: Array, key: Array) -> PyTree:
+    """Perturbations with those of some environments' new episodes in the place of the running ones', and others drawn for the next."""
+    drawn = parameter_noise(key, jax.tree.map(lambda x: x[0], perturbations))
+
+    def pass_on(old: Array, new: Array) -> Array:
+        return jnp.where(began.reshape(1, -1, *[1] * (new.ndim - 1)), jnp.stack([old[1], new]), old)
+
+    return jax.tree.map(pass_on, perturbations, drawn)
 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
@@ -340,7 +361,7 @@ def train(
     validate(config)
     with open_envs(config.env, config.run.seed, envs) as envs:
         state = on_cores(init(config, envs.observation_space, envs.action_space, make_network) if state is None else state)
-        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collect = Collector(envs, act, config.rollout_length, initial_memory(state.network, config.noise, envs.num_envs))
         collect.start(config.run.seed, world)
         replay = Replay(config.replay_size, without_noise(collect.empty_rollout()), config.discount, config.n_step)
         if world is not None:

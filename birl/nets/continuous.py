@@ -98,7 +98,7 @@ def make_deterministic_actor(
 
 def make_action_critic(rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings) -> ActionCritic:
     """A critic for observations of this space; orthogonal weights: √2 hidden, 1 head."""
-    encoder, width = make_encoder(rng, space, settings.encoder, (), settings.activation)
+    encoder, width = make_encoder(rng, space, settings.encoder, (), settings.activation, settings.layer_norm)
     mlp = make_mlp(rng, (width + actions, *settings.hidden_sizes), settings.activation, settings.layer_norm)
     return ActionCritic(encoder, mlp, make_linear(rng, (width + actions, *settings.hidden_sizes)[-1], 1, scale=1.0))
 

@@ -77,7 +77,7 @@ def make_encoder(
 ) -> tuple[Encoder, int]:
     """An encoder for that space and its number of features; images go through the named convolutions, the rest through `mlp`."""
     leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
-    parts, widths = zip(*[_make_part(rng, leaf, name, activation) for leaf in leaves.values()], strict=True)
+    parts, widths = zip(*[_make_part(rng, leaf, name, activation, layer_norm) for leaf in leaves.values()], strict=True)
     small = [leaf for leaf in leaves.values() if isinstance(leaf, spaces.Box) and len(leaf.shape) == 3]
     if name != "mlp" and small and not any(isinstance(part, Convolutional) for part in parts):
         raise ConfigError(too_small(name, small[0]))
@@ -106,10 +106,12 @@ def _scales(parts: Sequence[Vector | Convolutional], widths: Sequence[int]) -> t
     )
 
 
-def _make_part(rng: np.random.Generator, space: gym.Space, name: EncoderName, activation: Activation) -> tuple[Vector | Convolutional, int]:
+def _make_part(
+    rng: np.random.Generator, space: gym.Space, name: EncoderName, activation: Activation, layer_norm: bool
+) -> tuple[Vector | Convolutional, int]:
     match space:
         case spaces.Box() if is_image(space) and name != "mlp":
-            return make_convolutional(rng, space, name, activation)
+            return make_convolutional(rng, space, name, activation, layer_norm)
         case spaces.Box() | spaces.MultiBinary():
             return Vector(len(space.shape), (), byte_scale(space)), int(np.prod(space.shape))
         case spaces.Discrete():

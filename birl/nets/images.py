@@ -17,7 +17,7 @@ from birl.config import ConfigError
 from birl.device import cores, everywhere, on_cpu
 from birl.envs.spaces import channels_come_first, holds_pixels
 from birl.nets.convolution import Conv, make_conv
-from birl.nets.layers import ACTIVATIONS, Linear, make_linear
+from birl.nets.layers import ACTIVATIONS, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.types import PyTree
 
 # (kernel, channels, stride) of each convolution, and the dense layer after them.
@@ -54,13 +54,15 @@ class Convolutional(eqx.Module):
     channels_first: bool = eqx.field(static=True)
     scale: float = eqx.field(static=True)
     activation: str = eqx.field(static=True)
+    norm: LayerNorm | None = None  # of what the dense layer puts out
 
     def __call__(self, observations: Array | Seen) -> Array:
         if isinstance(observations, Seen):
             leading, outputs = observations.images.shape[:-3], self.outputs(*observations)
         else:
             leading, outputs = observations.shape[:-3], self.outputs(observations.reshape(1, -1, *observations.shape[-3:]))
-        return ACTIVATIONS[self.activation](outputs[-1]).reshape(*leading, -1)
+        features = outputs[-1] if self.norm is None else self.norm(outputs[-1])
+        return ACTIVATIONS[self.activation](features).reshape(*leading, -1)
 
     def outputs(self, images: Array, known: Known = ()) -> tuple[Array, ...]:
         """Of images [T, B, ...] the outputs [T, B, ...] of each layer before its activation; those that are known are not computed."""
@@ -169,8 +171,10 @@ def in_parts(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), results, function(jax.tree.map(lambda x: x[whole:], rows)))
 
 
-def make_convolutional(rng: np.random.Generator, space: spaces.Box, name: str, activation: str) -> tuple[Convolutional, int]:
-    """Convolutions of this name for images of this space, and their number of features."""
+def make_convolutional(
+    rng: np.random.Generator, space: spaces.Box, name: str, activation: str, layer_norm: bool = False
+) -> tuple[Convolutional, int]:
+    """Convolutions of this name for images of this space, and their number of features; `layer_norm` is the dense layer's."""
     channels_first = channels_come_first(space)
     channels, height, width = space.shape if channels_first else (space.shape[-1], *space.shape[:2])
     shapes, dense_size = CONVOLUTIONS[name]
@@ -182,7 +186,8 @@ def make_convolutional(rng: np.random.Generator, space: spaces.Box, name: str, a
             raise ConfigError(too_small(name, space))
     features = height * width * channels
     dense = make_linear(rng, features, dense_size) if dense_size else None
-    encoder = Convolutional(tuple(convolutions), dense, channels_first, byte_scale(space), activation)
+    norm = make_layer_norm(dense_size) if dense_size and layer_norm else None
+    encoder = Convolutional(tuple(convolutions), dense, channels_first, byte_scale(space), activation, norm)
     return encoder.placed() if cores().size > 1 else encoder, dense_size or features
 
 

@@ -20,6 +20,7 @@ from birl.data.collect import Collector
 from birl.data.stepwise import compiled, take_apart
 from birl.device import prepare_jax
 from birl.envs.make import make_envs
+from birl.envs.serial import SerialEnvs
 from birl.maths.exploration import action_distance
 from birl.maths.schedules import linear
 from birl.nets.continuous import ActionBounds
@@ -86,13 +87,13 @@ def transitions(*shape: int) -> Transitions:
     )
 
 
-def rollout(config: ddpg.Config, ended: tuple[int, ...] = ()) -> Rollout:
-    """One in which the episodes of these environments ended."""
+def rollout(config: ddpg.Config, began: tuple[int, ...] = ()) -> Rollout:
+    """One at whose end these environments reset themselves."""
     shape = config.rollout_length, config.env.num_envs
-    truncated = np.zeros(shape, bool)
-    truncated[-1, list(ended)] = True
+    valid = np.ones(shape, bool)
+    valid[-1, list(began)] = False
     falses, zeros = np.zeros(shape, bool), np.zeros(shape, np.float32)
-    return Rollout(np.zeros((shape[0] + 1, shape[1], 3), np.float32), np.zeros((*shape, 2)), zeros, falses, truncated, ~falses, zeros, ())
+    return Rollout(np.zeros((shape[0] + 1, shape[1], 3), np.float32), np.zeros((*shape, 2)), zeros, falses, falses, valid, ())
 
 
 # Actions
@@ -228,7 +229,7 @@ def test_a_perturbed_actors_weights_are_the_actors_and_sigma_times_its_own_norma
     seen = observations()
     found = act(state, seen).actions
     for i in range(ENVS):
-        own = jax.tree.map(lambda x, i=i: 0.03 * x[i], state.exploration.perturbations)
+        own = jax.tree.map(lambda x, i=i: 0.03 * x[0, i], state.exploration.perturbations)
         actor = eqx.apply_updates(state.network.actor, own)
         np.testing.assert_allclose(found[i], state.network.bounds.from_unit(actor(seen[i])), atol=1e-4)
 
@@ -241,13 +242,16 @@ def test_layer_norms_are_not_perturbed_and_all_else_is():
     assert len(jax.tree.leaves(kept)) == 4  # weight and bias of the hidden layer and of the head
 
 
-def test_perturbations_are_drawn_anew_where_an_episode_ended_and_stand_elsewhere():
+def test_where_an_episode_began_its_perturbation_goes_on_and_another_is_drawn_for_the_next():
     state = fresh(PARAMETER)
-    after, _ = update(state, rollout(PARAMETER, ended=(1, 3)), None, PARAMETER)
+    after, _ = update(state, rollout(PARAMETER, began=(1, 3)), None, PARAMETER)
     for old, new in zip(*(jax.tree.leaves(s.exploration.perturbations) for s in (state, after)), strict=True):
-        assert [bool(np.all(old[i] == new[i])) for i in range(ENVS)] == [True, False, True, False]
-        assert np.all(np.asarray(old)[[1, 3]] != np.asarray(new)[[1, 3]])
-        assert np.all(new[1] != new[3])
+        for i in range(ENVS):
+            began = i in (1, 3)
+            np.testing.assert_array_equal(new[0, i], old[int(began), i])
+            assert bool(np.all(new[1, i] == old[1, i])) == (not began)
+            assert not began or np.all(np.asarray(new)[1, i] != np.asarray(old)[:, i])
+        assert np.all(new[1, 1] != new[1, 3])
     unchanged, _ = update(state, rollout(PARAMETER), None, PARAMETER)
     assert_same_bits(unchanged.exploration.perturbations, state.exploration.perturbations)
 
@@ -267,10 +271,69 @@ def test_the_scale_of_parameter_noise_settles_where_the_actions_lie_at_the_wante
     for _ in range(200):
         state, metrics = update(state, lived, batches, config)
     assert float(metrics["exploration/action_distance"]) == pytest.approx(0.15, rel=0.06)
-    actors = ddpg.perturbed_actors(state.network.actor, state.exploration, ENVS)
+    actors = ddpg.perturbed_actors(state.network.actor, state.exploration, 0, ENVS)
     seen = batches.observations[-1]
     distance = action_distance(state.network.actor(seen), jnp.stack([jax.tree.map(lambda x, i=i: x[i], actors)(seen) for i in range(ENVS)]))
     assert float(distance) == pytest.approx(0.15, rel=0.06)
+
+
+class Still(gym.Env):
+    """Shows the same at each step, and ends after so many steps, then after one more, and so on."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (3,), np.float32), BOX
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left, self.length = self.length, self.length + 1
+        return np.ones(3, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.ones(3, np.float32), 0.0, self.left == 0, False, {}
+
+
+@pytest.mark.parametrize("length", [1, 3, 8])
+def test_a_perturbation_stays_through_an_episode_wherever_rollouts_end_and_the_next_episode_has_another(length):
+    config = replace(PARAMETER, env=EnvConfig(num_envs=2), rollout_length=length, learning_starts=0)
+    state = ddpg.init(config, Still.observation_space, Still.action_space)
+    collect = Collector(
+        SerialEnvs([partial(Still, length + 2), partial(Still, length + 3)]),
+        ddpg.act,
+        length,
+        ddpg.initial_memory(state.network, config.noise, 2),
+    )
+    collect.start(0)
+    rollouts = []
+    for _ in range(80 // length):
+        rollouts.append(collect(ddpg.policy(state), state.key))
+        state, _ = update(state, rollouts[-1], None, config)
+    actions, valid = (np.concatenate([getattr(rollout, name) for rollout in rollouts]) for name in ("actions", "valid"))
+    for i in range(2):
+        episodes = np.split(actions[:, i], np.flatnonzero(~valid[:, i]))
+        episodes = [episode[1:] if number else episode for number, episode in enumerate(episodes)]  # without the ignored action
+        distinct = [np.unique(episode, axis=0) for episode in episodes if len(episode)]
+        assert [len(rows) for rows in distinct] == [1] * len(distinct)
+        assert len(distinct) > 4
+        assert len(np.unique(np.concatenate(distinct), axis=0)) == len(distinct)
+
+
+def test_on_images_layer_norm_follows_the_dense_layer_and_convolutions_are_not_perturbed():
+    image = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    config = replace(PARAMETER, encoder="cnn_small")
+    network = ddpg.init(config, image, BOX).network
+    seen = np.random.default_rng(0).integers(0, 255, (5, 36, 36, 1)).astype(np.uint8)
+    for encoder in (network.actor.encoder, network.critic.encoder):
+        (part,) = encoder.parts
+        assert isinstance(part.norm, LayerNorm)
+        louder = eqx.tree_at(lambda p: p.dense.weight, part, 7.0 * part.dense.weight)
+        np.testing.assert_allclose(louder(seen), part(seen), atol=1e-3)  # a scale is taken out again
+    kept = ddpg.perturbable(network.actor)
+    assert jax.tree.leaves(kept.encoder.parts[0].convolutions) == []
+    assert jax.tree.leaves(kept.encoder.parts[0].norm) == []
+    assert len(jax.tree.leaves(kept)) == 4  # weight and bias of the dense layer and of the head
 
 
 # What is learned from
