@@ -40,7 +40,7 @@ from birl.data.collect import Collector, finite_metrics
 from birl.data.replay import Replay
 from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
-from birl.maths.count import Count, count_of
+from birl.maths.count import Count, count_of, next_turn
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, lowest, value_at
@@ -110,7 +110,7 @@ class Exploration(eqx.Module):
     rate: float = eqx.field(static=True)  # θ
     time_step: float = eqx.field(static=True)  # Δt
     scale: Array  # σ of the next rollout
-    rollout: Array  # the number of the next rollout, from 1
+    rollout: Array  # the number of the next rollout, from 1; see next_turn
     # [2, B, ...] N(0, 1) for the actor's weights: of episodes that run when it begins, of those that begin in it; None: no such noise
     perturbations: PyTree
 
@@ -225,16 +225,12 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
             actions = actor(observations)
             actions = actions + gaussian(key, actions.shape, exploration.scale)
         case "parameter":
-            began = resets[:, None]
-            if jax.tree.leaves(memory):  # an evaluation has none: an episode's perturbation stays, for no rollout ends
-                began, memory = began | (memory == exploration.rollout), jnp.where(began, exploration.rollout, memory)
-            running, new = (
-                jax.vmap(lambda actor, observation: actor(observation))(
-                    perturbed_actors(actor, exploration, which, len(resets)), observations
-                )
-                for which in (0, 1)
-            )
-            actions = jnp.where(began, new, running)
+            began = resets
+            if jax.tree.leaves(memory):  # an evaluation has none: there no rollout ends
+                began = resets | (memory[:, 0] == exploration.rollout)
+                memory = jnp.where(began[:, None], exploration.rollout, memory)
+            weights = selected(began, *(perturbed_weights(actor, exploration, which, len(resets)) for which in (1, 0)))
+            actions = jax.vmap(lambda own, observation: eqx.combine(own, actor)(observation))(weights, observations)
     uniform = jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0)
     return _in_bounds(jnp.where(warming, uniform, jnp.clip(actions, -1.0, 1.0)), bounds, memory)
 
@@ -243,13 +239,12 @@ def _in_bounds(actions: Array, bounds: ActionBounds, memory: PyTree) -> Action:
     return Action(bounds.from_unit(actions), memory)
 
 
-def perturbed_actors(actor: PyTree, exploration: Exploration, which: int, num_envs: int) -> PyTree:
-    """An actor for each environment: its weights with σ times that environment's perturbation number `which` added."""
+def perturbed_weights(actor: PyTree, exploration: Exploration, which: int, num_envs: int) -> PyTree:
+    """[B, ...] the weights of an actor for each environment, with σ times its perturbation number `which` added; None for all others."""
     own = jax.tree.leaves(exploration.perturbations)[0].shape[1]
     rows = np.arange(num_envs) % own  # an evaluation may have more environments, and then they share
     perturbations = jax.tree.map(lambda x: x[which] if num_envs == own else x[which][rows], exploration.perturbations)
-    add = jax.vmap(lambda perturbation: eqx.apply_updates(actor, jax.tree.map(lambda x: exploration.scale * x, perturbation)))
-    return add(perturbations)
+    return jax.tree.map(lambda x, weight: weight + exploration.scale * x, perturbations, perturbable(actor))
 
 
 def critic_loss(critic: PyTree, target: DeterministicActorCriticLike, normalizer: Normalizer, batch: Transitions) -> tuple[Array, Metrics]:
@@ -305,25 +300,28 @@ def explore(state: State, rollout: Rollout, batch: Transitions | None, key: Arra
     scale, metrics = exploration.scale, {}
     if batch is not None:
         observations, num_envs = normalize_observations(state.normalizer.observations, batch.observations), rollout.valid.shape[1]
-        actors = perturbed_actors(state.network.actor, exploration, 0, num_envs)
-        distance = action_distance(state.network.actor(observations), jax.vmap(lambda actor: actor(observations))(actors))
+        actor, weights = state.network.actor, perturbed_weights(state.network.actor, exploration, 0, num_envs)
+        distance = action_distance(actor(observations), jax.vmap(lambda own: eqx.combine(own, actor)(observations))(weights))
         scale = adapt_noise_scale(scale, distance, wanted, config.noise_adaptation)
         metrics = {"exploration/action_distance": distance}
-    began = ~rollout.valid.all(axis=0)
+    began = rollout.resets | ~rollout.valid[:-1].all(axis=0)  # one that begins after the last step begins in the next rollout
     perturbations = jax.lax.cond(
         began.any(), lambda old: passed_on(old, began, key), lambda old: jax.tree.map(jnp.asarray, old), exploration.perturbations
     )
-    return dataclasses.replace(exploration, scale=scale, rollout=state.updates + 1, perturbations=perturbations), metrics
+    return dataclasses.replace(exploration, scale=scale, rollout=next_turn(exploration.rollout), perturbations=perturbations), metrics
 
 
 def passed_on(perturbations: PyTree, began: Array, key: Array) -> PyTree:
     """Perturbations with those of some environments' new episodes in the place of the running ones', and others drawn for the next."""
     drawn = parameter_noise(key, jax.tree.map(lambda x: x[0], perturbations))
 
-    def pass_on(old: Array, new: Array) -> Array:
-        return jnp.where(began.reshape(1, -1, *[1] * (new.ndim - 1)), jnp.stack([old[1], new]), old)
+    running, new = (jax.tree.map(lambda x, which=which: x[which], perturbations) for which in (0, 1))
+    return jax.tree.map(lambda *two: jnp.stack(two), selected(began, new, running), selected(began, drawn, new))
 
-    return jax.tree.map(pass_on, perturbations, drawn)
+
+def selected(which: Array, trees: PyTree, others: PyTree) -> PyTree:
+    """[B, ...] leaves with the rows of one tree where [B] flags are set, else those of another."""
+    return jax.tree.map(lambda x, other: jnp.where(jax.lax.broadcast_in_dim(which, x.shape, (0,)), x, other), trees, others)
 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
