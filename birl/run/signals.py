@@ -14,6 +14,10 @@ class Interrupted(SystemExit):
     """A signal ended the run; the exit code is the shell's for that signal, 128 + its number."""
 
 
+class SecondSignal(BaseException):
+    """What the second signal raises, wherever the program is: not SystemExit, for which an environment would be blamed."""
+
+
 @contextmanager
 def caught_signals() -> Iterator[list[int]]:
     """Signals that have come: the first is noted, the second stops at once. Only in the main thread."""
@@ -22,10 +26,13 @@ def caught_signals() -> Iterator[list[int]]:
     def note(number: int, frame: Any) -> None:
         received.append(number)
         if len(received) > 1:
-            raise Interrupted(128 + number)
+            raise SecondSignal(number)
 
     with _handled(note):
-        yield received
+        try:
+            yield received
+        except SecondSignal as again:
+            raise Interrupted(128 + again.args[0]) from None
 
 
 @contextmanager
