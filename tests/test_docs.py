@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import pkgutil
 import re
 import runpy
 import shlex
@@ -38,7 +39,7 @@ from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, comm
 from tests.run.processes import call, call_well
 
 FIRST_UPDATES = 2
-QUICK = {"doctor"}  # it has tests of its own, as has the training of every algorithm from the command line
+TESTED_ELSEWHERE = {"doctor"}  # takes long; so does `train`, but for the README it is run here too
 LANGUAGES = {"python", "sh", "console", "text", "json"}
 ONLY_ENGLISH = {"CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
@@ -85,11 +86,16 @@ def workplace(tmp_path, monkeypatch) -> Iterator[Path]:
     yield tmp_path
     for name in birl.ALGORITHMS.keys() - algorithms:
         del birl.ALGORITHMS[name]
-    for id in set(gym.registry) - known:
+    for id in new_environments(known):
         del gym.registry[id]
     for name in set(sys.modules) - modules:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+def new_environments(known: set[str]) -> set[str]:
+    """The ids that a page registered; those with a namespace are a package's own, registered when it is first imported."""
+    return {id for id in gym.registry if id not in known and "/" not in id}
 
 
 @pytest.fixture
@@ -140,17 +146,24 @@ def test_python_names_that_are_named_are_there(page):
     assert [name for name in sorted(named) if not is_there(name)] == []
 
 
+@pages
+def test_calls_within_sentences_could_be_made(page):
+    for span in {span for span in spans_of(page) if re.fullmatch(r"birl\.[\w.]+\([^.].*\)", span)}:
+        call = ast.parse(span, mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert is_there(ast.unparse(call.func)), span
+        if not any(isinstance(node, ast.Name) and node.id != "birl" for node in ast.walk(call)) and "runs/" not in span:
+            exec(span, {"birl": birl})  # a setting, a schedule, a preset
+        elif call.keywords:
+            known = inspect.signature(pkgutil.resolve_name(ast.unparse(call.func))).parameters
+            assert {keyword.arg for keyword in call.keywords} <= set(known), span
+
+
 def is_there(name: str) -> bool:
-    found: Any = birl
-    for part in name.split(".")[1:]:
-        found = getattr(found, part, None)
-        if found is None:
-            break
     try:
-        return found is not None or importlib.import_module(name) is not None
-    except ImportError:
-        module, _, last = name.rpartition(".")
-        return importlib.util.find_spec(module) is not None and hasattr(importlib.import_module(module), last)
+        return pkgutil.resolve_name(name) is not None
+    except (ImportError, AttributeError):
+        return False
 
 
 @pages
@@ -237,8 +250,8 @@ def is_prose(span: str) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name.endswith(markdown.CHINESE)], ids=markdown.name_of)
 def test_chinese_pages_lead_to_chinese_pages(page):
     targets = {(page.parent / link.partition("#")[0]).resolve() for link in markdown.links_of(page) if not link.startswith("#")}
-    english = {target for target in targets if target in ENGLISH and twin_of(target).exists() and twin_of(target) != page}
-    assert sorted(map(markdown.name_of, english)) == []
+    others = {target for target in targets if target in ENGLISH and twin_of(target).exists() and twin_of(target) != page}
+    assert sorted(map(markdown.name_of, others)) == []
 
 
 @twins
@@ -363,7 +376,7 @@ def test_quoted_lines_stand_in_their_file(page):
 
 @english
 def test_code_and_commands_run(page, workplace, first_updates, types_unchecked):
-    run_page(page, workplace, QUICK if page.name == "README.md" else {*QUICK, "train"})
+    run_page(page, workplace, TESTED_ELSEWHERE | (set() if page.name == "README.md" else {"train"}))
 
 
 @pytest.mark.slow
@@ -396,7 +409,7 @@ def run_python(block: Block) -> dict[str, Any]:
             exec(compile(block.code, block.where, "exec"), names)
     except Exception as problem:
         raise AssertionError(f"the code at {block.where} does not run") from problem
-    for id in [id for id in set(gym.registry) - known if not id.startswith("birl/")]:
+    for id in new_environments(known):
         assert [finding for finding in check_env(EnvConfig(id)) if finding.level == "error"] == [], id
     return names
 
