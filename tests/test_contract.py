@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,20 +17,23 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import jax
 import numpy as np
+import optax
 import pytest
 from gymnasium import spaces
 from safetensors.numpy import load, save
 
 from birl import ALGORITHMS
+from birl.algos import dqn
 from birl.cli import main
 from birl.config import ConfigError, EnvConfig, RunConfig, from_json, to_json
 from birl.envs.make import make_envs
 from birl.envs.spaces import action_shape
 from birl.maths.schedules import linear
+from birl.nets.normalize import Normalizer
 from birl.run import checkpoint as checkpoints
 from birl.run.algorithms import algorithm_named
 from birl.run.console import number
-from birl.types import Update
+from birl.types import Rollout, Transitions, Update
 from tests.run.processes import SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -392,6 +395,81 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
     assert summary["env_steps"] == training[-1]["env_steps"] > 32
     assert checkpoints.load(checkpoints.numbered(run_dir / "checkpoints")[-1]).env_steps == summary["env_steps"]
     assert f"evaluation return {number(summary['evaluation']['return_mean'])}" in capsys.readouterr().out
+
+
+# What an update is given, and what it gives
+
+
+# Actor-learners give gradients to a shared vector: their update sees no rollout. See tests/algos/test_async_together.py.
+UPDATES_BY_ROLLOUT = [name for name in ALGORITHMS if name not in ("a3c", "async-q", "async-sarsa", "async-nstep-q")]
+CASES = {name: (name, {}) for name in UPDATES_BY_ROLLOUT} | {"dqn, single steps": ("dqn", {"core": "feedforward"})}
+every_update = pytest.mark.parametrize("case", CASES)
+
+
+@cache
+def last_call(case: str) -> tuple[Any, tuple[Any, ...]]:
+    """An algorithm's update, and what `train` gave it last: by then normalisers have seen something, and replays are ready."""
+    name, changes = CASES[case]
+    algorithm, config, calls = algorithm_named(name), dataclasses.replace(config_of(name, switches=True), **changes), []
+    update = algorithm.update
+
+    def recorded(*given: Any) -> Any:
+        calls.append(given)
+        return update(*given)
+
+    algorithm.update = recorded
+    try:
+        run(name, config)
+    finally:
+        algorithm.update = update
+    return update, calls[-1]
+
+
+def in_units(given: Any, observations: float, rewards: float) -> Any:
+    """What an update is given, or a normaliser, with observations and rewards in units so many times smaller."""
+    match given:
+        case Normalizer():
+            units = {"observations": observations, "returns": rewards}
+            moments = {
+                field: getattr(given, field)._replace(mean=getattr(given, field).mean * np.float32(unit)) for field, unit in units.items()
+            }
+            moments = {field: found._replace(variance=found.variance * np.float32(units[field] ** 2)) for field, found in moments.items()}
+            return given._replace(**moments, running_returns=given.running_returns * np.float32(rewards))
+        case Rollout() | Transitions():
+            units = {"observations": observations, "next_observations": observations, "rewards": rewards}
+            return given._replace(
+                **{field: getattr(given, field) * np.float32(unit) for field, unit in units.items() if field in given._fields}
+            )
+        case dqn.Batches():
+            return given._replace(steps=in_units(given.steps, observations, rewards))
+    return given
+
+
+@every_update
+@pytest.mark.parametrize(("observations", "rewards"), [(4.0, 1.0), (1.0, 8.0)], ids=["observations", "rewards"])
+def test_what_is_normalised_may_be_measured_in_any_units(case, observations, rewards):
+    update, (state, *others) = last_call(case)
+    normalizer = in_units(state.normalizer, observations, rewards)
+    before, others_before = update(state, *others)[0], [in_units(given, observations, rewards) for given in others]
+    after = update(state._replace(normalizer=normalizer), *others_before)[0]
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(close, after.network, before.network)
+    wrong = update(state._replace(normalizer=normalizer), *others)[0]
+    assert not all(map(np.allclose, jax.tree.leaves(wrong.network), jax.tree.leaves(before.network))), "units matter"
+
+
+# The others clip only if they are asked to; and Huber's loss of what an LSTM gives has no long gradients.
+@pytest.mark.parametrize("case", ["reinforce", "qac", "a2c", "ppo", "acer", "dqn, single steps"])
+def test_no_optimiser_is_given_a_gradient_longer_than_max_grad_norm(case):
+    update, (state, *others) = last_call(case)
+    limit = others[-1].max_grad_norm
+    network = jax.tree.map(lambda x: x * 100 if np.ndim(x) == 2 else x, state.network)  # wrong by far: long gradients
+    fresh = {field: jax.tree.map(lambda x: x * 0, getattr(state, field)) for field in state._fields if field.endswith("optimizer")}
+    after, metrics = update(state._replace(network=network, **fresh), *others)[:2]
+    assert metrics["optimizer/grad_norm"] > 2 * limit
+    for field in fresh:  # a mean of squares: together never more than the longest gradient's
+        squares = optax.tree_utils.tree_get(getattr(after, field), "nu")
+        assert 0 < sum(float(leaf.sum()) for leaf in jax.tree.leaves(squares)) <= 1.001 * limit**2
 
 
 class Unsupported(gym.Env):

@@ -277,6 +277,21 @@ def test_the_actions_sampled_differ_from_gradient_step_to_gradient_step():
 # Both
 
 
+def test_the_continuous_correction_weighs_a_new_action_by_its_own_value_whatever_was_done():
+    case = case_of("continuous")
+    # With ratios truncated at almost nothing, the correction is all that is left of the policy's gradient.
+    alone = {"importance_truncation": 1e-6, "trust_region": None, "value_weight": 0.0}
+    found, _ = case.gradients(**alone)
+    other_actions = case._replace(rollout=case.rollout._replace(actions=case.rollout.actions[::-1] + np.float32(0.5)))
+    for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(other_actions.gradients(**alone)[0]), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+    assert np.abs(found.policy_head.linear.weight).max() > 1e-2  # it is there
+    # Q(s, a') - V(s) is what the advantages say of a': without them there is nothing to correct.
+    flat = jax.tree.map(lambda x: 0 * x, case.state.network.advantage_head)
+    flat = case._replace(state=case.state._replace(network=replace(case.state.network, advantage_head=flat)))
+    assert np.abs(flat.gradients(**alone)[0].policy_head.linear.weight).max() < 1e-4
+
+
 @both_kinds
 def test_where_the_average_is_the_network_the_trust_region_changes_nothing(kind):
     case = case_of(kind)

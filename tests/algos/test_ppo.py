@@ -285,6 +285,14 @@ def test_target_kl_stops_the_steps_of_all_epochs_that_are_left():
     assert float(metrics["policy/approx_kl"]) > 1.5e-7 / 2
 
 
+def test_steps_end_where_the_kl_is_above_one_and_a_half_times_its_target():
+    state, rollout = collected(SMALL)
+    twice = replace(SMALL, epochs=2)
+    kl = 2 * float(update(state, rollout, twice)[1]["policy/approx_kl"])  # the mean of 0, at the first step, and of this
+    steps = [int(update(state, rollout, replace(twice, target_kl=kl / factor))[1]["optimizer/steps"]) for factor in (1.4, 1.6)]
+    assert steps == [2, 1]
+
+
 def test_a_target_kl_that_is_not_reached_stops_nothing():
     _, metrics = update(*collected(SMALL), replace(SMALL, epochs=3, target_kl=1e3))
     assert int(metrics["optimizer/steps"]) == 3

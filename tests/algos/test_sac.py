@@ -288,3 +288,15 @@ def test_probe_at_a_fixed_temperature_the_policy_is_boltzmanns():
     distribution = state.network.actor(sign(1)[None])
     assert float(distribution.mean[0, 0]) == pytest.approx(0.0, abs=0.08)
     assert math.exp(float(distribution.log_std[0, 0])) == pytest.approx(math.sqrt(0.5 / 12.5), rel=0.25)
+
+
+def test_the_targets_action_and_the_actors_are_drawn_apart():
+    rates = {"actor_learning_rate": 0.0, "critic_learning_rate": 0.0, "temperature_learning_rate": 0.0}
+    config = replace(SMALL, batch_size=1, temperature=10.0, **rates)
+    one = transitions(1)._replace(rewards=np.full(1, 1e3, np.float32), discounts=np.ones(1, np.float32))
+    one = one._replace(next_observations=one.observations)  # the same policy in both
+    state, batches, found = fresh(config), jax.tree.map(lambda x: x[None], one), []
+    for number in range(40):
+        metrics = update(state._replace(key=np.array([0, number], np.uint32)), rollout_of(4), batches, config)[1]
+        found.append((float(metrics["loss/value"]), float(metrics["policy/entropy"])))  # each grows with its own action's -log π
+    assert abs(np.corrcoef(np.array(found).T)[0, 1]) < 0.5

@@ -280,3 +280,17 @@ def test_probe_the_best_actions_near_both_sides_of_a_box_with_bounds_that_are_no
 def test_probe_the_best_action_at_the_middle():
     state = bounded.learned(td3, "birl/ProbeContinuous-v0").state
     assert bounded.best_action(td3, state, sign(1)) == pytest.approx(0.5, abs=0.25)
+
+
+def test_every_gradient_step_smooths_with_noise_of_its_own():
+    config = replace(SMALL, batch_size=1, target_noise=0.5, target_noise_clip=9.0, actor_learning_rate=0.0, critic_learning_rate=0.0)
+    state, one = fresh(config), transitions(1)._replace(discounts=np.full(1, 0.9, np.float32))
+    standing = state._replace(target=jax.tree.map(lambda x: 3 * x, state.target))
+
+    def spread(steps: int) -> float:
+        """Between runs with other random keys, of the mean loss of so many gradient steps on the same transition."""
+        batches = jax.tree.map(lambda x: np.repeat(x[None], steps, axis=0), one)
+        keys = [np.array([0, number], np.uint32) for number in range(24)]
+        return float(np.std([update(standing._replace(key=key), rollout_of(4), batches, config)[1]["loss/value"] for key in keys]))
+
+    assert 0 < spread(32) < 0.5 * spread(1)  # of independent noise 1/√32; of one noise for all, the same
