@@ -78,6 +78,13 @@ class World:
         """The arrays whose names begin so, without it."""
         return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
 
+    def array_like(self, name: str, template: np.ndarray) -> np.ndarray:
+        """A copy of the array of that name; ValueError unless it has the template's shape and type."""
+        saved = self.arrays[name]
+        if (saved.shape, saved.dtype) != (template.shape, template.dtype):
+            raise ValueError(f"{name} is {saved.dtype}{saved.shape}, not {template.dtype}{template.shape}")
+        return saved.copy()
+
 
 @runtime_checkable
 class Envs(Protocol):

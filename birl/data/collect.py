@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.data.stepwise import ActAt, Start, compiled, take_apart
-from birl.data.tally import Tally, saved_like
+from birl.data.tally import Tally
 from birl.envs.spaces import action_shape, is_composite
 from birl.errors import NonFiniteError, snapshot_errors
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Step, World
@@ -104,9 +104,9 @@ class Collector:
         fresh = self.envs.fresh  # what was remembered of these episodes is of no use: they begin anew
         self.tally.restore(world)
         self.tally.lose(fresh)
-        self.resets = saved_like(world, "collector/resets", self.resets) | fresh
+        self.resets = world.array_like("collector/resets", self.resets) | fresh
         leaves, structure = jax.tree.flatten(self.memory)
-        self.memory = jax.tree.unflatten(structure, [saved_like(world, f"collector/memory/{i}", leaf) for i, leaf in enumerate(leaves)])
+        self.memory = jax.tree.unflatten(structure, [world.array_like(f"collector/memory/{i}", leaf) for i, leaf in enumerate(leaves)])
         return start
 
     def timed(self, name: str) -> AbstractContextManager[None]:

@@ -17,14 +17,6 @@ RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished epi
 NEITHER = math.nan, math.nan
 
 
-def saved_like(world: World, name: str, template: np.ndarray) -> np.ndarray:
-    """A copy of the array of that name; ValueError unless it has the template's shape and type."""
-    saved = world.arrays[name]
-    if (saved.shape, saved.dtype) != (template.shape, template.dtype):
-        raise ValueError(f"{name} is {saved.dtype}{saved.shape}, not {template.dtype}{template.shape}")
-    return saved.copy()
-
-
 class Tally:
     """Of B environments: returns and lengths of their unfinished episodes, and of the last finished ones."""
 
@@ -72,7 +64,7 @@ class Tally:
     def restore(self, world: World) -> None:
         """Go on where this world was taken."""
         self.returns, self.lengths = (
-            saved_like(world, f"collector/{name}", array) for name, array in (("returns", self.returns), ("lengths", self.lengths))
+            world.array_like(f"collector/{name}", array) for name, array in (("returns", self.returns), ("lengths", self.lengths))
         )
         self.recent.extend((float(total), int(length)) for total, length in world.values["recent"])
         self.episodes = int(world.values["episodes"])

@@ -138,7 +138,7 @@ class SerialEnvs:
             raise ValueError(f"the snapshot has {len(world.arrays['ended'])} environments, not {self.num_envs}; use its num_envs")
         self._seed = world.values["seed"]
         self._log = snapshots.ActionLog.load(world, self._log.limit)
-        self._ended = world.arrays["ended"].tolist()
+        self._ended = world.array_like("ended", np.array(self._ended)).tolist()
         self._arrays = self.layout.empty(self.num_envs)
         self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
         problems = [self._return(index, world) for index in range(self.num_envs)]

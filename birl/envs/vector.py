@@ -120,7 +120,7 @@ class VectorAdapter:
             return self._start_anew(world)
         snapshots.load_native(self.vector_env, world)
         self._seed, self._clock = world.values["seed"], world.values["clock"]
-        self._ended = world.arrays["ended"].copy()
+        self._ended = world.array_like("ended", self._ended)
         self._arrays = {name: world.arrays[f"observations/{name}"].copy() for name in self.layout.paths}
         self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
         self.fresh, self.restore_problem = np.zeros(self.num_envs, bool), ""

@@ -140,7 +140,7 @@ class WorkerEnvs:
         self._note([problem for part in problems for problem in part])
         for index in np.flatnonzero(self.fresh).tolist():
             self._log.begin(index, {})
-        self._ended = world.arrays["ended"] & ~self.fresh
+        self._ended = world.array_like("ended", self._ended) & ~self.fresh
         return self._take()
 
     def close(self) -> None:
