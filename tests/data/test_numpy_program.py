@@ -180,10 +180,10 @@ def fits(x, exact, kinds, needs_exact, at_least):
 def test_random_programs_are_the_same_in_both_or_left_to_jax():
     taken_apart = []
 
-    @settings(max_examples=30)
+    @settings(max_examples=20)
     @given(programs())
     def check(program):
         taken_apart.append(compare(partial(run_program, program)))
 
     check()
-    assert 10 < sum(taken_apart) < len(taken_apart)
+    assert 5 < sum(taken_apart) < len(taken_apart)
