@@ -20,6 +20,10 @@ class EnvError(ValueError):
     """An environment returned what its spaces or Gymnasium's rules do not allow; starting it again is of no use."""
 
 
+class InexactResume(UserWarning):
+    """A resumed run goes on otherwise than it would have: in new episodes, or from what could not be restored to the bit."""
+
+
 @contextmanager
 def snapshot_errors() -> Iterator[None]:
     """CheckpointError where a snapshot does not hold what is asked of it: it is another task's, or not Birl's."""

@@ -23,6 +23,7 @@ from birl.envs.spaces import (
     read_flag,
 )
 from birl.envs.trees import flat_mask, own_actions
+from birl.errors import InexactResume
 from birl.types import PyTree, Step, World
 
 
@@ -222,7 +223,7 @@ class SerialEnvs:
         observation, ended = snapshots.replay(env, self._log.origins[index], actions)
         self.layout.write(self._arrays, index, observation, self.first + index)
         saved = {name: world.arrays[f"observations/{name}"] for name in self._arrays}
-        generator = snapshots.plain(snapshots.generator_state(env.unwrapped.np_random))
+        generator = snapshots.plain(snapshots.generator_state(snapshots.generator_of(env)))
         same = snapshots.same_bits(self._arrays, saved, index) and ended == self._ended[index]
         if not same or generator != world.values["generators"][index]:
             return "the same actions led elsewhere: it keeps randomness or state outside np_random"
@@ -238,4 +239,4 @@ class SerialEnvs:
         self.problems = problems
         self.fresh, self.restore_problem = snapshots.describe(problems)
         if self.restore_problem:
-            warnings.warn(self.restore_problem, stacklevel=3)
+            warnings.warn(self.restore_problem, InexactResume, stacklevel=3)

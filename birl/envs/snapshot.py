@@ -4,6 +4,7 @@ Three tiers: native (copy the state: Gymnasium's vector CartPole as one, or each
 (put the generator where it was before reset, step the logged actions again, compare), fresh (begin new episodes and say so).
 """
 
+import json
 from collections import deque
 from itertools import islice
 from typing import Any, NamedTuple, TypeGuard
@@ -16,6 +17,7 @@ from birl.envs import native
 from birl.envs.spaces import action_dtype, action_shape, derived_seeds
 from birl.types import World
 
+Generator = np.random.Generator | np.random.RandomState  # the latter is what dm_control draws from
 REPLAY, EACH = "replay", "each"  # the tiers of environments stepped one by one: lived again, or the native state of each of them
 ACTION_LIMIT = 100_000  # actions kept for replay; an episode longer than this is not resumed exactly
 
@@ -119,14 +121,26 @@ def origin_of(env: gym.Env, seed: int | None) -> dict[str, Any]:
     """What the episode of the next reset begins from: {"seed": n}, {"generator": its state}, or {"lost": why nobody can tell}."""
     if seed is not None:
         return {"seed": seed}
-    hidden = native.hidden_randomness(env)
-    return {"lost": hidden} if hidden else {"generator": generator_state(env.unwrapped.np_random)}
+    try:
+        hidden = native.hidden_randomness(env)
+        return {"lost": hidden} if hidden else {"generator": generator_state(generator_of(env))}
+    except Exception as error:
+        return {"lost": unreadable(error)}
 
 
 def root_of(env: gym.Env, origin: dict[str, Any]) -> Root:
-    """Where this environment is."""
-    state = native.get_state(env) if native.has_state(env) else None
-    return Root(plain(origin), plain(generator_state(env.unwrapped.np_random)), state)
+    """Where this environment is. Whatever it raises when it is asked, a run goes on: this checkpoint is not exact then."""
+    try:
+        state = native.get_state(env) if native.has_state(env) else None
+        json.dumps(plain(state[1]) if state else {}, allow_nan=False)
+        return Root(plain(origin), plain(generator_state(generator_of(env))), state)
+    except Exception as error:
+        return Root({"lost": unreadable(error)}, {}, None)
+
+
+def unreadable(error: Exception) -> str:
+    """Why an environment cannot be brought back, given what it raised when it was asked."""
+    return f"its state cannot be read: {type(error).__name__}: {error}"
 
 
 def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[Any, bool]:
@@ -134,7 +148,11 @@ def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[An
     if "seed" in origin:
         observation, _ = env.reset(seed=origin["seed"])
     else:
-        set_generator_state(env.unwrapped.np_random, origin["generator"])
+        try:
+            set_generator_state(generator_of(env), origin["generator"])
+        except (TypeError, ValueError):  # of another kind: some environments make their own in their first reset
+            env.reset(seed=0)
+            set_generator_state(generator_of(env), origin["generator"])
         observation, _ = env.reset()
     ended = False
     for action in actions:
@@ -148,19 +166,32 @@ def load_single(env: gym.Env, world: World, index: int) -> str:
     arrays, values = world.arrays_under(f"states/{index}/"), world.values["states"][index]
     env.reset(seed=0)  # whatever reset initialises besides the state
     native.set_state(env, arrays, values)
-    set_generator_state(env.unwrapped.np_random, world.values["generators"][index])
+    set_generator_state(generator_of(env), world.values["generators"][index])
     found, found_values = native.get_state(env)
     same = found.keys() == arrays.keys() and all(array.tobytes() == arrays[name].tobytes() for name, array in found.items())
     return "" if same and plain(found_values) == values else "its state was set and read again, and is another"
 
 
-def generator_state(generator: np.random.Generator) -> dict[str, Any]:
+def generator_of(env: gym.Env) -> Generator:
+    """What the environment draws from; TypeError if it is no generator of NumPy's."""
+    generator: Any = env.unwrapped.np_random
+    if not isinstance(generator, Generator):
+        raise TypeError(f"np_random is {generator!r}, not a Generator or RandomState of NumPy's")
+    return generator
+
+
+def generator_state(generator: Generator) -> dict[str, Any]:
     """A generator's state, to be made plain before it is written."""
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
     return generator.bit_generator.state  # type: ignore[return-value]
 
 
-def set_generator_state(generator: np.random.Generator, state: dict[str, Any]) -> None:
-    generator.bit_generator.state = state
+def set_generator_state(generator: Generator, state: dict[str, Any]) -> None:
+    if isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state
 
 
 def plain(value: Any) -> Any:

@@ -25,7 +25,7 @@ from birl.envs.spaces import (
 )
 from birl.envs.trees import action_tree, flat_mask, mask_of
 from birl.envs.wrappers import kept_space
-from birl.errors import EnvError
+from birl.errors import EnvError, InexactResume
 from birl.types import PyTree, Step, World
 
 
@@ -258,5 +258,5 @@ class VectorAdapter:
         seed, reason = snapshots.fresh_start(world)
         start = self.reset(seed)
         self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)
-        warnings.warn(self.restore_problem, stacklevel=2)
+        warnings.warn(self.restore_problem, InexactResume, stacklevel=2)
         return start

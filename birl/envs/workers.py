@@ -20,6 +20,7 @@ from birl.envs.atari import has_lives
 from birl.envs.spaces import Arrays, action_reader, derived_seeds, layout_of, learnable_actions
 from birl.envs.worker_crew import START_TIMEOUT, Crew, Fault, named
 from birl.envs.worker_process import Failure, SharedArrays, map_arrays
+from birl.errors import InexactResume
 from birl.types import PyTree, Step, World
 
 
@@ -228,4 +229,4 @@ class WorkerEnvs:
     def _note(self, problems: list[str]) -> None:
         self.fresh, self.restore_problem = snapshots.describe(problems)
         if self.restore_problem:
-            warnings.warn(self.restore_problem, stacklevel=3)
+            warnings.warn(self.restore_problem, InexactResume, stacklevel=3)

@@ -59,6 +59,14 @@ class Best:
 
 
 @dataclass(frozen=True)
+class Inexact:
+    """A resume after which the run went on otherwise than it would have."""
+
+    env_steps: int  # when it was resumed
+    reason: str
+
+
+@dataclass(frozen=True)
 class Progress:
     """The schema of a manifest's progress."""
 
@@ -66,6 +74,7 @@ class Progress:
     cpu_seconds: float = 0.0
     best: Best | None = None
     evaluation_due: bool = False  # it was saved before it was evaluated
+    inexact_resumes: tuple[Inexact, ...] = ()  # so far; "exact" of the manifest is of the next one
 
 
 @dataclass(frozen=True)

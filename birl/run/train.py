@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import from_json, require, to_json
+from birl.envs.check import restore_problem
 from birl.envs.make import open_envs, spaces_of
-from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
+from birl.errors import CheckpointError, InexactResume, NonFiniteError, RunDirectoryError
 from birl.run import checkpoint as checkpoints
 from birl.run import files
 from birl.run.algorithms import algorithm_named, name_of, validate
@@ -105,6 +106,9 @@ class Run:
         self.evaluation: Evaluation | None = None
         self.evaluation_due: bool = progress.get("evaluation_due", False)  # a signal ended the one after the checkpoint's update
         self.policy: Policy | None = None
+        self.inexact_resumes: list[dict[str, Any]] = list(progress["inexact_resumes"])  # this one too, once it is known to be
+        self.restore_problem = ""  # why no resume of this run can be exact, as a trial found
+        self.inexact_told = ""  # the reason that was said last
         self.config_written = self.replay_told = False
         self.unwritten: dict[Sink, str] = {}  # why the last metrics were not written; said once
 
@@ -130,6 +134,7 @@ class Run:
             if self.saved is None:
                 self._write_config()
             stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("always", InexactResume)  # to be noted, whatever is shown
             warnings.showwarning = self._show_warning
             resume_at = self.start_steps if os.path.lexists(self.run_dir / METRICS) else None
             self.sinks = open_sinks(run, self.run_dir, {"algorithm": self.name} | to_json(self.config), resume_at)
@@ -137,6 +142,9 @@ class Run:
                 stack.callback(sink.close)
             for notice in [*notices, *self.notices, f"run directory {self.run_dir}"]:
                 self.console.message(notice)
+            if envs is None and self.start_steps < run.total_steps and not self.reached_goal:
+                self.restore_problem = restore_problem(self.config.env)
+                self._tell_inexact(self.restore_problem)
             return self._train(envs, state)
 
     def _leave_if_stopped(self) -> None:
@@ -161,6 +169,8 @@ class Run:
         for update in updates:
             if not self.config_written:  # not before: a resume that is refused leaves the run as it was
                 self._write_config()
+            if self.saved is not None and not self.saved.world.exact and not self.resumed_inexactly:
+                self._show_warning(f"this resume is not exact: {self.saved.world.reason}", InexactResume)
             if "replay/bytes" in update.metrics and not self.replay_told:
                 self._tell_replay(update.metrics["replay/bytes"])
             before, self.steps = self.steps, int(update.state.env_steps)
@@ -273,6 +283,10 @@ class Run:
         return max(known, key=lambda best: best["return_mean"], default=None)
 
     @property
+    def resumed_inexactly(self) -> bool:
+        return any(resume["env_steps"] == self.start_steps for resume in self.inexact_resumes)
+
+    @property
     def reached_goal(self) -> bool:
         goal = self.config.run.stop_at_return
         return goal is not None and self.best is not None and self.best["return_mean"] >= goal
@@ -289,9 +303,13 @@ class Run:
         self._require_directory()
         path = self.checkpoints / f"{self.steps:09d}"
         if self.saved_steps != self.steps:
-            progress = {"wall_seconds": self._wall_seconds(), "cpu_seconds": self._cpu_seconds(), "best": self.best}
-            progress["evaluation_due"] = self.evaluation_due
-            path = checkpoints.save(self.checkpoints, self.name, self.config, self.spaces, update.state, update.world(), progress)
+            progress: dict[str, Any] = {"wall_seconds": self._wall_seconds(), "cpu_seconds": self._cpu_seconds(), "best": self.best}
+            progress |= {"evaluation_due": self.evaluation_due, "inexact_resumes": self.inexact_resumes}
+            world = update.world()
+            if world.exact and self.restore_problem:
+                world = dataclasses.replace(world, exact=False, reason=self.restore_problem)
+            self._tell_inexact(world.reason)
+            path = checkpoints.save(self.checkpoints, self.name, self.config, self.spaces, update.state, world, progress)
             checkpoints.prune(self.checkpoints, self.config.run.keep_checkpoints)
             self.saved_steps = self.steps
         return path
@@ -323,6 +341,7 @@ class Run:
             "best_return": None if self.best is None else self.best["return_mean"],
             "wall_seconds": round(self._wall_seconds(), 2),
             "cpu_seconds": round(self._cpu_seconds(), 2),
+            "inexact_resumes": self.inexact_resumes,
             "versions": versions(),
         }
         self._require_directory()
@@ -368,9 +387,22 @@ class Run:
                 self.unwritten[sink] = str(problem)
         self.console.write(env_steps, self._wall_seconds(), metrics)
 
-    def _show_warning(self, message: Warning | str, *where: Any, **more: Any) -> None:
+    def _show_warning(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         """Say it above the progress bar, where standard error would be drawn over."""
         self.console.message(f"warning: {message}")
+        if issubclass(category, InexactResume):
+            self._note_inexact(str(message))
+
+    def _note_inexact(self, reason: str) -> None:
+        """Keep for all later checkpoints that this resume was not exact."""
+        if not self.resumed_inexactly:
+            self.inexact_resumes.append({"env_steps": self.start_steps, "reason": reason})
+
+    def _tell_inexact(self, reason: str) -> None:
+        """Say once that a resume will not be exact, and why."""
+        if reason and reason != self.inexact_told:
+            self.console.message(f"a resume of this run will not be exact: {reason}")
+            self.inexact_told = reason
 
     def _wall_seconds(self) -> float:
         return time.perf_counter() - self.wall_began

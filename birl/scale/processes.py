@@ -17,7 +17,7 @@ import numpy as np
 
 from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_process import Failure, WorkerProcess, arrays_in, end_workers, start_worker, unnamed_memory
-from birl.errors import snapshot_errors
+from birl.errors import InexactResume, snapshot_errors
 from birl.scale.faults import Fault, Faults
 from birl.scale.pool import Board, Job, combined, episodes_of, not_exact, seed_of
 from birl.types import Metrics, World
@@ -73,7 +73,7 @@ class ProcessPool:
         if world is not None:
             with snapshot_errors():
                 self._episodes = int(world.values["episodes"])
-            warnings.warn(f"this resume is not exact: {not_exact('processes', job)}", stacklevel=3)
+            warnings.warn(f"this resume is not exact: {not_exact('processes', job)}", InexactResume, stacklevel=3)
         self._memory = unnamed_memory()
         self._kinds: Kinds = [(array.shape, array.dtype) for array in vars(board).values()]
         self._board, self._control = shared_arrays(self._memory, self._kinds)

@@ -23,7 +23,7 @@ from birl.device import prepare_jax
 from birl.envs.worker_crew import START_TIMEOUT
 from birl.envs.worker_main import explained
 from birl.envs.worker_process import Failure
-from birl.errors import snapshot_errors
+from birl.errors import InexactResume, snapshot_errors
 from birl.maths.keys import numbered
 from birl.scale.faults import Fault, Faults
 from birl.scale.pool import Board, Job, Learner, Result, Weights, combined, episodes_of, not_exact, open_learner, seed_of, take_turn
@@ -242,7 +242,7 @@ class RayPool:
         if world is not None:
             with snapshot_errors():
                 self._episodes = int(world.values["episodes"])
-            warnings.warn(f"this resume is not exact: {not_exact('a cluster', job)}", stacklevel=3)
+            warnings.warn(f"this resume is not exact: {not_exact('a cluster', job)}", InexactResume, stacklevel=3)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

@@ -22,7 +22,7 @@ from birl.device import prepare_jax
 from birl.envs.make import make_share, spaces_of
 from birl.envs.worker_crew import START_TIMEOUT, named
 from birl.envs.worker_process import Failure
-from birl.errors import NonFiniteError, snapshot_errors
+from birl.errors import InexactResume, NonFiniteError, snapshot_errors
 from birl.maths.keys import numbered
 from birl.scale.faults import Fault, Faults
 from birl.scale.pool import seed_of
@@ -118,7 +118,7 @@ class RayCollector:
             if not worlds:
                 self._seed = seed = seed_of(seed, 0, self._rollouts)
                 self.tally.lose(slice(None))
-                warnings.warn(f"this resume is not exact: {world.reason}; all environments begin new episodes", stacklevel=2)
+                warnings.warn(f"this resume is not exact: {world.reason}; all environments begin new episodes", InexactResume, stacklevel=2)
                 worlds = [None] * len(self.shares)
         for index, part in enumerate(worlds):
             self._start(index)
@@ -132,7 +132,7 @@ class RayCollector:
                 fresh, problems[index] = answer
                 self.tally.lose(np.arange(self.shares[index].start, self.shares[index].stop)[fresh])
         for problem in filter(None, dict.fromkeys(problems.values())):
-            warnings.warn(problem, stacklevel=2)
+            warnings.warn(problem, InexactResume, stacklevel=2)
 
     def __call__(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""

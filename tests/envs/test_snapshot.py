@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -13,11 +14,14 @@ from gymnasium.vector import SyncVectorEnv
 
 from birl.config import EnvConfig
 from birl.envs import snapshot as snapshots
+from birl.envs.check import restore_problem
 from birl.envs.make import make_envs
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
+from birl.errors import InexactResume
 from birl.types import World
 from tests.envs.counting import Counting, DictCounting, MaskedCounting, counting_functions
+from tests.envs.troubled import NoRandomness, OldRandomness
 from tests.run.processes import SECONDS
 
 RESUMABLE = {
@@ -258,3 +262,72 @@ def test_a_snapshot_keeps_nothing_that_steps_change():
         for _ in range(20):
             envs.step(np.zeros(8, int))
         np.testing.assert_equal(world.arrays, before)
+
+
+@pytest.mark.parametrize("steps", [3, 20])
+def test_an_environment_that_draws_from_a_random_state_is_restored_exactly(steps):
+    functions = [partial(OldRandomness, limit=7)] * 2
+    with SerialEnvs(functions) as envs, SerialEnvs(functions) as restored:
+        envs.reset(0)
+        for _ in range(steps):
+            envs.step(np.ones(2, int))
+        world = written(envs.snapshot())
+        assert world.exact
+        restored.restore(world)
+        assert not restored.restore_problem
+        for _ in range(20):
+            np.testing.assert_equal(tuple(restored.step(np.ones(2, int))), tuple(envs.step(np.ones(2, int))))
+
+
+class Unreadable(Counting):
+    @property
+    def np_random(self):
+        raise OSError("the simulator is on another machine")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(NoRandomness, "TypeError: np_random is None, not a Generator"), (Unreadable, "OSError: the simulator is on")]
+)
+def test_an_environment_whose_state_cannot_be_read_begins_anew_and_says_so(kind, reason):
+    class Short(kind):
+        def __init__(self):
+            super().__init__(limit=5)
+
+        def reset(self, *, seed=None, options=None):
+            self.steps = self.total = 0
+            self.needs_reset = False
+            return self.observe(), {}
+
+    with SerialEnvs([Short]) as envs, SerialEnvs([Short]) as restored:
+        envs.reset(0)
+        for _ in range(8):
+            envs.step(np.ones(1, int))
+        world = written(envs.snapshot())
+        assert not world.exact
+        assert f"its state cannot be read: {reason}" in world.reason
+        with pytest.warns(InexactResume, match="environment 0 began a new episode; its state cannot be read"):
+            restored.restore(world)
+        assert restored.fresh.all()
+
+
+@pytest.mark.parametrize("config", [EnvConfig("LunarLander-v3", 8), EnvConfig("CartPole-v1", 1), EnvConfig("CartPole-v1", 2, workers=1)])
+def test_a_trial_finds_nothing_against_environments_that_can_be_lived_again(config):
+    assert restore_problem(config) == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (EnvConfig("BipedalWalker-v3", 4), "went another way than the original|the same actions led elsewhere"),
+        (EnvConfig("tests.envs.troubled:Leaky-v0", 4), "went another way than the original"),
+        (EnvConfig("tests.envs.troubled:Leaky-v0", 2, workers=2), "went another way than the original"),
+        (EnvConfig("tests.envs.troubled:NoRandomness-v0", 1), "np_random is None"),
+        (
+            EnvConfig("tests.envs.troubled:Buggy-v0", 2, kwargs={"bug_at": 30}),
+            "in spare environments raised RuntimeError: .*mass is",
+        ),
+    ],
+)
+def test_a_trial_finds_what_cannot_be_resumed_exactly_before_it_matters(config, reason, monkeypatch):
+    monkeypatch.setattr("birl.envs.check.TRIAL_SECONDS", 600.0)  # on a busy machine, too
+    assert re.search(reason, restore_problem(config))

@@ -83,6 +83,46 @@ class Buggy(Troubled):
     action_space = spaces.Discrete(3)
 
 
+class Leaky(Buggy):
+    """Remembers in one episode how many there were before, and shows it only in its rewards."""
+
+    resets = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.resets += 1
+        return super().reset(seed=seed)
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, *rest = super().step(action)
+        return observation, reward + self.resets, *rest
+
+
+class OldRandomness(Buggy):
+    """Draws from a RandomState, as dm_control's environments do."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.np_random = np.random.RandomState(seed)  # type: ignore[assignment]
+        Counting.reset(self)
+        self.name = int(self.np_random.randint(10**6))  # type: ignore[attr-defined]
+        return self.observe(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, *rest = super().step(action)
+        return observation, reward + self.np_random.standard_normal(), *rest
+
+
+class NoRandomness(Buggy):
+    """Has nothing where others have a generator."""
+
+    np_random = None  # type: ignore[assignment]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = self.total = 0
+        self.needs_reset = False
+        return self.observe(), {}
+
+
 class Unruly(Troubled):
     """Whose steps, not its resets, break Gymnasium's rules."""
 
@@ -100,5 +140,5 @@ class Broken(Troubled):
         raise ZeroDivisionError("mass is zero")
 
 
-for kind in (Troubled, SometimesMasked, Unrepeatable, Buggy, Unruly, Broken, DictCounting):
+for kind in (Troubled, SometimesMasked, Unrepeatable, Buggy, Leaky, OldRandomness, NoRandomness, Unruly, Broken, DictCounting):
     gym.register(f"{kind.__name__}-v0", kind, disable_env_checker=True, order_enforce=False)

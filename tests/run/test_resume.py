@@ -4,9 +4,11 @@ import importlib.metadata
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from birl.envs.serial import SerialEnvs
 from birl.run.checkpoint import numbered
 from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed
 
@@ -264,3 +266,59 @@ def test_a_run_with_workers_that_has_ended_can_be_gone_on_with_exactly(tmp_path)
     [last] = numbered(tmp_path / "run" / "checkpoints")
     manifest = json.loads((last / "manifest.json").read_text())
     assert (manifest["exact"], manifest["reason"]) == (True, "")
+
+
+def manifest_of(checkpoint: Path) -> dict[str, Any]:
+    return json.loads((checkpoint / "manifest.json").read_text())
+
+
+def test_a_run_that_cannot_be_resumed_exactly_says_so_at_once_and_all_its_later_checkpoints_know_of_the_resume(tmp_path):
+    reason = "after a restore it went another way than the original: it keeps state from one episode to the next"
+    words = train_words("tests.envs.troubled:Leaky-v0", "feedforward", 2, 4, tmp_path / "run")
+    said = call_well(*words, "--kwargs", "limit", 9)
+    assert said.count(f"a resume of this run will not be exact: {reason}") == 1
+    for path in numbered(tmp_path / "run" / "checkpoints"):
+        manifest = manifest_of(path)
+        assert (manifest["exact"], manifest["reason"], manifest["progress"]["inexact_resumes"]) == (False, reason, [])
+    resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
+    assert call_well("resume", resumed).count("this resume is not exact") == 1
+    *_, before, _, last = numbered(resumed / "checkpoints")
+    [resume] = manifest_of(last)["progress"]["inexact_resumes"]
+    assert resume["env_steps"] == int(before.name)
+    assert manifest_of(before)["progress"]["inexact_resumes"] == []
+    assert json.loads((resumed / "summary.json").read_text())["inexact_resumes"] == [resume]
+
+
+def test_after_an_inexact_resume_the_next_can_be_exact_and_the_history_stays(tmp_path, monkeypatch):
+    call_well(*train_words("CartPole-v1", "feedforward", 2, 5, tmp_path / "run"))
+    resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
+    start = numbered(resumed / "checkpoints")[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr("birl.run.train.restore_problem", lambda config: "")
+        patch.setattr(SerialEnvs, "_return", lambda *_: "it was another day")
+        assert "this resume is not exact: 2 environments" in call_well("resume", resumed)
+    for path in numbered(resumed / "checkpoints")[2:]:
+        manifest = manifest_of(path)
+        assert manifest["exact"] is True
+        [resume] = manifest["progress"]["inexact_resumes"]
+        assert resume["env_steps"] == int(start.name)
+        assert "began a new episode; it was another day" in resume["reason"]
+    again = cut_back(resumed, 4, tmp_path / "again")
+    assert "not exact" not in call_well("resume", again)
+    assert manifest_of(numbered(again / "checkpoints")[-1])["progress"]["inexact_resumes"] == [resume]
+
+
+def test_an_environment_that_draws_from_a_random_state_is_saved_and_resumed_to_the_same_bits(tmp_path):
+    words = train_words("tests.envs.troubled:OldRandomness-v0", "feedforward", 2, 3, tmp_path / "whole")
+    call_well(*words, "--kwargs", "limit", 9)
+    resumed = cut_back(tmp_path / "whole", 1, tmp_path / "resumed")
+    assert "not exact" not in call_well("resume", resumed)
+    assert_same_run(resumed, tmp_path / "whole")
+
+
+def test_an_environment_that_has_no_generator_is_trained_and_resumed_in_new_episodes(tmp_path):
+    words = train_words("tests.envs.troubled:NoRandomness-v0", "feedforward", 2, 3, tmp_path / "run")
+    said = call_well(*words, "--kwargs", "limit", 9)
+    assert "a resume of this run will not be exact: its state cannot be read: TypeError: np_random is None" in said
+    said = call_well("resume", cut_back(tmp_path / "run", 1, tmp_path / "resumed"))
+    assert "this resume is not exact: 2 environments, 0 the first of them, began a new episode; its state cannot be read" in said
