@@ -1,6 +1,7 @@
 """Settings shared by every algorithm, their JSON form, and the error a bad setting raises."""
 
 import dataclasses
+import math
 import os
 import sys
 import types
@@ -159,14 +160,17 @@ class Cycle(Protocol):
 
 
 def gradient_steps(config: Cycle) -> int:
-    """Gradient steps after each rollout: update_ratio for each of its environment steps; ConfigError unless that is a whole number."""
-    steps = config.rollout_length * config.env.num_envs
-    wanted = config.update_ratio * steps
-    count = max(1, round(wanted))
-    wrong = f"update_ratio {config.update_ratio} asks for {wanted:g} gradient steps after {steps} environment steps"
-    # What the remedy says has six digits, and must be taken.
-    require(abs(wanted - count) < 1e-5 * count, f"{wrong}; use {count}/{steps} = {count / steps:g}")
-    return count
+    """Gradient steps of a cycle that learns: update_ratio for each environment step of a rollout without a reset, rounded up."""
+    return max(1, math.ceil(config.update_ratio * config.rollout_length * config.env.num_envs - 1e-3))
+
+
+def due_steps(config: Cycle, owed: float, env_steps: int) -> tuple[int, float]:
+    """Gradient steps to take after so many more environment steps, and how many are owed then.
+
+    All of a cycle's or none, so that one program is compiled: what is too little for a cycle is carried on to the next.
+    """
+    owed, whole = owed + config.update_ratio * env_steps, gradient_steps(config)
+    return (whole, owed - whole) if owed > whole - 1e-3 else (0, owed)  # not all ratios are exact: a third, say
 
 
 def validate_cycle(config: Cycle) -> None:
@@ -177,7 +181,6 @@ def validate_cycle(config: Cycle) -> None:
         start < end,
         f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned; use fewer, say {end // 10}",
     )
-    gradient_steps(config)
 
 
 def validate_run(run: RunConfig) -> None:

@@ -380,7 +380,7 @@ def test_it_counts_updates_and_environment_steps_and_ends_at_total_steps(name):
 def test_two_updates_through_the_command_line(name, tmp_path, capsys):
     config, run_dir = config_of(name), tmp_path / "run"
     words = ["train", name, config.env.id, "--run-dir", run_dir, "--num-envs", 4, "--max-episode-steps", 9]
-    words += ["--total-steps", 8 * 4 + 1, "--eval-episodes", 2, "--seed", 0, "--log-every", 1, "--log-seconds", 0]
+    words += ["--total-steps", 8 * 4 * 2, "--eval-episodes", 2, "--seed", 0, "--log-every", 1, "--log-seconds", 0]
     for field, value in settings_of(name).items():
         words += [f"--{field.replace('_', '-')}", *(value if isinstance(value, tuple) else [value])]
     assert main([str(word) for word in words]) == 0

@@ -28,6 +28,7 @@ from birl.config import (
     EnvConfig,
     RunConfig,
     check_fields,
+    due_steps,
     gradient_steps,
     require,
     require_at_least_one,
@@ -129,6 +130,7 @@ class State(NamedTuple):
     env_steps: Count
     updates: Count
     gradient_steps: Count
+    owed: Array  # gradient steps that update_ratio has asked for and that are still to be taken
 
 
 def validate(config: Config) -> None:
@@ -172,6 +174,7 @@ def init(
         env_steps=count_of(0),
         updates=count_of(0),
         gradient_steps=count_of(0),
+        owed=np.float32(0),
     )
 
 
@@ -370,7 +373,9 @@ def train(
             replay.add(rollout)
             with collect.timed("learning"):
                 ready = int(state.env_steps) >= config.learning_starts and replay.ready
-                batches = replay.sample(state.key, shape) if ready else None
+                due, owed = due_steps(config, float(state.owed), int(rollout.valid.sum())) if ready else (0, 0.0)
+                batches = replay.sample(state.key, shape) if due else None
+                state = state._replace(owed=np.float32(owed))
                 state, metrics = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
             sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}

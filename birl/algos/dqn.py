@@ -25,6 +25,7 @@ from birl.config import (
     EnvConfig,
     RunConfig,
     check_fields,
+    due_steps,
     gradient_steps,
     require,
     require_at_least_one,
@@ -110,6 +111,7 @@ class State(NamedTuple):
     env_steps: Count
     updates: Count
     gradient_steps: Array  # see next_turn
+    owed: Array  # gradient steps that update_ratio has asked for and that are still to be taken
 
 
 class Batches(NamedTuple):
@@ -161,6 +163,7 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         env_steps=count_of(0),
         updates=count_of(0),
         gradient_steps=np.int32(0),
+        owed=np.float32(0),
     )
 
 
@@ -296,7 +299,9 @@ def train(
             replay.add(rollout)
             with collect.timed("learning"):
                 ready = int(state.env_steps) >= config.learning_starts and replay.ready
-                batches, places = draw(replay, state.key, config) if ready else (None, None)
+                due, owed = due_steps(config, float(state.owed), int(rollout.valid.sum())) if ready else (0, 0.0)
+                batches, places = draw(replay, state.key, config) if due else (None, None)
+                state = state._replace(owed=np.float32(owed))
                 state, metrics, errors = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
                 if places is not None:

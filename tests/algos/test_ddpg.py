@@ -145,8 +145,9 @@ def test_the_warm_up_ends_where_learning_starts():
     with closing(ddpg.train(SMALL)) as training:
         updates = list(islice(training, 4))
     assert [bool(u.state.warming) for u in updates] == [int(u.state.env_steps) < 20 for u in updates]
-    assert ["loss/value" in u.metrics for u in updates] == [False, True, True, True]
-    assert [int(u.state.gradient_steps) for u in updates] == [0, 8, 16, 24]  # 8 steps of 4 environments, a quarter of that
+    # 8 steps of 4 environments, a quarter of that; in the second rollout there are four resets, and what it owes is left for the third.
+    assert ["loss/value" in u.metrics for u in updates] == [False, False, True, True]
+    assert [int(u.state.gradient_steps) for u in updates] == [0, 0, 8, 16]
 
 
 @every_noise
@@ -515,7 +516,7 @@ def test_probe_where_an_episode_terminates_nothing_follows_and_where_it_is_cut_t
 @every_noise
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric(noise):
     env, run = EnvConfig("birl/ProbeContinuous-v0", num_envs=ENVS), RunConfig(total_steps=2500)
-    *_, last = ddpg.train(replace(PROBE, env=env, run=run, noise=noise))
+    *_, last = ddpg.train(replace(PROBE, env=env, run=run, update_ratio=1.0, noise=noise))
     found = ddpg.act(
         ddpg.policy(last.state), np.array([[1], [-1]], np.float32), last.state.network.initial_memory(2), np.zeros(2, bool), None, None
     )
@@ -530,7 +531,6 @@ WRONG: dict[str, dict[str, Any]] = {
     "batch_size 0 must be at least 1": {"batch_size": 0},
     r"discount 1.5 must lie in \[0, 1\]": {"discount": 1.5},
     "target_rate 0.0 must be positive; 0.005 is usual": {"target_rate": 0.0},
-    "update_ratio 0.3 asks for 9.6 gradient steps after 32 environment steps; use 10/32 = 0.3125": {"update_ratio": 0.3},
     "learning_starts -1 must be 0 or more": {"learning_starts": -1},
     "replay_size 31 must hold a rollout: 8 steps of 4 environments": {"replay_size": 31},
     "actor_learning_rate -0.1 must not be negative": {"actor_learning_rate": linear(1e-3, -0.1)},

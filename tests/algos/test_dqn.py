@@ -424,12 +424,13 @@ def watched() -> tuple[list[dqn.Update], World]:
 
 def test_gradient_steps_begin_after_learning_starts_and_are_the_update_ratio_of_environment_steps():
     updates, _ = watched()
-    before = [0, *(int(update.state.env_steps) for update in updates)]
-    ready = [steps >= 30 for steps in before[:-1]]
-    assert ready == [False] * 3 + [True] * (len(updates) - 3)
-    np.testing.assert_array_equal(np.diff([0, *(int(u.state.gradient_steps) for u in updates)]), 6 * np.array(ready))
+    env_steps = np.array([0, *(int(update.state.env_steps) for update in updates)])
+    ready = env_steps[:-1] >= 30
+    assert ready.tolist() == [False] * 3 + [True] * (len(updates) - 3)
+    due, taken = np.cumsum(0.5 * np.diff(env_steps) * ready), np.array([int(update.state.gradient_steps) for update in updates])
+    np.testing.assert_array_equal(taken, due // 6 * 6)  # six at a time, and never more than are due
     assert_same_bits(updates[0].state.network, updates[2].state.network)
-    assert ["loss/value" in update.metrics for update in updates] == ready
+    assert ["loss/value" in update.metrics for update in updates] == (np.diff([0, *taken]) > 0).tolist()
 
 
 def test_the_target_moves_after_so_many_gradient_steps_whatever_the_cycles_and_environments_are():  # SB3 #1463, CleanRL #323
@@ -503,8 +504,6 @@ def test_a_replay_too_large_for_the_machine_stops_training_before_it_begins():
 
 
 WRONG = {
-    r"update_ratio 0.01 asks for 0.4 gradient steps after 40 environment steps; use 1/40 = 0.025": {"update_ratio": 0.01},
-    r"update_ratio 0.26 asks for 10.4 gradient steps after 40 environment steps; use 10/40 = 0.25": {"update_ratio": 0.26},
     "update_ratio 0.0 must be positive": {"update_ratio": 0.0},
     "burn_in 10 must leave a step of rollout_length 10; use at most 9": {"burn_in": 10, "core": "lstm"},
     "burn_in 2 warms a memory up, and this network has none; use 0, or core lstm": {"burn_in": 2},
@@ -529,18 +528,6 @@ WRONG = {
 def test_a_setting_that_cannot_work_is_named_with_its_value_and_what_to_use_before_the_first_step(message, changes):
     with pytest.raises(ConfigError, match=message):
         next(dqn.train(replace(SMALL, **changes)))
-
-
-@pytest.mark.parametrize(("rollout_length", "num_envs"), [(3, 1), (7, 1), (3, 7), (1, 1), (13, 11)])
-@pytest.mark.parametrize("ratio", [0.01, 0.3, 1.234, 3.3, 17.77])
-def test_the_update_ratio_that_an_error_proposes_is_accepted(rollout_length, num_envs, ratio):
-    config = replace(SMALL, env=EnvConfig(num_envs=num_envs), rollout_length=rollout_length, update_ratio=ratio)
-    try:
-        dqn.validate(config)
-    except ConfigError as refusal:
-        proposed = float(str(refusal).split("= ")[1])
-        dqn.validate(replace(config, update_ratio=proposed))
-        assert abs(proposed - ratio) <= 1 / (rollout_length * num_envs)
 
 
 # A network of the user's own

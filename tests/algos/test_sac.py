@@ -249,7 +249,6 @@ def test_before_learning_starts_nothing_but_the_counters_and_the_key_changes():
     [
         ({"temperature": 0.0}, "temperature 0.0 must be positive"),
         ({"temperature_learning_rate": -1e-4}, "temperature_learning_rate -0.0001 must not be negative"),
-        ({"update_ratio": 0.3, "rollout_length": 4}, "use 1/4 = 0.25"),
         ({"hidden_sizes": (8, 0)}, "hidden_sizes"),
     ],
 )

@@ -238,7 +238,6 @@ def test_before_learning_starts_nothing_but_the_counters_and_the_key_changes():
         ({"policy_delay": 0}, "policy_delay 0 must be at least 1"),
         ({"target_noise": -0.1}, "target_noise -0.1 must not be negative"),
         ({"exploration_noise": linear(0.1, -0.1)}, "exploration_noise -0.1 must not be negative"),
-        ({"update_ratio": 0.3, "rollout_length": 4}, "use 1/4 = 0.25"),
         ({"hidden_sizes": (8, 0)}, "hidden_sizes"),
         ({"target_rate": 0.0}, "target_rate 0.0 must be positive"),
     ],
