@@ -314,6 +314,7 @@ def test_training_says_how_many_episodes_of_an_evaluation_were_cut(tmp_path):
 def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_again(number, tmp_path, monkeypatch):
     settings = ["--total-steps", 96, "--rollout-length", 32, "--num-envs", 1, "--eval-episodes", 3, "--eval-max-steps", 200]
     train_words = ["train", "ppo", ENDLESS, *settings, "--minibatches", 1, "--eval-every", 64, "--max-episode-steps", 90]
+    train_words += ["--log-seconds", 0]  # a line for every update, whatever the clock says
     call_well(*train_words, "--run-dir", tmp_path / "whole")
     monkeypatch.setitem(STOPPER, "signal", number)
     monkeypatch.setitem(STOPPER, "at", 80)  # training comes to 64 steps of an episode before it is evaluated

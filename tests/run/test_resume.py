@@ -16,7 +16,7 @@ from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, e
 SETTINGS = [
     "--rollout-length", 32, "--epochs", 2, "--minibatches", 2, "--hidden-sizes", 16, "--core-size", 8,
     "--normalize-observations", "--normalize-rewards", "--learning-rate", "linear:1e-3:0", "--clip-range", "linear:0.3:0.1",
-    "--entropy-weight", 0.01, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2,
+    "--entropy-weight", 0.01, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2, "--log-seconds", 0,
 ]  # fmt: skip
 
 TASKS = [
@@ -42,7 +42,7 @@ ALSO = ("dqn, sequences", "ddpg, ou", "ddpg, parameter", "td3")  # slow tests: t
 REPLAY_SETTINGS = [
     "--num-envs", 2, "--rollout-length", 8, "--update-ratio", 0.25, "--learning-starts", 40, "--batch-size", 8, "--replay-size", 48,
     "--hidden-sizes", 16, "--normalize-observations", "--normalize-rewards", "--total-steps", 161, "--log-every", 1,
-    "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2,
+    "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2, "--log-seconds", 0,
 ]  # fmt: skip
 
 
