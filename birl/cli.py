@@ -1,6 +1,7 @@
 """The command line. `birl --help` imports nothing heavy: each command imports what it needs when it is called."""
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,9 @@ def _guarded(command: str, words: list[str]) -> int:
 
     run: Callable[[list[str]], Any] = commands.COMMANDS[command]
     try:
-        return int(run(words) or 0)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return int(run(words) or 0)
     except (ConfigError, CheckpointError, FileNotFoundError) as problem:
         print(f"birl: {problem}", file=sys.stderr)
         return 2
@@ -91,6 +94,13 @@ def _guarded(command: str, words: list[str]) -> int:
     except KeyboardInterrupt:  # outside training, which catches it itself
         print("birl: interrupted", file=sys.stderr)
         return 130
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """One line; where in the source it was raised helps nobody here."""
+    from birl.errors import plain_warning
+
+    print(f"birl: warning: {plain_warning(message)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,10 @@ def train(words: Words) -> int:
     if not named or (len(named) == 1 and words[1:2] in (["-h"], ["--help"])):
         print(TRAIN_USAGE)
         return 0 if words else 2
+    env_id = next((word for word in named if word not in ALGORITHMS), "")
+    forgotten = env_id and (len(named) == 1 or named[1] in ALGORITHMS)
+    example = f"birl train {named[-1] if len(named) == 2 else 'ppo'} {env_id}"
+    require(not forgotten, f"birl train needs an algorithm before the environment: {example}; algorithms: {', '.join(ALGORITHMS)}")
     require(len(named) == 2, f"birl train {named[0]} needs an environment: birl train {named[0]} CartPole-v1")
     with starting():
         from birl.run.train import train as run_training

@@ -1,7 +1,10 @@
 """What can go wrong that a person can mend. The message says what was wrong, with the value, and what to do."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class CheckpointError(RuntimeError):
@@ -33,3 +36,8 @@ def snapshot_errors() -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise CheckpointError(f"the checkpoint's snapshot of environments and counters does not fit: {problem!r}") from problem
+
+
+def plain_warning(message: Warning | str) -> str:
+    """A warning's text without the colours and the mark that Gymnasium gives to its own."""
+    return TERMINAL_CODES.sub("", str(message)).removeprefix("WARN: ")

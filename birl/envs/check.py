@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import ConfigError, EnvConfig
-from birl.envs.make import episode_limit, make_env, make_envs
+from birl.envs.make import episode_limit, make_env, make_envs, newer_version
 from birl.envs.snapshot import REPLAY
 from birl.envs.spaces import MASK, first_value, holds_pixels, is_composite, leaves_of, mask_width, parts_of, shown
 from birl.envs.trees import flat_action, flat_mask
@@ -23,6 +23,7 @@ PLAY_SECONDS = 5.0
 TRIAL_ENVS, TRIAL_ROUNDS = 4, 3  # with fewer environments, more rounds
 TRIAL_STEPS, TRIAL_HOLD = 60, 8  # steps before and after a snapshot, and how many an action is held for
 TRIAL_SECONDS = 5.0  # for a slow simulator
+TAKE_EVERYTHING = ("ppo", "a2c", "a3c", "trpo", "reinforce", "qac")  # the algorithms that take every kind of action
 SCALE = 10.0  # observations beyond ± this slow learning down
 
 
@@ -44,9 +45,16 @@ def check_env(config: EnvConfig) -> list[Finding]:
         return [Finding("error", "cannot be made", str(error))]
     except Exception as error:
         return [Finding("error", "cannot be made", f"its constructor raised {type(error).__name__}: {error}")]
+    newer = newer_version(config.id) if config.backend == "gymnasium" else None
+    findings = [Finding("warning", "old version", f"use {newer}")] if newer else []
     checks: list[Callable[[EnvConfig], list[Finding]]] = [check_interface] if config.backend == "gymnasium" else []
     checks += [check_actions, check_seeding, check_play, check_resume]
-    return [finding for check in checks for finding in _guarded(check, config)]
+    for check in checks:
+        found, broken = _guarded(check, config)
+        findings += found
+        if broken:  # the same fault would be found again by all that follow
+            return [*findings, Finding("warning", "not checked further", "mend the error above, then check again")]
+    return findings
 
 
 def check_interface(config: EnvConfig) -> list[Finding]:
@@ -86,13 +94,19 @@ def check_actions(config: EnvConfig) -> list[Finding]:
     with make_envs(replace(config, num_envs=1), 0) as envs:
         space = envs.action_space
     boxes = [leaf for leaf in leaves_of(space) if isinstance(leaf, spaces.Box)]
-    if is_composite(space):
-        text = f"hybrid, {shown(space)}: for algorithms that learn a policy with every kind of action, as ppo does"
-    elif boxes:
-        text = f"continuous, {shown(space)}: for algorithms with continuous actions"
-    else:
-        text = f"discrete, {shown(space)}: for algorithms with discrete actions"
-    return [Finding("ok", "actions", text), *_check_bounds(boxes)]
+    kind = "hybrid" if is_composite(space) else "continuous" if boxes else "discrete"
+    *names, last = takers(space)
+    return [Finding("ok", "actions", f"{kind}, {shown(space)}: for {', '.join(names)} and {last}"), *_check_bounds(boxes)]
+
+
+def takers(space: gym.Space) -> tuple[str, ...]:
+    """The names of the algorithms that take actions of this space."""
+    match space:
+        case spaces.Discrete():
+            return *TAKE_EVERYTHING, "acer", "dqn", "async-q", "async-sarsa", "async-nstep-q"
+        case spaces.Box():
+            return *TAKE_EVERYTHING, "acer", "dpg", "ddpg", "td3", "sac"
+    return TAKE_EVERYTHING
 
 
 def check_seeding(config: EnvConfig) -> list[Finding]:
@@ -187,11 +201,13 @@ def _restore_trial(envs: Envs, others: Envs) -> str:
     return ""
 
 
-def _guarded(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> list[Finding]:
+def _guarded(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> tuple[list[Finding], bool]:
+    """What it found, and whether the environment is too broken to go on: it raised, or its reset or step breaks the rules."""
     try:
-        return check(config)
+        findings = check(config)
     except (Exception, SystemExit) as error:
-        return [Finding("error", check.__name__.removeprefix("check_"), f"{type(error).__name__}: {error}")]
+        return [Finding("error", check.__name__.removeprefix("check_"), f"{type(error).__name__}: {error}")], True
+    return findings, check is check_interface and any(finding.level == "error" for finding in findings)
 
 
 def _check_observation(space: gym.Space, observation: Any, function: str) -> Finding:

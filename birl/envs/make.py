@@ -44,7 +44,7 @@ def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | Work
     with _explained(config):
         if _has_native_vector(config):
             kwargs = _make_kwargs(config)
-            return VectorAdapter(gym.make_vec(config.id, config.num_envs, "vector_entry_point", **kwargs), keep=keep)
+            return VectorAdapter(gym.make_vec(_find_spec(config.id), config.num_envs, "vector_entry_point", **kwargs), keep=keep)
         return SerialEnvs([partial(make_env, config)] * config.num_envs)
 
 
@@ -60,7 +60,7 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     validate_fields(config)
     register_probes()
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    with _explained(config):
+    with _explained(config, render_mode):
         spec = replace(_find_spec(config.id), order_enforce=False, disable_env_checker=True)  # we keep the order, and check once
         if is_atari(config.id):
             return Atari(gym.make(spec, **make_arguments(config), **rendering), config.atari, step_limit(config))
@@ -97,6 +97,8 @@ def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
     """Observation and action space of one environment, as networks see them; makes one and closes it, so it can be made."""
     validate_fields(config)
     with make_envs(replace(config, num_envs=1, workers=0), 0) as envs:
+        if config.backend == "gymnasium" and (newer := newer_version(config.id)):
+            warnings.warn(f"env.id {config.id!r} is an old version; use {newer}", stacklevel=2)
         return envs.observation_space, envs.action_space
 
 
@@ -147,7 +149,7 @@ def _find_spec(env_id: str) -> EnvSpec:
 
 
 @contextmanager
-def _explained(config: EnvConfig) -> Iterator[None]:
+def _explained(config: EnvConfig, render_mode: str | None = None) -> Iterator[None]:
     """Turn what can go wrong while an environment is made into a ConfigError that says what to do."""
     try:
         yield
@@ -159,12 +161,28 @@ def _explained(config: EnvConfig) -> Iterator[None]:
     except gym.error.DependencyNotInstalled as error:
         missing = next((name for name in EXTRAS if name.lower() in str(error).lower()), "")
         raise ConfigError(f"{_missing_module(config, missing)} ({error})") from error
+    except ImportError as error:  # of something that is installed, and has moved or been removed
+        newer = newer_version(config.id)
+        raise ConfigError(f"env.id {config.id!r} cannot be made: {error}{f'; use {newer}' if newer else ''}") from error
+    except gym.error.DeprecatedEnv as error:
+        raise ConfigError(f"env.id {config.id!r} is too old: {error}") from error
     except gym.error.Error as error:
         raise ConfigError(f"env.id {config.id!r} cannot be made: {error} (ids end in a version: CartPole-v1)") from error
     except SystemExit as error:
         raise ConfigError(f"env.id {config.id!r} cannot be made: it called sys.exit({error}); have it raise what is wrong") from error
     except TypeError as error:
+        if render_mode is not None:  # the rest was taken when it was trained
+            remedy = f"let its class take render_mode, list {render_mode!r} in metadata['render_modes'] and have a render method"
+            raise ConfigError(f"env.id {config.id!r} cannot be drawn: {error}; {remedy}") from error
         raise ConfigError(f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}: {error}; use what its constructor takes") from error
+
+
+def newer_version(env_id: str) -> str | None:
+    """The id of the latest version, if one later than this is registered."""
+    name, _, version = env_id.rpartition(":")[2].rpartition("-v")
+    versions = [spec.version or 0 for spec in gym.registry.values() if "/".join(filter(None, (spec.namespace, spec.name))) == name]
+    latest = max(versions, default=0)
+    return f"{name}-v{latest}" if version.isdigit() and latest > int(version) else None
 
 
 def _missing_module(config: EnvConfig, module: str) -> str:

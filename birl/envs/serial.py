@@ -23,7 +23,7 @@ from birl.envs.spaces import (
     read_flag,
 )
 from birl.envs.trees import flat_mask, own_actions
-from birl.errors import InexactResume
+from birl.errors import EnvError, InexactResume
 from birl.types import PyTree, Step, World
 
 
@@ -97,6 +97,9 @@ class SerialEnvs:
             try:
                 observation, rewards[index], is_terminated, is_truncated, info = env.step(action)
             except (Exception, SystemExit) as error:
+                if isinstance(error, TypeError | ValueError) and error.__traceback__.tb_next is None:  # type: ignore[union-attr]
+                    rules = "return observation, reward (a number), terminated, truncated, info"
+                    raise EnvError(f"environment {self.first + index} breaks the rules of step: {error}; {rules}") from error
                 raise RuntimeError(f"environment {self.first + index} raised in step: {type(error).__name__}: {error}") from error
             if plain is not None and type(observation) is np.ndarray and observation.shape == shape:  # else it would be broadcast
                 plain[index] = observation

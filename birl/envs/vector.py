@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from birl.config import ConfigError
 from birl.envs import snapshot as snapshots
 from birl.envs.spaces import (
     GAME_OVER,
@@ -49,8 +50,7 @@ class VectorAdapter:
         self.restore_problem = ""  # why it had to
         self._keep = keep
         self._rebuild = rebuild
-        self._declared = vector_env.metadata.get("autoreset_mode")
-        self._mode = AutoresetMode.NEXT_STEP if self._declared is None else AutoresetMode(self._declared)
+        self._mode = _autoreset_mode(vector_env)
         self._read_actions = action_reader(self.action_space, self.num_envs)
         self._has_tree_actions = is_composite(self.action_space)
         self._first_action = first_value(vector_env.single_action_space)
@@ -174,11 +174,6 @@ class VectorAdapter:
 
     def _next_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
         observations, rewards, terminated, truncated, infos = self._step(actions)
-        if self._declared is None and ("final_obs" in infos or "final_observation" in infos or np.any(np.asarray(rewards)[self._ended])):
-            raise RuntimeError(
-                f"{self.vector_env} does not say how it resets itself, and does not reset in the step after an episode's end; "
-                "set its metadata['autoreset_mode'] to the gymnasium.vector.AutoresetMode that it follows"
-            )
         self._take(observations, infos)
         self._game_over = infos[GAME_OVER] if self.has_lives else None
         return rewards, terminated, truncated
@@ -260,3 +255,14 @@ class VectorAdapter:
         self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)
         warnings.warn(self.restore_problem, InexactResume, stacklevel=2)
         return start
+
+
+def _autoreset_mode(vector_env: gym.vector.VectorEnv) -> AutoresetMode:
+    """How it resets itself at an episode's end, which only it can say: to take one mode for another would learn from wrong rows."""
+    declared = vector_env.metadata.get("autoreset_mode")
+    try:
+        return AutoresetMode(declared)
+    except ValueError:
+        said = "does not say how it resets itself" if declared is None else f"says that it resets itself by {declared!r}"
+        remedy = f"set its metadata['autoreset_mode'] to one of {', '.join(f'AutoresetMode.{mode.name}' for mode in AutoresetMode)}"
+        raise ConfigError(f"the vector environment {vector_env} {said}; {remedy} (of gymnasium.vector)") from None

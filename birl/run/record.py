@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
 from birl.run.video import write_video
 
 OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # MUJOCO_GL: the library it needs, the better one first
+OPENGL_MODULES = ("mujoco", "gymnasium.envs.mujoco", "OpenGL", "glfw")  # by which MuJoCo draws
+NEEDS_OPENGL = "what MuJoCo simulates needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
 
 Episode = tuple[float, int, bool]  # its return and length, and whether the limit cut it
 
@@ -37,8 +40,8 @@ def play(
     """Show whole episodes in a window; what came of them."""
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    require(bool(has_screen) or "SDL_VIDEODRIVER" in os.environ, f"there is no screen to play on; film it instead: birl record {run_dir}")
     policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
+    require(bool(has_screen) or "SDL_VIDEODRIVER" in os.environ, f"there is no screen to play on; film it instead: birl record {run_dir}")
     with _drawn(env_config, "human") as env:
         shown = [_summed(_episode(env, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
     return _evaluation(shown)
@@ -88,19 +91,27 @@ def render_off_screen() -> None:
 def _drawn(config: EnvConfig, render_mode: str) -> Iterator[gym.Env]:
     """The environment, after it has drawn a first picture; ConfigError if it cannot."""
     try:
-        env = make_env(config, render_mode)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*render_mode")  # Gymnasium's, of a mode that is not listed; if it fails, we say so
+            env = make_env(config, render_mode)
         env.reset(seed=0)
         env.render()
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:  # OpenGL's and MuJoCo's modules raise anything, some when they are imported
-        remedy = "what MuJoCo simulates needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
+        remedy = NEEDS_OPENGL if _is_of(error, OPENGL_MODULES) else f"its render method must work with render_mode {render_mode!r}"
         raise ConfigError(f"{config.id} cannot be drawn here: {type(error).__name__}: {error}; {remedy}") from error
     with env:
         try:
             yield env
         except SystemExit as error:  # of the environment, for it ends no program in peace
             raise RuntimeError(f"{config.id} called sys.exit({error}) while it was stepped") from error
+
+
+def _is_of(error: BaseException, packages: tuple[str, ...]) -> bool:
+    """Whether it was raised inside one of these packages."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(name == package or name.startswith(f"{package}.") for name in frames for package in packages)
 
 
 def _validate(episodes: int, seed: int) -> None:

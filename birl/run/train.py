@@ -13,7 +13,7 @@ from typing import Any
 from birl.config import from_json, require, to_json
 from birl.envs.check import restore_problem
 from birl.envs.make import open_envs, spaces_of
-from birl.errors import CheckpointError, InexactResume, NonFiniteError, RunDirectoryError
+from birl.errors import CheckpointError, InexactResume, NonFiniteError, RunDirectoryError, plain_warning
 from birl.run import checkpoint as checkpoints
 from birl.run import files
 from birl.run.algorithms import algorithm_named, name_of, validate
@@ -389,7 +389,7 @@ class Run:
 
     def _show_warning(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         """Say it above the progress bar, where standard error would be drawn over."""
-        self.console.message(f"warning: {message}")
+        self.console.message(f"warning: {plain_warning(message)}")
         if issubclass(category, InexactResume):
             self._note_inexact(str(message))
 

@@ -1,12 +1,16 @@
 """Bad environments are found out, good ones are not accused."""
 
+from contextlib import suppress
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.config import EnvConfig
-from birl.envs.check import check_env
+from birl import ALGORITHMS
+from birl.config import ConfigError, EnvConfig
+from birl.envs.check import check_env, takers
+from birl.run.algorithms import algorithm_named
 from tests.envs.counting import Counting
 
 
@@ -192,7 +196,7 @@ def test_each_fault_is_found(kind, level, title, words):
     [
         ("birl/ProbeNaN-v0", "observations", "after step 3 holds NaN"),
         ("birl/ProbeInfinite-v0", "rewards", "number 3 is inf"),
-        ("birl/ProbeRaise-v0", "play", "the simulator diverged"),
+        ("birl/ProbeRaise-v0", "seeding", "the simulator diverged"),
         ("NoSuchThing-v0", "cannot be made", "not registered"),
     ],
 )
@@ -215,3 +219,36 @@ def test_a_constructor_that_raises_is_a_finding():
     (finding,) = check(Fails)
     assert finding.level == "error"
     assert "no display" in finding.explanation
+
+
+@pytest.mark.parametrize("kind", [OldReset, OldStep])
+def test_a_fault_that_every_check_would_meet_is_said_once(kind):
+    errors = [finding for finding in check(kind) if finding.level != "ok"]
+    assert [finding.level for finding in errors] == ["error", "warning"]
+    assert (errors[1].title, errors[1].explanation) == ("not checked further", "mend the error above, then check again")
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(2),
+        spaces.Box(-1, 1, (2,), np.float32),
+        spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, (1,), np.float32)}),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_the_algorithms_that_are_named_for_an_action_space_are_those_that_take_it(space):
+    taken = set()
+    for name in ALGORITHMS:
+        algorithm = algorithm_named(name)
+        with suppress(ConfigError):
+            algorithm.init(algorithm.Config(), spaces.Box(-1, 1, (2,), np.float32), space)
+            taken.add(name)
+    assert set(takers(space)) == taken
+    assert len(takers(space)) == len(taken)
+
+
+def test_an_old_version_is_a_warning_that_names_the_new_one():
+    assert ("warning", "old version", "use CartPole-v1") in [(f.level, f.title, f.explanation) for f in check_env(EnvConfig("CartPole-v0"))]

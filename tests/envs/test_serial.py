@@ -1,5 +1,6 @@
 """Environments one after another: seeds, types, copies, errors."""
 
+import re
 import sys
 from collections import Counter
 from functools import partial
@@ -360,3 +361,23 @@ def test_a_part_of_an_observation_that_is_missing_is_named():
     envs.reset(0)
     with pytest.raises(EnvError, match="environment 0 returned an observation without pair/0; its space has it"):
         envs.step(np.zeros(1, int))
+
+
+class OldStep(Counting):
+    def step(self, action):
+        return super().step(action)[:4]
+
+
+class TextReward(Counting):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, "much", *rest
+
+
+@pytest.mark.parametrize(("kind", "said"), [(OldStep, "expected 5, got 4"), (TextReward, "could not convert string to float: 'much'")])
+def test_an_answer_that_is_not_that_of_step_is_refused_with_the_rules(kind, said):
+    envs = SerialEnvs(counting_functions([(5, 5)] * 2, kind))
+    envs.reset(0)
+    rules = re.escape("return observation, reward (a number), terminated, truncated, info")
+    with pytest.raises(EnvError, match=rf"environment 0 breaks the rules of step: .*{said}.*; {rules}"):
+        envs.step(np.zeros(2, int))

@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from birl.config import ConfigError
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import derived_seeds
 from birl.envs.vector import VectorAdapter
@@ -64,15 +65,11 @@ def test_same_step_without_final_observations_is_refused():
         run(VectorAdapter(DropsFinalObservations(sync(AutoresetMode.SAME_STEP))), 5)
 
 
-def test_an_environment_that_does_not_say_its_mode_is_taken_for_next_step():
-    steps = run(VectorAdapter(Wrapped(sync(AutoresetMode.NEXT_STEP), {})), 3)
-    assert steps[2].valid.tolist() == [False, True]
-
-
-@pytest.mark.parametrize("wrapper", [lambda env: env, DropsFinalObservations])
-def test_an_environment_that_does_not_say_its_mode_and_is_not_next_step_is_found_out(wrapper):
-    with pytest.raises(RuntimeError, match="does not say how it resets itself"):
-        run(VectorAdapter(Wrapped(wrapper(sync(AutoresetMode.SAME_STEP)), {})), 5)
+@pytest.mark.parametrize(("declared", "said"), [({}, "does not say how it resets itself"), ({"autoreset_mode": "next"}, "by 'next'")])
+def test_an_environment_that_does_not_say_its_mode_is_refused_before_the_first_step(declared, said):
+    remedy = r"set its metadata\['autoreset_mode'\] to one of AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED"
+    with pytest.raises(ConfigError, match=f"{said}; {remedy}"):
+        VectorAdapter(Wrapped(sync(AutoresetMode.NEXT_STEP), declared))
 
 
 @pytest.mark.parametrize("mode", MODES)

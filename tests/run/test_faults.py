@@ -181,7 +181,7 @@ BAD = [
     (["--learning-rate", "inf"], ["'inf' is not finite", "linear:3e-4:0"]),
     (["--clip-range", "-0.2"], ["clip_range -0.2", "negative"]),
     (["--total-steps", "0"], ["total_steps 0", "between 1 and"]),
-    (["--total-steps", "3000000000"], ["total_steps 3000000000", "2,147,483,647"]),
+    (["--total-steps", "9999999999999999"], ["total_steps 9999999999999999", "9,007,199,254,740,992"]),
     (["--seed", "-1"], ["seed -1", "between 0 and"]),
     (["--eval-every", "-1"], ["eval_every -1", "0 (only at the end)"]),
     (["--eval-episodes", "0"], ["eval_episodes 0", "at least 1"]),
@@ -218,6 +218,12 @@ BAD_TASKS = [
     (["train", "ppo", "CartPole"], ["env.id 'CartPole'", "ids end in a version"]),
     (["train", "ppo", "no_such_module:My-v0"], ["no_such_module", "correct the module before the colon"]),
     (["train", "ppo"], ["needs an environment: birl train ppo CartPole-v1"]),
+    (["train", "CartPole-v1"], ["needs an algorithm before the environment: birl train ppo CartPole-v1; algorithms: reinforce,"]),
+    (["train", "CartPole-v1", "--seed", "1"], ["needs an algorithm before the environment: birl train ppo CartPole-v1"]),
+    (["train", "CartPole-v1", "dqn"], ["needs an algorithm before the environment: birl train dqn CartPole-v1"]),
+    (["train", "ppo", "Ant-v2"], ["birl: env.id 'Ant-v2' cannot be made: ", "gymnasium-robotics", "; use Ant-v5"]),
+    (["train", "ppo", "LunarLander-v2"], ["birl: env.id 'LunarLander-v2' is too old: ", "use `LunarLander-v3` instead"]),
+    (["record", "runs/none"], ["birl: runs/none holds no checkpoint; give a run directory"]),
 ]
 
 
@@ -279,3 +285,32 @@ def test_the_config_of_a_run_is_strict_json_with_every_setting(tmp_path):
     assert stored["algorithm"] == "ppo"
     assert stored["config"]["learning_rate"] == {"kind": "linear", "values": [1e-3, 0.0], "points": [1.0]}
     assert set(stored["config"]) == set(ppo.Config.__dataclass_fields__)
+
+
+def test_an_old_version_is_said_once_in_one_plain_line(tmp_path):
+    """In a process of its own, for a warning is said once."""
+    training = ["--total-steps", 32, "--rollout-length", 16, "--minibatches", 1, "--eval-episodes", 1, "--run-dir", "run"]
+    ended = birl("train", "ppo", "CartPole-v0", *training, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    said = ended.stdout + ended.stderr
+    assert said.count("birl: warning: env.id 'CartPole-v0' is an old version; use CartPole-v1\n") == 1
+    assert said.count("CartPole-v1") == 1
+    assert "\x1b" not in said
+
+
+def test_gymnasiums_own_warnings_lose_their_colours_and_their_place_in_the_source(tmp_path):
+    (tmp_path / "coloured.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "def make(**kwargs):\n"
+        "    gym.logger.warn('the pole is short')\n"
+        "    return CartPoleEnv(**kwargs)\n"
+        "gym.register('Coloured-v0', entry_point=make, max_episode_steps=10)\n"
+    )
+    training = ["--num-envs", 2, "--total-steps", 32, "--rollout-length", 16, "--minibatches", 1, "--eval-episodes", 1, "--run-dir", "run"]
+    for words in (["check-env", "coloured:Coloured-v0"], ["train", "ppo", "coloured:Coloured-v0", *training]):
+        ended = birl(*words, cwd=tmp_path)
+        said = ended.stdout + ended.stderr
+        assert "warning: the pole is short\n" in said
+        assert "\x1b" not in said
+        assert "coloured.py" not in said

@@ -1,14 +1,17 @@
 """Episodes become videos on a machine without a screen, and no video replaces another."""
 
 import os
+import re
 import subprocess
 from ctypes.util import find_library
 from pathlib import Path
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import imageio_ffmpeg
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import birl
 from birl.algos import ppo
@@ -116,6 +119,8 @@ def test_play_without_a_screen_says_what_to_do_instead(runs, monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(ConfigError, match="there is no screen to play on; film it instead: birl record"):
         play(runs["CartPole-v1"], 1, 0, True)
+    code, said = call("play", "runs/none")
+    assert (code, "runs/none holds no checkpoint; give a run directory" in said, "birl record" in said) == (2, True, False)
     code, said = call("play", runs["CartPole-v1"])
     assert code == 2
     assert f"birl record {runs['CartPole-v1']}" in said
@@ -179,3 +184,48 @@ def test_where_mujoco_cannot_draw_the_error_says_what_to_install(hopper, tmp_pat
     with pytest.raises(ConfigError, match=r"Hopper-v5 cannot be drawn here: .*MUJOCO_GL.*; .*apt install libegl1 or libosmesa6"):
         record(hopper, tmp_path / "film.mp4", episodes=1, seed=0, deterministic=True)
     assert not list(tmp_path.iterdir())
+
+
+class Undrawn(gym.Env):
+    """Knows nothing of rendering."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+class BadlyDrawn(Undrawn):
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        raise RuntimeError("out of paint")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            Undrawn,
+            "env.id 'tests/Undrawn-v0' cannot be drawn: .* let its class take render_mode, list 'rgb_array' in metadata.*render method",
+        ),
+        (BadlyDrawn, "cannot be drawn here: RuntimeError: out of paint; its render method must work with render_mode 'rgb_array'"),
+    ],
+)
+def test_an_environment_that_cannot_be_drawn_is_told_what_it_lacks_once(kind, message, tmp_path):
+    env_id = f"tests/{kind.__name__}-v0"
+    if env_id not in gym.registry:
+        gym.register(env_id, entry_point=kind)
+    write_untrained(tmp_path / "run", ppo.Config(EnvConfig(env_id, num_envs=1), hidden_sizes=(8,)))
+    code, said = call("record", tmp_path / "run", "--out", tmp_path / "film.mp4")
+    assert code == 2
+    assert re.search(message, said)
+    assert said.count("\n") == 1
+    assert "MuJoCo" not in said
+    assert "kwargs {}" not in said
