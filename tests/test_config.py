@@ -147,7 +147,7 @@ def test_paths_become_strings_and_tuples_lists():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"total_steps": 0}, "total_steps 0 must lie between 1 and 2,147,483,647"),
+        ({"total_steps": 0}, "total_steps 0 must lie between 1 and 9,007,199,254,740,992"),
         ({"total_steps": 2**53 + 1}, "total_steps 9007199254740993 must lie between 1 and 9,007,199,254,740,992"),
         ({"seed": -1}, "seed -1 must lie between 0 and 2,147,483,647"),
         ({"eval_every": -1}, "eval_every -1 must be 0 (only at the end) or more"),
