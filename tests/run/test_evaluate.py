@@ -318,6 +318,7 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_aga
     call_well(*train_words, "--run-dir", tmp_path / "whole")
     monkeypatch.setitem(STOPPER, "signal", number)
     monkeypatch.setitem(STOPPER, "at", 80)  # training comes to 64 steps of an episode before it is evaluated
+    monkeypatch.setattr("birl.run.train.restore_problem", lambda config: "")  # whose spare environments would come to 80, too
     code, said = call(*train_words, "--run-dir", tmp_path / "run")
     assert code == 128 + number
     assert f"{signal.Signals(number).name}: saved at 64 steps; go on with: birl resume {tmp_path / 'run'}" in said
@@ -330,6 +331,7 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_aga
 def test_a_signal_in_the_last_evaluation_leaves_a_run_that_is_resumed_to_its_score(tmp_path, monkeypatch):
     monkeypatch.setitem(STOPPER, "signal", signal.SIGINT)
     monkeypatch.setitem(STOPPER, "at", 80)
+    monkeypatch.setattr("birl.run.train.restore_problem", lambda config: "")  # whose spare environments would come to 80, too
     settings = ["--total-steps", 64, "--rollout-length", 32, "--num-envs", 1, "--minibatches", 1, "--eval-max-steps", 200]
     code, said = call("train", "ppo", ENDLESS, *settings, "--run-dir", tmp_path / "run")
     assert (code, "SIGINT: saved at 64 steps" in said) == (130, True)
