@@ -1,10 +1,13 @@
 """An evaluation plays whole episodes, each environment its share, and is the same each time."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -110,28 +113,32 @@ class Scripted:
 
 
 class Endless(Lottery):
-    """Never ends, reward 1 a step; at `STOPPER` steps of an episode it sends this process a signal."""
-
-    steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        self.steps = 0
-        return super().reset(seed=seed)
+    """Never ends, reward 1 a step."""
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        if self.steps == STOPPER.get("at"):
-            STOPPER["at"] = 0  # once
-            os.kill(os.getpid(), STOPPER["signal"])
         return np.zeros(1, np.float32), 1.0, False, False, {}
 
 
-STOPPER: dict[str, int] = {}
 gym.register("Endless-v0", entry_point=Endless)
 gym.register("Fragile-v0", entry_point=Fragile)
 gym.register("Lives-v0", entry_point=Lives)
 gym.register("Lottery-v0", entry_point=Lottery)
 gym.register("Choice-v0", entry_point=Choice)
+
+
+@contextlib.contextmanager
+def sent_in_an_evaluation(number: int) -> Iterator[None]:
+    """A signal comes with the 80th action of the next evaluation."""
+    act_batch, calls = Policy.act_batch, itertools.count(1)
+
+    def acting(*inputs: Any) -> Any:
+        if next(calls) == 80:
+            os.kill(os.getpid(), number)
+        return act_batch(*inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Policy, "act_batch", acting)
+        yield
 
 
 def untrained(env_id: str, **settings: Any) -> Policy:
@@ -311,15 +318,13 @@ def test_training_says_how_many_episodes_of_an_evaluation_were_cut(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_again(number, tmp_path, monkeypatch):
+def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_again(number, tmp_path):
     settings = ["--total-steps", 96, "--rollout-length", 32, "--num-envs", 1, "--eval-episodes", 3, "--eval-max-steps", 200]
     train_words = ["train", "ppo", ENDLESS, *settings, "--minibatches", 1, "--eval-every", 64, "--max-episode-steps", 90]
     train_words += ["--log-seconds", 0]  # a line for every update, whatever the clock says
     call_well(*train_words, "--run-dir", tmp_path / "whole")
-    monkeypatch.setitem(STOPPER, "signal", number)
-    monkeypatch.setitem(STOPPER, "at", 80)  # training comes to 64 steps of an episode before it is evaluated
-    monkeypatch.setattr("birl.run.train.restore_problem", lambda config: "")  # whose spare environments would come to 80, too
-    code, said = call(*train_words, "--run-dir", tmp_path / "run")
+    with sent_in_an_evaluation(number):
+        code, said = call(*train_words, "--run-dir", tmp_path / "run")
     assert code == 128 + number
     assert f"{signal.Signals(number).name}: saved at 64 steps; go on with: birl resume {tmp_path / 'run'}" in said
     call_well("resume", tmp_path / "run")
@@ -328,15 +333,13 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_aga
     assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == checkpoints.read_best(tmp_path / "whole" / "checkpoints")
 
 
-def test_a_signal_in_the_last_evaluation_leaves_a_run_that_is_resumed_to_its_score(tmp_path, monkeypatch):
-    monkeypatch.setitem(STOPPER, "signal", signal.SIGINT)
-    monkeypatch.setitem(STOPPER, "at", 80)
-    monkeypatch.setattr("birl.run.train.restore_problem", lambda config: "")  # whose spare environments would come to 80, too
+def test_a_signal_in_the_last_evaluation_leaves_a_run_that_is_resumed_to_its_score(tmp_path):
     settings = ["--total-steps", 64, "--rollout-length", 32, "--num-envs", 1, "--minibatches", 1, "--eval-max-steps", 200]
-    code, said = call("train", "ppo", ENDLESS, *settings, "--run-dir", tmp_path / "run")
+    with sent_in_an_evaluation(signal.SIGINT):
+        code, said = call("train", "ppo", ENDLESS, *settings, "--run-dir", tmp_path / "run")
     assert (code, "SIGINT: saved at 64 steps" in said) == (130, True)
-    STOPPER["at"] = 80
-    code, said = call("resume", tmp_path / "run")
+    with sent_in_an_evaluation(signal.SIGINT):
+        code, said = call("resume", tmp_path / "run")
     assert (code, "SIGINT: saved at 64 steps" in said) == (130, True), "and again, from its only checkpoint"
     call_well("resume", tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]["return_mean"] == 200.0
