@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from birl.run.policy import load
     from birl.run.train import resume, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 ALGORITHMS: dict[str, str] = {
     "reinforce": "birl.algos.reinforce",

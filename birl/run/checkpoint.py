@@ -44,6 +44,7 @@ JSON_BYTES = {"config.json": files.JSON_BYTES, "spaces.json": 1 << 26, "world.js
 TENSORS = ("state.safetensors", "world.safetensors")  # as large as memory allows
 NO_LIMIT = 1 << 62
 NUMBER = re.compile("[0-9]{9,19}")
+NEW_LEAVES = {".owed"}  # of States that older checkpoints lack: there they begin as in a fresh State
 
 
 class UnreadableError(CheckpointError):
@@ -270,6 +271,7 @@ def tensors_to_state(template: PyTree, tensors: dict[str, np.ndarray]) -> PyTree
     """A State like the template with the saved leaves; every name, shape and type must match."""
     paths, structure = jax.tree_util.tree_flatten_with_path(template, is_leaf=_is_count)
     expected = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in paths}
+    tensors = {name: expected[name] for name in NEW_LEAVES & expected.keys()} | tensors
     missing, unknown = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
     if missing or unknown:
         raise CheckpointError(f"the checkpoint does not fit this network: missing {missing}, not expected {unknown}")

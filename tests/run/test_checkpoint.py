@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import birl
-from birl.algos import ppo
+from birl.algos import dqn, ppo
 from birl.config import EnvConfig, RunConfig, from_json
-from birl.envs.make import make_envs
+from birl.envs.make import make_envs, spaces_of
 from birl.errors import CheckpointError, NonFiniteError
 from birl.maths.count import count_of
 from birl.run import checkpoint as checkpoints
@@ -84,6 +84,16 @@ def every_operation(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[int], 
     monkeypatch.setattr(files, "sync_directory", before(files.sync_directory))
     monkeypatch.setattr(os, "fsync", before(os.fsync))
     monkeypatch.setattr(Path, "rename", before(Path.rename))
+
+
+def test_a_checkpoint_from_before_gradient_steps_were_owed_owes_none():
+    state = dqn.init(dqn.Config(CONFIG.env, hidden_sizes=(4,)), *spaces_of(CONFIG.env))
+    older = checkpoints.state_to_tensors(state._replace(owed=np.float32(3)))
+    del older[".owed"]
+    assert checkpoints.tensors_to_state(state, older).owed == 0
+    del older[".epsilon"]
+    with pytest.raises(CheckpointError, match=r"missing \['\.epsilon'\]"):
+        checkpoints.tensors_to_state(state, older)
 
 
 def test_a_checkpoint_comes_back_as_it_was(save, tmp_path):
