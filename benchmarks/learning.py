@@ -3,6 +3,7 @@
     python benchmarks/learning.py ppo CartPole-v1 --seeds 5
     python benchmarks/learning.py ppo CartPole-v1 --core lstm --hide-velocities       other flags go to `birl train`
     python benchmarks/learning.py ppo CartPole-v1 --seeds 50 --ray 10.0.0.1:6379      seeds on the machines of a Ray cluster
+    python benchmarks/learning.py a2c CartPole-v1 --optimizer rmsprop-tf --section rmsprop       a comparison, in a table of its own
     python benchmarks/learning.py ppo ALE/Pong-v5 --finished runs/pong                runs that are there already, one for each seed
 
 The score is the interquartile mean over seeds of the final evaluation's mean return, with a 95 % stratified bootstrap interval.
@@ -175,16 +176,17 @@ def result_row(algorithm: str, env: str, variant: str, runs: list[Run]) -> list[
     return [algorithm, env, variant, middle, interval, each, steps, wall, versions, today()]
 
 
-def write_row(path: Path, row: list[str], where: str) -> None:
-    """Put the row into the learning table, in place of the one with the same algorithm, environment and variant."""
-    lines = [line for line in read_section(path, "learning").splitlines() if line.startswith("| ")]
+def write_row(path: Path, row: list[str], where: str, section: str = "learning") -> None:
+    """Put the row into the section's table, in place of the one with the same algorithm, environment and variant."""
+    lines = [line for line in read_section(path, section).splitlines() if line.startswith("| ")]
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines[2:]]  # after header and rule
     rows = sorted([*(old for old in rows if old[:KEY] != row[:KEY]), row], key=lambda cells: cells[:KEY])
     about = (
         "Mean return of the final, deterministic evaluation: interquartile mean over seeds with its 95 % stratified bootstrap interval, by "
         f"`python benchmarks/learning.py ALGORITHM ENVIRONMENT VARIANT`. Last row measured on: {where}."
     )
-    write_section(path, "learning", f"## Learning\n\n{about}\n\n{table(HEADER, rows)}")
+    title = "Learning" if section == "learning" else f"Learning: {section}"
+    write_section(path, section, f"## {title}\n\n{about}\n\n{table(HEADER, rows)}")
 
 
 def plot(runs: list[Run], out: Path) -> int:
@@ -205,6 +207,7 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help=on_ray)
     parser.add_argument("--finished", type=Path, nargs="+", metavar="RUN_DIR", help="runs to score instead of training any")
     parser.add_argument("--plot", type=Path, help="PNG to draw the learning curves into")
+    parser.add_argument("--section", default="learning", help="of the results: another one for comparisons, which READMEs do not show")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file whose learning table is updated")
     arguments, flags = parser.parse_known_args()
     if arguments.seeds < 1 or arguments.jobs < 1:
@@ -234,7 +237,7 @@ def main() -> int:
             runs = train_on_ray(seeds, command, parent, arguments.ray or None, arguments.jobs)
 
     row = result_row(arguments.algorithm, arguments.env, variant, runs)
-    write_row(arguments.results, row, where)
+    write_row(arguments.results, row, where, arguments.section)
     print(table(HEADER, [row]))
     failed = [run for run in runs if run.score is None]
     for run in failed:

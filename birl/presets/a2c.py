@@ -26,9 +26,10 @@ PRESETS = [
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=300_000),
             entropy_weight=0.0,
+            optimizer_epsilon=3e-3,  # with 1e-5 one seed of five fell back to 67
         ),
-        score=500.0,
-        interval=(500.0, 500.0),
+        score=498.3,
+        interval=(451.2, 500.0),
     ),
     Preset(
         "a2c",
@@ -40,10 +41,11 @@ PRESETS = [
             gae_lambda=0.95,
             entropy_weight=0.0,
             learning_rate=linear(2e-3, 0.0),
+            optimizer="rmsprop-tf",
             normalize_rewards=True,
         ),
-        score=-164.7,
-        interval=(-179.9, -150.8),
+        score=-170.1,
+        interval=(-189.3, -152.8),
     ),
     Preset(
         "a2c",
@@ -64,5 +66,5 @@ PRESETS = [
         score=220.9,
         interval=(142.3, 264.5),
     ),
-    Preset("a2c", RECURRENT_CARTPOLE, score=499.2, interval=(495.7, 500.0)),
+    Preset("a2c", RECURRENT_CARTPOLE, score=500.0, interval=(299.1, 500.0)),
 ]
