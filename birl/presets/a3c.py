@@ -16,7 +16,7 @@ PRESETS = [
             entropy_weight=0.0,
         ),
         score=500.0,
-        interval=(500.0, 500.0),
+        interval=(311.8, 500.0),
     ),
     Preset(
         "a3c",

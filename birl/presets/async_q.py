@@ -22,6 +22,6 @@ PRESETS = [
             hidden_sizes=(128, 128),
         ),
         score=500.0,
-        interval=(493.6, 500.0),
+        interval=(500.0, 500.0),
     ),
 ]

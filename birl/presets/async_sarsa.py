@@ -22,6 +22,6 @@ PRESETS = [
             hidden_sizes=(128, 128),
         ),
         score=500.0,
-        interval=(497.7, 500.0),
+        interval=(244.8, 500.0),
     ),
 ]
