@@ -87,7 +87,7 @@ LEARNER = {
     "learning_rate": 0.0,
 }
 SHARED = LEARNER | {"pool": "serial", "actor_learners": 2, "report_every": 1}
-DQN = dqn.Config(**LEARNER, update_ratio=0.2, batch_size=16, learning_starts=0)
+DQN = dqn.Config(**LEARNER | {"run": RunConfig(total_steps=120)}, update_ratio=0.1, batch_size=16, learning_starts=0)
 ACER = acer.Config(**LEARNER, learning_starts=0, replay_ratio=2.0, batch_size=8)
 QAC = qac.Config(**LEARNER, critic_learning_rate=0.0, hidden_sizes=())
 CASES = {

@@ -27,11 +27,14 @@ from birl.run.lock import locked
 with locked(Path(sys.argv[1])):
     child = os.fork() if sys.argv[2] != "alone" else -1
     if child == 0:
-        time.sleep(600 if sys.argv[2] == "with a child" else 0)
+        if sys.argv[2] == "with a child":
+            print(os.getpid(), flush=True)  # it runs, and has done what a child does first
+            time.sleep(600)
         os._exit(0)
     if sys.argv[2] == "after a child":
         os.waitpid(child, 0)
-    print(child, flush=True)
+    if sys.argv[2] != "with a child":
+        print(child, flush=True)
     time.sleep(600)
 """
 
