@@ -431,7 +431,13 @@ def test_a_perfect_critic_has_no_loss_and_a_fitted_one_less_than_before():
     assert float(trpo.critic_loss(critic, actor, batch._replace(value_targets=batch.values), NO_MEMORY)) == pytest.approx(0.0, abs=1e-10)
     after, _ = update(state, rollout, replace(SMALL, epochs=100))
     fitted = split_actor_critic(after.network, batch.observations)
-    assert trpo.critic_loss(fitted[1], fitted[0], batch, NO_MEMORY) < 0.9 * trpo.critic_loss(critic, actor, batch, NO_MEMORY)
+    # No critic can tell steps with the same observation apart: what their targets vary is left.
+    valid = np.asarray(batch.valid, bool)
+    _, groups = np.unique(np.asarray(batch.observations)[valid], axis=0, return_inverse=True)
+    targets = np.asarray(batch.value_targets)[valid]
+    least = np.mean((targets - (np.bincount(groups, targets) / np.bincount(groups))[groups]) ** 2)
+    losses = [float(trpo.critic_loss(*pair, batch, NO_MEMORY)) for pair in ((critic, actor), (fitted[1], fitted[0]))]
+    assert losses[1] - least < 0.1 * (losses[0] - least)
 
 
 def test_advantages_are_gae_of_the_networks_values_with_targets_above_them():
