@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,7 @@ from typing import Any, BinaryIO
 from birl.errors import CheckpointError
 
 PARTIAL = ".partial-"
+NO_FOLLOW, NO_WAIT = (0, 0) if sys.platform == "win32" else (os.O_NOFOLLOW, os.O_NONBLOCK)
 JSON_BYTES = 1 << 20  # settings and summaries are a few kB
 JSON_DEPTH = 100  # objects within objects
 JSON_DIGITS = 40  # a generator's state has 128 bits
@@ -28,7 +30,7 @@ JSON_DIGITS = 40  # a generator's state has 128 bits
 def open_to_read(path: Path) -> BinaryIO:
     """The file, if it is a regular one; CheckpointError for a link, a pipe, a device or a directory. It never waits."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | NO_FOLLOW | NO_WAIT)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             raise CheckpointError(f"{path} is a symbolic link; put the file itself there") from problem
@@ -149,7 +151,7 @@ def partial_beside(path: Path) -> Path:
 
 
 def _create(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
 
 
 def _delete(path: Path) -> None:

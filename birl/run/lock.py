@@ -20,13 +20,13 @@ from pathlib import Path
 
 from birl.config import ConfigError
 from birl.errors import CheckpointError
+from birl.run.files import NO_FOLLOW, NO_WAIT
 
 if sys.platform != "win32":
     import fcntl
 
 LOCK = "run.lock"
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)  # what filesystems without locks answer
-NO_FOLLOW, NO_WAIT = (0, 0) if sys.platform == "win32" else (os.O_NOFOLLOW, os.O_NONBLOCK)
 _held: set[int] = set()  # descriptors of this process's locks
 
 

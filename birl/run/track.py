@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
 from birl.config import ConfigError, RunConfig
-from birl.run.files import open_to_read, replacing, require_size
+from birl.run.files import NO_FOLLOW, open_to_read, replacing, require_size
 
 MetricNames = Literal["birl", "sb3", "cleanrl"]
 Row = dict[str, float | None]
-APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
+APPEND = os.O_WRONLY | os.O_APPEND | NO_FOLLOW
 LINE_BYTES = 1 << 20  # no row is longer
 FILE_BYTES = 1 << 33  # a run writes less than 100 MB by default; this is far more than anyone asks for
 MOST_WAITING = 10_000  # lines kept in memory while the disk is full, about 10 MB

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import EnvConfig, require, to_json
+from birl.run.files import NO_FOLLOW, NO_WAIT
 
 DATA_DIRECTORY = "BIRL_DATA_DIR"  # the environment variable that says where the secret is, instead of the usual place
 SECRET = "secret"
 SECRET_BYTES = 32
 PURPOSE = b"birl settings 1\n"  # so that no signature of anything else is one of settings
-NO_FOLLOW, NO_WAIT = (0, 0) if sys.platform == "win32" else (os.O_NOFOLLOW, os.O_NONBLOCK)
 
 
 def sign(algorithm: str, settings: dict[str, Any]) -> str | None:
