@@ -1,10 +1,12 @@
-"""How the size of ACER's replay changes what it learns on LunarLander-v3: one curve for each size, over several seeds.
+"""How the size of ACER's replay changes what it learns on LunarLander-v3: one curve for each size,
+over several seeds.
 
     python benchmarks/acer_replay.py                                        sizes 0, 5,000 and 50,000, seeds 1 to 3
     python benchmarks/acer_replay.py --seeds 1 --total-steps 20000 --out /tmp/quick.png     does it run?
 
 Runs go to runs/acer-replay/; one that has ended is not repeated. The picture is
-docs/images/acer-replay.png, and the table of final evaluations goes to RESULTS.md if nothing was changed.
+docs/images/acer-replay.png, and the table of final evaluations goes to RESULTS.md if nothing was
+changed.
 """
 
 import argparse
@@ -59,7 +61,9 @@ def main() -> int:
     if (tuple(arguments.sizes), arguments.seeds, arguments.total_steps) == (SIZES, SEEDS, None):
         body = table(["replay size", "mean return", "each seed"], rows)
         title = "## ACER on LunarLander-v3 with replays of several sizes"
-        write_section(RESULTS, "acer-replay", f"{title}\n\n{body}\n\n{today()}; {where}. `python benchmarks/acer_replay.py`")
+        write_section(
+            RESULTS, "acer-replay", f"{title}\n\n{body}\n\n{today()}; {where}. `python benchmarks/acer_replay.py`"
+        )
     return 0
 
 

@@ -1,4 +1,5 @@
-"""How well an algorithm learns: several seeds of the shipped preset, their evaluations, and one row of RESULTS.md.
+"""How well an algorithm learns: several seeds of the shipped preset, their evaluations, and one row
+of RESULTS.md.
 
     python benchmarks/learning.py ppo CartPole-v1 --seeds 5
     python benchmarks/learning.py ppo CartPole-v1 --core lstm --hide-velocities       other flags go to `birl train`
@@ -6,7 +7,8 @@
     python benchmarks/learning.py a2c CartPole-v1 --optimizer rmsprop-tf --section rmsprop       a comparison, in a table of its own
     python benchmarks/learning.py ppo ALE/Pong-v5 --finished runs/pong                runs that are there already, one for each seed
 
-The score is the interquartile mean over seeds of the final evaluation's mean return, with a 95 % stratified bootstrap interval.
+The score is the interquartile mean over seeds of the final evaluation's mean return, with a 95 %
+stratified bootstrap interval.
 """
 
 import argparse
@@ -33,12 +35,23 @@ from results import RESULTS, machine, read_section, table, today, write_section
 
 from birl.cli import main as birl_main
 from birl.commands import training_config
-from birl.envs.worker_process import Failure
 from birl.maths.statistics import bootstrap_interval, iqm
+from birl.workers.process import Failure
 
 ROOT = Path(__file__).resolve().parent.parent
 BIRL = Path(sys.executable).with_name("birl")
-HEADER = ["algorithm", "environment", "variant", "IQM", "95 % interval", "each seed", "env steps", "wall s a seed", "versions", "date"]
+HEADER = [
+    "algorithm",
+    "environment",
+    "variant",
+    "IQM",
+    "95 % interval",
+    "each seed",
+    "env steps",
+    "wall s a seed",
+    "versions",
+    "date",
+]
 KEY = 3  # the first columns of a row say which result it is
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
@@ -83,9 +96,16 @@ def train_seed(seed: int, command: list[str], directory: Path, cores: "queue.Que
 
 
 def read_run(seed: int, directory: Path, code: int, log: Path) -> Run:
-    """The run's summary; a run that failed, or left no usable one, is kept as a problem and never dropped."""
+    """The run's summary; a run that failed, or left no usable one, is kept as a problem and never
+    dropped.
+    """
     if code != 0:
-        return Run(seed, directory, None, f"`birl train` ended with code {code}; see {os.path.relpath(log)}\n{log.read_text()[-2000:]}")
+        return Run(
+            seed,
+            directory,
+            None,
+            f"`birl train` ended with code {code}; see {os.path.relpath(log)}\n{log.read_text()[-2000:]}",
+        )
     try:
         summary = json.loads((directory / "summary.json").read_text())
         run = Run(seed, directory, summary)
@@ -97,7 +117,9 @@ def read_run(seed: int, directory: Path, code: int, log: Path) -> Run:
 
 
 def train_seeds(seeds: list[int], command: list[str], parent: Path, jobs: int) -> list[Run]:
-    """All seeds, `jobs` at a time, each pinned to one core: two runs that share two cores' threads slow each other down."""
+    """All seeds, `jobs` at a time, each pinned to one core: two runs that share two cores' threads
+    slow each other down.
+    """
     available = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(os.cpu_count() or 1))
     cores: queue.Queue[int] = queue.Queue()
     for job in range(jobs):
@@ -108,9 +130,15 @@ def train_seeds(seeds: list[int], command: list[str], parent: Path, jobs: int) -
 
 
 def train_elsewhere(words: list[str]) -> tuple[int, str, dict[str, bytes]]:
-    """Train in this process, which Ray has started somewhere: exit code, console output, and the files of the run but its checkpoints."""
+    """Train in this process, which Ray has started somewhere: exit code, console output, and the
+    files of the run but its checkpoints.
+    """
     output = io.StringIO()
-    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(output),
+    ):
         run_dir = Path(scratch) / "run"
         try:
             code = birl_main([*words, "--run-dir", str(run_dir)])
@@ -123,7 +151,7 @@ def train_elsewhere(words: list[str]) -> tuple[int, str, dict[str, bytes]]:
 
 def train_on_ray(seeds: list[int], command: list[str], parent: Path, address: str | None, jobs: int) -> list[Run]:
     """All seeds on a Ray cluster, a processor each; what they wrote is brought here."""
-    from birl.scale.ray import call_each  # which needs an extra
+    from birl.asynchronous.ray import call_each  # which needs an extra
 
     runs: dict[int, Run] = {}
     words = [[*command[1:], "--seed", str(seed)] for seed in seeds]
@@ -144,17 +172,22 @@ def train_on_ray(seeds: list[int], command: list[str], parent: Path, address: st
 
 
 def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list[str]) -> list[Run]:
-    """These runs, one that has not ended as a problem; SystemExit if one had other settings than `birl train` would give it."""
+    """These runs, one that has not ended as a problem; SystemExit if one had other settings than
+    `birl train` would give it.
+    """
     wanted = asdict(training_config(algorithm, env, flags)[0])
     runs = []
     for directory in directories:
         stored = json.loads((directory / "config.json").read_text())
         config, steps = stored["config"], stored["config"]["run"]["total_steps"]
         same = stored["algorithm"] == algorithm and steps == wanted["run"]["total_steps"]
-        # As they were stored: JSON has no tuples. How often a run was evaluated or saved makes it no other run.
+        # As they were stored: JSON has no tuples. How often a run was evaluated or saved makes it
+        # no other run.
         others = [name for name in wanted if name != "run" and json.loads(json.dumps(wanted[name])) != config.get(name)]
         if others or not same:
-            sys.exit(f"{directory} is not a run of {algorithm} on {env} with these settings: {', '.join(others) or 'algorithm or steps'}")
+            sys.exit(
+                f"{directory} is not a run of {algorithm} on {env} with these settings: {', '.join(others) or 'algorithm or steps'}"
+            )
         runs.append(read_run(config["run"]["seed"], directory.resolve(), 0, directory / "summary.json"))
     if len({run.seed for run in runs}) < len(runs):
         sys.exit("two of these runs have the same seed")
@@ -162,7 +195,9 @@ def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list
 
 
 def result_row(algorithm: str, env: str, variant: str, runs: list[Run]) -> list[str]:
-    """The cells of the table; with a failed seed there is no IQM, since one over the rest would flatter."""
+    """The cells of the table; with a failed seed there is no IQM, since one over the rest would
+    flatter.
+    """
     scores = [run.score for run in runs]
     each = ", ".join("failed" if score is None else f"{score:.1f}" for score in scores)
     summaries = [run.summary for run in runs if run.summary is not None]
@@ -172,14 +207,22 @@ def result_row(algorithm: str, env: str, variant: str, runs: list[Run]) -> list[
         middle, interval = f"{iqm(np.array(scores)):.1f}", f"{low:.1f} to {high:.1f}"
     steps = "–" if not summaries else f"{max(summary['env_steps'] for summary in summaries):,}"
     wall = "–" if not summaries else f"{statistics.median(summary['wall_seconds'] for summary in summaries):,.0f}"
-    versions = "–" if not summaries else ", ".join(f"{name} {value}" for name, value in sorted(summaries[0]["versions"].items()))
+    versions = (
+        "–"
+        if not summaries
+        else ", ".join(f"{name} {value}" for name, value in sorted(summaries[0]["versions"].items()))
+    )
     return [algorithm, env, variant, middle, interval, each, steps, wall, versions, today()]
 
 
 def write_row(path: Path, row: list[str], where: str, section: str = "learning") -> None:
-    """Put the row into the section's table, in place of the one with the same algorithm, environment and variant."""
+    """Put the row into the section's table, in place of the one with the same algorithm,
+    environment and variant.
+    """
     lines = [line for line in read_section(path, section).splitlines() if line.startswith("| ")]
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines[2:]]  # after header and rule
+    rows = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines[2:]
+    ]  # after header and rule
     rows = sorted([*(old for old in rows if old[:KEY] != row[:KEY]), row], key=lambda cells: cells[:KEY])
     about = (
         "Mean return of the final, deterministic evaluation: interquartile mean over seeds with its 95 % stratified bootstrap interval, by "
@@ -192,7 +235,9 @@ def write_row(path: Path, row: list[str], where: str, section: str = "learning")
 def plot(runs: list[Run], out: Path) -> int:
     """Learning curves of the seeds as a PNG; the exit code of `birl plot`."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    return subprocess.run([BIRL, "plot", *(str(run.directory) for run in runs if run.summary), "--out", str(out)]).returncode
+    return subprocess.run(
+        [BIRL, "plot", *(str(run.directory) for run in runs if run.summary), "--out", str(out)]
+    ).returncode
 
 
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
@@ -205,9 +250,13 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     on_ray = "train on a Ray cluster: at this address, or on one of this machine"
     parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help=on_ray)
-    parser.add_argument("--finished", type=Path, nargs="+", metavar="RUN_DIR", help="runs to score instead of training any")
+    parser.add_argument(
+        "--finished", type=Path, nargs="+", metavar="RUN_DIR", help="runs to score instead of training any"
+    )
     parser.add_argument("--plot", type=Path, help="PNG to draw the learning curves into")
-    parser.add_argument("--section", default="learning", help="of the results: another one for comparisons, which READMEs do not show")
+    parser.add_argument(
+        "--section", default="learning", help="of the results: another one for comparisons, which READMEs do not show"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="file whose learning table is updated")
     arguments, flags = parser.parse_known_args()
     if arguments.seeds < 1 or arguments.jobs < 1:
@@ -222,7 +271,11 @@ def main() -> int:
     """Train, score, write; 1 if a seed failed or the plot could not be drawn."""
     arguments, flags = parse_arguments()
     where, variant = machine(), " ".join(flags).replace("|", "/")
-    name = "-".join([arguments.algorithm, arguments.env, *(flag.strip("-") for flag in flags)]).replace("/", "-").replace("=", "-")
+    name = (
+        "-".join([arguments.algorithm, arguments.env, *(flag.strip("-") for flag in flags)])
+        .replace("/", "-")
+        .replace("=", "-")
+    )
     parent = ROOT / "runs" / "learning" / name / time.strftime("%Y%m%d-%H%M%S")
     command = [str(BIRL), "train", arguments.algorithm, arguments.env, *flags]
     seeds = list(range(arguments.first_seed, arguments.first_seed + arguments.seeds))

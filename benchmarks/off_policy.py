@@ -1,4 +1,5 @@
-"""What replay costs, and how near an update is to the arithmetic it does: memory, sampling, throughput over a long run.
+"""What replay costs, and how near an update is to the arithmetic it does: memory, sampling,
+throughput over a long run.
 
     python benchmarks/off_policy.py                     everything; about ten minutes, 7 GB of memory
     python benchmarks/off_policy.py --parts memory      one part: memory, flat, images, ratio or limit
@@ -25,8 +26,8 @@ from results import RESULTS, machine, table, today, write_section
 
 import birl
 from birl.algos import ddpg, dqn
-from birl.data.replay import Replay
 from birl.presets.atari import IMAGES
+from birl.rollouts.replay import Replay
 from birl.types import Rollout, Transitions
 
 Figures = list[list[str]]  # what, measured, wanted
@@ -45,7 +46,9 @@ def resident_megabytes() -> float:
 
 
 def frames_of_games(length: int, num_envs: int) -> Iterator[Rollout]:
-    """Rollouts of random frames, stacked, in one endless episode; every byte is written, or the memory would not be resident."""
+    """Rollouts of random frames, stacked, in one endless episode; every byte is written, or the
+    memory would not be resident.
+    """
     rng = np.random.default_rng(0)
     newest = np.zeros((1, num_envs, SIDE, SIDE), np.uint8)
     history = np.repeat(newest, FRAMES, axis=0)
@@ -70,7 +73,11 @@ def measure_memory() -> Figures:
     seconds = best_of(20, lambda: replay.transitions(replay.draw(rng, (32,))))
     size = f"{TRANSITIONS:,} transitions of {FRAMES} x {SIDE} x {SIDE}"
     return [
-        [f"resident memory with {size}, GB", f"{peak_gigabytes():.2f} (replay alone {replay.bytes / 1e9:.2f})", "at most 7.5"],
+        [
+            f"resident memory with {size}, GB",
+            f"{peak_gigabytes():.2f} (replay alone {replay.bytes / 1e9:.2f})",
+            "at most 7.5",
+        ],
         ["drawing 32 of them with their successors, ms", f"{1e3 * seconds:.2f}", "under 1"],
     ]
 
@@ -89,7 +96,9 @@ def measure_flat() -> Figures:
 
 
 def measure_images() -> Figures:
-    """The same with images: Pong, the network and the batch of Mnih et al. 2015, a replay that is full before the first mark."""
+    """The same with images: Pong, the network and the batch of Mnih et al. 2015, a replay that is
+    full before the first mark.
+    """
     config = dqn.Config(
         env=birl.EnvConfig("ALE/Pong-v5", num_envs=8),
         run=birl.RunConfig(total_steps=125_000),
@@ -105,7 +114,9 @@ def measure_images() -> Figures:
 
 
 def flatness(config: dqn.Config, early: int, late: int) -> Figures:
-    """Steps per second of a run that is late beside those of one that is early, by turns, for the machine's own speed drifts; memory."""
+    """Steps per second of a run that is late beside those of one that is early, by turns, for the
+    machine's own speed drifts; memory.
+    """
     old, young, env = windows(config), windows(config), config.env.id
     memory = []
     for steps in (early, late - early):
@@ -121,12 +132,18 @@ def flatness(config: dqn.Config, early: int, late: int) -> Figures:
             f"{ratio:.3f} ({now:,.0f} / {then:,.0f})",
             "at least 0.95",
         ],
-        [f"{env}: memory grown between {early:,} and {late:,} steps, MB", f"{memory[1] - memory[0]:.1f} of {memory[0]:.0f}", "none"],
+        [
+            f"{env}: memory grown between {early:,} and {late:,} steps, MB",
+            f"{memory[1] - memory[0]:.1f} of {memory[0]:.0f}",
+            "none",
+        ],
     ]
 
 
 def windows(config: dqn.Config) -> Iterator[float]:
-    """Steps per second of one stretch of a run after another; the clock stands still between them."""
+    """Steps per second of one stretch of a run after another; the clock stands still between
+    them.
+    """
     steps, began = 0, time.perf_counter()
     for update in dqn.train(config):
         now = int(update.state.env_steps)
@@ -142,7 +159,14 @@ def skip(run: Iterator[float], steps: int) -> None:
 
 def ddpg_config(rollout_length: int, update_ratio: float, total_steps: int) -> ddpg.Config:
     env, run = birl.EnvConfig("Pendulum-v1", num_envs=1), birl.RunConfig(total_steps=total_steps)
-    return ddpg.Config(env=env, run=run, rollout_length=rollout_length, update_ratio=update_ratio, learning_starts=200, noise="gaussian")
+    return ddpg.Config(
+        env=env,
+        run=run,
+        rollout_length=rollout_length,
+        update_ratio=update_ratio,
+        learning_starts=200,
+        noise="gaussian",
+    )
 
 
 def ddpg_rate(rollout_length: int, update_ratio: float, total_steps: int) -> float:
@@ -155,7 +179,9 @@ def ddpg_rate(rollout_length: int, update_ratio: float, total_steps: int) -> flo
 
 
 def measure_ratio() -> Figures:
-    """How steps per second grow when there are fewer gradient steps: with the default cycle, and with a longer one."""
+    """How steps per second grow when there are fewer gradient steps: with the default cycle, and
+    with a longer one.
+    """
     figures = []
     for length in (8, 64):
         every, eighth = ddpg_rate(length, 1.0, 6_000), ddpg_rate(length, 0.125, 20_000)
@@ -172,7 +198,8 @@ def measure_limit() -> Figures:
         state = ddpg.init(config, envs.observation_space, envs.action_space)
     inputs, actions = 3, 1
     actor, critic = width * (inputs + width + actions), width * (inputs + actions + width + 1)
-    # Forward is one product, backward two (the first layer needs no gradient of its input, which is small).
+    # Forward is one product, backward two (the first layer needs no gradient of its input, which is
+    # small).
     products = 2 * size * (actor + critic + 3 * critic + 3 * actor + 2 * critic)
     rng = np.random.default_rng(0)
     shape = (64, size)
@@ -183,9 +210,14 @@ def measure_limit() -> Figures:
         np.full(shape, 0.99, np.float32),
         rng.normal(size=(*shape, inputs)).astype(np.float32),
     )
-    learn = jax.jit(lambda state, batches: jax.lax.scan(lambda s, b: ddpg.learn(s, b, 1e-3, 1e-3, config), state, batches)[0])
+    learn = jax.jit(
+        lambda state, batches: jax.lax.scan(lambda s, b: ddpg.learn(s, b, 1e-3, 1e-3, config), state, batches)[0]
+    )
     seconds = best_of(5, lambda: jax.block_until_ready(learn(state, batches))) / shape[0]
-    square = jnp.asarray(rng.normal(size=(size, width)).astype(np.float32)), jnp.asarray(rng.normal(size=(width, width)).astype(np.float32))
+    square = (
+        jnp.asarray(rng.normal(size=(size, width)).astype(np.float32)),
+        jnp.asarray(rng.normal(size=(width, width)).astype(np.float32)),
+    )
     chain = jax.jit(lambda x, w: jax.lax.fori_loop(0, 200, lambda _, x: x @ w * 0.06, x))
     alone = best_of(5, lambda: jax.block_until_ready(chain(*square))) / 200
     reached, limit = products / seconds / 1e9, 2 * size * width * width / alone / 1e9
@@ -230,12 +262,18 @@ def main() -> int:
     where, rows = machine(), []
     for part in arguments.parts:
         command = [sys.executable, __file__, "--in-this-process", "--parts", part]
-        figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+        figures = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+        )
         rows += [[part, *figure] for figure in figures]
         print(table(["part", "figure", "measured", "wanted"], rows[-len(figures) :]), flush=True)
     if set(arguments.parts) == set(PARTS):
         body = table(["part", "figure", "measured", "wanted"], rows)
-        write_section(RESULTS, "off-policy", f"## Replay and updates\n\n{body}\n\n{today()}; {where}. `python benchmarks/off_policy.py`")
+        write_section(
+            RESULTS,
+            "off-policy",
+            f"## Replay and updates\n\n{body}\n\n{today()}; {where}. `python benchmarks/off_policy.py`",
+        )
     return 0
 
 

@@ -1,6 +1,8 @@
-"""The peers' own venv: Stable-Baselines3, sb3-contrib and SBX at pinned versions, made once and reused.
+"""The peers' own venv: Stable-Baselines3, sb3-contrib and SBX at pinned versions, made once and
+reused.
 
-They live apart from Birl because they want their own jax and numpy, and a benchmark must not choose for the contender.
+They live apart from Birl because they want their own jax and numpy, and a benchmark must not choose
+for the contender.
 """
 
 import hashlib
@@ -17,13 +19,17 @@ STAMP = VENV / "installed"
 
 
 def ensure() -> Path:
-    """The peers' Python; installs whatever the requirements file asks for, unless that was done before."""
+    """The peers' Python; installs whatever the requirements file asks for, unless that was done
+    before.
+    """
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return PYTHON
     print(f"installing the peers into {VENV.name} (once)", file=sys.stderr, flush=True)
     venv.create(VENV, with_pip=True, clear=True)
-    install(torch_line(REQUIREMENTS.read_text()))  # alone and first: what follows then keeps this build, and pulls no other
+    install(
+        torch_line(REQUIREMENTS.read_text())
+    )  # alone and first: what follows then keeps this build, and pulls no other
     install("-r", str(REQUIREMENTS))
     STAMP.write_text(wanted)  # last, so that an interrupted installation is started over
     return PYTHON

@@ -1,4 +1,5 @@
-"""Copies the figures of RESULTS.md into both READMEs, between their markers, and checks the presets' scores against them.
+"""Copies the figures of RESULTS.md into both READMEs, between their markers, and checks the
+presets' scores against them.
 
 python benchmarks/readme.py
 """
@@ -58,8 +59,13 @@ def seeds_of(row: dict[str, str]) -> int:
 
 
 def wrong_scores(rows: list[dict[str, str]]) -> list[str]:
-    """The presets whose score, interval or number of seeds is not the measured one; one that was never measured must state none."""
-    measured = {(row["algorithm"], row["environment"], row["variant"]): (row["IQM"], row["95 % interval"], seeds_of(row)) for row in rows}
+    """The presets whose score, interval or number of seeds is not the measured one; one that was
+    never measured must state none.
+    """
+    measured = {
+        (row["algorithm"], row["environment"], row["variant"]): (row["IQM"], row["95 % interval"], seeds_of(row))
+        for row in rows
+    }
     problems = []
     for preset in PRESETS:
         key = (preset.algorithm, preset.config.env.id, " ".join(preset.switches))

@@ -1,9 +1,11 @@
-"""Whether this version of Birl trains to the same bits as an earlier one: every algorithm, vectors, images, memory.
+"""Whether this version of Birl trains to the same bits as an earlier one: every algorithm, vectors,
+images, memory.
 
     python benchmarks/same_runs.py f15d23b
 
-Each case is a short run with a fixed seed. Its digest covers every array of the final state and every metric but the times. The
-earlier version is checked out beside this one and runs in this one's venv. Exit code 1 if a digest differs.
+Each case is a short run with a fixed seed. Its digest covers every array of the final state and
+every metric but the times. The earlier version is checked out beside this one and runs in this
+one's venv. Exit code 1 if a digest differs.
 """
 
 import argparse
@@ -32,28 +34,64 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any], int]] = {
     "qac, v, gru": ("qac", "CartPole-v1", {"num_envs": 4}, {"critic": "v", "core": "gru"}, 1000),
     "qac, images": ("qac", IMAGES, {"num_envs": 2}, CNN, 100),
     "a2c": ("a2c", "CartPole-v1", {}, {}, 2000),
-    "a2c, Box": ("a2c", "Pendulum-v1", {"num_envs": 4}, {"normalize_observations": True, "normalize_rewards": True}, 1000),
+    "a2c, Box": (
+        "a2c",
+        "Pendulum-v1",
+        {"num_envs": 4},
+        {"normalize_observations": True, "normalize_rewards": True},
+        1000,
+    ),
     "a2c, lstm": ("a2c", "CartPole-v1", {"num_envs": 4}, {"core": "lstm"}, 1000),
     "a2c, images": ("a2c", IMAGES, {"num_envs": 4}, {"share_trunk": True, "clip_rewards": True} | CNN, 200),
     "a2c, images, lstm": ("a2c", IMAGES, {"num_envs": 2}, {"share_trunk": True, "core": "lstm"} | CNN, 100),
     "ppo": ("ppo", "CartPole-v1", {}, {"rollout_length": 32}, 2000),
     "ppo, workers": ("ppo", "CartPole-v1", {"num_envs": 4, "workers": 2}, {"rollout_length": 32}, 1000),
-    "ppo, kl, Box": ("ppo", "Pendulum-v1", {"num_envs": 4}, {"rollout_length": 32, "objective": "kl", "target_kl": 0.02}, 1000),
+    "ppo, kl, Box": (
+        "ppo",
+        "Pendulum-v1",
+        {"num_envs": 4},
+        {"rollout_length": 32, "objective": "kl", "target_kl": 0.02},
+        1000,
+    ),
     "ppo, lnlstm": ("ppo", "CartPole-v1", {"num_envs": 4}, {"rollout_length": 32, "core": "lnlstm"}, 1000),
     "ppo, gru": ("ppo", "CartPole-v1", {"num_envs": 4}, {"rollout_length": 32, "core": "gru", "value_clip": 0.2}, 1000),
-    "ppo, images": ("ppo", IMAGES, {"num_envs": 4}, {"rollout_length": 16, "share_trunk": True, "clip_rewards": True} | CNN, 200),
+    "ppo, images": (
+        "ppo",
+        IMAGES,
+        {"num_envs": 4},
+        {"rollout_length": 16, "share_trunk": True, "clip_rewards": True} | CNN,
+        200,
+    ),
     "ppo, images, apart": ("ppo", IMAGES, {"num_envs": 2}, {"rollout_length": 16, "minibatches": 2} | CNN, 100),
     "trpo": ("trpo", "CartPole-v1", {}, {"rollout_length": 64}, 1500),
-    "trpo, Box, lstm": ("trpo", "Pendulum-v1", {"num_envs": 4}, {"rollout_length": 64, "core": "lstm", "minibatches": 2}, 800),
+    "trpo, Box, lstm": (
+        "trpo",
+        "Pendulum-v1",
+        {"num_envs": 4},
+        {"rollout_length": 64, "core": "lstm", "minibatches": 2},
+        800,
+    ),
     "trpo, images": ("trpo", IMAGES, {"num_envs": 2}, {"rollout_length": 32, "minibatches": 2} | CNN, 128),
     "dqn": ("dqn", "CartPole-v1", {"num_envs": 2}, SMALL, 600),
     "dqn, all": ("dqn", "CartPole-v1", {}, SMALL | {"dueling": True, "prioritized": True, "n_step": 3}, 600),
-    "dqn, lstm": ("dqn", "CartPole-v1", {"num_envs": 2}, SMALL | {"core": "lstm", "rollout_length": 8, "burn_in": 2}, 400),
+    "dqn, lstm": (
+        "dqn",
+        "CartPole-v1",
+        {"num_envs": 2},
+        SMALL | {"core": "lstm", "rollout_length": 8, "burn_in": 2},
+        400,
+    ),
     "dqn, images": ("dqn", IMAGES, {}, SMALL | {"batch_size": 8, "clip_rewards": True} | CNN, 200),
     "dpg": ("dpg", "Pendulum-v1", {}, {}, 600),
     "ddpg, ou": ("ddpg", "Pendulum-v1", {"num_envs": 2}, SMALL | {"noise": "ou"}, 400),
     "ddpg, gaussian": ("ddpg", "Pendulum-v1", {}, SMALL | {"noise": "gaussian"}, 400),
-    "ddpg, parameter": ("ddpg", "Pendulum-v1", {"num_envs": 2}, SMALL | {"noise": "parameter", "layer_norm": True}, 400),
+    "ddpg, parameter": (
+        "ddpg",
+        "Pendulum-v1",
+        {"num_envs": 2},
+        SMALL | {"noise": "parameter", "layer_norm": True},
+        400,
+    ),
     "td3": ("td3", "Pendulum-v1", {}, SMALL, 400),
     "sac": ("sac", "Pendulum-v1", {"num_envs": 2}, SMALL, 400),
     "a3c": ("a3c", "CartPole-v1", {"num_envs": 2}, SERIAL, 800),
@@ -81,7 +119,9 @@ def register_images() -> None:
         observation_space = gym.spaces.Box(0, 255, (48, 48, 3), np.uint8)
         action_space = gym.spaces.Discrete(2)
 
-        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        def reset(
+            self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        ) -> tuple[Any, dict[str, Any]]:
             super().reset(seed=seed)
             return self._picture(), {}
 
@@ -129,14 +169,18 @@ def print_digests(names: list[str]) -> None:
 
 
 def digests(checkout: Path, names: list[str]) -> dict[str, str]:
-    """The digests of these cases by the Birl of a checkout, each kind of observation in a process of its own."""
+    """The digests of these cases by the Birl of a checkout, each kind of observation in a process
+    of its own.
+    """
     found: dict[str, str] = {}
     for images in (False, True):
         some = [name for name in names if ("images" in name) == images]
         if some:
             environment = os.environ | {"PYTHONPATH": str(checkout)}
             command = [sys.executable, __file__, "--print", *some]
-            lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+            lines = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True
+            ).stdout.splitlines()
             found |= dict(json.loads(line) for line in lines)
     return found
 

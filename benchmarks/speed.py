@@ -1,11 +1,13 @@
-"""Speed of Birl and its peers, side by side: same environment, same settings, alternating, in one run.
+"""Speed of Birl and its peers, side by side: same environment, same settings, alternating, in one
+run.
 
     python benchmarks/speed.py                        everything; about half an hour
     python benchmarks/speed.py --rows cartpole --rounds 5
     python benchmarks/speed.py --quick                does everything run? prints, and leaves RESULTS.md alone
 
-Every contender is a process of its own (peer_scripts/), started again in every round, and times itself. This file uses the standard
-library alone: a child's peak memory begins at its parent's, so the parent must be small.
+Every contender is a process of its own (peer_scripts/), started again in every round, and times
+itself. This file uses the standard library alone: a child's peak memory begins at its parent's, so
+the parent must be small.
 """
 
 import argparse
@@ -39,7 +41,9 @@ class ContenderError(RuntimeError):
 
 
 def run_row(row: Row, rounds: int, peers_python: Path, scratch: Path) -> Rounds:
-    """The reports of all rounds. Contenders alternate, and each round begins with another one: the machine's mood is shared fairly."""
+    """The reports of all rounds. Contenders alternate, and each round begins with another one: the
+    machine's mood is shared fairly.
+    """
     warm_up(row, peers_python, scratch)
     reports: Rounds = []
     for index in range(rounds):
@@ -49,16 +53,26 @@ def run_row(row: Row, rounds: int, peers_python: Path, scratch: Path) -> Rounds:
         for contender in row.contenders[first:] + row.contenders[:first]:
             report = run(contender, row.settings | {"seed": seed}, peers_python, scratch)
             reports[-1][contender.name] = report
-            print(f"  round {index + 1} of {rounds}, {contender.name}: {summarise(report)}", file=sys.stderr, flush=True)
+            print(
+                f"  round {index + 1} of {rounds}, {contender.name}: {summarise(report)}", file=sys.stderr, flush=True
+            )
     return reports
 
 
 def warm_up(row: Row, peers_python: Path, scratch: Path) -> None:
-    """One short, unmeasured run of each Birl contender that uses the cache, with a seed of its own: a warm start is another seed's."""
+    """One short, unmeasured run of each Birl contender that uses the cache, with a seed of its own:
+    a warm start is another seed's.
+    """
     for contender in row.contenders:
         if contender.script == "birl_run.py" and not contender.empty_cache:
-            # Any return will do, so it ends within a few updates; total_steps stays, since compiled schedules depend on it.
-            run(contender, row.settings | {"seed": row.settings["seed"] - 1, "wanted_return": -math.inf}, peers_python, scratch)
+            # Any return will do, so it ends within a few updates; total_steps stays, since compiled
+            # schedules depend on it.
+            run(
+                contender,
+                row.settings | {"seed": row.settings["seed"] - 1, "wanted_return": -math.inf},
+                peers_python,
+                scratch,
+            )
 
 
 def run(contender: Contender, settings: Settings, peers_python: Path, scratch: Path) -> Report:
@@ -68,19 +82,25 @@ def run(contender: Contender, settings: Settings, peers_python: Path, scratch: P
     environment = os.environ | {"BIRL_CACHE_DIR": str(cache)}
     request = json.dumps(settings | contender.settings | {"spawned_at": time.time()})
     command = [str(python), str(SCRIPTS / contender.script), request]
-    ended = subprocess.run(command, env=environment, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    ended = subprocess.run(
+        command, env=environment, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+    )
     if ended.returncode != 0 or not ended.stdout.strip():
         raise ContenderError(f"{contender.name} ended with code {ended.returncode}:\n{ended.stderr[-3000:]}")
     return json.loads(ended.stdout.splitlines()[-1])
 
 
 def summarise(report: Report) -> str:
-    reached = f", return reached at {report['seconds_to_return']:.1f} s" if report["seconds_to_return"] is not None else ""
+    reached = (
+        f", return reached at {report['seconds_to_return']:.1f} s" if report["seconds_to_return"] is not None else ""
+    )
     return f"{number(quantity(report, 'steps_per_second'))} steps per second, {report['seconds_total']:.1f} s in all{reached}"
 
 
 def quantity(report: Report, name: str) -> float:
-    """A figure of a report; what was never reached took for ever, and a rate that could not be taken is not a number."""
+    """A figure of a report; what was never reached took for ever, and a rate that could not be
+    taken is not a number.
+    """
     value = report[name]
     if value is None:
         return math.inf if name.endswith("_to_return") else math.nan
@@ -98,7 +118,9 @@ def ratio(rounds: Rounds, contender: str, against: str, name: str) -> tuple[floa
 
 
 def divide(numerator: float, denominator: float) -> float:
-    """The ratio; against a contender that never got there, there is none: 0 would be a victory nobody measured."""
+    """The ratio; against a contender that never got there, there is none: 0 would be a victory
+    nobody measured.
+    """
     return numerator / denominator if math.isfinite(denominator) else math.nan
 
 
@@ -110,11 +132,15 @@ def number(value: float) -> str:
 
 def ratio_text(rounds: Rounds, contender: str, against: str, name: str) -> str:
     middle, low, high = ratio(rounds, contender, against, name)
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})" if math.isfinite(middle) else "–"  # a round without a ratio shows as nan or inf
+    return (
+        f"{middle:.2f} ({low:.2f}–{high:.2f})" if math.isfinite(middle) else "–"
+    )  # a round without a ratio shows as nan or inf
 
 
 def rate_table(row: Row, rounds: Rounds) -> str:
-    """Environment steps per second once compiled, against each peer and against the environments alone."""
+    """Environment steps per second once compiled, against each peer and against the environments
+    alone.
+    """
     rivals = [contender.name for contender in row.contenders if contender.in_peers_venv or contender.rival]
     header = [
         "contender",
@@ -130,7 +156,10 @@ def rate_table(row: Row, rounds: Rounds) -> str:
         # To be faster than a peer by not learning is no feat, unless nobody learns.
         trains = contender.script != "birl_envs.py" or any(other.rival for other in row.contenders)
         times = [ratio_text(rounds, contender.name, rival, "steps_per_second") if trains else "" for rival in rivals]
-        figures = [number(median(rounds, contender.name, name)) for name in ("steps_per_second", "seconds_total", "peak_rss_mb")]
+        figures = [
+            number(median(rounds, contender.name, name))
+            for name in ("steps_per_second", "seconds_total", "peak_rss_mb")
+        ]
         lines.append([contender.name, figures[0], *times, share, *figures[1:]])
     return table(header, lines)
 
@@ -143,7 +172,10 @@ def start_table(row: Row, rounds: Rounds) -> str:
     for contender in row.contenders:
         of_time = [ratio_text(rounds, contender.name, rival, "seconds_to_return") for rival in rivals]
         each = ", ".join(number(quantity(reports[contender.name], "seconds_to_return")) for reports in rounds)
-        figures = [number(median(rounds, contender.name, name)) for name in ("seconds_to_return", "steps_to_return", "peak_rss_mb")]
+        figures = [
+            number(median(rounds, contender.name, name))
+            for name in ("seconds_to_return", "steps_to_return", "peak_rss_mb")
+        ]
         lines.append([contender.name, figures[0], *of_time, each, *figures[1:]])
     return table(header, lines)
 
@@ -157,7 +189,11 @@ def verdict(wanted: Wanted, rounds: Rounds) -> str:
         measured = ratio(rounds, wanted.contender, wanted.against, wanted.quantity)[0]
         ask = f"at {'least' if wanted.quantity == 'steps_per_second' else 'most'} {wanted.limit:g} times {wanted.against}'s {unit}"
     met = measured >= wanted.limit if wanted.quantity == "steps_per_second" else measured <= wanted.limit
-    outcome = "**no comparison**" if math.isnan(measured) else f"measured {measured:.4g}: {'reached' if met else '**not reached**'}"
+    outcome = (
+        "**no comparison**"
+        if math.isnan(measured)
+        else f"measured {measured:.4g}: {'reached' if met else '**not reached**'}"
+    )
     return f"- wanted of {wanted.contender}: {ask}; {outcome}"
 
 
@@ -166,7 +202,9 @@ def describe(name: str, row: Row, rounds: Rounds, where: str) -> str:
     body = start_table(row, rounds) if name == "start" else rate_table(row, rounds)
     verdicts = "\n".join(verdict(wanted, rounds) for wanted in row.wanted)
     about = f"{today()}; {where}; medians of {len(rounds)} alternating rounds, in brackets the smallest and largest ratio within a round"
-    packages = ", ".join(sorted({f"{key} {value}" for report in rounds[0].values() for key, value in report["versions"].items()}))
+    packages = ", ".join(
+        sorted({f"{key} {value}" for report in rounds[0].values() for key, value in report["versions"].items()})
+    )
     command = f"`python benchmarks/speed.py {shlex.join(sys.argv[1:])}`"
     makers = "Peers step the single environments of `make_vec_env`; Birl what it makes by default, for CartPole Gymnasium's vector one."
     return f"### {row.title}\n\n{body}\n\n{verdicts}\n\n{about}. {makers} {packages}. {command}"
@@ -183,9 +221,15 @@ def write_row(path: Path, name: str, text: str) -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Birl and its peers, timed side by side", allow_abbrev=False)
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
-    parser.add_argument("--rounds", type=int, default=3, help="rounds over all contenders; in the row 'start' each is another seed")
-    parser.add_argument("--threads", type=int, default=1, help="PyTorch threads of the peers; one is their best for small networks")
-    parser.add_argument("--quick", action="store_true", help="one round of a few updates, printed and not written: does it run?")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds over all contenders; in the row 'start' each is another seed"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="PyTorch threads of the peers; one is their best for small networks"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of a few updates, printed and not written: does it run?"
+    )
     parser.add_argument("--results", type=Path, help="file to write instead of benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
@@ -194,7 +238,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the rows asked for; 1 if one could not be finished, which leaves its old result in place."""
+    """Run the rows asked for; 1 if one could not be finished, which leaves its old result in
+    place.
+    """
     arguments = parse_arguments()
     path = arguments.results or (None if arguments.quick else RESULTS)
     peers_python, where, failed = peers.ensure(), machine(), []

@@ -1,4 +1,6 @@
-"""The rows of the speed benchmark: which work, who does it, with which settings, and what is wanted of Birl."""
+"""The rows of the speed benchmark: which work, who does it, with which settings, and what is wanted
+of Birl.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -234,7 +236,12 @@ HALFCHEETAH_PPO = PPO | {  # SB3's defaults
     "entropy_weight": 0.0,
     "total_steps": 5 * 2048,
 }
-HALFCHEETAH = PENDULUM | {"env": "HalfCheetah-v5", "learning_rate": 3e-4, "actor_learning_rate": 3e-4, "critic_learning_rate": 3e-4}
+HALFCHEETAH = PENDULUM | {
+    "env": "HalfCheetah-v5",
+    "learning_rate": 3e-4,
+    "actor_learning_rate": 3e-4,
+    "critic_learning_rate": 3e-4,
+}
 PONG = {  # the network of Mnih et al. 2015, under policy and value alike; rewards clipped to their signs
     "env": "ALE/Pong-v5",
     "encoder": "cnn",
@@ -310,7 +317,9 @@ BIRL_EIGHT = Contender("Birl, 8 environments", "birl_run.py", settings={"num_env
 ONE_PROCESS = Contender("Birl, 1 process", "birl_run.py", settings={"actor_learners": 1}, rival=True)
 TWO_PROCESSES = Contender("Birl, 2 processes", "birl_run.py")
 BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_run.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
-BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True})  # what the peers step
+BIRL_ONE_BY_ONE = Contender(
+    "Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True}
+)  # what the peers step
 BIRL_COLD = Contender("Birl, cold", "birl_run.py", empty_cache=True)
 BIRL_WARM = Contender("Birl, warm", "birl_run.py")
 

@@ -1,9 +1,11 @@
-"""Speed of this version of Birl against an earlier one: same machine, same settings, alternating, in one run.
+"""Speed of this version of Birl against an earlier one: same machine, same settings, alternating,
+in one run.
 
     python benchmarks/versions.py f15d23b --rows cartpole a2c lunarlander --rounds 6
 
-The earlier version is checked out beside this one and runs in this one's venv. Its own peer_scripts/birl_run.py starts it, since
-modules may have moved. A pair is one run of each; every other pair begins with the earlier version.
+The earlier version is checked out beside this one and runs in this one's venv. Its own
+peer_scripts/birl_run.py starts it, since modules may have moved. A pair is one run of each; every
+other pair begins with the earlier version.
 """
 
 import argparse
@@ -31,7 +33,9 @@ def run(checkout: Path, settings: Settings, scratch: Path) -> float:
     environment = os.environ | {"BIRL_CACHE_DIR": str(cache), "PYTHONPATH": str(checkout)}
     script = checkout / "benchmarks" / "peer_scripts" / "birl_run.py"
     command = [sys.executable, str(script), json.dumps(settings | {"spawned_at": time.time()})]
-    ended = subprocess.run(command, env=environment, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    ended = subprocess.run(
+        command, env=environment, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+    )
     if ended.returncode != 0:
         raise SystemExit(f"{script} ended with code {ended.returncode}:\n{ended.stderr[-3000:]}")
     rate = json.loads(ended.stdout.splitlines()[-1])["steps_per_second"]
@@ -61,7 +65,9 @@ def table_row(title: str, contender: Contender, pairs: list[list[float]]) -> lis
 
 
 def settings_of_row(checkout: Path, name: str) -> Settings:
-    """The row's settings as this checkout has them: an earlier script may read some that are gone."""
+    """The row's settings as this checkout has them: an earlier script may read some that are
+    gone.
+    """
     command = [sys.executable, "-c", f"import json, speed_rows; print(json.dumps(speed_rows.ROWS[{name!r}].settings))"]
     return json.loads(subprocess.check_output(command, cwd=checkout / "benchmarks", text=True))
 
@@ -72,7 +78,11 @@ def measure(row: Row, checkouts: list[Path], rounds: int, scratch: Path) -> list
     for contender in row.contenders:
         if contender.script == "birl_run.py":
             print(f"{row.title}: {contender.name}", file=sys.stderr, flush=True)
-            lines.append(table_row(row.title, contender, run_pairs(checkouts, row.settings | contender.settings, rounds, scratch)))
+            lines.append(
+                table_row(
+                    row.title, contender, run_pairs(checkouts, row.settings | contender.settings, rounds, scratch)
+                )
+            )
     return lines
 
 
@@ -84,7 +94,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="file to write")
     arguments = parser.parse_args()
     names = [
-        subprocess.check_output(["git", "rev-parse", "--short", name], cwd=ROOT, text=True).strip() for name in (arguments.revision, "HEAD")
+        subprocess.check_output(["git", "rev-parse", "--short", name], cwd=ROOT, text=True).strip()
+        for name in (arguments.revision, "HEAD")
     ]
     lines = []
     with tempfile.TemporaryDirectory(prefix="birl-versions-") as scratch:
@@ -94,7 +105,9 @@ def main() -> int:
         for name in arguments.rows:
             row = replace(ROWS[name], settings=settings_of_row(earlier, name) | ROWS[name].settings)
             lines += measure(row, [earlier, ROOT], arguments.rounds, Path(scratch))
-    body = table(["work", f"{names[0]}, steps per second", f"{names[1]}, steps per second", "ratio within a round"], lines)
+    body = table(
+        ["work", f"{names[0]}, steps per second", f"{names[1]}, steps per second", "ratio within a round"], lines
+    )
     about = f"{today()}; {machine()}; {arguments.rounds} alternating rounds: the median ratio, in brackets the smallest and largest."
     text = f"## Speed against the version before\n\n{body}\n\n{about}"
     print(text)

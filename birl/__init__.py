@@ -1,16 +1,34 @@
-"""Birl: deep reinforcement learning you can read, resume to the bit, and trust. Everything is imported when it is first used."""
+"""Birl: deep reinforcement learning you can read, resume to the bit, and trust. Everything is
+imported when it is first used.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from birl.algos import a2c, a3c, acer, async_nstep_q, async_q, async_sarsa, ddpg, dpg, dqn, ppo, qac, reinforce, sac, td3, trpo
+    from birl.algos import (
+        a2c,
+        a3c,
+        acer,
+        async_nstep_q,
+        async_q,
+        async_sarsa,
+        ddpg,
+        dpg,
+        dqn,
+        ppo,
+        qac,
+        reinforce,
+        sac,
+        td3,
+        trpo,
+    )
     from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise
     from birl.presets import preset
+    from birl.run.driver import resume, train
     from birl.run.evaluate import evaluate
     from birl.run.policy import load
-    from birl.run.train import resume, train
 
 __version__ = "0.2.0"
 
@@ -44,8 +62,8 @@ _HOMES = {
     "evaluate": "birl.run.evaluate",
     "load": "birl.run.policy",
     "preset": "birl.presets",
-    "resume": "birl.run.train",
-    "train": "birl.run.train",
+    "resume": "birl.run.driver",
+    "train": "birl.run.driver",
 }
 
 __all__ = [

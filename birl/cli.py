@@ -1,4 +1,6 @@
-"""The command line. `birl --help` imports nothing heavy: each command imports what it needs when it is called."""
+"""The command line. `birl --help` imports nothing heavy: each command imports what it needs when it
+is called.
+"""
 
 import sys
 import warnings
@@ -22,7 +24,9 @@ COMMANDS = {
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run a command; the exit code: 0 done, 1 failed, 2 wrong usage, 3 not a number, 129, 130 and 143 stopped by a signal."""
+    """Run a command; the exit code: 0 done, 1 failed, 2 wrong usage, 3 not a number, 129, 130 and
+    143 stopped by a signal.
+    """
     open_closed_streams()
     try:
         return _run(args)
@@ -58,12 +62,22 @@ def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
     return "\n".join(
-        ["Birl: deep reinforcement learning.", "", "usage: birl COMMAND ...", "", *lines, "", "birl COMMAND --help tells more."]
+        [
+            "Birl: deep reinforcement learning.",
+            "",
+            "usage: birl COMMAND ...",
+            "",
+            *lines,
+            "",
+            "birl COMMAND --help tells more.",
+        ]
     )
 
 
 def _guarded(command: str, words: list[str]) -> int:
-    """Run a command, and say what was wrong in a sentence where a person can mend it; a traceback is for bugs."""
+    """Run a command, and say what was wrong in a sentence where a person can mend it; a traceback
+    is for bugs.
+    """
     with starting():
         from birl import commands
         from birl.config import ConfigError

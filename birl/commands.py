@@ -34,10 +34,13 @@ def train(words: Words) -> int:
     env_id = next((word for word in named if word not in ALGORITHMS), "")
     forgotten = env_id and (len(named) == 1 or named[1] in ALGORITHMS)
     example = f"birl train {named[-1] if len(named) == 2 else 'ppo'} {env_id}"
-    require(not forgotten, f"birl train needs an algorithm before the environment: {example}; algorithms: {', '.join(ALGORITHMS)}")
+    require(
+        not forgotten,
+        f"birl train needs an algorithm before the environment: {example}; algorithms: {', '.join(ALGORITHMS)}",
+    )
     require(len(named) == 2, f"birl train {named[0]} needs an environment: birl train {named[0]} CartPole-v1")
     with starting():
-        from birl.run.train import train as run_training
+        from birl.run.driver import train as run_training
 
         config, notice = training_config(named[0], named[1], words[2:])
     _find_modules_here(named[1])
@@ -49,13 +52,14 @@ def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
     """The Config that the words ask for, and a sentence on where its defaults come from."""
     from birl.presets import find_preset
     from birl.presets.entry import core_of
-    from birl.run.algorithms import algorithm_named
+    from birl.registry import algorithm_named
 
     algorithm = algorithm_named(name)
     plain = find_preset(name, env_id)
     default = plain.config if plain else algorithm.Config(env=EnvConfig(env_id))
     config = _parse_config(algorithm.Config, default, words, f"birl train {name} {env_id}")
-    # Hidden velocities and a core choose another preset; then the words are read again on top of it.
+    # Hidden velocities and a core choose another preset; then the words are read again on top of
+    # it.
     preset = find_preset(name, env_id, config.env.hide_velocities, core_of(config))
     if preset is None:
         return config, f"no preset for {name} on {env_id} with these switches: " + (
@@ -63,13 +67,25 @@ def training_config(name: str, env_id: str, words: Words) -> tuple[Any, str]:
         )
     if preset is not plain:
         config = _parse_config(algorithm.Config, preset.config, words, f"birl train {name} {env_id}")
-    score = ": published settings, not measured here" if preset.score is None else f", measured at a return of {preset.score:g}"
-    return config, f"preset {name} {env_id}{' hidden velocities' if config.env.hide_velocities else ''} {core_of(config)}{score}"
+    score = (
+        ": published settings, not measured here"
+        if preset.score is None
+        else f", measured at a return of {preset.score:g}"
+    )
+    return (
+        config,
+        f"preset {name} {env_id}{' hidden velocities' if config.env.hide_velocities else ''} {core_of(config)}{score}",
+    )
 
 
 def resume(words: Words) -> int:
     def options(
-        run_dir: RunDir, /, total_steps: int | None = None, workers: int | None = None, trust: bool = False, env: str | None = None
+        run_dir: RunDir,
+        /,
+        total_steps: int | None = None,
+        workers: int | None = None,
+        trust: bool = False,
+        env: str | None = None,
     ) -> tuple[Path, int | None, int | None, bool, str | None]:
         """Go on with a run from its newest whole checkpoint, exactly as if it had not stopped.
 
@@ -84,7 +100,7 @@ def resume(words: Words) -> int:
 
     run_dir, total_steps, workers, trust, env = tyro.cli(options, args=words, prog="birl resume")
     with starting():
-        from birl.run.train import resume as run_resume
+        from birl.run.driver import resume as run_resume
 
     _find_modules_here(env, trust)
     run_resume(run_dir, total_steps, workers, trust=trust, env=env)
@@ -122,7 +138,9 @@ def evaluate(words: Words) -> int:
     _find_modules_here(env, trust)
     evaluation = run_evaluation(run_dir, episodes, seed, not sample, max_steps=max_steps, trust=trust, env=env)
     returns = evaluation.returns
-    print(f"{score_text(returns.mean(), returns.std(), episodes)} (min {number(returns.min())}, max {number(returns.max())})")
+    print(
+        f"{score_text(returns.mean(), returns.std(), episodes)} (min {number(returns.min())}, max {number(returns.max())})"
+    )
     print(f"length {number(evaluation.lengths.mean())} steps")
     _print_cuts(evaluation)
     return 0
@@ -237,20 +255,32 @@ def list_all(words: Words) -> int:
     table = Table(title=about, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
     table.add_column("birl train", no_wrap=True)  # to be copied: never cut off
     for column in ("steps", "score", "95 % interval"):
-        table.add_column(column, justify="right", no_wrap=column != "95 % interval")  # the one that may break on a narrow screen
+        table.add_column(
+            column, justify="right", no_wrap=column != "95 % interval"
+        )  # the one that may break on a narrow screen
     for preset in PRESETS:
         config = preset.config
         score = "-" if preset.score is None else f"{preset.score:g}"
         interval = "-" if preset.interval is None else f"{preset.interval[0]:g} to {preset.interval[1]:g}"
         if preset.score is not None and preset.seeds != 5:
             interval = f"{interval}, {preset.seeds} seeds" if preset.seeds > 1 else "1 seed"
-        table.add_row(" ".join([preset.algorithm, config.env.id, *preset.switches]), f"{config.run.total_steps:,}", score, interval)
+        table.add_row(
+            " ".join([preset.algorithm, config.env.id, *preset.switches]),
+            f"{config.run.total_steps:,}",
+            score,
+            interval,
+        )
     Console().print(f"algorithms: {', '.join(ALGORITHMS)}\n", table)
     return 0
 
 
 def doctor(words: Words) -> int:
-    tyro.cli(_no_options, args=words, prog="birl doctor", description="Versions, devices, extras and a ten-second self-check.")
+    tyro.cli(
+        _no_options,
+        args=words,
+        prog="birl doctor",
+        description="Versions, devices, extras and a ten-second self-check.",
+    )
     with starting():
         from birl.run.doctor import examine
 
@@ -276,7 +306,9 @@ def check_env(words: Words) -> int:
     marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}
     console = Console(highlight=False)
     for finding in findings:
-        console.print(marks[finding.level], escape(f"{finding.title}: {finding.explanation}"), soft_wrap=True)  # "[nan]" is no style
+        console.print(
+            marks[finding.level], escape(f"{finding.title}: {finding.explanation}"), soft_wrap=True
+        )  # "[nan]" is no style
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
@@ -294,7 +326,9 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
 
 
 def _find_modules_here(env_id: str | None, trust: bool = False) -> None:
-    """Let a module that the person names, or trusts, be found beside them. Otherwise nothing is: they may stand in a stranger's run."""
+    """Let a module that the person names, or trusts, be found beside them. Otherwise nothing is:
+    they may stand in a stranger's run.
+    """
     if trust or ":" in (env_id or ""):
         sys.path.append(os.getcwd())
 

@@ -40,13 +40,17 @@ NOUNS = {int: "a whole number", float: "a number", bool: "True or False", str: "
 
 @dataclass(frozen=True)
 class AtariConfig:
-    """What is done to an Atari game, an id that begins with ALE/, before it is seen (Mnih et al. 2015; Machado et al. 2018)."""
+    """What is done to an Atari game, an id that begins with ALE/, before it is seen (Mnih et al.
+    2015; Machado et al. 2018).
+    """
 
     noop_max: int = 30  # a game begins with 1 to so many frames in which nothing is done
     frame_skip: int = 4  # frames that an action is held for; of the last two the brighter pixels are seen
     screen_size: int = 84  # pixels in height and width
     stacked_frames: int = 4  # the last so many pictures are an observation
-    episodic_life: bool = False  # a lost life ends the episode, and the game goes on in the next; returns are still of whole games
+    episodic_life: bool = (
+        False  # a lost life ends the episode, and the game goes on in the next; returns are still of whole games
+    )
     fire_reset: bool = True  # press fire at an episode's start, where the game has it: some do not begin before
     sticky_actions: float = 0.0  # chance that a frame repeats the action before instead; 0.25 in Machado et al.
 
@@ -90,7 +94,9 @@ class RunConfig:
     run_dir: str | None = None  # None: runs/ALGORITHM-ENV-SEED, numbered if it is taken
     eval_every: int = 0  # environment steps between evaluations; 0: only at the end
     eval_episodes: int = 20
-    eval_max_steps: int | None = None  # cut evaluation episodes after so many steps; None: the environment's own limit, or 10,000
+    eval_max_steps: int | None = (
+        None  # cut evaluation episodes after so many steps; None: the environment's own limit, or 10,000
+    )
     eval_deterministic: bool = True  # the mode of the policy, not a sample
     stop_at_return: float | None = None  # end the run once an evaluation reaches this mean return
     checkpoint_every: int = 50_000  # environment steps between checkpoints; 0: only at the end
@@ -113,7 +119,9 @@ class Removed(NamedTuple):
 
 
 REMOVED_FIELDS: dict[type, dict[str, Removed]] = {
-    EnvConfig: {"overlap": Removed(False, "load the run with the version of Birl that wrote it, or train again without it")},
+    EnvConfig: {
+        "overlap": Removed(False, "load the run with the version of Birl that wrote it, or train again without it")
+    },
 }
 
 
@@ -136,7 +144,9 @@ def require_fractions(config: Any, *names: str) -> None:
 
 
 def require_positive(config: Any, *names: str) -> None:
-    """Raise ConfigError unless each of these fields is above 0, or None where that switches it off."""
+    """Raise ConfigError unless each of these fields is above 0, or None where that switches it
+    off.
+    """
     for known in dataclasses.fields(config):
         if known.name in names:
             value, optional = getattr(config, known.name), type(None) in typing.get_args(known.type)
@@ -145,7 +155,9 @@ def require_positive(config: Any, *names: str) -> None:
 
 
 class Cycle(Protocol):
-    """The settings of an algorithm's Config that say when and how often it learns from its replay."""
+    """The settings of an algorithm's Config that say when and how often it learns from its
+    replay.
+    """
 
     @property
     def env(self) -> EnvConfig: ...
@@ -160,14 +172,17 @@ class Cycle(Protocol):
 
 
 def gradient_steps(config: Cycle) -> int:
-    """Gradient steps of a cycle that learns: update_ratio for each environment step of a rollout without a reset, rounded up."""
+    """Gradient steps of a cycle that learns: update_ratio for each environment step of a rollout
+    without a reset, rounded up.
+    """
     return max(1, math.ceil(config.update_ratio * config.rollout_length * config.env.num_envs - 1e-3))
 
 
 def due_steps(config: Cycle, owed: float, env_steps: int) -> tuple[int, float]:
     """Gradient steps to take after so many more environment steps, and how many are owed then.
 
-    All of a cycle's or none, so that one program is compiled: what is too little for a cycle is carried on to the next.
+    All of a cycle's or none, so that one program is compiled: what is too little for a cycle is
+    carried on to the next.
     """
     owed, whole = owed + config.update_ratio * env_steps, gradient_steps(config)
     return (whole, owed - whole) if owed > whole - 1e-3 else (0, owed)  # not all ratios are exact: a third, say
@@ -190,13 +205,19 @@ def validate_run(run: RunConfig) -> None:
     require(run.eval_every >= 0, f"eval_every {run.eval_every} must be 0 (only at the end) or more")
     require(run.eval_episodes > 0, f"eval_episodes {run.eval_episodes} must be at least 1")
     remedy = "use None for the environment's own limit, or 10,000 where it has none"
-    require(run.eval_max_steps is None or run.eval_max_steps > 0, f"eval_max_steps {run.eval_max_steps} must be at least 1; {remedy}")
+    require(
+        run.eval_max_steps is None or run.eval_max_steps > 0,
+        f"eval_max_steps {run.eval_max_steps} must be at least 1; {remedy}",
+    )
     require(run.checkpoint_every >= 0, f"checkpoint_every {run.checkpoint_every} must be 0 (only at the end) or more")
     require(run.keep_checkpoints > 0, f"keep_checkpoints {run.keep_checkpoints} must be at least 1")
     require(run.log_every > 0, f"log_every {run.log_every} must be at least 1")
     require(run.log_seconds >= 0, f"log_seconds {run.log_seconds} must be 0 (every update is logged) or more")
     remedy = "set eval_every, for instance to 10000"
-    require(run.stop_at_return is None or run.eval_every > 0, f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}")
+    require(
+        run.stop_at_return is None or run.eval_every > 0,
+        f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}",
+    )
 
 
 def to_json(config: Any) -> Any:
@@ -211,14 +232,18 @@ def to_json(config: Any) -> Any:
 
 
 def check_fields(config: Any) -> None:
-    """The `__post_init__` of every Config: each field becomes what its annotation says; ConfigError, by its name, if it cannot."""
+    """The `__post_init__` of every Config: each field becomes what its annotation says;
+    ConfigError, by its name, if it cannot.
+    """
     hints = _hints_of(config.__class__)
     for known in dataclasses.fields(config):
         object.__setattr__(config, known.name, from_json(hints[known.name], getattr(config, known.name), known.name))
 
 
 def require_config(config: Any, kind: type) -> None:
-    """Raise ConfigError unless this is the Config of the algorithm's own kind, whose settings may have the same names."""
+    """Raise ConfigError unless this is the Config of the algorithm's own kind, whose settings may
+    have the same names.
+    """
     if type(config) is kind:
         return
     own, given = kind.__module__.rpartition(".")[2], type(config).__module__.rpartition(".")[2]
@@ -227,9 +252,11 @@ def require_config(config: Any, kind: type) -> None:
 
 
 def from_json(kind: Any, value: Any, where: str = "config") -> Any:
-    """What is meant by a value, from Python or JSON, where this type is needed; ConfigError with its path for what cannot be.
+    """What is meant by a value, from Python or JSON, where this type is needed; ConfigError with
+    its path for what cannot be.
 
-    Whole floats become ints, lists and arrays tuples, NumPy's and JAX's numbers Python's, and a text what the type reads from it.
+    Whole floats become ints, lists and arrays tuples, NumPy's and JAX's numbers Python's, and a
+    text what the type reads from it.
     """
     origin = typing.get_origin(kind)
     value = value.tolist() if isinstance(value, HasToList) else value
@@ -253,7 +280,9 @@ def from_json(kind: Any, value: Any, where: str = "config") -> Any:
 
 
 def _plain_value(kind: type, value: Any, where: str) -> Any:
-    """A number, a truth value or a string; of a number what the others would lose is kept, so a float for an int must be whole."""
+    """A number, a truth value or a string; of a number what the others would lose is kept, so a
+    float for an int must be whole.
+    """
     if kind is float and type(value) in (int, float):
         require(-sys.float_info.max <= value <= sys.float_info.max, f"{where} {value} must be a finite number")
         return float(value)
@@ -318,9 +347,15 @@ def _noun(kind: Any) -> str:
 
 
 def _shown(kind: Any, value: Any) -> str:
-    """A value that does not fit, why a function never does, and how it may be written where there is such a way."""
+    """A value that does not fit, why a function never does, and how it may be written where there
+    is such a way.
+    """
     texts = [option.TEXTS for option in (typing.get_args(kind) or (kind,)) if isinstance(option, ReadsText)]
-    function = ", a function, which can be neither saved nor compiled" if callable(value) and not isinstance(value, type) else ""
+    function = (
+        ", a function, which can be neither saved nor compiled"
+        if callable(value) and not isinstance(value, type)
+        else ""
+    )
     return f"{value!r}{function}" + "".join(f"; write it like {text}" for text in texts)
 
 

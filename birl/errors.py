@@ -1,4 +1,6 @@
-"""What can go wrong that a person can mend. The message says what was wrong, with the value, and what to do."""
+"""What can go wrong that a person can mend. The message says what was wrong, with the value, and
+what to do.
+"""
 
 import re
 from collections.abc import Iterator
@@ -16,26 +18,36 @@ class RunDirectoryError(RuntimeError):
 
 
 class NonFiniteError(RuntimeError):
-    """A NaN or infinity where a number belongs; training on it would destroy the network without a word."""
+    """A NaN or infinity where a number belongs; training on it would destroy the network without a
+    word.
+    """
 
 
 class EnvError(ValueError):
-    """An environment returned what its spaces or Gymnasium's rules do not allow; starting it again is of no use."""
+    """An environment returned what its spaces or Gymnasium's rules do not allow; starting it again
+    is of no use.
+    """
 
 
 class InexactResume(UserWarning):
-    """A resumed run goes on otherwise than it would have: in new episodes, or from what could not be restored to the bit."""
+    """A resumed run goes on otherwise than it would have: in new episodes, or from what could not
+    be restored to the bit.
+    """
 
 
 @contextmanager
 def snapshot_errors() -> Iterator[None]:
-    """CheckpointError where a snapshot does not hold what is asked of it: it is another task's, or not Birl's."""
+    """CheckpointError where a snapshot does not hold what is asked of it: it is another task's, or
+    not Birl's.
+    """
     try:
         yield
     except EnvError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
-        raise CheckpointError(f"the checkpoint's snapshot of environments and counters does not fit: {problem!r}") from problem
+        raise CheckpointError(
+            f"the checkpoint's snapshot of environments and counters does not fit: {problem!r}"
+        ) from problem
 
 
 def plain_warning(message: Warning | str) -> str:

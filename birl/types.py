@@ -14,8 +14,9 @@ Metrics = dict[str, Any]  # scalars by name: arrays while on the device, floats 
 class Rollout(NamedTuple):
     """T steps of B environments, in Gymnasium's NEXT_STEP order.
 
-    The step after an episode's end is the environment's own reset: its row has valid = 0, its action was ignored,
-    and it leads from the last observation of one episode to the first of the next.
+    The step after an episode's end is the environment's own reset: its row has valid = 0, its
+    action was ignored, and it leads from the last observation of one episode to the first of the
+    next.
     """
 
     observations: PyTree  # [T+1, B, ...]; observations[t+1] is always the true successor of observations[t]
@@ -25,11 +26,19 @@ class Rollout(NamedTuple):
     truncated: Array  # [T, B] the episode was cut: bootstrap from observations[t+1]
     valid: Array  # [T, B] 0 on the step in which the environment reset itself: not a transition
     memory: PyTree  # [B, ...] after the step before step 0; () if feed-forward
-    action_masks: Array | None = None  # [T+1, B, A] true where an action is allowed, at each observation; None if everything is
-    behaviour: PyTree = None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
+    action_masks: Array | None = (
+        None  # [T+1, B, A] true where an action is allowed, at each observation; None if everything is
+    )
+    behaviour: PyTree = (
+        None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
+    )
     game_over: Array | None = None  # [T, B] as in Step; counts episodes, and is of no interest to who learns
-    resets: Array | None = None  # [B] true where row 0 begins an episode: memory and running returns start anew; None: nowhere
-    seen: list[PyTree] | None = None  # T times [1, B, ...] what the policy's encoder made of the observations, where it is kept
+    resets: Array | None = (
+        None  # [B] true where row 0 begins an episode: memory and running returns start anew; None: nowhere
+    )
+    seen: list[PyTree] | None = (
+        None  # T times [1, B, ...] what the policy's encoder made of the observations, where it is kept
+    )
 
 
 class Transitions(NamedTuple):
@@ -49,7 +58,9 @@ class Action(NamedTuple):
     actions: PyTree  # [B, ...]
     memory: PyTree
     behaviour: PyTree = None  # [B, ...] the distribution they were drawn from; None: of no interest
-    seen: tuple[Array | None, ...] | None = None  # [1, B, ...] the outputs of each layer of the encoder; None: of no interest
+    seen: tuple[Array | None, ...] | None = (
+        None  # [1, B, ...] the outputs of each layer of the encoder; None: of no interest
+    )
 
 
 class Step(NamedTuple):
@@ -61,13 +72,16 @@ class Step(NamedTuple):
     truncated: np.ndarray  # [B] bool; false where terminated: if both are set, terminated wins
     valid: np.ndarray  # [B] bool; false where the environment used this step to reset itself
     action_masks: np.ndarray | None = None  # [B, A] bool, for the next action
-    # [B] bool, where an episode may be one life of a game: the whole game ended, or a new one was begun; None: they are the same
+    # [B] bool, where an episode may be one life of a game: the whole game ended, or a new one was
+    # begun; None: they are the same
     game_over: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
-class World:
-    """What lies outside an algorithm's State and changes: environments, current observations, episode counters."""
+class Snapshot:
+    """What lies outside an algorithm's State and changes: environments, current observations,
+    episode counters.
+    """
 
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)  # plain JSON: numbers, strings, lists, dicts
@@ -79,7 +93,9 @@ class World:
         return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
 
     def array_like(self, name: str, template: np.ndarray) -> np.ndarray:
-        """A copy of the array of that name; ValueError unless it has the template's shape and type."""
+        """A copy of the array of that name; ValueError unless it has the template's shape and
+        type.
+        """
         saved = self.arrays[name]
         if (saved.shape, saved.dtype) != (template.shape, template.dtype):
             raise ValueError(f"{name} is {saved.dtype}{saved.shape}, not {template.dtype}{template.shape}")
@@ -102,24 +118,30 @@ class Envs(Protocol):
 
     def step(self, actions: PyTree) -> Step: ...
 
-    def snapshot(self) -> World: ...
+    def snapshot(self) -> Snapshot: ...
 
-    def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
-        """Put the environments where the snapshot was taken; their current observations and action masks."""
+    def restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+        """Put the environments where the snapshot was taken; their current observations and action
+        masks.
+        """
 
     def close(self) -> None: ...
 
 
 class Update(NamedTuple):
-    """What `train` yields after each update. Everything is consistent here: this is where checkpoints happen."""
+    """What `train` yields after each update. Everything is consistent here: this is where
+    checkpoints happen.
+    """
 
     state: Any  # the algorithm's State: networks, optimiser, counters, random key
     metrics: Metrics
-    world: Callable[[], World]  # call before asking for the next update: the environments' side of a checkpoint
+    snapshot: Callable[[], Snapshot]  # call before asking for the next update: the environments' side of a checkpoint
 
     def __repr__(self) -> str:  # a state has millions of numbers
         metrics = ", ".join(f"{name!r}: {value:.4g}" for name, value in self.metrics.items())
-        return f"Update(env_steps={int(self.state.env_steps)}, updates={int(self.state.updates)}, metrics={{{metrics}}})"
+        return (
+            f"Update(env_steps={int(self.state.env_steps)}, updates={int(self.state.updates)}, metrics={{{metrics}}})"
+        )
 
 
 class Algorithm(Protocol):
@@ -132,17 +154,30 @@ class Algorithm(Protocol):
         """Raise ConfigError if these settings cannot work."""
 
     def init(self, config: Any, observation_space: Any, action_space: Any, make_network: Any = None) -> Any:
-        """A fresh State, the same for the same seed. The first to use JAX, so it sets JAX up (see birl.device)."""
+        """A fresh State, the same for the same seed. The first to use JAX, so it sets JAX up (see
+        birl.accel.devices).
+        """
 
     def policy(self, state: Any) -> PyTree:
         """The part of the state that acts."""
 
     def act(
-        self, policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+        self,
+        policy: PyTree,
+        observations: PyTree,
+        memory: PyTree,
+        resets: Array,
+        action_masks: Array | None,
+        key: Array | None,
     ) -> Action:
         """An Action for B observations; the most likely one if there is no key."""
 
     def train(
-        self, config: Any, envs: Any = None, state: Any = None, world: World | None = None, make_network: Any = None
+        self,
+        config: Any,
+        envs: Any = None,
+        state: Any = None,
+        snapshot: Snapshot | None = None,
+        make_network: Any = None,
     ) -> Iterator[Update]:
         """Learn, yielding after each update."""

@@ -1,11 +1,13 @@
-"""How much code lies between one environment step and one gradient step of PPO, with a feed-forward network and discrete actions.
+"""How much code lies between one environment step and one gradient step of PPO, with a feed-forward
+network and discrete actions.
 
     python docs/reading_path.py
 
-Prints, in reading order, every definition on the way and its lines of code: no blank lines, comments or docstrings. The way begins where
-the collector calls `envs.step` and ends with new weights. What `envs.step` does for single Gymnasium environments is counted apart, and so
-is how a small network's `act` is run quickly, which changes nothing of what it does.
-Diagnostics and the search for NaN are left out, and so is normalisation, which is off by default.
+Prints, in reading order, every definition on the way and its lines of code: no blank lines,
+comments or docstrings. The way begins where the collector calls `envs.step` and ends with new
+weights. What `envs.step` does for single Gymnasium environments is counted apart, and so is how a
+small network's `act` is run quickly, which changes nothing of what it does. Diagnostics and the
+search for NaN are left out, and so is normalisation, which is off by default.
 """
 
 import ast
@@ -59,7 +61,16 @@ ENVIRONMENTS = {
     "envs/spaces.py": ["Layout.empty", "Layout.write", "Layout._part", "Layout.tree", "read_flag", "action_reader"],
 }
 ACTING = {
-    "data/stepwise.py": ["take_apart", "compiled", "step_keys", "_inline", "_constant", "_needed", "_evaluate", "_products"],
+    "data/stepwise.py": [
+        "take_apart",
+        "compiled",
+        "step_keys",
+        "_inline",
+        "_constant",
+        "_needed",
+        "_evaluate",
+        "_products",
+    ],
     "data/numpy_program.py": [
         "WaitsFor",
         "Value",
@@ -116,7 +127,9 @@ def count(path: dict[str, list[str]]) -> int:
 def main() -> None:
     sys.stdout.write(f"{count(TRAINING):4} lines from envs.step to new weights\n\n")
     sys.stdout.write(f"{count(ENVIRONMENTS):4} lines inside envs.step\n\n")
-    sys.stdout.write(f"{count(ACTING):4} lines that run `act` in NumPy between two steps, where it is a small network\n")
+    sys.stdout.write(
+        f"{count(ACTING):4} lines that run `act` in NumPy between two steps, where it is a small network\n"
+    )
 
 
 if __name__ == "__main__":

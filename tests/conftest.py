@@ -7,12 +7,17 @@ import signal
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before jax is imported
-os.environ["BIRL_DATA_DIR"] = tempfile.mkdtemp(prefix="birl-tests-")  # where runs are signed, instead of the home directory
+os.environ["BIRL_DATA_DIR"] = tempfile.mkdtemp(
+    prefix="birl-tests-"
+)  # where runs are signed, instead of the home directory
 os.environ.setdefault("NPROC", "1")  # one thread of XLA's own: two test processes share two cores
 if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
-    # Most of the time goes into compiling small programs, and like this a third of it. make test-learning compiles as users do.
+    # Most of the time goes into compiling small programs, and like this a third of it. make
+    # test-learning compiles as users do.
     quickly = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    as_users_do = "--xla_cpu_enable_concurrency_optimized_scheduler=false"  # by prepare_jax, which may come too late for XLA here
+    as_users_do = (
+        "--xla_cpu_enable_concurrency_optimized_scheduler=false"  # by prepare_jax, which may come too late for XLA here
+    )
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly} {as_users_do}".lstrip()
 
 from collections.abc import Iterator
@@ -46,6 +51,8 @@ def types_unchecked() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs_are_let_go() -> Iterator[None]:
-    """Each compiled program holds memory maps, of which a process may have 65,530: all tests in one process have more."""
+    """Each compiled program holds memory maps, of which a process may have 65,530: all tests in one
+    process have more.
+    """
     yield
     jax.clear_caches()

@@ -1,4 +1,6 @@
-"""Which random keys a function derives and draws from, found without running it: only what is made of its key is computed."""
+"""Which random keys a function derives and draws from, found without running it: only what is made
+of its key is computed.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -31,7 +33,11 @@ class Uses:
     def problems(self) -> list[str]:
         """Where a random number could be used twice."""
         found = [f"drawn from {count} times: {key}" for key, count in self.drawn.items() if count > 1]
-        found += [f"drawn from, and a parent of other keys: {key}" for key in self.drawn if key in self.split or key in self.folded]
+        found += [
+            f"drawn from, and a parent of other keys: {key}"
+            for key in self.drawn
+            if key in self.split or key in self.folded
+        ]
         for key, counts in self.split.items():
             if len(counts) > 1:  # the first of more keys are those of fewer
                 found.append(f"split into {sorted(counts)} keys: {key}")
@@ -66,7 +72,9 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _follow(jaxpr: Jaxpr, constants: Any, inputs: list[Any], uses: Uses) -> list[Any]:
-    """The outputs of a traced function, where they are made of what is known; notes what it does with keys."""
+    """The outputs of a traced function, where they are made of what is known; notes what it does
+    with keys.
+    """
     known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
     for equation in jaxpr.eqns:
         values = [atom.val if isinstance(atom, Literal) else known[atom] for atom in equation.invars]
@@ -89,7 +97,11 @@ def _outputs(equation: Any, values: list[Any], uses: Uses) -> list[Any]:
         return nothing
     inner = parameters.get("jaxpr", parameters.get("call_jaxpr"))
     if inner is not None:
-        return _follow(inner.jaxpr, inner.consts, values, uses) if isinstance(inner, ClosedJaxpr) else _follow(inner, (), values, uses)
+        return (
+            _follow(inner.jaxpr, inner.consts, values, uses)
+            if isinstance(inner, ClosedJaxpr)
+            else _follow(inner, (), values, uses)
+        )
     if name.startswith("random_"):
         _note(name, parameters, values, uses)
     if any(value is UNKNOWN for value in values):
@@ -99,7 +111,11 @@ def _outputs(equation: Any, values: list[Any], uses: Uses) -> list[Any]:
 
 
 def _follow_scan(parameters: Any, values: list[Any], uses: Uses) -> list[Any]:
-    first, last, body = parameters["num_consts"], parameters["num_consts"] + parameters["num_carry"], parameters["jaxpr"]
+    first, last, body = (
+        parameters["num_consts"],
+        parameters["num_consts"] + parameters["num_carry"],
+        parameters["jaxpr"],
+    )
     constants, carry, rows = values[:first], values[first:last], values[last:]
     for t in range(parameters["length"]):
         row = [UNKNOWN if x is UNKNOWN else x[t] for x in rows]

@@ -130,6 +130,10 @@ def tables_of(page: Path) -> list[list[list[str]]]:
     """The cells of its tables, row by row; the first row is the header."""
     tables = re.findall(r"(?:^\|.*\|\n)+", prose_of(page) + "\n", re.MULTILINE)
     return [
-        [[cell.strip() for cell in row[1:-1].split("|")] for row in table.splitlines() if not re.match(r"\|[\s:|-]+\|$", row)]
+        [
+            [cell.strip() for cell in row[1:-1].split("|")]
+            for row in table.splitlines()
+            if not re.match(r"\|[\s:|-]+\|$", row)
+        ]
         for table in tables
     ]

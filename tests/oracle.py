@@ -1,4 +1,5 @@
-"""The papers' explicit sums, in plain NumPy loops and float64. Slow on purpose; no recurrence, and nothing of birl.
+"""The papers' explicit sums, in plain NumPy loops and float64. Slow on purpose; no recurrence, and
+nothing of birl.
 
 Arrays are [T, B]. next_values[t] is the value of the state that followed step t.
 """
@@ -38,7 +39,9 @@ def n_step_returns(rewards, terminated, truncated, valid, next_values, discount:
         if rows:
             last = rows[-1]
             bootstrap = 0.0 if terminated[last, b] else next_values[last, b]
-            returns[t, b] = sum(discount**k * rewards[row, b] for k, row in enumerate(rows)) + discount ** len(rows) * bootstrap
+            returns[t, b] = (
+                sum(discount**k * rewards[row, b] for k, row in enumerate(rows)) + discount ** len(rows) * bootstrap
+            )
     return returns
 
 
@@ -48,7 +51,9 @@ def discounted_returns(rewards, terminated, truncated, valid, next_values, disco
 
 
 def sarsa_targets(rewards, action_values, terminated, valid, discount: float) -> np.ndarray:
-    """r_t + γ Q(s_{t+1}, a_{t+1}) (Sutton & Barto 2018, eq. 6.7); NaN where there is no next action, or no transition."""
+    """r_t + γ Q(s_{t+1}, a_{t+1}) (Sutton & Barto 2018, eq. 6.7); NaN where there is no next
+    action, or no transition.
+    """
     targets = np.full(rewards.shape, np.nan)
     for t, b in np.ndindex(*rewards.shape):
         if valid[t, b] and terminated[t, b]:
@@ -81,7 +86,9 @@ def vtrace(
     clip_rho: float,
     clip_c: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """v_t = V(s_t) + Σ_k γ^{k-t} (Π_{i=t}^{k-1} c_i) ρ_k δ_k, and ρ_t (r_t + γ v_{t+1} - V(s_t)) (Espeholt et al. 2018, eq. 1)."""
+    """v_t = V(s_t) + Σ_k γ^{k-t} (Π_{i=t}^{k-1} c_i) ρ_k δ_k, and ρ_t (r_t + γ v_{t+1} - V(s_t))
+    (Espeholt et al. 2018, eq. 1).
+    """
     ratios = np.exp(log_ratios)
     rho, c = np.minimum(clip_rho, ratios), gae_lambda * np.minimum(clip_c, ratios)
     targets = np.array(values, np.float64)
@@ -104,12 +111,18 @@ def vtrace(
 def retrace(
     rewards, action_values, next_values, terminated, truncated, valid, log_ratios, discount: float, trace_lambda: float
 ) -> np.ndarray:
-    """Q_t + Σ_k γ^{k-t} (Π_{s=t+1}^{k} λ min(1, ρ_s)) (r_k + γ V(s_{k+1}) - Q_k) (Munos et al. 2016, eq. 3)."""
+    """Q_t + Σ_k γ^{k-t} (Π_{s=t+1}^{k} λ min(1, ρ_s)) (r_k + γ V(s_{k+1}) - Q_k) (Munos et al.
+    2016, eq. 3).
+    """
     c = trace_lambda * np.minimum(1.0, np.exp(log_ratios))
     targets = np.array(action_values, np.float64)
     for t, b in np.ndindex(*rewards.shape):
         for row in episode_rows(t, b, terminated, truncated, valid):
-            error = rewards[row, b] + (0.0 if terminated[row, b] else discount * next_values[row, b]) - action_values[row, b]
+            error = (
+                rewards[row, b]
+                + (0.0 if terminated[row, b] else discount * next_values[row, b])
+                - action_values[row, b]
+            )
             targets[t, b] += discount ** (row - t) * math.prod(c[t + 1 : row + 1, b]) * error
     return targets
 

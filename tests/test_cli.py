@@ -19,12 +19,27 @@ from birl.presets import PRESETS, find_preset
 from birl.run.directory import claim_directory
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
 
-TINY = ["--total-steps", 100, "--num-envs", 4, "--rollout-length", 16, "--minibatches", 1, "--epochs", 1, "--hidden-sizes", 8]
+TINY = [
+    "--total-steps",
+    100,
+    "--num-envs",
+    4,
+    "--rollout-length",
+    16,
+    "--minibatches",
+    1,
+    "--epochs",
+    1,
+    "--hidden-sizes",
+    8,
+]
 TINY += ["--eval-episodes", 1, "--log-seconds", 0]
 
 
 def run_python(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def seconds_of(*words: str) -> float:
@@ -41,7 +56,19 @@ def test_help_takes_less_than_600_ms():
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["frobnicate"], []])
 def test_what_needs_no_jax_does_not_import_it(words):
-    heavy = ["jax", "gymnasium", "equinox", "optax", "numpy", "rich", "tyro", "matplotlib", "tensorboard", "wandb", "envpool"]
+    heavy = [
+        "jax",
+        "gymnasium",
+        "equinox",
+        "optax",
+        "numpy",
+        "rich",
+        "tyro",
+        "matplotlib",
+        "tensorboard",
+        "wandb",
+        "envpool",
+    ]
     code = f"import sys; from birl.cli import main; main({words!r}); print([name for name in {heavy!r} if name in sys.modules])"
     assert run_python(code).splitlines()[-1] == "[]"
 
@@ -120,18 +147,25 @@ def test_train_alone_is_wrong_usage():
 
 def test_a_schedule_is_a_word(tmp_path):
     """birl train ppo CartPole-v1 --learning-rate linear:1e-3:0, for two updates."""
-    said = call_well("train", "ppo", "CartPole-v1", "--learning-rate", "linear:1e-3:0", *TINY, "--run-dir", tmp_path / "run")
+    said = call_well(
+        "train", "ppo", "CartPole-v1", "--learning-rate", "linear:1e-3:0", *TINY, "--run-dir", tmp_path / "run"
+    )
     assert "preset ppo CartPole-v1 feedforward" in said
     assert said.count("evaluation return ") == 1
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert stored["learning_rate"] == {"kind": "linear", "values": [0.001, 0.0], "points": [1.0]}
-    rates = [json.loads(line).get("optimizer/learning_rate") for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rates = [
+        json.loads(line).get("optimizer/learning_rate")
+        for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert rates[0] == pytest.approx(1e-3)
     assert rates[1] < rates[0]
     assert (tmp_path / "run" / "summary.json").exists()
 
 
-@pytest.mark.parametrize("text", ["linar:1e-3:0", "linear:1e-3", "linear:a:b", "exponential:1:0", "piecewise:0.5", "nan", "fast"])
+@pytest.mark.parametrize(
+    "text", ["linar:1e-3:0", "linear:1e-3", "linear:a:b", "exponential:1:0", "piecewise:0.5", "nan", "fast"]
+)
 def test_a_bad_schedule_is_answered_with_examples(text):
     code, said = call("train", "ppo", "CartPole-v1", "--learning-rate", text)
     unwrapped = " ".join(said.replace("│", " ").split())
@@ -204,7 +238,9 @@ def test_plot_writes_a_picture_and_says_where(tmp_path):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("words", "message"), [(["plot"], "no runs to plot"), (["plot", "nowhere"], "nowhere holds no run")])
+@pytest.mark.parametrize(
+    ("words", "message"), [(["plot"], "no runs to plot"), (["plot", "nowhere"], "nowhere holds no run")]
+)
 def test_plot_without_a_run_says_what_to_give(words, message):
     code, said = call(*words)
     assert (code, message in said) == (2, True)
@@ -221,7 +257,9 @@ def test_check_env_finds_cartpole_fit_and_nan_unfit():
 
 
 def test_square_brackets_in_a_finding_are_text_and_not_a_style(monkeypatch):
-    monkeypatch.setattr(check, "check_env", lambda config: [check.Finding("error", "observation", "it holds [nan] and [red]")])
+    monkeypatch.setattr(
+        check, "check_env", lambda config: [check.Finding("error", "observation", "it holds [nan] and [red]")]
+    )
     assert call("check-env", "CartPole-v1") == (1, "error   observation: it holds [nan] and [red]\n")
 
 
@@ -246,4 +284,7 @@ def test_the_console_script_is_the_module():
     entry = Path(sys.executable).with_name("birl")
     if not entry.exists():
         pytest.skip("birl is not installed as a script here")
-    assert subprocess.run([entry, "--version"], capture_output=True, text=True, check=True).stdout == f"birl {birl.__version__}\n"
+    assert (
+        subprocess.run([entry, "--version"], capture_output=True, text=True, check=True).stdout
+        == f"birl {birl.__version__}\n"
+    )

@@ -15,7 +15,10 @@ from birl.maths.schedules import constant, exponential, linear, piecewise
 
 UNUSUAL = ppo.Config(
     env=EnvConfig(
-        "LunarLander-v3", num_envs=3, max_episode_steps=77, kwargs={"gravity": -9.5, "enable_wind": True, "mode": "hard", "n": 2}
+        "LunarLander-v3",
+        num_envs=3,
+        max_episode_steps=77,
+        kwargs={"gravity": -9.5, "enable_wind": True, "mode": "hard", "n": 2},
     ),
     run=RunConfig(total_steps=123, seed=0, run_dir="runs/mine", stop_at_return=195.5, wandb="project"),
     learning_rate=linear(3e-4, 0.0),
@@ -38,12 +41,19 @@ def test_what_comes_back_has_the_types_that_went_in():
     back = from_json(ppo.Config, json.loads(json.dumps(to_json(UNUSUAL))))
     assert type(back.hidden_sizes) is tuple  # a list would not be hashable, and the config is a static argument
     assert type(back.learning_rate) is type(UNUSUAL.learning_rate)
-    assert {name: type(value) for name, value in back.env.kwargs.items()} == {"gravity": float, "enable_wind": bool, "mode": str, "n": int}
+    assert {name: type(value) for name, value in back.env.kwargs.items()} == {
+        "gravity": float,
+        "enable_wind": bool,
+        "mode": str,
+        "n": int,
+    }
     hash(back)
 
 
 def test_fields_left_out_have_their_defaults():
-    assert from_json(ppo.Config, {"epochs": 7, "env": {"num_envs": 2}}) == ppo.Config(epochs=7, env=EnvConfig(num_envs=2))
+    assert from_json(ppo.Config, {"epochs": 7, "env": {"num_envs": 2}}) == ppo.Config(
+        epochs=7, env=EnvConfig(num_envs=2)
+    )
 
 
 def test_an_int_may_stand_for_a_float_and_a_whole_float_for_an_int_and_nothing_else():
@@ -59,7 +69,10 @@ ILL_TYPED = [
     ({"env": {"id": 3}}, r"env\.id must be a string, not 3"),
     ({"run": 3}, r"run must be a RunConfig, not 3"),
     ({"env": 3}, r"env must be an EnvConfig, not 3; write it like 'CartPole-v1'"),
-    ({"env": {"kwargs": {"a": [1]}}}, r"env\.kwargs\.a must be True or False, a whole number, a number or a string, not \[1\]"),
+    (
+        {"env": {"kwargs": {"a": [1]}}},
+        r"env\.kwargs\.a must be True or False, a whole number, a number or a string, not \[1\]",
+    ),
     ({"env": {"kwargs": {1: 2}}}, r"env\.kwargs has the key 1; use strings"),
     ({"hidden_sizes": 64}, r"hidden_sizes must be a list, not 64"),
     ({"hidden_sizes": [64, "64"]}, r"hidden_sizes\[1\] must be a whole number, not '64'"),
@@ -73,10 +86,16 @@ ILL_TYPED = [
     ({"target_kl": "0.1"}, r"target_kl must be a number or None, not '0.1'"),
     ({"epochs": float("inf")}, r"epochs must be a whole number, not inf"),
     ({"normalize_rewards": 1}, r"normalize_rewards must be True or False, not 1"),
-    ({"learning_rate": "fast"}, r"learning_rate: cannot read schedule 'fast'.* write it like one of 3e-4, linear:3e-4:0"),
+    (
+        {"learning_rate": "fast"},
+        r"learning_rate: cannot read schedule 'fast'.* write it like one of 3e-4, linear:3e-4:0",
+    ),
     ({"learning_rate": {"kind": "linear", "values": [1.0]}}, r"learning_rate .*a linear schedule has 2 values"),
     ({"learning_rate": {"kind": "linear"}}, r"learning_rate .*missing.*values"),
-    ({"learning_rate": {"kind": "cosine", "values": [1.0]}}, r"learning_rate\.kind 'cosine' is not one of constant, linear"),
+    (
+        {"learning_rate": {"kind": "cosine", "values": [1.0]}},
+        r"learning_rate\.kind 'cosine' is not one of constant, linear",
+    ),
     (
         {"learning_rate": len},
         r"learning_rate must be a number or a Schedule, not <built-in function len>, a function, which can be neither saved nor "
@@ -110,7 +129,10 @@ def test_an_ill_typed_field_is_refused_when_the_config_is_made_as_it_is_when_it_
         ({"learning_rate": "linear:1e-3:0"}, {"learning_rate": linear(1e-3, 0)}),
         ({"learning_rate": "1e-3"}, {"learning_rate": 1e-3}),
         ({"clip_range": linear(np.float64(0.5), 0.0)}, {"clip_range": linear(0.5, 0.0)}),
-        ({"clip_range": {"kind": "piecewise", "values": [1, 0], "points": np.array([0, 1])}}, {"clip_range": piecewise((0, 1), (1, 0))}),
+        (
+            {"clip_range": {"kind": "piecewise", "values": [1, 0], "points": np.array([0, 1])}},
+            {"clip_range": piecewise((0, 1), (1, 0))},
+        ),
     ],
     ids=str,
 )
@@ -137,11 +159,11 @@ def test_what_is_stored_and_is_no_config_is_named_with_its_path(values, message)
 
 def test_paths_become_strings_and_tuples_lists():
     @dataclasses.dataclass
-    class Places:
+    class Indices:
         home: Path
         others: tuple[int, ...]
 
-    assert to_json(Places(Path("a/b"), (1, 2))) == {"home": "a/b", "others": [1, 2]}
+    assert to_json(Indices(Path("a/b"), (1, 2))) == {"home": "a/b", "others": [1, 2]}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What every algorithm in birl.ALGORITHMS owes its users. A new one is tested by being listed there."""
+"""What every algorithm in birl.ALGORITHMS owes its users. A new one is tested by being listed
+there.
+"""
 
 import dataclasses
 import hashlib
@@ -30,8 +32,8 @@ from birl.envs.make import make_envs
 from birl.envs.spaces import action_shape
 from birl.maths.schedules import linear
 from birl.nets.normalize import Normalizer
+from birl.registry import algorithm_named
 from birl.run import checkpoint as checkpoints
-from birl.run.algorithms import algorithm_named
 from birl.run.console import number
 from birl.types import Rollout, Transitions, Update
 from tests.run.processes import SECONDS
@@ -42,14 +44,26 @@ ENV = EnvConfig(num_envs=4, max_episode_steps=9)  # episodes end inside the seco
 UPDATES = 4
 
 # Small and quick; of these, each algorithm is given the settings that it has.
-SMALL: dict[str, Any] = {"rollout_length": 8, "epochs": 2, "minibatches": 2, "hidden_sizes": (8,), "batch_size": 8, "replay_size": 500} | {
+SMALL: dict[str, Any] = {
+    "rollout_length": 8,
+    "epochs": 2,
+    "minibatches": 2,
+    "hidden_sizes": (8,),
+    "batch_size": 8,
+    "replay_size": 500,
+} | {
     "learning_starts": 20,
     "update_ratio": 0.25,
     "pool": "serial",
     "actor_learners": 2,
     "report_every": 30,
 }
-SWITCHED_ON: dict[str, Any] = {"core": "lstm", "core_size": 4, "normalize_observations": True, "normalize_rewards": True}
+SWITCHED_ON: dict[str, Any] = {
+    "core": "lstm",
+    "core_size": 4,
+    "normalize_observations": True,
+    "normalize_rewards": True,
+}
 
 # Beyond what every algorithm reports.
 METRICS = {
@@ -80,7 +94,14 @@ METRICS = {
     "reinforce": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance", "episode/finished_share"},
     "qac": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
     "dqn": {"loss/value", "value/td_error", "exploration/epsilon", "replay/steps", "replay/bytes"},
-    "dpg": {"loss/value", "value/td_error", "value/mean", "policy/saturation", "exploration/noise", "optimizer/actor_grad_norm"},
+    "dpg": {
+        "loss/value",
+        "value/td_error",
+        "value/mean",
+        "policy/saturation",
+        "exploration/noise",
+        "optimizer/actor_grad_norm",
+    },
     "ddpg": {
         "loss/policy",
         "loss/value",
@@ -90,7 +111,15 @@ METRICS = {
         "replay/steps",
         "replay/bytes",
     },
-    "td3": {"loss/policy", "loss/value", "value/mean", "optimizer/actor_grad_norm", "exploration/noise", "replay/steps", "replay/bytes"},
+    "td3": {
+        "loss/policy",
+        "loss/value",
+        "value/mean",
+        "optimizer/actor_grad_norm",
+        "exploration/noise",
+        "replay/steps",
+        "replay/bytes",
+    },
     "sac": {
         "loss/policy",
         "loss/value",
@@ -124,7 +153,9 @@ plain_and_switched_on = pytest.mark.parametrize("switches", [False, True], ids=[
 
 
 class Run(NamedTuple):
-    """The first updates of a training run, with copies of their states made when they were yielded."""
+    """The first updates of a training run, with copies of their states made when they were
+    yielded.
+    """
 
     updates: list[Update]
     copies: list[Any]
@@ -141,7 +172,9 @@ def config_of(name: str, switches: bool = False, seed: int = 1) -> Any:
     """A small Config of that algorithm on the first task that it takes."""
     algorithm, settings = algorithm_named(name), settings_of(name, switches)
     for task in TASKS:
-        config = algorithm.Config(env=dataclasses.replace(ENV, id=task), run=RunConfig(total_steps=1000, seed=seed), **settings)
+        config = algorithm.Config(
+            env=dataclasses.replace(ENV, id=task), run=RunConfig(total_steps=1000, seed=seed), **settings
+        )
         try:
             fresh_state(name, config)
         except ConfigError:
@@ -159,8 +192,8 @@ def fresh_state(name: str, config: Any) -> Any:
     return algorithm_named(name).init(config, *spaces_of(config))
 
 
-def run(name: str, config: Any, state: Any = None, world: Any = None, updates: int = UPDATES) -> Run:
-    with closing(algorithm_named(name).train(config, None, state, world)) as training:
+def run(name: str, config: Any, state: Any = None, snapshot: Any = None, updates: int = UPDATES) -> Run:
+    with closing(algorithm_named(name).train(config, None, state, snapshot)) as training:
         pairs = [(update, jax.tree.map(np.array, update.state)) for update in islice(training, updates)]
     return Run(*map(list, zip(*pairs, strict=True)))
 
@@ -178,16 +211,22 @@ def fingerprint(name: str) -> str:
 
 def assert_same_bits(left: Any, right: Any) -> None:
     left, right = checkpoints.state_to_tensors(left), checkpoints.state_to_tensors(right)
-    assert {name: (a.dtype, a.tobytes()) for name, a in left.items()} == {name: (a.dtype, a.tobytes()) for name, a in right.items()}
+    assert {name: (a.dtype, a.tobytes()) for name, a in left.items()} == {
+        name: (a.dtype, a.tobytes()) for name, a in right.items()
+    }
 
 
 def without_clock(update: Update) -> str:
-    """The metrics that no clock measured, as text: in it NaN, the return before an episode has ended, equals itself."""
+    """The metrics that no clock measured, as text: in it NaN, the return before an episode has
+    ended, equals itself.
+    """
     return repr({name: value for name, value in update.metrics.items() if not name.startswith("time/")})
 
 
 def near(name: str, config: Any, env_steps: int, kind: type[np.signedinteger]) -> Any:
-    """A fresh state whose counters are all about to reach an edge, as a checkpoint with counters of this kind would give it."""
+    """A fresh state whose counters are all about to reach an edge, as a checkpoint with counters of
+    this kind would give it.
+    """
     template = fresh_state(name, config)
     tensors = checkpoints.state_to_tensors(template)
     for counter in (".env_steps", ".updates", ".gradient_steps"):
@@ -198,10 +237,14 @@ def near(name: str, config: Any, env_steps: int, kind: type[np.signedinteger]) -
 
 
 @every_algorithm
-@pytest.mark.parametrize(("edge", "kind"), [(2**31, np.int32), (2**32, np.int64)], ids=["31 bits, an old checkpoint", "32 bits"])
+@pytest.mark.parametrize(
+    ("edge", "kind"), [(2**31, np.int32), (2**32, np.int64)], ids=["31 bits, an old checkpoint", "32 bits"]
+)
 def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
     config, total = config_of(name), 2**33
-    rates = {field.name: linear(1e-3, 0.0) for field in dataclasses.fields(config) if field.name.endswith("learning_rate")}
+    rates = {
+        field.name: linear(1e-3, 0.0) for field in dataclasses.fields(config) if field.name.endswith("learning_rate")
+    }
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, total_steps=total), **rates)
     start = edge - 50
     updates = run(name, config, near(name, config, start, kind)).updates
@@ -210,7 +253,9 @@ def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
     assert reached == sorted(set(reached))
     assert [int(update.state.updates) for update in updates] == [start + 1 + number for number in range(UPDATES)]
     for update in updates:
-        if update is updates[-1] or "optimizer/learning_rate" in update.metrics:  # a replay has nothing to draw from at first
+        if (
+            update is updates[-1] or "optimizer/learning_rate" in update.metrics
+        ):  # a replay has nothing to draw from at first
             assert update.metrics["optimizer/learning_rate"] == pytest.approx(1e-3 * (1 - edge / total), rel=1e-5)
         saved = checkpoints.state_to_tensors(update.state)[".env_steps"]
         assert (saved.dtype, int(saved)) == (np.int64, int(update.state.env_steps))
@@ -238,7 +283,9 @@ def test_its_config_is_checked_when_it_is_made(name):
 def test_the_config_of_another_algorithm_is_refused_by_name(name):
     other = "a2c" if name == "ppo" else "ppo"
     algorithm, config, module = algorithm_named(name), algorithm_named(other).Config(), name.replace("-", "_")
-    refused = pytest.raises(ConfigError, match=rf"this is the Config of birl\.{other}; {module} needs birl\.{module}\.Config")
+    refused = pytest.raises(
+        ConfigError, match=rf"this is the Config of birl\.{other}; {module} needs birl\.{module}\.Config"
+    )
     with refused:
         algorithm.validate(config)
     with refused:
@@ -271,8 +318,14 @@ def test_the_same_seed_gives_the_same_run_to_the_bit(name, switches):
 def test_a_process_with_another_hash_seed_gives_the_same_run_to_the_bit(name):
     command = [sys.executable, "-c", f"from tests.test_contract import fingerprint; print(fingerprint({name!r}))"]
     ours = os.environ.get("PYTHONHASHSEED", "random")
-    environment = os.environ | {"PYTHONHASHSEED": "1" if ours != "1" else "2", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True)
+    environment = os.environ | {
+        "PYTHONHASHSEED": "1" if ours != "1" else "2",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+    }
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True
+    )
     assert ended.stdout.strip() == fingerprint(name)
 
 
@@ -300,11 +353,11 @@ def test_saved_loaded_and_continued_is_the_same_as_continued(name, switches, tmp
     config, whole = config_of(name, switches), run_of(name, switches)
     with closing(algorithm_named(name).train(config)) as training:
         *_, stopped = islice(training, 2)
-        path = checkpoints.save(tmp_path, name, config, spaces_of(config), stopped.state, stopped.world(), {})
+        path = checkpoints.save(tmp_path, name, config, spaces_of(config), stopped.state, stopped.snapshot(), {})
     saved = checkpoints.load(path)
     assert saved.manifest["exact"]
     state = checkpoints.tensors_to_state(fresh_state(name, config_of(name, switches, seed=7)), saved.tensors)
-    resumed = run(name, from_json(type(config), saved.config), state, saved.world, UPDATES - 2)
+    resumed = run(name, from_json(type(config), saved.config), state, saved.snapshot, UPDATES - 2)
     for left, right in zip(whole.updates[2:], resumed.updates, strict=True):
         assert_same_bits(left.state, right.state)
         assert without_clock(left) == without_clock(right)
@@ -354,7 +407,10 @@ def test_the_documented_metrics_are_there(name, switches):
 @every_algorithm
 def test_an_update_is_shown_by_its_counters_and_metrics_and_not_by_its_arrays(name):
     update = run_of(name).updates[-1]
-    assert re.match(rf"Update\(env_steps={int(update.state.env_steps)}, updates={UPDATES}, metrics={{'[a-z_/]+': [^,]+, ", repr(update))
+    assert re.match(
+        rf"Update\(env_steps={int(update.state.env_steps)}, updates={UPDATES}, metrics={{'[a-z_/]+': [^,]+, ",
+        repr(update),
+    )
     assert not re.search("array|Array|state=", repr(update))
     assert len(repr(update)) < 2000
 
@@ -400,7 +456,8 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
 # What an update is given, and what it gives
 
 
-# Actor-learners give gradients to a shared vector: their update sees no rollout. See tests/algos/test_async_together.py.
+# Actor-learners give gradients to a shared vector: their update sees no rollout. See
+# tests/algos/test_async_together.py.
 UPDATES_BY_ROLLOUT = [name for name in ALGORITHMS if name not in ("a3c", "async-q", "async-sarsa", "async-nstep-q")]
 CASES = {name: (name, {}) for name in UPDATES_BY_ROLLOUT} | {"dqn, single steps": ("dqn", {"core": "feedforward"})}
 every_update = pytest.mark.parametrize("case", CASES)
@@ -408,7 +465,9 @@ every_update = pytest.mark.parametrize("case", CASES)
 
 @cache
 def last_call(case: str) -> tuple[Any, tuple[Any, ...]]:
-    """An algorithm's update, and what `train` gave it last: by then normalisers have seen something, and replays are ready."""
+    """An algorithm's update, and what `train` gave it last: by then normalisers have seen
+    something, and replays are ready.
+    """
     name, changes = CASES[case]
     algorithm, config, calls = algorithm_named(name), dataclasses.replace(config_of(name, switches=True), **changes), []
     update = algorithm.update
@@ -426,19 +485,29 @@ def last_call(case: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def in_units(given: Any, observations: float, rewards: float) -> Any:
-    """What an update is given, or a normaliser, with observations and rewards in units so many times smaller."""
+    """What an update is given, or a normaliser, with observations and rewards in units so many
+    times smaller.
+    """
     match given:
         case Normalizer():
             units = {"observations": observations, "returns": rewards}
             moments = {
-                field: getattr(given, field)._replace(mean=getattr(given, field).mean * np.float32(unit)) for field, unit in units.items()
+                field: getattr(given, field)._replace(mean=getattr(given, field).mean * np.float32(unit))
+                for field, unit in units.items()
             }
-            moments = {field: found._replace(variance=found.variance * np.float32(units[field] ** 2)) for field, found in moments.items()}
+            moments = {
+                field: found._replace(variance=found.variance * np.float32(units[field] ** 2))
+                for field, found in moments.items()
+            }
             return given._replace(**moments, running_returns=given.running_returns * np.float32(rewards))
         case Rollout() | Transitions():
             units = {"observations": observations, "next_observations": observations, "rewards": rewards}
             return given._replace(
-                **{field: getattr(given, field) * np.float32(unit) for field, unit in units.items() if field in given._fields}
+                **{
+                    field: getattr(given, field) * np.float32(unit)
+                    for field, unit in units.items()
+                    if field in given._fields
+                }
             )
         case dqn.Batches():
             return given._replace(steps=in_units(given.steps, observations, rewards))
@@ -458,18 +527,23 @@ def test_what_is_normalised_may_be_measured_in_any_units(case, observations, rew
     assert not all(map(np.allclose, jax.tree.leaves(wrong.network), jax.tree.leaves(before.network))), "units matter"
 
 
-# The others clip only if they are asked to; and Huber's loss of what an LSTM gives has no long gradients.
+# The others clip only if they are asked to; and Huber's loss of what an LSTM gives has no long
+# gradients.
 @pytest.mark.parametrize("case", ["reinforce", "qac", "a2c", "ppo", "acer", "dqn, single steps"])
 def test_no_optimiser_is_given_a_gradient_longer_than_max_grad_norm(case):
     update, (state, *others) = last_call(case)
     limit = others[-1].max_grad_norm
     network = jax.tree.map(lambda x: x * 100 if np.ndim(x) == 2 else x, state.network)  # wrong by far: long gradients
-    fresh = {field: jax.tree.map(lambda x: x * 0, getattr(state, field)) for field in state._fields if field.endswith("optimizer")}
+    fresh = {
+        field: jax.tree.map(lambda x: x * 0, getattr(state, field))
+        for field in state._fields
+        if field.endswith("optimizer")
+    }
     after, metrics = update(state._replace(network=network, **fresh), *others)[:2]
     assert metrics["optimizer/grad_norm"] > 2 * limit
     for field in fresh:  # a mean of squares: together never more than the longest gradient's
-        squares = optax.tree_utils.tree_get(getattr(after, field), "nu")
-        assert 0 < sum(float(leaf.sum()) for leaf in jax.tree.leaves(squares)) <= 1.001 * limit**2
+        mean_squares = optax.tree_utils.tree_get(getattr(after, field), "nu")
+        assert 0 < sum(float(leaf.sum()) for leaf in jax.tree.leaves(mean_squares)) <= 1.001 * limit**2
 
 
 class Unsupported(gym.Env):
@@ -485,7 +559,9 @@ class Unsupported(gym.Env):
 
 
 @every_algorithm
-@pytest.mark.parametrize(("kind", "message"), [("observation", "observation space Text"), ("action", "action space Text.* at 1")])
+@pytest.mark.parametrize(
+    ("kind", "message"), [("observation", "observation space Text"), ("action", "action space Text.* at 1")]
+)
 def test_a_space_that_cannot_be_learned_is_refused_by_name_before_the_first_step(name, kind, message):
     if "tests/Unsupported-v0" not in gym.registry:
         gym.register("tests/Unsupported-v0", entry_point=Unsupported)
@@ -517,7 +593,9 @@ def test_each_kind_of_action_is_taken_or_refused_by_name(name, space):
     network = algorithm_named(name).policy(state)
     memory = state.network.initial_memory(4)
     observations = np.zeros((4, *observation_space.shape), np.float32)
-    action = jax.eval_shape(algorithm_named(name).act, network, observations, memory, np.zeros(4, bool), None, np.zeros(2, np.uint32))
+    action = jax.eval_shape(
+        algorithm_named(name).act, network, observations, memory, np.zeros(4, bool), None, np.zeros(2, np.uint32)
+    )
     assert action.actions.shape == (4, *action_shape(space))
 
 
@@ -530,7 +608,9 @@ def test_normalize_observations_counts_symbols_in_bytes_as_numbers_and_refuses_c
     _, action_space = spaces_of(config)
     state = algorithm_named(name).init(config, SYMBOLS, action_space)
     assert {x.shape[-3:] for x in jax.tree.leaves(state.normalizer.observations) if x.ndim >= 3} == {SYMBOLS.shape}
-    with pytest.raises(ConfigError, match=r"normalize_observations.* no numbers to normalise: Discrete\(16\): categories are one-hot"):
+    with pytest.raises(
+        ConfigError, match=r"normalize_observations.* no numbers to normalise: Discrete\(16\): categories are one-hot"
+    ):
         algorithm_named(name).init(config, spaces.Discrete(16), action_space)
 
 
@@ -561,7 +641,9 @@ def test_bytes_and_wide_whole_numbers_are_learned_as_their_floats_are(name):
     settings = settings_of(name) | {"normalize_observations": True}
     env = EnvConfig("tests/Symbols-v0", num_envs=4, max_episode_steps=9)
     configs = [
-        algorithm_named(name).Config(env=dataclasses.replace(env, kwargs={"dtype": dtype}), run=RunConfig(total_steps=1000), **settings)
+        algorithm_named(name).Config(
+            env=dataclasses.replace(env, kwargs={"dtype": dtype}), run=RunConfig(total_steps=1000), **settings
+        )
         for dtype in ("float32", "uint8", "int64")
     ]
     floats, *others = (run(name, config, updates=2).updates[-1] for config in configs)

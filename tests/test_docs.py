@@ -1,6 +1,8 @@
-"""What the pages say can be done is done: every block of code is run, every command, option, default, path and link is checked.
+"""What the pages say can be done is done: every block of code is run, every command, option,
+default, path and link is checked.
 
-Training is cut to its first updates; settings stay as they are written. What cannot be run here is marked on the page, with a reason.
+Training is cut to its first updates; settings stay as they are written. What cannot be run here is
+marked on the page, with a reason.
 """
 
 import ast
@@ -33,7 +35,7 @@ from birl.envs.make import spaces_of
 from birl.maths import schedules
 from birl.nets.encoders import is_image
 from birl.presets import PRESETS, mujoco
-from birl.run.algorithms import algorithm_named, name_of, validate
+from birl.registry import algorithm_named, name_of, validate
 from tests import markdown
 from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
 from tests.run.processes import call, call_well
@@ -63,7 +65,14 @@ gym.register("Chat-v0", entry_point=Chat)
 """
     }
 }
-PLACEHOLDERS = {"ENV": "CartPole-v1", "ID": "CartPole-v1", "ALGORITHM": "ppo", "NAME": "episode/return", "N": "1", "RUN": "runs/mine"}
+PLACEHOLDERS = {
+    "ENV": "CartPole-v1",
+    "ID": "CartPole-v1",
+    "ALGORITHM": "ppo",
+    "NAME": "episode/return",
+    "N": "1",
+    "RUN": "runs/mine",
+}
 CONTINUOUS = {"dpg", "ddpg", "td3", "sac"}
 ROBOTS = {preset.config.env.id for preset in mujoco.PRESETS}
 
@@ -78,7 +87,9 @@ class OnlyChecked(Exception):  # noqa: N818
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch) -> Iterator[Path]:
-    """An empty directory to be in; modules and environments that come from it are forgotten afterwards."""
+    """An empty directory to be in; modules and environments that come from it are forgotten
+    afterwards.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -94,7 +105,9 @@ def workplace(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 def new_environments(known: set[str]) -> set[str]:
-    """The ids that a page registered; those with a namespace are a package's own, registered when it is first imported."""
+    """The ids that a page registered; those with a namespace are a package's own, registered when
+    it is first imported.
+    """
     return {id for id in gym.registry if id not in known and "/" not in id}
 
 
@@ -136,13 +149,19 @@ def test_links_lead_somewhere(page):
 
 @pages
 def test_files_that_are_named_are_there(page):
-    named = [span for span in spans_of(page) if re.fullmatch(r"(birl|tests|docs|benchmarks)/[\w/.-]+\.(py|md|png|json)", span)]
+    named = [
+        span
+        for span in spans_of(page)
+        if re.fullmatch(r"(birl|tests|docs|benchmarks)/[\w/.-]+\.(py|md|png|json)", span)
+    ]
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @pages
 def test_python_names_that_are_named_are_there(page):
-    named = {span for span in spans_of(page) if re.fullmatch(r"birl(\.\w+)+", span)} - {"birl.vpg"}  # which is only imagined
+    named = {span for span in spans_of(page) if re.fullmatch(r"birl(\.\w+)+", span)} - {
+        "birl.vpg"
+    }  # which is only imagined
     assert [name for name in sorted(named) if not is_there(name)] == []
 
 
@@ -176,7 +195,10 @@ def test_names_of_the_code_that_are_named_are_there(page):
 @pages
 def test_what_is_said_to_be_in_a_file_is_there(page):
     pairs = re.findall(r"`([\w.]+)` in \[?`([\w/]+\.py)`", markdown.prose_of(page))
-    pairs += [(name, path) for path, name in re.findall(r"`([\w/]+\.py)`(?:\]\([^)]*\))? ?[里中]?的 ?`([\w.]+)`", markdown.prose_of(page))]
+    pairs += [
+        (name, path)
+        for path, name in re.findall(r"`([\w/]+\.py)`(?:\]\([^)]*\))? ?[里中]?的 ?`([\w.]+)`", markdown.prose_of(page))
+    ]
     for name, path in pairs:
         source = next(file for file in (ROOT / "birl" / path, ROOT / path) if file.exists()).read_text()
         assert set(name.split(".")) <= set(re.findall(r"\w+", source)), f"{name} is not in {path}"
@@ -184,7 +206,9 @@ def test_what_is_said_to_be_in_a_file_is_there(page):
 
 def test_the_page_on_metrics_has_every_metric_of_the_algorithms():
     kinds = "episode|eval|exploration|loss|optimizer|policy|replay|trust_region|value"
-    sources = [path.read_text() for folder in ("algos", "data", "scale") for path in (ROOT / "birl" / folder).glob("*.py")]
+    sources = [
+        path.read_text() for folder in ("algos", "data", "scale") for path in (ROOT / "birl" / folder).glob("*.py")
+    ]
     reported = {name for source in sources for name in re.findall(rf'"((?:{kinds})/[a-z_]+)"', source)}
     assert sorted(reported - set(spans_of(ROOT / "docs" / "runs-and-checkpoints.md"))) == []
 
@@ -218,16 +242,22 @@ def test_the_architecture_names_every_file_of_the_package():
             folder = Path(*re.findall(r"^[├└]── (\w+)/", line))
         named |= {folder / name for name in re.findall(r"\w+\.py", line)}
     files = {path.relative_to(ROOT / "birl") for path in (ROOT / "birl").rglob("*.py")}
-    assert named == {path for path in files if path.parts[0] != "presets" and (path.name != "__init__.py" or len(path.parts) == 1)}
+    assert named == {
+        path for path in files if path.parts[0] != "presets" and (path.name != "__init__.py" or len(path.parts) == 1)
+    }
 
 
 @pages
 def test_the_page_of_an_algorithm_names_its_presets(page):
     if config_of(page) is not None:
         algorithm = page.name.removesuffix(".md").removesuffix(".zh-CN")
-        [text] = re.findall(r"^## (?:Presets|预设)\n(.*?)^## ", page.read_text(encoding="utf-8") + "\n## ", re.MULTILINE | re.DOTALL)
+        [text] = re.findall(
+            r"^## (?:Presets|预设)\n(.*?)^## ", page.read_text(encoding="utf-8") + "\n## ", re.MULTILINE | re.DOTALL
+        )
         ids = {preset.config.env.id for preset in PRESETS if preset.algorithm == algorithm}
-        elsewhere = {id for id in ids if (id.startswith("ALE/") and "](atari" in text) or (id in ROBOTS and "](mujoco" in text)}
+        elsewhere = {
+            id for id in ids if (id.startswith("ALE/") and "](atari" in text) or (id in ROBOTS and "](mujoco" in text)
+        }
         assert sorted(id for id in ids - elsewhere if id not in text) == []
 
 
@@ -238,7 +268,9 @@ def test_which_pages_have_no_twin_is_known():
 @twins
 def test_twins_name_the_same_code_under_each_heading(page):
     for ours, theirs in zip(markdown.sections_of(page), markdown.sections_of(twin_of(page)), strict=True):
-        named, other = ({span for span in markdown.spans_in(section) if not is_prose(span)} for section in (ours, theirs))
+        named, other = (
+            {span for span in markdown.spans_in(section) if not is_prose(span)} for section in (ours, theirs)
+        )
         assert named == other
 
 
@@ -249,8 +281,12 @@ def is_prose(span: str) -> bool:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name.endswith(markdown.CHINESE)], ids=markdown.name_of)
 def test_chinese_pages_lead_to_chinese_pages(page):
-    targets = {(page.parent / link.partition("#")[0]).resolve() for link in markdown.links_of(page) if not link.startswith("#")}
-    others = {target for target in targets if target in ENGLISH and twin_of(target).exists() and twin_of(target) != page}
+    targets = {
+        (page.parent / link.partition("#")[0]).resolve() for link in markdown.links_of(page) if not link.startswith("#")
+    }
+    others = {
+        target for target in targets if target in ENGLISH and twin_of(target).exists() and twin_of(target) != page
+    }
     assert sorted(map(markdown.name_of, others)) == []
 
 
@@ -304,7 +340,11 @@ def option_tables(page: Path) -> list[list[list[str]]]:
 def meant(cell: str) -> Any:
     """The value that a table gives as a default."""
     try:
-        return schedules.parse(cell) if ":" in cell else ast.literal_eval(cell.replace(",", "") if "(" not in cell else cell)
+        return (
+            schedules.parse(cell)
+            if ":" in cell
+            else ast.literal_eval(cell.replace(",", "") if "(" not in cell else cell)
+        )
     except (ValueError, SyntaxError):
         return cell
 
@@ -312,8 +352,13 @@ def meant(cell: str) -> Any:
 @pages
 def test_defaults_are_those_of_the_code(page):
     config = config_of(page)
-    known = options_of(AtariConfig) | options_of(RunConfig) | options_of(EnvConfig) | (options_of(config) if config else {})
-    known |= {f"env.{name}": default for name, default in (options_of(EnvConfig) | (vars(known["env"]) if config else {})).items()}
+    known = (
+        options_of(AtariConfig) | options_of(RunConfig) | options_of(EnvConfig) | (options_of(config) if config else {})
+    )
+    known |= {
+        f"env.{name}": default
+        for name, default in (options_of(EnvConfig) | (vars(known["env"]) if config else {})).items()
+    }
     wrong = []
     for table in option_tables(page):
         for row in table:
@@ -322,7 +367,9 @@ def test_defaults_are_those_of_the_code(page):
             wrong += [name for name in names if name not in known]
             if len(cells) == len(names) and row[1]:
                 wrong += [
-                    f"{name}: {cell}" for name, cell in zip(names, cells, strict=True) if name in known and meant(cell) != known[name]
+                    f"{name}: {cell}"
+                    for name, cell in zip(names, cells, strict=True)
+                    if name in known and meant(cell) != known[name]
                 ]
     assert wrong == []
 
@@ -336,7 +383,12 @@ def test_the_page_of_an_algorithm_has_all_its_options(page):
 
 @pages
 def test_options_that_are_named_exist(page):
-    named = [option for span in spans_of(page) if re.match(r"--|birl ", span) for option in re.findall(r"(?<!\S)--[a-z][\w-]*", span)]
+    named = [
+        option
+        for span in spans_of(page)
+        if re.match(r"--|birl ", span)
+        for option in re.findall(r"(?<!\S)--[a-z][\w-]*", span)
+    ]
     assert sorted(set(named) - known_options()) == []
 
 
@@ -346,7 +398,9 @@ def known_options() -> set[str]:
     known = {"--help"}
     for kind in (AtariConfig, EnvConfig, RunConfig, *(algorithm_named(name).Config for name in birl.ALGORITHMS)):
         known |= {f"--{name.replace('_', '-')}" for name in options_of(kind)}
-        known |= {f"--no-{name.replace('_', '-')}" for name, default in options_of(kind).items() if isinstance(default, bool)}
+        known |= {
+            f"--no-{name.replace('_', '-')}" for name, default in options_of(kind).items() if isinstance(default, bool)
+        }
     for command in COMMANDS:
         known |= set(re.findall(r"--[a-z][\w-]*", call_well(command, "--help")))
     for script in ROOT.glob("benchmarks/*.py"):
@@ -387,7 +441,9 @@ def test_code_and_every_training_run(page, workplace, first_updates, types_unche
 
 
 def run_page(page: Path, workplace: Path, only_checked: set[str]) -> None:
-    """Run all code of a page in the order it stands there; of some commands of Birl see only that they could be run."""
+    """Run all code of a page in the order it stands there; of some commands of Birl see only that
+    they could be run.
+    """
     for name, text in PREPARED.get(markdown.name_of(page), {}).items():
         (workplace / name).write_text(text)
     for block in blocks_of(page):
@@ -402,7 +458,9 @@ def run_page(page: Path, workplace: Path, only_checked: set[str]) -> None:
 
 
 def run_python(block: Block) -> dict[str, Any]:
-    """Run it as a script of its own; what it defines. An environment that it registers must be fit for training."""
+    """Run it as a script of its own; what it defines. An environment that it registers must be fit
+    for training.
+    """
     known, names = set(gym.registry), {"__name__": "__main__"}
     try:
         with redirect_stdout(StringIO()):
@@ -418,7 +476,9 @@ def run_command(command: Command, only_checked: set[str]) -> None:
     """Run a command, or see that it could be run."""
     words = shlex.split(command.line, comments=True)
     where = f"{command.block.where}: {command.line}"
-    if set(words) & set(command.block.not_run) or (command.output is None and words[0] == "birl" and words[1] in only_checked):
+    if set(words) & set(command.block.not_run) or (
+        command.output is None and words[0] == "birl" and words[1] in only_checked
+    ):
         check_command(words, where)
     elif words[0] == "birl" or (words[0] == "python" and Path(words[1]).exists()):
         prepare_runs(words[2:] if words[1] in ("eval", "play", "record", "resume", "plot") else [])
@@ -445,7 +505,10 @@ def prepare_runs(words: list[str]) -> None:
 
 def run_script(words: list[str]) -> tuple[int, str]:
     """Run a script that a block made, in this process and for a few steps."""
-    fewer = [str(min(int(word), 1000)) if before == "--total-steps" else word for before, word in zip(["", *words], words, strict=False)]
+    fewer = [
+        str(min(int(word), 1000)) if before == "--total-steps" else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
     said = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
         patch.setattr(sys, "argv", fewer)
@@ -489,10 +552,12 @@ def check_command(words: list[str], where: str) -> None:
 
 @cache
 def checked(*words: str) -> tuple[int, str]:
-    """Exit code and output of a command of Birl that is stopped once its settings have been found good."""
+    """Exit code and output of a command of Birl that is stopped once its settings have been found
+    good.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for module, names in {
-            "birl.run.train": ("train", "resume"),
+            "birl.run.driver": ("train", "resume"),
             "birl.run.evaluate": ("evaluate",),
             "birl.run.record": ("play", "record"),
             "birl.run.plot": ("plot_runs",),
@@ -530,7 +595,9 @@ def test_the_readmes_show_training_as_it_looks(workplace):
 
 
 def told(line: str) -> str:
-    """A line of training without its numbers, and without what the first lines of a run cannot know."""
+    """A line of training without its numbers, and without what the first lines of a run cannot
+    know.
+    """
     [plain] = shape(re.sub(r", \S+ s left|, environment .*", "", line))
     return re.sub(" +", " ", plain)
 
@@ -543,7 +610,9 @@ def test_commands_within_sentences_could_be_run(page):
             assert words[1] in COMMANDS or words[1].startswith("-"), span
         elif words and words[2:3] != ["vpg"]:  # an algorithm that is only imagined
             environment = {"ENV": "Pendulum-v1"} if words[2:3] and words[2] in CONTINUOUS else {}
-            check_command([(PLACEHOLDERS | environment).get(word, word) for word in words], f"{markdown.name_of(page)}: {span}")
+            check_command(
+                [(PLACEHOLDERS | environment).get(word, word) for word in words], f"{markdown.name_of(page)}: {span}"
+            )
 
 
 @pytest.mark.parametrize(
@@ -556,7 +625,9 @@ def test_commands_within_sentences_could_be_run(page):
     ],
 )
 def test_a_policy_rebuilt_in_numpy_as_the_page_says_acts_as_birl_does(words, workplace, first_updates):
-    [block] = [block for block in blocks_of(ROOT / "docs" / "runs-and-checkpoints.md") if "def load_policy" in block.code]
+    [block] = [
+        block for block in blocks_of(ROOT / "docs" / "runs-and-checkpoints.md") if "def load_policy" in block.code
+    ]
     prepare_runs(["runs/mine"])
     load_policy = run_python(block)["load_policy"]
     call_well("train", *words.split(), "--run-dir", "run", "--eval-episodes", "1")

@@ -1,4 +1,6 @@
-"""Importing Birl costs nothing, gives what it promises, and keeps heavy packages in one file each."""
+"""Importing Birl costs nothing, gives what it promises, and keeps heavy packages in one file
+each.
+"""
 
 import ast
 import subprocess
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import birl
-from birl.run.algorithms import algorithm_named
+from birl.registry import algorithm_named
 from tests.run.processes import ENVIRONMENT
 
 PACKAGE = Path(birl.__file__).parent
@@ -61,7 +63,9 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_every_algorithm_has_the_names_of_the_protocol(name):
     module = algorithm_named(name)
     assert getattr(birl, name.replace("-", "_")) is module
-    assert [part for part in ("Config", "State", "validate", "init", "policy", "act", "train") if part not in vars(module)] == []
+    assert [
+        part for part in ("Config", "State", "validate", "init", "policy", "act", "train") if part not in vars(module)
+    ] == []
 
 
 @pytest.mark.parametrize(

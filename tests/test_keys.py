@@ -1,4 +1,6 @@
-"""No random number is used twice: over all algorithms, what becomes of the key of one cycle, from the first action to the next key."""
+"""No random number is used twice: over all algorithms, what becomes of the key of one cycle, from
+the first action to the next key.
+"""
 
 import dataclasses
 from collections import defaultdict
@@ -10,18 +12,27 @@ import numpy as np
 import pytest
 
 from birl import ALGORITHMS
+from birl.accel.numpy_acting import step_keys
 from birl.config import EnvConfig, RunConfig
-from birl.data.collect import Collector
-from birl.data.stepwise import step_keys
 from birl.maths.count import Count
-from birl.run.algorithms import algorithm_named
+from birl.registry import algorithm_named
+from birl.rollouts.collector import Collector
 from tests.keys import Key, Uses, keys_of
 
-SMALL: dict[str, Any] = {"epochs": 2, "minibatches": 2, "hidden_sizes": (4,), "batch_size": 2, "update_ratio": 1.0, "learning_starts": 0}
+SMALL: dict[str, Any] = {
+    "epochs": 2,
+    "minibatches": 2,
+    "hidden_sizes": (4,),
+    "batch_size": 2,
+    "update_ratio": 1.0,
+    "learning_starts": 0,
+}
 POOL = {"pool": "serial", "actor_learners": 1, "report_every": 1}
 CONTINUOUS = {"ddpg", "td3", "sac", "dpg"}
 # With short rollouts the number of a step, of an epoch and of a split may be the same.
-CASES: list[tuple[str, dict[str, Any]]] = [(name, {"rollout_length": 2 if name in ("qac", "ppo") else 1}) for name in ALGORITHMS]
+CASES: list[tuple[str, dict[str, Any]]] = [
+    (name, {"rollout_length": 2 if name in ("qac", "ppo") else 1}) for name in ALGORITHMS
+]
 CASES += [("ppo", {"core": "lstm"}), ("ppo", {"core": "lstm", "rollout_length": 2})]
 CASES += [("ddpg", {"noise": "parameter", "layer_norm": True})]
 CASES += [("acer", {"env": "Pendulum-v1"}), ("acer", {"env": "Pendulum-v1"} | POOL)]
@@ -70,14 +81,18 @@ def uses_of_keys(name: str, config: Any, monkeypatch: Any) -> dict[Key, Uses]:
         pass
     found: dict[Key, Uses] = defaultdict(Uses)
     for function, arguments, options in calls:
-        leaves = jax.tree.leaves((arguments, options), is_leaf=lambda node: isinstance(node, Count))  # whose words look like a key
+        leaves = jax.tree.leaves(
+            (arguments, options), is_leaf=lambda node: isinstance(node, Count)
+        )  # whose words look like a key
         leaves = [np.asarray(leaf) for leaf in leaves if hasattr(leaf, "dtype")]
         (root,) = {tuple(leaf.ravel().tolist()) for leaf in leaves if leaf.dtype == np.uint32}
         found[root] += keys_of(function, *arguments, **options)
     return found
 
 
-@pytest.mark.parametrize(("name", "changes"), CASES, ids=[" ".join([name, *map(str, changes.values())]) for name, changes in CASES])
+@pytest.mark.parametrize(
+    ("name", "changes"), CASES, ids=[" ".join([name, *map(str, changes.values())]) for name, changes in CASES]
+)
 def test_no_key_is_drawn_from_twice_and_none_that_is_drawn_from_has_children(name, changes, monkeypatch):
     cycles = uses_of_keys(name, config_of(name, changes), monkeypatch)
     assert len(cycles) == 3

@@ -1,4 +1,6 @@
-"""Learning thresholds: what each preset must reach within its budget of environment steps. Minutes, not seconds."""
+"""Learning thresholds: what each preset must reach within its budget of environment steps. Minutes,
+not seconds.
+"""
 
 from dataclasses import replace
 from pathlib import Path

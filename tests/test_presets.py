@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from birl.presets import PRESETS, atari, mujoco, preset
-from birl.run.algorithms import algorithm_named, validate
+from birl.registry import algorithm_named, validate
 
 
 def test_every_preset_is_valid_and_the_only_one_for_its_task():

@@ -55,10 +55,13 @@ def test_finished_runs_are_scored_if_they_had_the_settings_that_are_asked_for(re
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
 def test_the_readmes_count_the_lines_that_a_newcomer_reads(name):
-    counted = subprocess.run([sys.executable, ROOT / "docs" / "reading_path.py"], capture_output=True, text=True, check=True).stdout
+    counted = subprocess.run(
+        [sys.executable, ROOT / "docs" / "reading_path.py"], capture_output=True, text=True, check=True
+    ).stdout
     sums = re.findall(r"^ *(\d+) lines", counted, re.MULTILINE)
     wholes = [
-        re.search(rf"of +(\d+) in birl/{path}:", counted) for path in ("types.py", "maths/returns.py", "data/collect.py", "algos/ppo.py")
+        re.search(rf"of +(\d+) in birl/{path}:", counted)
+        for path in ("types.py", "maths/returns.py", "data/collect.py", "algos/ppo.py")
     ]
     text = (ROOT / name).read_text(encoding="utf-8")
     paragraph = next(line for line in text.split("\n\n") if "docs/reading_path.py" in line)

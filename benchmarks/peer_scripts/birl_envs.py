@@ -1,4 +1,6 @@
-"""The vector environment Birl trains in, stepped with random actions and nothing else: the ceiling. See measure.py."""
+"""The vector environment Birl trains in, stepped with random actions and nothing else: the ceiling.
+See measure.py.
+"""
 
 import json
 
@@ -10,7 +12,9 @@ from birl.envs.make import make_envs
 
 settings = read_settings()
 stopwatch = Stopwatch(settings)
-config = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"])
+config = birl.EnvConfig(
+    id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"]
+)
 envs = make_envs(config, settings["seed"])
 length = settings["rollout_length"]
 envs.action_space.seed(settings["seed"])

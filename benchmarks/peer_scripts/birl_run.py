@@ -10,13 +10,15 @@ from measure import EPISODES, Stopwatch, read_settings
 import birl
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
-from birl.run.algorithms import algorithm_named
+from birl.registry import algorithm_named
 
 SCHEDULES = ("learning_rate", "clip_range", "exploration")
 
 
 def birl_value(name: str, value: Any) -> Any:
-    """A setting as Birl wants it: a pair that is a schedule becomes a line, any other list a tuple."""
+    """A setting as Birl wants it: a pair that is a schedule becomes a line, any other list a
+    tuple.
+    """
     if not isinstance(value, list):
         return value
     return birl.linear(*value) if name in SCHEDULES else tuple(value)
@@ -26,10 +28,16 @@ settings = read_settings()
 stopwatch = Stopwatch(settings)
 algorithm = algorithm_named(settings["algorithm"])
 known = {field.name for field in dataclasses.fields(algorithm.Config)}
-env = birl.EnvConfig(id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"])
+env = birl.EnvConfig(
+    id=settings["env"], num_envs=settings["num_envs"], backend=settings["backend"], workers=settings["workers"]
+)
 own = {name: birl_value(name, value) for name, value in settings.items() if name in known - {"env"}}
-config = algorithm.Config(env=env, run=birl.RunConfig(total_steps=settings["total_steps"], seed=settings["seed"]), **own)
-envs = SerialEnvs([partial(make_env, env)] * env.num_envs) if settings["one_by_one"] else None  # None: whatever Birl chooses
+config = algorithm.Config(
+    env=env, run=birl.RunConfig(total_steps=settings["total_steps"], seed=settings["seed"]), **own
+)
+envs = (
+    SerialEnvs([partial(make_env, env)] * env.num_envs) if settings["one_by_one"] else None
+)  # None: whatever Birl chooses
 stopwatch.mark(0)
 for update in algorithm.train(config, envs):
     env_steps = int(update.state.env_steps)

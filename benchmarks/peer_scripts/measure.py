@@ -1,7 +1,9 @@
-"""What every contender measures of itself, in the same way. Standard library only: it runs in both venvs.
+"""What every contender measures of itself, in the same way. Standard library only: it runs in both
+venvs.
 
-A contender is started as `python SCRIPT SETTINGS`, SETTINGS being JSON in Birl's vocabulary, and prints its report as one line of JSON.
-A schedule is a number, or [start, end] for a line between the two over the run.
+A contender is started as `python SCRIPT SETTINGS`, SETTINGS being JSON in Birl's vocabulary, and
+prints its report as one line of JSON. A schedule is a number, or [start, end] for a line between
+the two over the run.
 """
 
 import json
@@ -16,7 +18,9 @@ EPISODES = 20  # the return to reach is a mean over this many
 
 
 class Stopwatch:
-    """When each update ended, how many environment steps had been made, and when the wanted return was first seen."""
+    """When each update ended, how many environment steps had been made, and when the wanted return
+    was first seen.
+    """
 
     def __init__(self, settings: dict[str, Any]):
         self.spawned_at, self.wanted_return = settings["spawned_at"], settings["wanted_return"]
@@ -34,7 +38,9 @@ class Stopwatch:
             self.reached = (time.time(), env_steps)
 
     def report(self, packages: tuple[str, ...]) -> dict[str, Any]:
-        """The contender's figures; a rate needs two updates, since the first contains the compiling."""
+        """The contender's figures; a rate needs two updates, since the first contains the
+        compiling.
+        """
         (start, _), (end, env_steps) = self.marks[0], self.marks[-1]
         rate, counted = None, [mark for mark in self.marks[1:] if mark[1] >= self.rate_from]
         if len(counted) > 1:
@@ -60,7 +66,9 @@ def read_settings() -> dict[str, Any]:
 
 
 def sb3_schedule(value: float | list[float]) -> float | Callable[[float], float]:
-    """A schedule as SB3 and its kin want it: a function of the progress that remains, from 1 to 0."""
+    """A schedule as SB3 and its kin want it: a function of the progress that remains, from 1 to
+    0.
+    """
     if isinstance(value, float):
         return value
     start, end = value

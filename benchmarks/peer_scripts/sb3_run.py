@@ -1,4 +1,6 @@
-"""What SB3 and its kin share: the arguments of a model, and a run of it that is watched once a rollout, which adds nothing to the work."""
+"""What SB3 and its kin share: the arguments of a model, and a run of it that is watched once a
+rollout, which adds nothing to the work.
+"""
 
 import json
 from typing import Any
@@ -46,14 +48,18 @@ def make_envs(settings: dict[str, Any]) -> VecEnv:
 
 
 def policy_arguments(settings: dict[str, Any]) -> dict[str, Any]:
-    """Which network: dense layers, or for images the convolutions of Mnih et al. 2015, which are the peer's own choice too."""
+    """Which network: dense layers, or for images the convolutions of Mnih et al. 2015, which are
+    the peer's own choice too.
+    """
     policy = "CnnPolicy" if settings["env"].startswith("ALE/") else "MlpPolicy"
     return {"policy": policy, "policy_kwargs": {"net_arch": settings["hidden_sizes"]}}
 
 
 def actor_critic_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that A2C, PPO and recurrent PPO have in common, as they want them."""
-    torch.set_num_threads(settings["threads"])  # before the model is made; SBX too hands out its rollouts as torch tensors
+    torch.set_num_threads(
+        settings["threads"]
+    )  # before the model is made; SBX too hands out its rollouts as torch tensors
     return {
         "env": make_envs(settings),
         "n_steps": settings["rollout_length"],

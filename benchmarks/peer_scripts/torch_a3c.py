@@ -1,7 +1,9 @@
-"""A3C as tutorials write it in PyTorch (minimalRL's pattern, written anew): a process for each worker, a shared model, Adam.
+"""A3C as tutorials write it in PyTorch (minimalRL's pattern, written anew): a process for each
+worker, a shared model, Adam.
 
-Each worker copies the shared model, acts one step at a time with PyTorch's distributions, and after a few steps puts its gradients into the
-shared model and steps the optimiser. Measured: see measure.py.
+Each worker copies the shared model, acts one step at a time with PyTorch's distributions, and after
+a few steps puts its gradients into the shared model and steps the optimiser. Measured: see
+measure.py.
 """
 
 import json
@@ -23,7 +25,11 @@ class ActorCritic(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, actions: int):
         super().__init__()
-        self.hidden, self.policy_head, self.value_head = nn.Linear(inputs, hidden), nn.Linear(hidden, actions), nn.Linear(hidden, 1)
+        self.hidden, self.policy_head, self.value_head = (
+            nn.Linear(inputs, hidden),
+            nn.Linear(hidden, actions),
+            nn.Linear(hidden, 1),
+        )
 
     def policy(self, x: torch.Tensor, axis: int = 0) -> torch.Tensor:
         return functional.softmax(self.policy_head(functional.relu(self.hidden(x))), dim=axis)
@@ -83,7 +89,9 @@ def main() -> None:
     shared.share_memory()
     counts = torch.zeros(settings["actor_learners"], dtype=torch.int64).share_memory_()
     stopwatch.mark(0)
-    workers = [mp.Process(target=work, args=(shared, number, counts, settings)) for number in range(settings["actor_learners"])]
+    workers = [
+        mp.Process(target=work, args=(shared, number, counts, settings)) for number in range(settings["actor_learners"])
+    ]
     for worker in workers:
         worker.start()
     while (done := int(counts.sum())) < settings["total_steps"]:

@@ -1,6 +1,8 @@
-"""ACER as tutorials write it in PyTorch (minimalRL's pattern, written anew): one environment, whole sequences kept, Adam, no trust region.
+"""ACER as tutorials write it in PyTorch (minimalRL's pattern, written anew): one environment, whole
+sequences kept, Adam, no trust region.
 
-After every few steps it learns from them, and once from sequences drawn from those it keeps. Measured: see measure.py.
+After every few steps it learns from them, and once from sequences drawn from those it keeps.
+Measured: see measure.py.
 """
 
 import collections
@@ -18,7 +20,9 @@ from torch.nn import functional
 TRUNCATION = 1.0  # c, as the pattern has it
 MARK_EVERY = 1000  # steps
 
-Sequence = list[tuple[np.ndarray, int, float, np.ndarray, float, bool]]  # observation, action, reward, μ, not ended, first of its sequence
+Sequence = list[
+    tuple[np.ndarray, int, float, np.ndarray, float, bool]
+]  # observation, action, reward, μ, not ended, first of its sequence
 
 
 class ActorCritic(nn.Module):
@@ -26,7 +30,11 @@ class ActorCritic(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, actions: int):
         super().__init__()
-        self.hidden, self.policy_head, self.value_head = nn.Linear(inputs, hidden), nn.Linear(hidden, actions), nn.Linear(hidden, actions)
+        self.hidden, self.policy_head, self.value_head = (
+            nn.Linear(inputs, hidden),
+            nn.Linear(hidden, actions),
+            nn.Linear(hidden, actions),
+        )
 
     def policy(self, x: torch.Tensor, axis: int = 0) -> torch.Tensor:
         return functional.softmax(self.policy_head(functional.relu(self.hidden(x))), dim=axis)
@@ -98,7 +106,9 @@ def main() -> None:
             action = Categorical(probabilities).sample().item()
             following, reward, terminated, truncated, _ = env.step(action)
             ended = terminated or truncated
-            sequence.append((observation, action, reward / 100.0, probabilities.detach().numpy(), float(not terminated), False))
+            sequence.append(
+                (observation, action, reward / 100.0, probabilities.detach().numpy(), float(not terminated), False)
+            )
             observation = following
             steps += 1
             if ended:

@@ -1,10 +1,13 @@
-"""Advantage actor-critic in step (Mnih et al. 2016, arXiv 1602.01783, algorithm S3; synchronous as in OpenAI Baselines, 2017).
+"""Advantage actor-critic in step (Mnih et al. 2016, arXiv 1602.01783, algorithm S3; synchronous as
+in OpenAI Baselines, 2017).
 
-Collect n steps of B environments with the policy as it is; n-step returns, bootstrapped from V where the episode goes on; then
-one gradient step on -log π(a|s) (G - V(s)), on V's squared error and on the entropy, over all n·B steps together.
+Collect n steps of B environments with the policy as it is; n-step returns, bootstrapped from V
+where the episode goes on; then one gradient step on -log π(a|s) (G - V(s)), on V's squared error
+and on the entropy, over all n·B steps together.
 
-Differs from the paper: the workers step together and one learner takes the mean of their gradients, so none is stale; advantages
-may be GAE's (`gae_lambda` below 1); gradients are clipped by their norm; where an episode is cut by a time limit, V goes on.
+Differs from the paper: the workers step together and one learner takes the mean of their gradients,
+so none is stale; advantages may be GAE's (`gae_lambda` below 1); gradients are clipped by their
+norm; where an episode is cut by a time limit, V goes on.
 """
 
 from collections.abc import Iterator
@@ -18,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from birl.accel.devices import prepare_jax, replicate_unplaced
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -28,8 +32,6 @@ from birl.config import (
     require_fractions,
     require_positive,
 )
-from birl.data.collect import finite_metrics, learnable
-from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -37,20 +39,29 @@ from birl.maths.keys import stream
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import act, but_last, evaluate_rollout
-from birl.nets.cores import CoreName
+from birl.nets.acting import act, evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
-from birl.scale.stage import open_stage, validate_stage
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
+from birl.nets.optimizers import (
+    OptimizerName,
+    gradient_step,
+    initial_optimizer_state,
+    make_optimizer,
+    require_not_negative,
+)
+from birl.nets.recurrent import CoreName
+from birl.rollouts.collector import finite_metrics, learnable
+from birl.rollouts.open import open_stage, validate_stage
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 
 @dataclass(frozen=True)
 class Config:
-    """A2C's settings; the defaults are OpenAI Baselines', but for the form of RMSProp, which is PyTorch's."""
+    """A2C's settings; the defaults are OpenAI Baselines', but for the form of RMSProp, which is
+    PyTorch's.
+    """
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -61,7 +72,9 @@ class Config:
     value_weight: float = 0.5
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))
     max_grad_norm: float | None = 0.5
-    optimizer: OptimizerName = "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    optimizer: OptimizerName = (
+        "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    )
     optimizer_epsilon: float = 1e-5  # ε
     rmsprop_decay: float = 0.99  # α: of the mean of squared gradients, with rmsprop and rmsprop-tf
     normalize_observations: bool = False
@@ -103,7 +116,9 @@ def validate(config: Config) -> None:
     require_not_negative(config, "learning_rate")
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
+) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
@@ -113,7 +128,9 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
     return State(
         network=network,
         optimizer=initial_optimizer_state(optimizer_of(config), network),
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=count_of(0),
         updates=count_of(0),
@@ -130,10 +147,12 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
     return make_optimizer(config.optimizer, config.optimizer_epsilon, config.rmsprop_decay)
 
 
-def loss(network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config) -> tuple[Array, Metrics]:
+def loss(
+    network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
+) -> tuple[Array, Metrics]:
     """-E[log π(a|s) Â] plus the squared error of V minus the entropy bonus, over the valid steps, by one pass over the rollout."""
     _, _, distributions, all_values = evaluate_rollout((network, moments), rollout)
-    distribution, values = but_last(distributions), all_values[:-1]
+    distribution, values = without_last(distributions), all_values[:-1]
     constant = jax.lax.stop_gradient(all_values)
     ends = rollout.terminated, rollout.truncated, rollout.valid
     advantages = gae(rollout.rewards, constant[:-1], constant[1:], *ends, config.discount, config.gae_lambda)
@@ -161,12 +180,18 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         state.network, moments, rollout._replace(rewards=rewards), entropy_weight, config
     )
     network, optimizer, norm = gradient_step(
-        optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm, rollout.valid
+        optimizer_of(config),
+        state.network,
+        state.optimizer,
+        gradients,
+        learning_rate,
+        config.max_grad_norm,
+        rollout.valid,
     )
     state = State(
         network=network,
         optimizer=optimizer,
-        normalizer=normalizer._replace(observations=learn_observations(moments, but_last(rollout.observations))),
+        normalizer=normalizer._replace(observations=learn_observations(moments, without_last(rollout.observations))),
         key=stream(state.key, "next"),
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,
@@ -178,19 +203,26 @@ def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each update; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
-        state = on_cores(init(config, stage.observation_space, stage.action_space, make_network) if state is None else state)
-        # The policy that learns is the one that acted: of images the gradient goes back through what it saw.
-        collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs), keep="layers")
-        collect.start(config.run.seed, world)
+        state = replicate_unplaced(
+            init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
+        )
+        # The policy that learns is the one that acted: of images the gradient goes back through
+        # what it saw.
+        collect = stage.collector(
+            act, config.rollout_length, state.network.initial_memory(stage.num_envs), keep="layers"
+        )
+        collect.start(config.run.seed, snapshot)
         while int(state.env_steps) < config.run.total_steps:
             rollout = learnable(collect(policy(state), state.key), config.clip_rewards)
             with collect.timed("learning"):
                 state, metrics = update(state, rollout, config)
                 metrics = finite_metrics(metrics)
-            yield Update(state, metrics | collect.metrics(), collect.world)
+            yield Update(state, metrics | collect.metrics(), collect.snapshot)

@@ -1,12 +1,14 @@
 """Asynchronous advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783, algorithm S3).
 
-Actor-learners with environments of their own, each in a loop: copy the shared parameters; act for t_max steps; n-step returns,
-bootstrapped from V where the episode goes on; the gradient of -log π(a|s) (R - V(s)), of V's squared error and of the entropy; write a
-step of RMSProp, whose statistics are shared as well, to the shared parameters without a lock.
+Actor-learners with environments of their own, each in a loop: copy the shared parameters; act for
+t_max steps; n-step returns, bootstrapped from V where the episode goes on; the gradient of -log
+π(a|s) (R - V(s)), of V's squared error and of the entropy; write a step of RMSProp, whose
+statistics are shared as well, to the shared parameters without a lock.
 
-Differs from the paper: steps go on into the next episode instead of ending the loop's turn early, so one actor-learner is A2C with one
-environment; gradients are means over the steps, not sums, and clipped by their norm; an actor-learner may have several environments;
-where an episode is cut by a time limit, V goes on; RMSProp's ε is outside the root by default.
+Differs from the paper: steps go on into the next episode instead of ending the loop's turn early,
+so one actor-learner is A2C with one environment; gradients are means over the steps, not sums, and
+clipped by their norm; an actor-learner may have several environments; where an episode is cut by a
+time limit, V goes on; RMSProp's ε is outside the root by default.
 """
 
 from collections.abc import Iterator
@@ -17,6 +19,20 @@ import gymnasium as gym
 import jax
 import numpy as np
 
+from birl.accel.devices import prepare_jax
+from birl.asynchronous.actor_learner import (
+    ActorLearner,
+    PoolName,
+    Result,
+    SharedParameters,
+    Weights,
+    Work,
+    open_pool,
+    require_own_envs,
+    validate_pool,
+)
+from birl.asynchronous.flat import ParameterLayout
+from birl.asynchronous.parameters import State, initial_state, make_work, shared_parameters_of, state_of
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -27,8 +43,6 @@ from birl.config import (
     require_fractions,
     require_positive,
 )
-from birl.data.collect import finite_metrics, learnable
-from birl.device import prepare_jax
 from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
 from birl.maths.keys import stream
@@ -36,17 +50,15 @@ from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import act as act  # how the actor-learners act
-from birl.nets.acting import but_last, evaluate_rollout
-from birl.nets.cores import CoreName
+from birl.nets.acting import evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import merged_moments, normalize_apart
 from birl.nets.optimizers import RMSPropName, clipped, flat, require_not_negative, shared_rmsprop
-from birl.scale.flat import Layout
-from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, open_pool, require_own_envs, validate_pool
-from birl.scale.shared import State, board_of, initial_state, job_of, state_of
-from birl.types import Array, Metrics, PyTree, Rollout, Update, World
+from birl.nets.recurrent import CoreName
+from birl.rollouts.collector import finite_metrics, learnable
+from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,9 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
     run: RunConfig = field(default_factory=RunConfig)
-    pool: PoolName = "processes"  # where actor-learners run: serial (in turn, the same run for the same seed), processes, ray
+    pool: PoolName = (
+        "processes"  # where actor-learners run: serial (in turn, the same run for the same seed), processes, ray
+    )
     actor_learners: int = 4  # how many of them; with processes, as many as there are cores
     report_every: int = 1000  # environment steps of all together between what is logged
     rollout_length: int = 5  # t_max: steps of each environment between updates, and the most rewards in a return
@@ -64,7 +78,9 @@ class Config:
     value_weight: float = 0.5
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
     max_grad_norm: float | None = 0.5
-    optimizer: RMSPropName = "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    optimizer: RMSPropName = (
+        "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    )
     optimizer_epsilon: float = 1e-5  # ε
     rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
     normalize_observations: bool = False
@@ -95,7 +111,9 @@ def validate(config: Config) -> None:
     require_not_negative(config, "learning_rate")
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
+) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
@@ -110,13 +128,17 @@ def policy(state: State) -> PyTree:
     return state.network, merged_moments(state.normalizer.observations)
 
 
-def loss(network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config) -> tuple[Array, Metrics]:
+def loss(
+    network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
+) -> tuple[Array, Metrics]:
     """-E[log π(a|s) (R - V)] plus the squared error of V minus the entropy bonus, over the valid steps, by one pass over the rollout."""
     _, _, distributions, all_values = evaluate_rollout((network, moments), rollout)
-    distribution, values = but_last(distributions), all_values[:-1]
+    distribution, values = without_last(distributions), all_values[:-1]
     constant = jax.lax.stop_gradient(all_values)
     ends = rollout.terminated, rollout.truncated, rollout.valid
-    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *ends, config.discount, 1.0)  # with λ = 1: R - V, R ← r + γR
+    advantages = gae(
+        rollout.rewards, constant[:-1], constant[1:], *ends, config.discount, 1.0
+    )  # with λ = 1: R - V, R ← r + γR
     value_targets = advantages + constant[:-1]
 
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
@@ -132,9 +154,16 @@ def loss(network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_we
 
 @partial(jax.jit, static_argnames=("layouts", "config"))
 def gradients(
-    weights: Weights, index: Array, key: Array, rollout: Rollout, layouts: tuple[Layout, Layout], config: Config
+    weights: Weights,
+    index: Array,
+    key: Array,
+    rollout: Rollout,
+    layouts: tuple[ParameterLayout, ParameterLayout],
+    config: Config,
 ) -> tuple[Array, Array, Array, Metrics]:
-    """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its next key; what happened."""
+    """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its
+    next key; what happened.
+    """
     network, before = layouts[0].tree(weights.network), layouts[1].tree(weights.normalizers)
     progress = weights.env_steps / config.run.total_steps
     learning_rate, entropy_weight = value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
@@ -145,40 +174,50 @@ def gradients(
     return flat(found), flat(own), stream(key, "next"), metrics
 
 
-def work(weights: Weights, learner: Learner, job: Job) -> Result:
-    """One turn of an actor-learner's loop: `weights` are its own copy, θ' ← θ; `update` will add the gradient to θ."""
-    network, normalizers = job.network.tree(weights.network), job.normalizer.tree(weights.normalizers)
+def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> Result:
+    """One turn of an actor-learner's loop: `weights` are its own copy, θ' ← θ; `update` will add
+    the gradient to θ.
+    """
+    network, normalizers = work.network.tree(weights.network), work.normalizer.tree(weights.normalizers)
     collect = learner.collect
     # Perform a_t by π(a_t|s_t; θ'), t_max times.
-    rollout = learnable(collect((network, merged_moments(normalizers.observations)), learner.key), job.config.clip_rewards)
+    rollout = learnable(
+        collect((network, merged_moments(normalizers.observations)), learner.key), work.config.clip_rewards
+    )
     with collect.timed("learning"):
-        index, layouts = np.int32(learner.number), (job.network, job.normalizer)
-        found, seen, key, metrics = gradients(weights, index, learner.key, rollout, layouts, job.config)  # dθ
+        index, layouts = np.int32(learner.number), (work.network, work.normalizer)
+        found, seen, key, metrics = gradients(weights, index, learner.key, rollout, layouts, work.config)  # dθ
         metrics = finite_metrics(metrics)
     env_steps = int(np.count_nonzero(rollout.valid))  # T ← T + 1, for each step
     learning_rate = metrics["optimizer/learning_rate"]
-    return Result(np.asarray(found), learning_rate, env_steps, np.asarray(seen), np.asarray(key), metrics | collect.metrics())
+    return Result(
+        np.asarray(found), learning_rate, env_steps, np.asarray(seen), np.asarray(key), metrics | collect.metrics()
+    )
 
 
-def update(board: Board, result: Result, config: Config) -> None:
-    """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a lock."""
-    shared_rmsprop(board.weights, board.squares, result.gradients, result.learning_rate, config)
+def update(shared: SharedParameters, result: Result, config: Config) -> None:
+    """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a
+    lock.
+    """
+    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
 
 
 def train(
     config: Config,
     envs: None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding every `report_every` steps; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding every `report_every` steps; from `state` and `snapshot`,
+    go on where they were taken.
+    """
     validate(config)
     require_own_envs(envs)
     state = init(config, *spaces_of(config.env), make_network) if state is None else state
-    job = job_of(config, __name__, work, update, state)
-    with open_pool(job, board_of(state, job), world) as pool:
+    work = make_work(config, __name__, worker_step, update, state)
+    with open_pool(work, shared_parameters_of(state, work), snapshot) as pool:
         while int(state.env_steps) < config.run.total_steps:
-            board = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
-            state = state_of(board, job, int(state.updates) + 1)
-            yield Update(state, pool.metrics(), pool.world)
+            shared = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
+            state = state_of(shared, work, int(state.updates) + 1)
+            yield Update(state, pool.metrics(), pool.snapshot)

@@ -1,14 +1,19 @@
-"""Asynchronous one-step Sarsa (Mnih et al. 2016, arXiv 1602.01783, section 4: algorithm 1 with another target).
+"""Asynchronous one-step Sarsa (Mnih et al. 2016, arXiv 1602.01783, section 4: algorithm 1 with
+another target).
 
-Actor-learners with environments of their own, each in a loop: act ε-greedily on Q for I_AsyncUpdate steps or until the episode ends; sum
-up the gradients of (r + γ Q(s', a'; θ⁻) - Q(s, a; θ))² with a' the action taken in s'; write a step of RMSProp, whose statistics are
-shared as well, to the shared θ without a lock. Every I_target steps of all together the target network is copied, θ⁻ ← θ.
+Actor-learners with environments of their own, each in a loop: act ε-greedily on Q for I_AsyncUpdate
+steps or until the episode ends; sum up the gradients of (r + γ Q(s', a'; θ⁻) - Q(s, a; θ))² with a'
+the action taken in s'; write a step of RMSProp, whose statistics are shared as well, to the shared
+θ without a lock. Every I_target steps of all together the target network is copied, θ⁻ ← θ.
 
-Differs from the paper: an actor-learner's steps between two updates are done with one copy of θ. After the last of them a' is drawn before
-the update, with the random numbers with which it will be drawn after it: it is the action then taken, unless the update changes which one
-is best. Gradients are means over the steps, not sums, and clipped by their norm; an actor-learner may have several environments, and then
-its turn ends early only if all their episodes end at once; where an episode is cut by a time limit no action follows, and Q(s', ·; θ⁻) is
-averaged over the chances of the ε-greedy policy; ε is drawn once for each actor-learner; RMSProp's own ε is outside the root by default.
+Differs from the paper: an actor-learner's steps between two updates are done with one copy of θ.
+After the last of them a' is drawn before the update, with the random numbers with which it will be
+drawn after it: it is the action then taken, unless the update changes which one is best. Gradients
+are means over the steps, not sums, and clipped by their norm; an actor-learner may have several
+environments, and then its turn ends early only if all their episodes end at once; where an episode
+is cut by a time limit no action follows, and Q(s', ·; θ⁻) is averaged over the chances of the
+ε-greedy policy; ε is drawn once for each actor-learner; RMSProp's own ε is outside the root by
+default.
 """
 
 from collections.abc import Iterator
@@ -20,6 +25,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from birl.accel.devices import prepare_jax
+from birl.accel.numpy_acting import step_keys
+from birl.asynchronous.actor_learner import (
+    ActorLearner,
+    PoolName,
+    Result,
+    SharedParameters,
+    Weights,
+    Work,
+    open_pool,
+    require_own_envs,
+    validate_pool,
+)
+from birl.asynchronous.exploration import exploration_at, validate_exploration
+from birl.asynchronous.flat import ParameterLayout
+from birl.asynchronous.parameters import State, initial_state, make_work, shared_parameters_of, state_of
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -30,9 +51,6 @@ from birl.config import (
     require_fractions,
     require_positive,
 )
-from birl.data.collect import finite_metrics, learnable
-from birl.data.stepwise import step_keys
-from birl.device import prepare_jax
 from birl.envs.make import spaces_of, validate_fields
 from birl.maths import losses
 from birl.maths.distributions import Categorical
@@ -40,20 +58,17 @@ from birl.maths.exploration import epsilon_greedy
 from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, linear, value_at
-from birl.nets.acting import but_first
-from birl.nets.cores import CoreName
+from birl.nets.acting import without_first
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import largest_product, validate_network
 from birl.nets.normalize import merged_moments, normalize_apart
 from birl.nets.optimizers import RMSPropName, clipped, flat, require_not_negative, shared_rmsprop
-from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, of_actions, rollout_values
+from birl.nets.recurrent import CoreName
+from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, q_of_actions, rollout_values
 from birl.nets.values import act as act  # how the actor-learners act
-from birl.scale.exploration import exploration_at, validate_exploration
-from birl.scale.flat import Layout
-from birl.scale.pool import Board, Job, Learner, PoolName, Result, Weights, open_pool, require_own_envs, validate_pool
-from birl.scale.shared import State, board_of, initial_state, job_of, state_of
-from birl.types import Array, Metrics, PyTree, Rollout, Update, World
+from birl.rollouts.collector import finite_metrics, learnable
+from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
 
 
 @dataclass(frozen=True)
@@ -62,18 +77,24 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
     run: RunConfig = field(default_factory=RunConfig)
-    pool: PoolName = "processes"  # where actor-learners run: serial (in turn, the same run for the same seed), processes, ray
+    pool: PoolName = (
+        "processes"  # where actor-learners run: serial (in turn, the same run for the same seed), processes, ray
+    )
     actor_learners: int = 4  # how many of them; with processes, as many as there are cores
     report_every: int = 1000  # environment steps of all together between what is logged
     rollout_length: int = 5  # I_AsyncUpdate: steps of each environment between updates; an episode's end makes it fewer
-    target_every: int = 1000  # I_target: environment steps of all together between copies of the network to the target network
+    target_every: int = (
+        1000  # I_target: environment steps of all together between copies of the network to the target network
+    )
     discount: float = 0.99  # γ
     final_explorations: tuple[float, ...] = (0.1, 0.01, 0.5)  # of these each actor-learner draws the ε that it comes to
     exploration_chances: tuple[float, ...] = (0.4, 0.3, 0.3)  # of each to be drawn
     exploration_fraction: float = 0.5  # of total_steps, in which ε falls from 1 to that
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
     max_grad_norm: float | None = 10.0
-    optimizer: RMSPropName = "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    optimizer: RMSPropName = (
+        "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
+    )
     optimizer_epsilon: float = 1e-5  # ε
     rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
     normalize_observations: bool = False
@@ -103,7 +124,9 @@ def validate(config: Config) -> None:
     require_not_negative(config, "learning_rate")
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None
+) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
@@ -120,25 +143,32 @@ def policy(state: State) -> PyTree:
 
 def loss(
     network: QNetworkLike,
-    older: QNetworkLike,
+    target_weights: QNetworkLike,
     moments: PyTree,
     rollout: Rollout,
     epsilon: Array,
     next_key: Array,
     config: Config,
 ) -> tuple[Array, Metrics]:
-    """E[(y - Q(s, a; θ))²] over the valid steps, with y = r + γ Q(s', a'; θ⁻), or r if s' is terminal (section 4)."""
-    action_values, older_values = (rollout_values(q, moments, rollout) for q in (network, older))
-    behaviour = epsilon_greedy(action_values[1:], epsilon, but_first(rollout.action_masks))
-    last = Categorical(behaviour.logits[-1]).sample(step_keys(next_key, config.rollout_length)[0])  # as the next turn will draw it
+    """E[(y - Q(s, a; θ))²] over the valid steps, with y = r + γ Q(s', a'; θ⁻), or r if s' is
+    terminal (section 4).
+    """
+    action_values, target_values = (rollout_values(q, moments, rollout) for q in (network, target_weights))
+    behaviour = epsilon_greedy(action_values[1:], epsilon, without_first(rollout.action_masks))
+    last = Categorical(behaviour.logits[-1]).sample(
+        step_keys(next_key, config.rollout_length)[0]
+    )  # as the next turn will draw it
     next_actions = jnp.concatenate([rollout.actions[1:], last[None]])
-    averages = jnp.sum(jax.nn.softmax(behaviour.logits) * older_values[1:], axis=-1)
-    following = jnp.where(rollout.truncated, averages, of_actions(older_values[1:], next_actions))
+    averages = jnp.sum(jax.nn.softmax(behaviour.logits) * target_values[1:], axis=-1)
+    following = jnp.where(rollout.truncated, averages, q_of_actions(target_values[1:], next_actions))
     ends = rollout.terminated, rollout.truncated, rollout.valid
     targets = n_step_returns(rollout.rewards, *ends, following, config.discount, n=1)
-    values = of_actions(action_values[:-1], rollout.actions)
+    values = q_of_actions(action_values[:-1], rollout.actions)
     value_loss = losses.value_loss(values, targets, rollout.valid)
-    return value_loss, {"loss/value": value_loss, "value/td_error": losses.masked_mean(jnp.abs(targets - values), rollout.valid)}
+    return value_loss, {
+        "loss/value": value_loss,
+        "value/td_error": losses.masked_mean(jnp.abs(targets - values), rollout.valid),
+    }
 
 
 @partial(jax.jit, static_argnames=("layouts", "config"))
@@ -148,58 +178,75 @@ def gradients(
     key: Array,
     epsilon: Array,
     rollout: Rollout,
-    layouts: tuple[Layout, Layout],
+    layouts: tuple[ParameterLayout, ParameterLayout],
     config: Config,
 ) -> tuple[Array, Array, Array, Metrics]:
-    """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its next key; what happened."""
-    network, older, before = layouts[0].tree(weights.network), layouts[0].tree(weights.older), layouts[1].tree(weights.normalizers)
+    """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its
+    next key; what happened.
+    """
+    network, target_weights, before = (
+        layouts[0].tree(weights.network),
+        layouts[0].tree(weights.target_weights),
+        layouts[1].tree(weights.normalizers),
+    )
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
     moments, rollout, own = normalize_apart(before, index, rollout, config.discount, counted=rollout.valid)
     next_key = stream(key, "next")
     learned_from = moments, rollout, epsilon, next_key, config
-    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, older, *learned_from)
+    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, target_weights, *learned_from)
     found, norm = clipped(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
     return flat(found), flat(own), next_key, metrics
 
 
-def work(weights: Weights, learner: Learner, job: Job) -> Result:
-    """One turn of an actor-learner's loop: `weights` are its own copy of θ and θ⁻; `update` will add the gradient to θ."""
-    network, normalizers = job.network.tree(weights.network), job.normalizer.tree(weights.normalizers)
-    epsilon = exploration_at(job.config, learner.number, int(weights.env_steps))
+def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> Result:
+    """One turn of an actor-learner's loop: `weights` are its own copy of θ and θ⁻; `update` will
+    add the gradient to θ.
+    """
+    network, normalizers = work.network.tree(weights.network), work.normalizer.tree(weights.normalizers)
+    epsilon = exploration_at(work.config, learner.number, int(weights.env_steps))
     collect = learner.collect
-    # Take action a with the ε-greedy policy based on Q(s, a; θ), I_AsyncUpdate times or until s' is terminal.
-    rollout = learnable(collect((network, merged_moments(normalizers.observations), epsilon), learner.key), job.config.clip_rewards)
+    # Take action a with the ε-greedy policy based on Q(s, a; θ), I_AsyncUpdate times or until s' is
+    # terminal.
+    rollout = learnable(
+        collect((network, merged_moments(normalizers.observations), epsilon), learner.key), work.config.clip_rewards
+    )
     with collect.timed("learning"):
-        index, layouts = np.int32(learner.number), (job.network, job.normalizer)
+        index, layouts = np.int32(learner.number), (work.network, work.normalizer)
         turn = weights, index, learner.key, epsilon, rollout
-        found, seen, key, metrics = gradients(*turn, layouts, job.config)  # dθ
+        found, seen, key, metrics = gradients(*turn, layouts, work.config)  # dθ
         metrics = finite_metrics(metrics) | {"exploration/epsilon": float(epsilon)}
     env_steps = int(np.count_nonzero(rollout.valid))  # T ← T + 1, for each step
     learning_rate = metrics["optimizer/learning_rate"]
-    return Result(np.asarray(found), learning_rate, env_steps, np.asarray(seen), np.asarray(key), metrics | collect.metrics())
+    return Result(
+        np.asarray(found), learning_rate, env_steps, np.asarray(seen), np.asarray(key), metrics | collect.metrics()
+    )
 
 
-def update(board: Board, result: Result, config: Config) -> None:
-    """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a lock; every I_target steps also of θ⁻."""
-    shared_rmsprop(board.weights, board.squares, result.gradients, result.learning_rate, config)
-    board.copy_weights_every(config.target_every, result.env_steps)  # T mod I_target = 0: θ⁻ ← θ
+def update(shared: SharedParameters, result: Result, config: Config) -> None:
+    """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a
+    lock; every I_target steps also of θ⁻.
+    """
+    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
+    shared.copy_weights_every(config.target_every, result.env_steps)  # T mod I_target = 0: θ⁻ ← θ
 
 
 def train(
     config: Config,
     envs: None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeQNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding every `report_every` steps; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding every `report_every` steps; from `state` and `snapshot`,
+    go on where they were taken.
+    """
     validate(config)
     require_own_envs(envs)
     state = init(config, *spaces_of(config.env), make_network) if state is None else state
-    job = job_of(config, __name__, work, update, state, until_end=True)
-    with open_pool(job, board_of(state, job), world) as pool:
+    work = make_work(config, __name__, worker_step, update, state, until_end=True)
+    with open_pool(work, shared_parameters_of(state, work), snapshot) as pool:
         while int(state.env_steps) < config.run.total_steps:
-            board = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
-            state = state_of(board, job, int(state.updates) + 1)
-            yield Update(state, pool.metrics(), pool.world)
+            shared = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
+            state = state_of(shared, work, int(state.updates) + 1)
+            yield Update(state, pool.metrics(), pool.snapshot)

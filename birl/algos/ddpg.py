@@ -1,14 +1,18 @@
-"""Deep deterministic policy gradient (Lillicrap et al. 2016, "Continuous control with deep reinforcement learning").
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, "Continuous control with deep
+reinforcement learning").
 
-Act by μ(s) with noise and keep every step in a replay. Draw past steps, move Q(s, a) towards r + γ Q'(s', μ'(s')) and μ(s) to where Q is
-higher; after each gradient step μ' and Q' follow softly. Each cycle's gradient steps are one compiled call on batches drawn before it.
+Act by μ(s) with noise and keep every step in a replay. Draw past steps, move Q(s, a) towards r + γ
+Q'(s', μ'(s')) and μ(s) to where Q is higher; after each gradient step μ' and Q' follow softly. Each
+cycle's gradient steps are one compiled call on batches drawn before it.
 
-Noise, of each environment its own: `ou`, correlated in time, as in the paper; `gaussian`, not correlated; `parameter`, on the actor's
-weights instead of its actions, as large as moves the actions by a wanted distance (Plappert et al. 2018).
+Noise, of each environment its own: `ou`, correlated in time, as in the paper; `gaussian`, not
+correlated; `parameter`, on the actor's weights instead of its actions, as large as moves the
+actions by a wanted distance (Plappert et al. 2018).
 
-Differs from the papers: many environments; first actions are uniform; no weight decay, no batch normalisation, and the action joins before
-the critic's first layer; orthogonal weights. A perturbation stands through an episode and to the end of the rollout in which that ends,
-while the actor under it learns on, and σ adapts to the perturbations that act, not to others drawn for it.
+Differs from the papers: many environments; first actions are uniform; no weight decay, no batch
+normalisation, and the action joins before the critic's first layer; orthogonal weights. A
+perturbation stands through an episode and to the end of the rollout in which that ends, while the
+actor under it learns on, and σ adapts to the perturbations that act, not to others drawn for it.
 """
 
 import dataclasses
@@ -24,6 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from birl.accel.convolution import Conv
+from birl.accel.devices import prepare_jax, replicate_unplaced
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -37,9 +43,6 @@ from birl.config import (
     require_positive,
     validate_cycle,
 )
-from birl.data.collect import Collector, finite_metrics
-from birl.data.replay import Replay
-from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths.count import Count, count_of, next_turn
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
@@ -53,8 +56,6 @@ from birl.nets.continuous import (
     make_deterministic_actor_critic,
     validate_action_networks,
 )
-from birl.nets.convolution import Conv
-from birl.nets.cores import forget
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation, LayerNorm
 from birl.nets.normalize import (
@@ -64,8 +65,17 @@ from birl.nets.normalize import (
     normalize_observations,
     reward_scale,
 )
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
+from birl.nets.optimizers import (
+    gradient_step,
+    initial_optimizer_state,
+    make_optimizer,
+    require_not_negative,
+    soft_update,
+)
+from birl.nets.recurrent import forget
+from birl.rollouts.collector import Collector, finite_metrics
+from birl.rollouts.replay import Replay
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 NoiseName = Literal["ou", "gaussian", "parameter"]
 
@@ -112,7 +122,8 @@ class Exploration(eqx.Module):
     time_step: float = eqx.field(static=True)  # Δt
     scale: Array  # σ of the next rollout
     rollout: Array  # the number of the next rollout, from 1; see next_turn
-    # [2, B, ...] N(0, 1) for the actor's weights: of episodes that run when it begins, of those that begin in it; None: no such noise
+    # [2, B, ...] N(0, 1) for the actor's weights: of episodes that run when it begins, of those
+    # that begin in it; None: no such noise
     perturbations: PyTree
 
 
@@ -125,7 +136,7 @@ class State(NamedTuple):
     critic_optimizer: PyTree
     normalizer: Normalizer
     exploration: Exploration
-    warming: Array  # still acting at random
+    in_warmup: Array  # still acting at random
     key: Array
     env_steps: Count
     updates: Count
@@ -140,26 +151,42 @@ def validate(config: Config) -> None:
     validate_action_networks(config)
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
     require_fractions(config, "discount", "target_rate")
-    require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "noise_rate", "noise_time_step")
+    require_positive(
+        config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "noise_rate", "noise_time_step"
+    )
     require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "exploration_noise")
     drift = config.noise_rate * config.noise_time_step
-    require(drift < 2, f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2, else noise grows")
+    require(
+        drift < 2,
+        f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2, else noise grows",
+    )
     require(config.noise_adaptation > 1, f"noise_adaptation {config.noise_adaptation} must be above 1; 1.01 is usual")
     if config.noise == "parameter":
-        require(config.layer_norm, "noise parameter with layer_norm False: one σ cannot suit layers of all sizes; use layer_norm True")
+        require(
+            config.layer_norm,
+            "noise parameter with layer_norm False: one σ cannot suit layers of all sizes; use layer_norm True",
+        )
         positive = lowest(config.exploration_noise) > 0
-        require(positive, "exploration_noise reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without")
+        require(
+            positive,
+            "exploration_noise reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without",
+        )
     validate_cycle(config)
 
 
 def init(
-    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeDeterministicActorCritic | None = None
+    config: Config,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    make_network: MakeDeterministicActorCritic | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(largest_action_product(config, config.batch_size))
     rng = np.random.default_rng(config.run.seed)
-    make = make_network or partial(make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou")
+    make = make_network or partial(
+        make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou"
+    )
     network = make(rng, observation_space, action_space)
     optimizer = optimizer_of(config)
     return State(
@@ -167,9 +194,11 @@ def init(
         target=network,
         actor_optimizer=initial_optimizer_state(optimizer, network.actor),
         critic_optimizer=initial_optimizer_state(optimizer, network.critic),
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
         exploration=initial_exploration(rng, network.actor, config),
-        warming=np.bool_(config.learning_starts > 0),
+        in_warmup=np.bool_(config.learning_starts > 0),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=count_of(0),
         updates=count_of(0),
@@ -179,7 +208,9 @@ def init(
 
 
 def initial_exploration(rng: np.random.Generator, actor: PyTree, config: Config) -> Exploration:
-    """Noise as large as the settings begin with; of parameter noise, a perturbation for each environment's episode and the one after."""
+    """Noise as large as the settings begin with; of parameter noise, a perturbation for each
+    environment's episode and the one after.
+    """
     perturbations, num_envs = None, config.env.num_envs
     if config.noise == "parameter":
         draw = partial(rng.standard_normal, dtype=np.float32)
@@ -189,20 +220,26 @@ def initial_exploration(rng: np.random.Generator, actor: PyTree, config: Config)
 
 
 def perturbable(actor: PyTree) -> PyTree:
-    """The actor with None in place of what noise must leave alone: layer norms, and convolutions (Plappert et al. 2018)."""
+    """The actor with None in place of what noise must leave alone: layer norms, and convolutions
+    (Plappert et al. 2018).
+    """
     left_alone = LayerNorm, Conv
-    kept = jax.tree.map(lambda node: not isinstance(node, left_alone), actor, is_leaf=lambda node: isinstance(node, left_alone))
+    kept = jax.tree.map(
+        lambda node: not isinstance(node, left_alone), actor, is_leaf=lambda node: isinstance(node, left_alone)
+    )
     return eqx.filter(actor, kept)
 
 
 def initial_memory(network: DeterministicActorCriticLike, noise: NoiseName, num_envs: int) -> PyTree:
-    """What noise remembers: of parameter noise [B, 1] the rollout in which each environment's episode began, 0 for those before."""
+    """What noise remembers: of parameter noise [B, 1] the rollout in which each environment's
+    episode began, 0 for those before.
+    """
     return np.zeros((num_envs, 1), np.int32) if noise == "parameter" else network.initial_memory(num_envs)
 
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts: what is evaluated, exported and played."""
-    return state.network.actor, state.network.bounds, state.normalizer.observations, state.exploration, state.warming
+    return state.network.actor, state.network.bounds, state.normalizer.observations, state.exploration, state.in_warmup
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
@@ -211,9 +248,13 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 
 
 @jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    """Actions for B observations: μ(s) and noise, uniform ones while warming; μ(s) alone if there is no key."""
-    actor, bounds, moments, exploration, warming = policy
+def act(
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+) -> Action:
+    """Actions for B observations: μ(s) and noise, uniform ones while warming; μ(s) alone if there
+    is no key.
+    """
+    actor, bounds, moments, exploration, in_warmup = policy
     observations = normalize_observations(moments, observations)
     if key is None:
         return _in_bounds(actor(observations), bounds, memory)
@@ -221,7 +262,11 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
     match exploration.noise:
         case "ou":
             memory = ornstein_uhlenbeck(
-                key, forget(memory, resets, jnp.zeros_like(memory)), exploration.rate, exploration.scale, exploration.time_step
+                key,
+                forget(memory, resets, jnp.zeros_like(memory)),
+                exploration.rate,
+                exploration.scale,
+                exploration.time_step,
             )
             actions = actor(observations) + memory
         case "gaussian":
@@ -235,7 +280,7 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
             weights = selected(began, *(perturbed_weights(actor, exploration, which, len(resets)) for which in (1, 0)))
             actions = jax.vmap(lambda own, observation: eqx.combine(own, actor)(observation))(weights, observations)
     uniform = jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0)
-    return _in_bounds(jnp.where(warming, uniform, jnp.clip(actions, -1.0, 1.0)), bounds, memory)
+    return _in_bounds(jnp.where(in_warmup, uniform, jnp.clip(actions, -1.0, 1.0)), bounds, memory)
 
 
 def _in_bounds(actions: Array, bounds: ActionBounds, memory: PyTree) -> Action:
@@ -243,19 +288,28 @@ def _in_bounds(actions: Array, bounds: ActionBounds, memory: PyTree) -> Action:
 
 
 def perturbed_weights(actor: PyTree, exploration: Exploration, which: int, num_envs: int) -> PyTree:
-    """[B, ...] the weights of an actor for each environment, with σ times its perturbation number `which` added; None for all others."""
+    """[B, ...] the weights of an actor for each environment, with σ times its perturbation number
+    `which` added; None for all others.
+    """
     own = jax.tree.leaves(exploration.perturbations)[0].shape[1]
     rows = np.arange(num_envs) % own  # an evaluation may have more environments, and then they share
     perturbations = jax.tree.map(lambda x: x[which] if num_envs == own else x[which][rows], exploration.perturbations)
     return jax.tree.map(lambda x, weight: weight + exploration.scale * x, perturbations, perturbable(actor))
 
 
-def critic_loss(critic: PyTree, target: DeterministicActorCriticLike, normalizer: Normalizer, batch: Transitions) -> tuple[Array, Metrics]:
-    """E[(r + γᵏ Q'(s', μ'(s')) - Q(s, a))²] (Lillicrap et al. 2016, eqs. 4 and 5). This is the module's `loss`."""
+def critic_loss(
+    critic: PyTree, target: DeterministicActorCriticLike, normalizer: Normalizer, batch: Transitions
+) -> tuple[Array, Metrics]:
+    """E[(r + γᵏ Q'(s', μ'(s')) - Q(s, a))²] (Lillicrap et al. 2016, eqs. 4 and 5). This is the
+    module's `loss`.
+    """
     now, following = (
-        normalize_observations(normalizer.observations, observations) for observations in (batch.observations, batch.next_observations)
+        normalize_observations(normalizer.observations, observations)
+        for observations in (batch.observations, batch.next_observations)
     )
-    targets = batch.rewards * reward_scale(normalizer) + batch.discounts * target.critic(following, target.actor(following))
+    targets = batch.rewards * reward_scale(normalizer) + batch.discounts * target.critic(
+        following, target.actor(following)
+    )
     values = critic(now, target.bounds.to_unit(batch.actions))
     value = jnp.mean((jax.lax.stop_gradient(targets) - values) ** 2)
     return value, {"loss/value": value, "value/mean": values.mean()}
@@ -274,20 +328,26 @@ def actor_loss(actor: PyTree, critic: PyTree, normalizer: Normalizer, batch: Tra
 def learn(
     state: State, batch: Transitions, actor_learning_rate: Array, critic_learning_rate: Array, config: Config
 ) -> tuple[State, Metrics]:
-    """One gradient step of the critic, then of the actor, on one batch; then the target networks follow."""
+    """One gradient step of the critic, then of the actor, on one batch; then the target networks
+    follow.
+    """
     network, optimizer = state.network, optimizer_of(config)
-    (_, found), gradients = jax.value_and_grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
+    (_, found), gradients = jax.value_and_grad(critic_loss, has_aux=True)(
+        network.critic, state.target, state.normalizer, batch
+    )
     critic, critic_optimizer, norm = gradient_step(
         optimizer, network.critic, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
     )
-    (_, found_too), gradients = jax.value_and_grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)
+    (_, found_too), gradients = jax.value_and_grad(actor_loss, has_aux=True)(
+        network.actor, critic, state.normalizer, batch
+    )
     actor, actor_optimizer, actor_norm = gradient_step(
         optimizer, network.actor, state.actor_optimizer, gradients, actor_learning_rate, config.max_grad_norm
     )
     network = eqx.tree_at(lambda network: (network.actor, network.critic), network, (actor, critic))
     state = state._replace(
         network=network,
-        target=moved_towards(state.target, network, config.target_rate),
+        target=soft_update(state.target, network, config.target_rate),
         actor_optimizer=actor_optimizer,
         critic_optimizer=critic_optimizer,
         gradient_steps=state.gradient_steps + 1,
@@ -295,27 +355,48 @@ def learn(
     return state, found | found_too | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
 
 
-def explore(state: State, rollout: Rollout, batch: Transitions | None, key: Array, config: Config) -> tuple[Exploration, Metrics]:
-    """How to act in the next rollout: where an episode began, its perturbation goes on and the next is drawn; σ adapts on a batch."""
-    exploration, wanted = state.exploration, value_at(config.exploration_noise, state.env_steps / config.run.total_steps)
+def explore(
+    state: State, rollout: Rollout, batch: Transitions | None, key: Array, config: Config
+) -> tuple[Exploration, Metrics]:
+    """How to act in the next rollout: where an episode began, its perturbation goes on and the next
+    is drawn; σ adapts on a batch.
+    """
+    exploration, wanted = (
+        state.exploration,
+        value_at(config.exploration_noise, state.env_steps / config.run.total_steps),
+    )
     if config.noise != "parameter":
         return dataclasses.replace(exploration, scale=jnp.float32(wanted)), {}
     scale, metrics = exploration.scale, {}
     if batch is not None:
-        observations, num_envs = normalize_observations(state.normalizer.observations, batch.observations), rollout.valid.shape[1]
+        observations, num_envs = (
+            normalize_observations(state.normalizer.observations, batch.observations),
+            rollout.valid.shape[1],
+        )
         actor, weights = state.network.actor, perturbed_weights(state.network.actor, exploration, 0, num_envs)
-        distance = action_distance(actor(observations), jax.vmap(lambda own: eqx.combine(own, actor)(observations))(weights))
+        distance = action_distance(
+            actor(observations), jax.vmap(lambda own: eqx.combine(own, actor)(observations))(weights)
+        )
         scale = adapt_noise_scale(scale, distance, wanted, config.noise_adaptation)
         metrics = {"exploration/action_distance": distance}
-    began = rollout.resets | ~rollout.valid[:-1].all(axis=0)  # one that begins after the last step begins in the next rollout
+    began = rollout.resets | ~rollout.valid[:-1].all(
+        axis=0
+    )  # one that begins after the last step begins in the next rollout
     perturbations = jax.lax.cond(
-        began.any(), lambda old: passed_on(old, began, key), lambda old: jax.tree.map(jnp.asarray, old), exploration.perturbations
+        began.any(),
+        lambda old: passed_on(old, began, key),
+        lambda old: jax.tree.map(jnp.asarray, old),
+        exploration.perturbations,
     )
-    return dataclasses.replace(exploration, scale=scale, rollout=next_turn(exploration.rollout), perturbations=perturbations), metrics
+    return dataclasses.replace(
+        exploration, scale=scale, rollout=next_turn(exploration.rollout), perturbations=perturbations
+    ), metrics
 
 
 def passed_on(perturbations: PyTree, began: Array, key: Array) -> PyTree:
-    """Perturbations with those of some environments' new episodes in the place of the running ones', and others drawn for the next."""
+    """Perturbations with those of some environments' new episodes in the place of the running
+    ones', and others drawn for the next.
+    """
     drawn = parameter_noise(key, jax.tree.map(lambda x: x[0], perturbations))
 
     running, new = (jax.tree.map(lambda x, which=which: x[which], perturbations) for which in (0, 1))
@@ -324,14 +405,20 @@ def passed_on(perturbations: PyTree, began: Array, key: Array) -> PyTree:
 
 def selected(which: Array, trees: PyTree, others: PyTree) -> PyTree:
     """[B, ...] leaves with the rows of one tree where [B] flags are set, else those of another."""
-    return jax.tree.map(lambda x, other: jnp.where(jax.lax.broadcast_in_dim(which, x.shape, (0,)), x, other), trees, others)
+    return jax.tree.map(
+        lambda x, other: jnp.where(jax.lax.broadcast_in_dim(which, x.shape, (0,)), x, other), trees, others
+    )
 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
-    """The state after a rollout and a cycle's gradient steps on batches [G, N, ...], and what happened."""
+    """The state after a rollout and a cycle's gradient steps on batches [G, N, ...], and what
+    happened.
+    """
     progress = state.env_steps / config.run.total_steps
-    actor_rate, critic_rate = (value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate))
+    actor_rate, critic_rate = (
+        value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)
+    )
     metrics: Metrics = {"exploration/noise": state.exploration.scale}
     if batches is not None:
         step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
@@ -341,7 +428,7 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     noise_key = stream(state.key, "exploration")
     state = state._replace(
         normalizer=learn_rollout(state.normalizer, rollout, config.discount),
-        warming=env_steps < config.learning_starts,
+        in_warmup=env_steps < config.learning_starts,
         key=stream(state.key, "next"),
         env_steps=env_steps,
         updates=state.updates + 1,
@@ -355,18 +442,24 @@ def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeDeterministicActorCritic | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each cycle; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     with open_envs(config.env, config.run.seed, envs) as envs:
-        state = on_cores(init(config, envs.observation_space, envs.action_space, make_network) if state is None else state)
-        collect = Collector(envs, act, config.rollout_length, initial_memory(state.network, config.noise, envs.num_envs))
-        collect.start(config.run.seed, world)
+        state = replicate_unplaced(
+            init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        )
+        collect = Collector(
+            envs, act, config.rollout_length, initial_memory(state.network, config.noise, envs.num_envs)
+        )
+        collect.start(config.run.seed, snapshot)
         replay = Replay(config.replay_size, without_noise(collect.empty_rollout()), config.discount, config.n_step)
-        if world is not None:
-            replay.restore(world, envs.fresh)
+        if snapshot is not None:
+            replay.restore(snapshot, envs.fresh)
         shape = gradient_steps(config), config.batch_size
         while int(state.env_steps) < config.run.total_steps:
             rollout = without_noise(collect(policy(state), state.key))
@@ -379,7 +472,7 @@ def train(
                 state, metrics = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
             sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
-            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.world()))
+            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.snapshot()))
 
 
 def without_noise(rollout: Rollout) -> Rollout:

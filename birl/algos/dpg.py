@@ -1,12 +1,16 @@
-"""Deterministic policy gradient, COPDAC-Q (Silver et al. 2014, "Deterministic Policy Gradient Algorithms", section 4.3).
+"""Deterministic policy gradient, COPDAC-Q (Silver et al. 2014, "Deterministic Policy Gradient
+Algorithms", section 4.3).
 
-Act by μ(s) = x(s)ᵀΘ plus Gaussian noise. A linear critic Q(s, a) = (a - μ(s))ᵀ∇μ(s)ᵀw + vᵀφ(s) learns from the error of
-r + γ Q(s', μ(s')), in which Q(s', μ(s')) = vᵀφ(s'); then Θ follows Q's slope at μ(s). Nothing is kept: each step is learned from once.
+Act by μ(s) = x(s)ᵀΘ plus Gaussian noise. A linear critic Q(s, a) = (a - μ(s))ᵀ∇μ(s)ᵀw + vᵀφ(s)
+learns from the error of r + γ Q(s', μ(s')), in which Q(s', μ(s')) = vᵀφ(s'); then Θ follows Q's
+slope at μ(s). Nothing is kept: each step is learned from once.
 
-Differs from the paper: B environments step together and each of a rollout's T steps learns from the mean over them, so with one
-environment it is the paper's; the policy that acts is at most T steps old; Fourier features instead of tiles; actions are on [-1, 1],
-scaled to the space's bounds; where μ(s) lies beyond a bound it counts as the bound, and Θ does not follow a slope further out
-(Hausknecht and Stone 2016); no step of the critic undoes more than its whole error; where an episode is cut by a time limit, V goes on.
+Differs from the paper: B environments step together and each of a rollout's T steps learns from the
+mean over them, so with one environment it is the paper's; the policy that acts is at most T steps
+old; Fourier features instead of tiles; actions are on [-1, 1], scaled to the space's bounds; where
+μ(s) lies beyond a bound it counts as the bound, and Θ does not follow a slope further out
+(Hausknecht and Stone 2016); no step of the critic undoes more than its whole error; where an
+episode is cut by a time limit, V goes on.
 """
 
 from collections.abc import Iterator
@@ -20,20 +24,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import EnvConfig, RunConfig, check_fields, require_at_least_one, require_config, require_fractions, require_positive
-from birl.data.collect import Collector, finite_metrics
-from birl.device import prepare_jax
+from birl.accel.devices import prepare_jax
+from birl.config import (
+    EnvConfig,
+    RunConfig,
+    check_fields,
+    require_at_least_one,
+    require_config,
+    require_fractions,
+    require_positive,
+)
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
-from birl.nets.acting import but_last
+from birl.nets.acting import without_last
 from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_compatible
 from birl.nets.features import FeaturesName
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_observations, normalize_rewards
+from birl.nets.normalize import (
+    Normalizer,
+    initial_normalizer,
+    learn_observations,
+    normalize_observations,
+    normalize_rewards,
+)
 from birl.nets.optimizers import require_not_negative
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Update, World
+from birl.rollouts.collector import Collector, finite_metrics
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 
 @dataclass(frozen=True)
@@ -42,7 +60,9 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 32  # T: steps of each environment between updates of the policy that acts; each is learned from in turn
+    rollout_length: int = (
+        32  # T: steps of each environment between updates of the policy that acts; each is learned from in turn
+    )
     discount: float = 0.99  # γ
     exploration_noise: float | Schedule = 0.3  # deviation of what is added to an action, of which 1 is half the range
     actor_learning_rate: float | Schedule = 1e-2  # α_θ
@@ -71,7 +91,9 @@ class State(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """One step of B environments, or T of them; observations and rewards are normalised, actions on [-1, 1]."""
+    """One step of B environments, or T of them; observations and rewards are normalised, actions on
+    [-1, 1].
+    """
 
     observations: PyTree
     actions: Array
@@ -96,10 +118,14 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "num_features")
     require_fractions(config, "discount")
     require_positive(config, "feature_scale")
-    require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "exploration_noise")
+    require_not_negative(
+        config, "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "exploration_noise"
+    )
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeCompatible | None = None) -> State:
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeCompatible | None = None
+) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(config.env.num_envs * config.num_features)
@@ -107,7 +133,9 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
     make = make_network or partial(make_compatible, settings=config)
     return State(
         network=make(rng, observation_space, action_space),
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
         noise=np.float32(value_at(config.exploration_noise, 0.0)),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=count_of(0),
@@ -121,7 +149,9 @@ def policy(state: State) -> PyTree:
 
 
 @jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+def act(
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+) -> Action:
     """μ(s) plus noise for B observations, within the bounds; without noise if there is no key."""
     network, moments, noise = policy
     actions = network.preferred(normalize_observations(moments, observations))
@@ -132,36 +162,48 @@ def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, act
 
 
 def td_errors(network: CompatibleActorCritic, steps: Steps, discount: float) -> Array:
-    """δ = r + γ Q(s', μ(s')) - Q(s, a), with a gradient through Q(s, a) alone; nothing follows a terminated step."""
+    """δ = r + γ Q(s', μ(s')) - Q(s, a), with a gradient through Q(s, a) alone; nothing follows a
+    terminated step.
+    """
     next_values = jnp.where(steps.terminated, 0.0, network.values(steps.next_observations))
     targets = steps.rewards + discount * next_values
     return jax.lax.stop_gradient(targets) - network.action_values(steps.observations, steps.actions)
 
 
 def step_shares(network: CompatibleActorCritic, steps: Steps, rates: LearningRates) -> Array:
-    """1 over α_w |φ(s, a)|² + α_v |φ(s)|², how much of its error a step undoes, or 1 if that is less (Nagumo and Noda 1967).
+    """1 over α_w |φ(s, a)|² + α_v |φ(s)|², how much of its error a step undoes, or 1 if that is
+    less (Nagumo and Noda 1967).
 
-    A step that undid more than the whole error would make the next one larger, and quadratic features have no bound.
+    A step that undid more than the whole error would make the next one larger, and quadratic
+    features have no bound.
     """
     action_lengths, state_lengths = network.feature_lengths(steps.observations, steps.actions)
     return 1.0 / jnp.maximum(1.0, rates.critic * action_lengths + rates.value * state_lengths)
 
 
 def loss(network: CompatibleActorCritic, steps: Steps, shares: Array, discount: float) -> tuple[Array, Array]:
-    """The critic's: E[δ²] / 2, whose gradient is -E[δ φ(s, a)] in w and -E[δ φ(s)] in v, with each step's share; and the errors δ."""
+    """The critic's: E[δ²] / 2, whose gradient is -E[δ φ(s, a)] in w and -E[δ φ(s)] in v, with each
+    step's share; and the errors δ.
+    """
     errors = td_errors(network, steps, discount)
     return losses.masked_mean(shares * errors**2, steps.valid) / 2, errors
 
 
 def policy_gradient(network: CompatibleActorCritic, steps: Steps) -> Array:
-    """E[∇μ(s) ∇_a Q(s, a)], in Θ's shape (Silver et al. 2014, theorem 1), but for slopes that lead away from the bounds."""
-    features, preferred, slopes = (f(steps.observations) for f in (network.actor_features, network.preferred, network.slopes))
+    """E[∇μ(s) ∇_a Q(s, a)], in Θ's shape (Silver et al. 2014, theorem 1), but for slopes that lead
+    away from the bounds.
+    """
+    features, preferred, slopes = (
+        f(steps.observations) for f in (network.actor_features, network.preferred, network.slopes)
+    )
     outwards = (jnp.abs(preferred) >= 1.0) & (preferred * slopes > 0.0)
     weights = steps.valid / jnp.maximum(steps.valid.sum(), 1)
     return jnp.einsum("...,...f,...a->fa", weights, features, jnp.where(outwards, 0.0, slopes))
 
 
-def learn(network: CompatibleActorCritic, steps: Steps, rates: LearningRates, discount: float) -> tuple[CompatibleActorCritic, Metrics]:
+def learn(
+    network: CompatibleActorCritic, steps: Steps, rates: LearningRates, discount: float
+) -> tuple[CompatibleActorCritic, Metrics]:
     """The network after one step of each environment: Θ, w and v move at once, as in the paper."""
     shares = step_shares(network, steps, rates)
     (_, errors), gradients = jax.value_and_grad(loss, has_aux=True)(network, steps, shares, discount)
@@ -196,7 +238,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     observations = normalize_observations(moments, rollout.observations)
     following = jax.tree.map(lambda x: x[1:], observations)
     actions = state.network.bounds.to_unit(rollout.actions)
-    steps = Steps(but_last(observations), actions, rewards, rollout.terminated, rollout.valid, following)
+    steps = Steps(without_last(observations), actions, rewards, rollout.terminated, rollout.valid, following)
     network, metrics = jax.lax.scan(partial(learn, rates=rates, discount=config.discount), state.network, steps)
 
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
@@ -204,7 +246,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     metrics = {name: losses.masked_mean(values, in_each) for name, values in metrics.items()}
     state = State(
         network=network,
-        normalizer=normalizer._replace(observations=learn_observations(moments, but_last(rollout.observations))),
+        normalizer=normalizer._replace(observations=learn_observations(moments, without_last(rollout.observations))),
         noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
         key=stream(state.key, "next"),
         env_steps=env_steps,
@@ -217,18 +259,20 @@ def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeCompatible | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each update; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     with open_envs(config.env, config.run.seed, envs) as envs:
         state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
-        collect.start(config.run.seed, world)
+        collect.start(config.run.seed, snapshot)
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
             with collect.timed("learning"):
                 state, metrics = update(state, rollout, config)
                 metrics = finite_metrics(metrics)
-            yield Update(state, metrics | collect.metrics(), collect.world)
+            yield Update(state, metrics | collect.metrics(), collect.snapshot)

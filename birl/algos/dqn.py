@@ -1,13 +1,16 @@
-"""Deep Q-network (Mnih et al. 2015, "Human-level control through deep reinforcement learning"), with what was added to it since.
+"""Deep Q-network (Mnih et al. 2015, "Human-level control through deep reinforcement learning"),
+with what was added to it since.
 
-Act ε-greedily on Q and keep every step in a replay. Draw past steps and move Q(s, a) towards r + γ max Q'(s', ·) by Huber's loss,
-with Q' an older copy of Q. Each cycle's gradient steps are one compiled call on batches that were drawn before it.
+Act ε-greedily on Q and keep every step in a replay. Draw past steps and move Q(s, a) towards r + γ
+max Q'(s', ·) by Huber's loss, with Q' an older copy of Q. Each cycle's gradient steps are one
+compiled call on batches that were drawn before it.
 
-Switches: `double` (van Hasselt et al. 2016), `dueling` (Wang et al. 2016), `n_step` (Sutton 1988; Hessel et al. 2018), `prioritized`
-(Schaul et al. 2016), `core` for memory: sequences from the memory they were lived with, after a burn-in (Kapturowski et al. 2019).
+Switches: `double` (van Hasselt et al. 2016), `dueling` (Wang et al. 2016), `n_step` (Sutton 1988;
+Hessel et al. 2018), `prioritized` (Schaul et al. 2016), `core` for memory: sequences from the
+memory they were lived with, after a burn-in (Kapturowski et al. 2019).
 
-Differs from the papers: Adam instead of RMSProp; many environments; the target network may follow softly; priorities change after a
-cycle's gradient steps, not after each.
+Differs from the papers: Adam instead of RMSProp; many environments; the target network may follow
+softly; priorities change after a cycle's gradient steps, not after each.
 """
 
 from collections.abc import Iterator
@@ -21,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from birl.accel.devices import prepare_jax, replicate_unplaced
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -34,17 +38,13 @@ from birl.config import (
     require_positive,
     validate_cycle,
 )
-from birl.data.collect import Collector, finite_metrics, learnable
-from birl.data.replay import Places, Replay
-from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of, next_turn
 from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
-from birl.nets.acting import but_first
-from birl.nets.cores import CoreName, rollout_resets
+from birl.nets.acting import without_first
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import largest_product, remembers, validate_network
@@ -55,9 +55,18 @@ from birl.nets.normalize import (
     normalize_observations,
     reward_scale,
 )
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
-from birl.nets.values import MakeQNetwork, QNetworkLike, act, best_values, make_q_network, of_actions
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
+from birl.nets.optimizers import (
+    gradient_step,
+    initial_optimizer_state,
+    make_optimizer,
+    require_not_negative,
+    soft_update,
+)
+from birl.nets.recurrent import CoreName, rollout_resets
+from birl.nets.values import MakeQNetwork, QNetworkLike, act, double_q_values, make_q_network, q_of_actions
+from birl.rollouts.collector import Collector, finite_metrics, learnable
+from birl.rollouts.replay import Indices, Replay
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,9 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 4  # steps of each environment between updates; with memory, the length of the sequences learned from
+    rollout_length: int = (
+        4  # steps of each environment between updates; with memory, the length of the sequences learned from
+    )
     update_ratio: float = 0.25  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
     learning_starts: int = 1000  # environment steps before the first gradient step
     batch_size: int = 64  # transitions in a gradient step; with memory, sequences
@@ -78,7 +89,9 @@ class Config:
     dueling: bool = False  # value and advantages apart
     prioritized: bool = False  # draw in proportion to |error|^α, not with equal chances
     priority_exponent: float = 0.6  # α
-    priority_correction: float | Schedule = field(default_factory=partial(linear, 0.4, 1.0))  # β: 1 undoes the bias of drawing so
+    priority_correction: float | Schedule = field(
+        default_factory=partial(linear, 0.4, 1.0)
+    )  # β: 1 undoes the bias of drawing so
     exploration: float | Schedule = field(default_factory=partial(linear, 1.0, 0.05, 0.2))  # ε
     target_every: int = 250  # gradient steps between moves of the target network
     target_rate: float = 1.0  # τ: how far it then moves to the network; 1 copies it
@@ -118,7 +131,7 @@ class Batches(NamedTuple):
     """What one cycle learns from: G batches."""
 
     steps: Transitions | Rollout  # [G, N, ...]; with memory, sequences [G, T, N, ...]
-    chances: Array  # [G, N] of each to have been drawn, up to a factor
+    probabilities: Array  # [G, N] of each to have been drawn, up to a factor
 
 
 def validate(config: Config) -> None:
@@ -131,22 +144,38 @@ def validate(config: Config) -> None:
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
     require_not_negative(config, "learning_rate")
     least, most_exploration = lowest(config.exploration), highest(config.exploration)
-    require(least >= 0 and most_exploration <= 1, f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance")
-    require(lowest(config.priority_correction) >= 0, f"priority_correction {lowest(config.priority_correction)} must be 0 or more")
+    require(
+        least >= 0 and most_exploration <= 1,
+        f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance",
+    )
+    require(
+        lowest(config.priority_correction) >= 0,
+        f"priority_correction {lowest(config.priority_correction)} must be 0 or more",
+    )
     most = config.rollout_length - 1
-    require(0 <= config.burn_in <= most, f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}")
+    require(
+        0 <= config.burn_in <= most,
+        f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}",
+    )
     validate_cycle(config)
 
 
 def require_sequences_fit(config: Config, recurrent: bool) -> None:
-    """Raise ConfigError if these settings need sequences and single steps are drawn, or the other way round."""
+    """Raise ConfigError if these settings need sequences and single steps are drawn, or the other
+    way round.
+    """
     apart = "prioritized draws single steps, and a network that remembers learns from sequences; use one of the two"
     require(not (recurrent and config.prioritized), apart)
     remedy = "use 0, or core lstm"
-    require(recurrent or not config.burn_in, f"burn_in {config.burn_in} warms a memory up, and this network has none; {remedy}")
+    require(
+        recurrent or not config.burn_in,
+        f"burn_in {config.burn_in} warms a memory up, and this network has none; {remedy}",
+    )
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None) -> State:
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None
+) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(largest_product(config, config.batch_size))
@@ -157,7 +186,9 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         network=network,
         target=network,
         optimizer=initial_optimizer_state(optimizer_of(config), network),
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
         epsilon=np.float32(value_at(config.exploration, 0.0)),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=count_of(0),
@@ -180,7 +211,9 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 def transition_errors(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Transitions, config: Config
 ) -> tuple[Array, Array]:
-    """[N] r + γᵏ max Q'(s', ·) - Q(s, a), with a gradient through Q(s, a) alone; all of them count."""
+    """[N] r + γᵏ max Q'(s', ·) - Q(s, a), with a gradient through Q(s, a) alone; all of them
+    count.
+    """
     now, following = (
         jax.tree.map(lambda x: x[None], normalize_observations(normalizer.observations, observations))
         for observations in (batch.observations, batch.next_observations)
@@ -188,49 +221,64 @@ def transition_errors(
     resets = jnp.zeros((1, *batch.rewards.shape), bool)
     target_values = target(following, (), resets)[0][0]
     choosing = network(following, (), resets)[0][0] if config.double else target_values
-    bootstrap = best_values(choosing, target_values, batch.next_action_masks)
+    bootstrap = double_q_values(choosing, target_values, batch.next_action_masks)
     targets = batch.rewards * reward_scale(normalizer) + batch.discounts * bootstrap
-    errors = jax.lax.stop_gradient(targets) - of_actions(network(now, (), resets)[0][0], batch.actions)
+    errors = jax.lax.stop_gradient(targets) - q_of_actions(network(now, (), resets)[0][0], batch.actions)
     return errors, jnp.ones_like(errors)
 
 
 def sequence_errors(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Rollout, config: Config
 ) -> tuple[Array, Array]:
-    """[T, N] the same for sequences, each from the memory it was lived with; the valid steps after the burn-in count."""
+    """[T, N] the same for sequences, each from the memory it was lived with; the valid steps after
+    the burn-in count.
+    """
     observations = normalize_observations(normalizer.observations, batch.observations)
     resets = rollout_resets(batch)
     action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
     target_values = unroll(target, observations, batch.memory, resets, config.burn_in)
     batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None, resets=None))
     choosing = action_values if config.double else target_values
-    bootstrap = best_values(choosing[1:], target_values[1:], but_first(batch.action_masks))
+    bootstrap = double_q_values(choosing[1:], target_values[1:], without_first(batch.action_masks))
     ends = batch.terminated, batch.truncated, batch.valid
     targets = n_step_returns(batch.rewards * reward_scale(normalizer), *ends, bootstrap, config.discount, config.n_step)
-    return jax.lax.stop_gradient(targets) - of_actions(action_values[:-1], batch.actions), batch.valid
+    return jax.lax.stop_gradient(targets) - q_of_actions(action_values[:-1], batch.actions), batch.valid
 
 
 def unroll(network: QNetworkLike, observations: PyTree, memory: PyTree, resets: Array, burn_in: int) -> Array:
-    """Action values after the burn-in, whose steps only lead to the memory from which they begin."""
+    """Action values after the burn-in, whose steps only lead to the memory from which they
+    begin.
+    """
     if burn_in:
-        _, memory = jax.lax.stop_gradient(network(jax.tree.map(lambda x: x[:burn_in], observations), memory, resets[:burn_in]))
+        _, memory = jax.lax.stop_gradient(
+            network(jax.tree.map(lambda x: x[:burn_in], observations), memory, resets[:burn_in])
+        )
     return network(jax.tree.map(lambda x: x[burn_in:], observations), memory, resets[burn_in:])[0]
 
 
 def loss(
-    network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Batches, correction: Array, config: Config
+    network: QNetworkLike,
+    target: QNetworkLike,
+    normalizer: Normalizer,
+    batch: Batches,
+    correction: Array,
+    config: Config,
 ) -> tuple[Array, tuple[Metrics, Array]]:
-    """Huber's loss of the errors, each weighed by P^-β over the largest such weight (Schaul et al. 2016, section 3.4); the errors too."""
+    """Huber's loss of the errors, each weighed by P^-β over the largest such weight (Schaul et al.
+    2016, section 3.4); the errors too.
+    """
     if isinstance(batch.steps, Transitions):
         errors, counted = transition_errors(network, target, normalizer, batch.steps, config)
     else:
         errors, counted = sequence_errors(network, target, normalizer, batch.steps, config)
-    weights = (batch.chances / batch.chances.min()) ** -correction
+    weights = (batch.probabilities / batch.probabilities.min()) ** -correction
     value = losses.masked_mean(weights * losses.huber(errors), counted)
     return value, ({"loss/value": value, "value/td_error": losses.masked_mean(jnp.abs(errors), counted)}, errors)
 
 
-def learn(state: State, batch: Batches, learning_rate: Array, correction: Array, config: Config) -> tuple[State, tuple[Metrics, Array]]:
+def learn(
+    state: State, batch: Batches, learning_rate: Array, correction: Array, config: Config
+) -> tuple[State, tuple[Metrics, Array]]:
     """One gradient step on one batch."""
     (_, (metrics, errors)), gradients = jax.value_and_grad(loss, has_aux=True)(
         state.network, state.target, state.normalizer, batch, correction, config
@@ -240,15 +288,19 @@ def learn(state: State, batch: Batches, learning_rate: Array, correction: Array,
         optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm, valid
     )
     steps = next_turn(state.gradient_steps, config.target_every)
-    move = partial(moved_towards, rate=config.target_rate)
+    move = partial(soft_update, rate=config.target_rate)
     target = jax.lax.cond(steps % config.target_every == 0, move, lambda target, _: target, state.target, network)
     state = state._replace(network=network, target=target, optimizer=optimizer, gradient_steps=steps)
     return state, (metrics | {"optimizer/grad_norm": norm}, errors)
 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
-def update(state: State, rollout: Rollout, batches: Batches | None, config: Config) -> tuple[State, Metrics, Array | None]:
-    """The state after a rollout and a cycle's gradient steps, what happened, and the errors of what was drawn."""
+def update(
+    state: State, rollout: Rollout, batches: Batches | None, config: Config
+) -> tuple[State, Metrics, Array | None]:
+    """The state after a rollout and a cycle's gradient steps, what happened, and the errors of what
+    was drawn.
+    """
     progress = state.env_steps / config.run.total_steps
     learning_rate, correction = value_at(config.learning_rate, progress), value_at(config.priority_correction, progress)
     metrics: Metrics = {"exploration/epsilon": state.epsilon}
@@ -268,43 +320,49 @@ def update(state: State, rollout: Rollout, batches: Batches | None, config: Conf
     return state, metrics, errors
 
 
-def draw(replay: Replay, key: Array, config: Config) -> tuple[Batches, Places]:
+def draw(replay: Replay, key: Array, config: Config) -> tuple[Batches, Indices]:
     """A cycle's batches, and where they lie in the replay."""
     rng, shape = np.random.default_rng(np.asarray(key)), (gradient_steps(config), config.batch_size)
-    places = replay.draw(rng, shape)
-    steps = replay.draw_sequences(rng, shape) if replay.recurrent else replay.transitions(places)
-    return Batches(steps, places.chances), places
+    indices = replay.draw(rng, shape)
+    steps = replay.draw_sequences(rng, shape) if replay.recurrent else replay.transitions(indices)
+    return Batches(steps, indices.probabilities), indices
 
 
 def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeQNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each cycle; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     with open_envs(config.env, config.run.seed, envs) as envs:
-        state = on_cores(init(config, envs.observation_space, envs.action_space, make_network) if state is None else state)
+        state = replicate_unplaced(
+            init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        )
         require_sequences_fit(config, remembers(state.network))
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
-        collect.start(config.run.seed, world)
+        collect.start(config.run.seed, snapshot)
         exponent = config.priority_exponent if config.prioritized else None
-        replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent)
-        if world is not None:
-            replay.restore(world, envs.fresh)
+        replay = Replay(
+            config.replay_size, collect.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent
+        )
+        if snapshot is not None:
+            replay.restore(snapshot, envs.fresh)
         while int(state.env_steps) < config.run.total_steps:
             rollout = learnable(collect(policy(state), state.key), config.clip_rewards)
             replay.add(rollout)
             with collect.timed("learning"):
                 ready = int(state.env_steps) >= config.learning_starts and replay.ready
                 due, owed = due_steps(config, float(state.owed), int(rollout.valid.sum())) if ready else (0, 0.0)
-                batches, places = draw(replay, state.key, config) if due else (None, None)
+                batches, indices = draw(replay, state.key, config) if due else (None, None)
                 state = state._replace(owed=np.float32(owed))
                 state, metrics, errors = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
-                if places is not None:
-                    replay.set_errors(places, errors)
+                if indices is not None:
+                    replay.set_errors(indices, errors)
             sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
-            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.world()))
+            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.snapshot()))

@@ -1,13 +1,17 @@
-"""One-step actor-critic with action values, QAC (Sutton & Barto 2018, section 13.5; Konda & Tsitsiklis 2000).
+"""One-step actor-critic with action values, QAC (Sutton & Barto 2018, section 13.5; Konda &
+Tsitsiklis 2000).
 
-Collect T steps of B environments with the policy as it is; the critic steps towards Sarsa's target r + γ Q(s', a') of the action
-that was taken next, the actor up log π(a|s) Q(s, a). No target network, no replay. With critic "v" it is the book's box: V(s) steps
-towards r + γ V(s'), the actor up log π(a|s) δ with the TD error δ.
+Collect T steps of B environments with the policy as it is; the critic steps towards Sarsa's target
+r + γ Q(s', a') of the action that was taken next, the actor up log π(a|s) Q(s, a). No target
+network, no replay. With critic "v" it is the book's box: V(s) steps towards r + γ V(s'), the actor
+up log π(a|s) δ with the TD error δ.
 
-Differs from the book: one gradient step each for T·B transitions rather than for every one, and without the factor γ^t. The next
-action after a rollout's last step is not known yet: the critic does not learn from that step unless its episode terminated there; the
-actor does. Where a time limit cut the episode, the next action is the one that was drawn at the last observation, though it was not
-carried out. Where there are action masks, which do not go so far, the critic leaves that step out.
+Differs from the book: one gradient step each for T·B transitions rather than for every one, and
+without the factor γ^t. The next action after a rollout's last step is not known yet: the critic
+does not learn from that step unless its episode terminated there; the actor does. Where a time
+limit cut the episode, the next action is the one that was drawn at the last observation, though it
+was not carried out. Where there are action masks, which do not go so far, the critic leaves that
+step out.
 """
 
 from collections.abc import Iterator
@@ -21,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from birl.accel.devices import prepare_jax, replicate_unplaced
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -31,8 +36,6 @@ from birl.config import (
     require_fractions,
     require_positive,
 )
-from birl.data.collect import finite_metrics
-from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -40,8 +43,7 @@ from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns, sarsa_known, sarsa_targets
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import Evaluation, act, but_last, evaluate_rollout
-from birl.nets.cores import CoreName
+from birl.nets.acting import Evaluation, act, evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import (
@@ -54,9 +56,17 @@ from birl.nets.models import (
     validate_network,
 )
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
-from birl.scale.stage import open_stage, validate_stage
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
+from birl.nets.optimizers import (
+    OptimizerName,
+    gradient_step,
+    initial_optimizer_state,
+    make_optimizer,
+    require_not_negative,
+)
+from birl.nets.recurrent import CoreName
+from birl.rollouts.collector import finite_metrics
+from birl.rollouts.open import open_stage, validate_stage
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,7 @@ class State(NamedTuple):
     updates: Count
 
 
-class Judgement(NamedTuple):
+class CriticTargets(NamedTuple):
     """What the critic makes of the steps of a rollout; leaves [T, B]."""
 
     values: Array  # Q(s, a) or V(s)
@@ -128,7 +138,9 @@ def validate(config: Config) -> None:
     require_not_negative(config, "learning_rate", "critic_learning_rate")
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
+) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
@@ -143,7 +155,9 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
         network=network,
         actor_optimizer=optimizer,
         critic_optimizer=optimizer,
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=count_of(0),
         updates=count_of(0),
@@ -155,33 +169,41 @@ def policy(state: State) -> PyTree:
     return state.network, state.normalizer.observations
 
 
-def judge_actions(network: ActorQCritic, evaluation: Evaluation, rollout: Rollout, config: Config) -> Judgement:
-    """Q(s, a), Sarsa's targets (eq. 6.7), and Q(s, a), or that less its mean, as the actor's weight (eq. 13.5)."""
+def critic_targets_q(network: ActorQCritic, evaluation: Evaluation, rollout: Rollout, config: Config) -> CriticTargets:
+    """Q(s, a), Sarsa's targets (eq. 6.7), and Q(s, a), or that less its mean, as the actor's weight
+    (eq. 13.5).
+    """
     features = evaluation.values[:-1]
     values = network.action_value_head(features, rollout.actions)
     targets, known = sarsa_targets(rollout.rewards, values, rollout.terminated, rollout.valid, config.discount)
     advantages = values
     if config.baseline:
-        advantages = values - network.action_value_head.expected(features, but_last(evaluation.distributions))
-    return Judgement(values, targets, known, advantages)
+        advantages = values - network.action_value_head.expected(features, without_last(evaluation.distributions))
+    return CriticTargets(values, targets, known, advantages)
 
 
-def judge_states(network: ActorCriticLike, evaluation: Evaluation, rollout: Rollout, config: Config) -> Judgement:
-    """V(s), its targets r + γ V(s'), and the TD error as the actor's weight (eqs. 13.12 to 13.14)."""
+def critic_targets_v(
+    network: ActorCriticLike, evaluation: Evaluation, rollout: Rollout, config: Config
+) -> CriticTargets:
+    """V(s), its targets r + γ V(s'), and the TD error as the actor's weight (eqs. 13.12 to
+    13.14).
+    """
     values = evaluation.values[:-1]
     ends = rollout.terminated, rollout.truncated, rollout.valid
     targets = n_step_returns(rollout.rewards, *ends, evaluation.values[1:], config.discount, n=1)
-    return Judgement(values, targets, rollout.valid, targets - values)
+    return CriticTargets(values, targets, rollout.valid, targets - values)
 
 
 def loss(
     network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config
 ) -> tuple[tuple[Array, Array], Metrics]:
-    """The actor's -E[log π(a|s) Q(s, a)] or -E[log π(a|s) δ], minus the entropy bonus; and the critic's squared error."""
+    """The actor's -E[log π(a|s) Q(s, a)] or -E[log π(a|s) δ], minus the entropy bonus; and the
+    critic's squared error.
+    """
     evaluation = evaluate_rollout((network, moments), rollout)
-    judge = judge_actions if config.critic == "q" else judge_states
+    judge = critic_targets_q if config.critic == "q" else critic_targets_v
     values, targets, known, advantages = judge(network, evaluation, rollout, config)
-    distribution = but_last(evaluation.distributions)
+    distribution = without_last(evaluation.distributions)
     advantages = losses.normalize(advantages, rollout.valid) if config.normalize_advantages else advantages
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
     value_loss = losses.value_loss(values, targets, known)
@@ -196,9 +218,13 @@ def loss(
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
-    """The state after one gradient step of the actor and one of the critic on a rollout, and what happened."""
+    """The state after one gradient step of the actor and one of the critic on a rollout, and what
+    happened.
+    """
     progress = state.env_steps / config.run.total_steps
-    learning_rate, critic_learning_rate = (value_at(rate, progress) for rate in (config.learning_rate, config.critic_learning_rate))
+    learning_rate, critic_learning_rate = (
+        value_at(rate, progress) for rate in (config.learning_rate, config.critic_learning_rate)
+    )
     entropy_weight = value_at(config.entropy_weight, progress)
     rewards, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
     inputs = state.normalizer.observations, rollout._replace(rewards=rewards), entropy_weight, config
@@ -214,7 +240,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     network, critic_optimizer, critic_norm = gradient_step(
         optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, limit, known
     )
-    seen = learn_observations(normalizer.observations, but_last(rollout.observations))
+    seen = learn_observations(normalizer.observations, without_last(rollout.observations))
     state = State(
         network=network,
         actor_optimizer=actor_optimizer,
@@ -235,18 +261,22 @@ def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each update; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
-        state = on_cores(init(config, stage.observation_space, stage.action_space, make_network) if state is None else state)
+        state = replicate_unplaced(
+            init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
+        )
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
-        collect.start(config.run.seed, world)
+        collect.start(config.run.seed, snapshot)
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
             with collect.timed("learning"):
                 state, metrics = update(state, rollout, config)
                 metrics = finite_metrics(metrics)
-            yield Update(state, metrics | collect.metrics(), collect.world)
+            yield Update(state, metrics | collect.metrics(), collect.snapshot)

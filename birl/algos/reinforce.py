@@ -1,13 +1,17 @@
-"""REINFORCE (Williams 1992, Machine Learning 8: 229-256; Sutton & Barto 2018, sections 13.3 and 13.4).
+"""REINFORCE (Williams 1992, Machine Learning 8: 229-256; Sutton & Barto 2018, sections 13.3 and
+13.4).
 
-Collect T steps of B environments with the policy as it is; sum up the rewards that followed each step, to its episode's end; then
-take one gradient step on -log π(a|s) (G - V(s)), where V is a learned baseline or nothing. Throw the data away and begin again.
+Collect T steps of B environments with the policy as it is; sum up the rewards that followed each
+step, to its episode's end; then take one gradient step on -log π(a|s) (G - V(s)), where V is a
+learned baseline or nothing. Throw the data away and begin again.
 
-Differs from the paper: a step is credited with the rewards after it only (reward-to-go), its weight is standardised over the
-rollout, and the mean is over steps, without the factor γ^t. With the baseline, an episode that the rollout or a time limit cuts
-short is completed by the baseline's value there. Without it, only episodes that end inside the rollout are learned from, and a time
-limit is an end: of longer ones nothing is known. Leaving those out favours short episodes, so `rollout_length` must not be below
-the time limit, and `episode/finished_share` says how much was used.
+Differs from the paper: a step is credited with the rewards after it only (reward-to-go), its weight
+is standardised over the rollout, and the mean is over steps, without the factor γ^t. With the
+baseline, an episode that the rollout or a time limit cuts short is completed by the baseline's
+value there. Without it, only episodes that end inside the rollout are learned from, and a time
+limit is an end: of longer ones nothing is known. Leaving those out favours short episodes, so
+`rollout_length` must not be below the time limit, and `episode/finished_share` says how much was
+used.
 """
 
 from collections.abc import Iterator
@@ -20,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from birl.accel.devices import prepare_jax, replicate_unplaced
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -30,8 +35,6 @@ from birl.config import (
     require_fractions,
     require_positive,
 )
-from birl.data.collect import finite_metrics
-from birl.device import on_cores, prepare_jax
 from birl.envs.make import episode_limit, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -39,15 +42,22 @@ from birl.maths.keys import stream
 from birl.maths.returns import discounted_returns, ends_inside
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import act, but_last, evaluate_rollout
-from birl.nets.cores import CoreName
+from birl.nets.acting import act, evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
-from birl.scale.stage import open_stage, validate_stage
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
+from birl.nets.optimizers import (
+    OptimizerName,
+    gradient_step,
+    initial_optimizer_state,
+    make_optimizer,
+    require_not_negative,
+)
+from birl.nets.recurrent import CoreName
+from birl.rollouts.collector import finite_metrics
+from birl.rollouts.open import open_stage, validate_stage
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,9 @@ def require_whole_episodes(config: Config) -> None:
     )
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
+) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
@@ -122,7 +134,9 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
     return State(
         network=network,
         optimizer=initial_optimizer_state(make_optimizer(config.optimizer), network),
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=count_of(0),
         updates=count_of(0),
@@ -142,7 +156,9 @@ def returns_to_go(rollout: Rollout, next_values: Array, config: Config) -> tuple
 
 
 def known_rows(rollout: Rollout, config: Config) -> Array:
-    """[T, B] the rows whose return is known: with a baseline, which bootstraps, all valid ones; else those whose episode ends inside."""
+    """[T, B] the rows whose return is known: with a baseline, which bootstraps, all valid ones;
+    else those whose episode ends inside.
+    """
     return rollout.valid if config.baseline else ends_inside(rollout.terminated, rollout.truncated, rollout.valid)
 
 
@@ -151,7 +167,7 @@ def loss(
 ) -> tuple[Array, Metrics]:
     """-E[log π(a|s) (G - V(s))], minus the entropy bonus, plus the baseline's error, over the steps whose return is known."""
     evaluation = evaluate_rollout((network, moments), rollout)
-    distribution, values = but_last(evaluation.distributions), evaluation.values[:-1]
+    distribution, values = without_last(evaluation.distributions), evaluation.values[:-1]
     returns, known = returns_to_go(rollout, jax.lax.stop_gradient(evaluation.values[1:]), config)
     advantages = returns - values if config.baseline else returns
     advantages = losses.normalize(advantages, known) if config.normalize_advantages else advantages
@@ -188,7 +204,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         config.max_grad_norm,
         known_rows(rollout, config),
     )
-    seen = learn_observations(normalizer.observations, but_last(rollout.observations))
+    seen = learn_observations(normalizer.observations, without_last(rollout.observations))
     state = State(
         network=network,
         optimizer=optimizer,
@@ -204,20 +220,24 @@ def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each update; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     if envs is None:  # of environments that were handed in, the limit is not known
         require_whole_episodes(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
-        state = on_cores(init(config, stage.observation_space, stage.action_space, make_network) if state is None else state)
+        state = replicate_unplaced(
+            init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
+        )
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
-        collect.start(config.run.seed, world)
+        collect.start(config.run.seed, snapshot)
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
             with collect.timed("learning"):
                 state, metrics = update(state, rollout, config)
                 metrics = finite_metrics(metrics)
-            yield Update(state, metrics | collect.metrics(), collect.world)
+            yield Update(state, metrics | collect.metrics(), collect.snapshot)

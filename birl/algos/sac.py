@@ -1,11 +1,13 @@
 """Soft actor-critic (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications").
 
-Act by sampling tanh of a Gaussian that the observation decides, and keep every step in a replay. Move two critics towards the reward and
-what follows it, an action's entropy included: r + γ (min Q'(s', a') - α log π(a'|s')). Move the actor up min Q - α log π, and the
-temperature α so that the entropy stays at its target.
+Act by sampling tanh of a Gaussian that the observation decides, and keep every step in a replay.
+Move two critics towards the reward and what follows it, an action's entropy included: r + γ (min
+Q'(s', a') - α log π(a'|s')). Move the actor up min Q - α log π, and the temperature α so that the
+entropy stays at its target.
 
-Differs from the paper: many environments; each cycle's gradient steps are one compiled call on batches that were drawn before it;
-`n_step` returns, in which the entropy of the actions between is left out; orthogonal first weights.
+Differs from the paper: many environments; each cycle's gradient steps are one compiled call on
+batches that were drawn before it; `n_step` returns, in which the entropy of the actions between is
+left out; orthogonal first weights.
 """
 
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from birl.accel.devices import prepare_jax, replicate_unplaced
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -31,9 +34,6 @@ from birl.config import (
     require_positive,
     validate_cycle,
 )
-from birl.data.collect import Collector, finite_metrics
-from birl.data.replay import Replay
-from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -48,17 +48,25 @@ from birl.nets.normalize import (
     learn_rollout,
     normalize_observations,
 )
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
+from birl.nets.optimizers import (
+    gradient_step,
+    initial_optimizer_state,
+    make_optimizer,
+    require_not_negative,
+    soft_update,
+)
 from birl.nets.twin_critics import (
     ActorTwinCritics,
     GaussianActor,
     MakeActorTwinCritics,
-    as_networks_see,
     make_actor_twin_critics,
     make_gaussian_actor,
+    normalize_batch,
     twin_values,
 )
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
+from birl.rollouts.collector import Collector, finite_metrics
+from birl.rollouts.replay import Replay
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 Network = ActorTwinCritics[GaussianActor]
 Critics = tuple[ActionCritic, ActionCritic]
@@ -72,7 +80,9 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     rollout_length: int = 8  # steps of each environment between updates, whose gradient steps are one compiled call
     update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
-    learning_starts: int = 1000  # environment steps before the first gradient step, with actions drawn from the whole box
+    learning_starts: int = (
+        1000  # environment steps before the first gradient step, with actions drawn from the whole box
+    )
     batch_size: int = 256  # transitions in a gradient step
     replay_size: int = 100_000  # transitions kept
     discount: float = 0.99  # γ
@@ -106,7 +116,7 @@ class State(NamedTuple):
     critic_optimizer: PyTree
     temperature_optimizer: PyTree
     normalizer: Normalizer
-    warming: Array  # whether the next rollout's actions are drawn from the whole box
+    in_warmup: Array  # whether the next rollout's actions are drawn from the whole box
     key: Array
     env_steps: Count
     updates: Count
@@ -153,8 +163,10 @@ def init(
         actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
         critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critics),
         temperature_optimizer=initial_optimizer_state(optimizer_of(config), np.float32(0)),
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
-        warming=np.bool_(config.learning_starts > 0),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
+        in_warmup=np.bool_(config.learning_starts > 0),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=count_of(0),
         updates=count_of(0),
@@ -165,7 +177,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts: what is evaluated, exported and played."""
-    return state.network.actor, state.network.bounds, state.normalizer.observations, state.warming
+    return state.network.actor, state.network.bounds, state.normalizer.observations, state.in_warmup
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
@@ -174,21 +186,27 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 
 
 @jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    """Sampled actions for B observations, while warming any of the box; tanh of the means if there is no key."""
-    actor, bounds, moments, warming = policy
+def act(
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+) -> Action:
+    """Sampled actions for B observations, while warming any of the box; tanh of the means if there
+    is no key.
+    """
+    actor, bounds, moments, in_warmup = policy
     distribution = actor(normalize_observations(moments, observations))
     if key is None:
         actions = distribution.mode()
     else:
         sample_key, uniform_key = jax.random.split(key)
         actions = distribution.sample(sample_key)
-        actions = jnp.where(warming, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), actions)
+        actions = jnp.where(in_warmup, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), actions)
     return Action(bounds.from_unit(actions), memory)
 
 
 def targets_of(state: State, batch: Transitions, noise: Array) -> Array:
-    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')), a' from π by the noise (Haarnoja et al. 2018, section 4.2)."""
+    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')), a' from π by the noise (Haarnoja
+    et al. 2018, section 4.2).
+    """
     next_actions, log_probs = state.network.actor(batch.next_observations).action_and_log_prob(noise)
     next_values = twin_values(state.target, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * (next_values - jnp.exp(state.log_temperature) * log_probs)
@@ -201,20 +219,28 @@ def critic_loss(critics: Critics, targets: Array, batch: Transitions) -> tuple[A
     return value, {"loss/value": value, "value/mean": values.mean()}
 
 
-def actor_loss(actor: GaussianActor, critics: Critics, temperature: Array, batch: Transitions, noise: Array) -> tuple[Array, Array]:
-    """E[α log π(a|s) - min(Q₁(s, a), Q₂(s, a))], a from π (Haarnoja et al. 2018, section 4.2); the entropy E[-log π(a|s)] too."""
+def actor_loss(
+    actor: GaussianActor, critics: Critics, temperature: Array, batch: Transitions, noise: Array
+) -> tuple[Array, Array]:
+    """E[α log π(a|s) - min(Q₁(s, a), Q₂(s, a))], a from π (Haarnoja et al. 2018, section 4.2); the
+    entropy E[-log π(a|s)] too.
+    """
     actions, log_probs = actor(batch.observations).action_and_log_prob(noise)
     values = twin_values(critics, batch.observations, actions).min(axis=0)
     return (temperature * log_probs - values).mean(), -log_probs.mean()
 
 
 def temperature_loss(log_temperature: Array, entropy: Array, target_entropy: float) -> Array:
-    """α (H - H̄): down this slope α falls while the entropy is above its target, and rises below it (Haarnoja et al. 2018, section 5)."""
+    """α (H - H̄): down this slope α falls while the entropy is above its target, and rises below it
+    (Haarnoja et al. 2018, section 5).
+    """
     return jnp.exp(log_temperature) * (jax.lax.stop_gradient(entropy) - target_entropy)
 
 
 def loss(state: State, batch: Transitions, noise: Array) -> Array:
-    """critic_loss + actor_loss: the objective at this temperature. `learn` differentiates each by its own parameters."""
+    """critic_loss + actor_loss: the objective at this temperature. `learn` differentiates each by
+    its own parameters.
+    """
     network, temperature = state.network, jnp.exp(state.log_temperature)
     of_critics, _ = critic_loss(network.critics, targets_of(state, batch, noise[0]), batch)
     return of_critics + actor_loss(network.actor, network.critics, temperature, batch, noise[1])[0]
@@ -226,34 +252,42 @@ def target_entropy_of(config: Config, actions: int) -> float:
 
 
 def learn(state: State, drawn: tuple[Transitions, Array], rates: Rates, config: Config) -> tuple[State, Metrics]:
-    """One gradient step on one batch: of the critics, of the actor by the new critics, and of the temperature by its entropy."""
-    batch, (target_noise, actor_noise) = as_networks_see(drawn[0], state.network.bounds, state.normalizer), drawn[1]
+    """One gradient step on one batch: of the critics, of the actor by the new critics, and of the
+    temperature by its entropy.
+    """
+    batch, (target_noise, actor_noise) = normalize_batch(drawn[0], state.network.bounds, state.normalizer), drawn[1]
     step = partial(gradient_step, optimizer_of(config))
     temperature, network = jnp.exp(state.log_temperature), state.network
 
     targets = targets_of(state, batch, target_noise)
     (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(network.critics, targets, batch)
-    critics, critic_optimizer, norm = step(network.critics, state.critic_optimizer, gradients, rates.critic, config.max_grad_norm)
+    critics, critic_optimizer, norm = step(
+        network.critics, state.critic_optimizer, gradients, rates.critic, config.max_grad_norm
+    )
 
     (policy_loss, entropy), gradients = jax.value_and_grad(actor_loss, has_aux=True)(
         network.actor, critics, temperature, batch, actor_noise
     )
-    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, rates.actor, config.max_grad_norm)
+    actor, actor_optimizer, actor_norm = step(
+        network.actor, state.actor_optimizer, gradients, rates.actor, config.max_grad_norm
+    )
 
     target_entropy = target_entropy_of(config, network.bounds.size)
-    off_target, gradient = jax.value_and_grad(temperature_loss)(state.log_temperature, entropy, target_entropy)
-    log_temperature, temperature_optimizer, _ = step(state.log_temperature, state.temperature_optimizer, gradient, rates.temperature, None)
+    alpha_loss, gradient = jax.value_and_grad(temperature_loss)(state.log_temperature, entropy, target_entropy)
+    log_temperature, temperature_optimizer, _ = step(
+        state.log_temperature, state.temperature_optimizer, gradient, rates.temperature, None
+    )
 
     state = state._replace(
         network=replace(network, actor=actor, critics=critics),
-        target=moved_towards(state.target, critics, config.target_rate),
+        target=soft_update(state.target, critics, config.target_rate),
         log_temperature=log_temperature,
         actor_optimizer=actor_optimizer,
         critic_optimizer=critic_optimizer,
         temperature_optimizer=temperature_optimizer,
         gradient_steps=state.gradient_steps + 1,
     )
-    metrics |= {"loss/policy": policy_loss, "loss/temperature": off_target, "policy/entropy": entropy}
+    metrics |= {"loss/policy": policy_loss, "loss/temperature": alpha_loss, "policy/entropy": entropy}
     return state, metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
 
 
@@ -267,13 +301,15 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         rates = Rates(*[value_at(rate, progress) for rate in schedules])
         step = partial(learn, rates=rates, config=config)
         # Drawn for all gradient steps at once: in each it took 0.2 of 4.6 ms.
-        noise = jax.random.normal(stream(state.key, "learning"), (len(batches.rewards), 2, config.batch_size, state.network.bounds.size))
+        noise = jax.random.normal(
+            stream(state.key, "learning"), (len(batches.rewards), 2, config.batch_size, state.network.bounds.size)
+        )
         state, found = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates.critic}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(
         normalizer=learn_rollout(state.normalizer, rollout, config.discount),
-        warming=env_steps < config.learning_starts,
+        in_warmup=env_steps < config.learning_starts,
         key=stream(state.key, "next"),
         env_steps=env_steps,
         updates=state.updates + 1,
@@ -285,18 +321,22 @@ def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeActorTwinCritics[GaussianActor] | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each cycle; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     with open_envs(config.env, config.run.seed, envs) as envs:
-        state = on_cores(init(config, envs.observation_space, envs.action_space, make_network) if state is None else state)
+        state = replicate_unplaced(
+            init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        )
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
-        collect.start(config.run.seed, world)
+        collect.start(config.run.seed, snapshot)
         replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, config.n_step)
-        if world is not None:
-            replay.restore(world, envs.fresh)
+        if snapshot is not None:
+            replay.restore(snapshot, envs.fresh)
         shape = gradient_steps(config), config.batch_size
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
@@ -309,4 +349,4 @@ def train(
                 state, metrics = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
             sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
-            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.world()))
+            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.snapshot()))

@@ -1,11 +1,14 @@
-"""TD3, twin delayed DDPG (Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods").
+"""TD3, twin delayed DDPG (Fujimoto et al. 2018, "Addressing function approximation error in
+actor-critic methods").
 
-Act by μ(s) with Gaussian noise and keep every step in a replay. Move two critics towards r + γ min Q'(s', ã), where ã is the target
-actor's action with clipped noise, so that neither an error of one critic nor a narrow peak of it is believed. Every second gradient step,
-move the actor up Q₁(s, μ(s)), and the targets a little towards the networks.
+Act by μ(s) with Gaussian noise and keep every step in a replay. Move two critics towards r + γ min
+Q'(s', ã), where ã is the target actor's action with clipped noise, so that neither an error of one
+critic nor a narrow peak of it is believed. Every second gradient step, move the actor up Q₁(s,
+μ(s)), and the targets a little towards the networks.
 
-Differs from the paper: many environments; each cycle's gradient steps are one compiled call on batches that were drawn before it;
-`n_step` returns; batches of 256 and learning rates of 3e-4, as in the authors' later code; orthogonal first weights.
+Differs from the paper: many environments; each cycle's gradient steps are one compiled call on
+batches that were drawn before it; `n_step` returns; batches of 256 and learning rates of 3e-4, as
+in the authors' later code; orthogonal first weights.
 """
 
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from birl.accel.devices import prepare_jax, replicate_unplaced
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -31,9 +35,6 @@ from birl.config import (
     require_positive,
     validate_cycle,
 )
-from birl.data.collect import Collector, finite_metrics
-from birl.data.replay import Replay
-from birl.device import on_cores, prepare_jax
 from birl.envs.make import open_envs, validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of, next_turn
@@ -54,9 +55,23 @@ from birl.nets.normalize import (
     learn_rollout,
     normalize_observations,
 )
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, moved_towards, require_not_negative
-from birl.nets.twin_critics import ActorTwinCritics, MakeActorTwinCritics, as_networks_see, make_actor_twin_critics, twin_values
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Transitions, Update, World
+from birl.nets.optimizers import (
+    gradient_step,
+    initial_optimizer_state,
+    make_optimizer,
+    require_not_negative,
+    soft_update,
+)
+from birl.nets.twin_critics import (
+    ActorTwinCritics,
+    MakeActorTwinCritics,
+    make_actor_twin_critics,
+    normalize_batch,
+    twin_values,
+)
+from birl.rollouts.collector import Collector, finite_metrics
+from birl.rollouts.replay import Replay
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 Network = ActorTwinCritics[DeterministicActor]
 Critics = tuple[ActionCritic, ActionCritic]
@@ -70,7 +85,9 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     rollout_length: int = 8  # steps of each environment between updates, whose gradient steps are one compiled call
     update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
-    learning_starts: int = 1000  # environment steps before the first gradient step, with actions drawn from the whole box
+    learning_starts: int = (
+        1000  # environment steps before the first gradient step, with actions drawn from the whole box
+    )
     batch_size: int = 256  # transitions in a gradient step
     replay_size: int = 100_000  # transitions kept
     discount: float = 0.99  # γ
@@ -104,7 +121,7 @@ class State(NamedTuple):
     critic_optimizer: PyTree
     normalizer: Normalizer
     exploration_noise: Array  # of the next rollout
-    warming: Array  # whether the next rollout's actions are drawn from the whole box
+    in_warmup: Array  # whether the next rollout's actions are drawn from the whole box
     policy_loss: Array  # of the actor's newest gradient step, to report in a cycle that has none
     actor_grad_norm: Array  # of the same step
     key: Array
@@ -122,7 +139,9 @@ def validate(config: Config) -> None:
     require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step", "policy_delay")
     require_fractions(config, "discount", "target_rate")
     require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
-    require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "exploration_noise", "target_noise", "target_noise_clip")
+    require_not_negative(
+        config, "actor_learning_rate", "critic_learning_rate", "exploration_noise", "target_noise", "target_noise_clip"
+    )
     validate_cycle(config)
 
 
@@ -143,9 +162,11 @@ def init(
         target=network,
         actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
         critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critics),
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
         exploration_noise=np.float32(value_at(config.exploration_noise, 0.0)),
-        warming=np.bool_(config.learning_starts > 0),
+        in_warmup=np.bool_(config.learning_starts > 0),
         policy_loss=np.float32(0),
         actor_grad_norm=np.float32(0),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
@@ -158,7 +179,13 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts: what is evaluated, exported and played."""
-    return state.network.actor, state.network.bounds, state.normalizer.observations, state.exploration_noise, state.warming
+    return (
+        state.network.actor,
+        state.network.bounds,
+        state.normalizer.observations,
+        state.exploration_noise,
+        state.in_warmup,
+    )
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
@@ -167,19 +194,25 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 
 
 @jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
-    """μ(s) with noise for B observations, while warming any action of the box; μ(s) itself if there is no key."""
-    actor, bounds, moments, deviation, warming = policy
+def act(
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+) -> Action:
+    """μ(s) with noise for B observations, while warming any action of the box; μ(s) itself if there
+    is no key.
+    """
+    actor, bounds, moments, deviation, in_warmup = policy
     actions = actor(normalize_observations(moments, observations))
     if key is not None:
         noise_key, uniform_key = jax.random.split(key)
         noisy = jnp.clip(actions + deviation * jax.random.normal(noise_key, actions.shape), -1.0, 1.0)
-        actions = jnp.where(warming, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), noisy)
+        actions = jnp.where(in_warmup, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), noisy)
     return Action(bounds.from_unit(actions), memory)
 
 
 def smoothed(actions: Array, noise: Array, config: Config) -> Array:
-    """clip(a + clip(ε, -c, c), -1, 1) with ε = σ times the noise (Fujimoto et al. 2018, section 5.3)."""
+    """clip(a + clip(ε, -c, c), -1, 1) with ε = σ times the noise (Fujimoto et al. 2018, section
+    5.3).
+    """
     limit = config.target_noise_clip
     return jnp.clip(actions + jnp.clip(config.target_noise * noise, -limit, limit), -1.0, 1.0)
 
@@ -191,7 +224,9 @@ def targets_of(target: Network, batch: Transitions, noise: Array, config: Config
     return batch.rewards + batch.discounts * next_values
 
 
-def critic_loss(critics: Critics, target: Network, batch: Transitions, noise: Array, config: Config) -> tuple[Array, Metrics]:
+def critic_loss(
+    critics: Critics, target: Network, batch: Transitions, noise: Array, config: Config
+) -> tuple[Array, Metrics]:
     """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] with one target y for both; what happened."""
     values = twin_values(critics, batch.observations, batch.actions)
     targets = targets_of(target, batch, noise, config)
@@ -205,8 +240,12 @@ def actor_loss(actor: DeterministicActor, critics: Critics, batch: Transitions) 
 
 
 def loss(network: Network, target: Network, batch: Transitions, noise: Array, config: Config) -> Array:
-    """critic_loss + actor_loss: the whole objective. `learn` differentiates each by its own parameters, the actor's less often."""
-    return critic_loss(network.critics, target, batch, noise, config)[0] + actor_loss(network.actor, network.critics, batch)
+    """critic_loss + actor_loss: the whole objective. `learn` differentiates each by its own
+    parameters, the actor's less often.
+    """
+    return critic_loss(network.critics, target, batch, noise, config)[0] + actor_loss(
+        network.actor, network.critics, batch
+    )
 
 
 def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: Config) -> State:
@@ -216,21 +255,38 @@ def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: 
         optimizer_of(config), state.network.actor, state.actor_optimizer, gradients, learning_rate, config.max_grad_norm
     )
     network = replace(state.network, actor=actor)
-    target = moved_towards(state.target, network, config.target_rate)
-    return state._replace(network=network, target=target, actor_optimizer=optimizer, policy_loss=policy_loss, actor_grad_norm=norm)
+    target = soft_update(state.target, network, config.target_rate)
+    return state._replace(
+        network=network, target=target, actor_optimizer=optimizer, policy_loss=policy_loss, actor_grad_norm=norm
+    )
 
 
 def learn(
-    state: State, drawn: tuple[Transitions, Array], actor_learning_rate: Array, critic_learning_rate: Array, config: Config
+    state: State,
+    drawn: tuple[Transitions, Array],
+    actor_learning_rate: Array,
+    critic_learning_rate: Array,
+    config: Config,
 ) -> tuple[State, Metrics]:
-    """One gradient step of the critics on one batch, and each `policy_delay` of them one of the actor."""
-    batch, noise = as_networks_see(drawn[0], state.network.bounds, state.normalizer), drawn[1]
-    (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(state.network.critics, state.target, batch, noise, config)
+    """One gradient step of the critics on one batch, and each `policy_delay` of them one of the
+    actor.
+    """
+    batch, noise = normalize_batch(drawn[0], state.network.bounds, state.normalizer), drawn[1]
+    (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(
+        state.network.critics, state.target, batch, noise, config
+    )
     critics, optimizer, norm = gradient_step(
-        optimizer_of(config), state.network.critics, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
+        optimizer_of(config),
+        state.network.critics,
+        state.critic_optimizer,
+        gradients,
+        critic_learning_rate,
+        config.max_grad_norm,
     )
     steps = next_turn(state.gradient_steps, config.policy_delay)
-    state = state._replace(network=replace(state.network, critics=critics), critic_optimizer=optimizer, gradient_steps=steps)
+    state = state._replace(
+        network=replace(state.network, critics=critics), critic_optimizer=optimizer, gradient_steps=steps
+    )
     with_actor = partial(learn_actor, batch=batch, learning_rate=actor_learning_rate, config=config)
     state = jax.lax.cond(steps % config.policy_delay == 0, with_actor, lambda state: state, state)
     of_actor = {"loss/policy": state.policy_loss, "optimizer/actor_grad_norm": state.actor_grad_norm}
@@ -245,14 +301,16 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     if batches is not None:
         rates = [value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)]
         step = partial(learn, actor_learning_rate=rates[0], critic_learning_rate=rates[1], config=config)
-        noise = jax.random.normal(stream(state.key, "learning"), (len(batches.rewards), config.batch_size, state.network.bounds.size))
+        noise = jax.random.normal(
+            stream(state.key, "learning"), (len(batches.rewards), config.batch_size, state.network.bounds.size)
+        )
         state, found = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates[1]}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(
         normalizer=learn_rollout(state.normalizer, rollout, config.discount),
         exploration_noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
-        warming=env_steps < config.learning_starts,
+        in_warmup=env_steps < config.learning_starts,
         key=stream(state.key, "next"),
         env_steps=env_steps,
         updates=state.updates + 1,
@@ -264,18 +322,22 @@ def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeActorTwinCritics[DeterministicActor] | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each cycle; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each cycle; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     with open_envs(config.env, config.run.seed, envs) as envs:
-        state = on_cores(init(config, envs.observation_space, envs.action_space, make_network) if state is None else state)
+        state = replicate_unplaced(
+            init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
+        )
         collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
-        collect.start(config.run.seed, world)
+        collect.start(config.run.seed, snapshot)
         replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, config.n_step)
-        if world is not None:
-            replay.restore(world, envs.fresh)
+        if snapshot is not None:
+            replay.restore(snapshot, envs.fresh)
         shape = gradient_steps(config), config.batch_size
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
@@ -288,4 +350,4 @@ def train(
                 state, metrics = update(state, rollout, batches, config)
                 metrics = finite_metrics(metrics)
             sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
-            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.world()))
+            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.snapshot()))

@@ -1,10 +1,12 @@
 """Trust region policy optimisation (Schulman et al. 2015, arXiv 1502.05477).
 
-Collect T steps of B environments with the policy as it is; estimate advantages by GAE; then take the natural-gradient step on the
-surrogate whose KL from the policy that acted is at most δ, shortened until the surrogate is better and the KL within its limit; or none.
+Collect T steps of B environments with the policy as it is; estimate advantages by GAE; then take
+the natural-gradient step on the surrogate whose KL from the policy that acted is at most δ,
+shortened until the surrogate is better and the KL within its limit; or none.
 
-Differs from the paper: advantages are GAE's (Schulman et al. 2016), normalised over the batch, from a critic that Adam fits apart in
-minibatches; the Fisher matrix is damped, and taken from every step unless `fisher_every` says less. There is no vine sampling.
+Differs from the paper: advantages are GAE's (Schulman et al. 2016), normalised over the batch, from
+a critic that Adam fits apart in minibatches; the Fisher matrix is damped, and taken from every step
+unless `fisher_every` says less. There is no vine sampling.
 """
 
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from birl.accel.devices import prepare_jax, replicate_unplaced
 from birl.config import (
     EnvConfig,
     RunConfig,
@@ -29,9 +32,6 @@ from birl.config import (
     require_fractions,
     require_positive,
 )
-from birl.data.collect import finite_metrics
-from birl.data.minibatch import require_minibatches, shuffled_parts
-from birl.device import on_cores, prepare_jax
 from birl.envs.make import validate_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -40,16 +40,26 @@ from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import fisher_vector_product, line_search, natural_step
-from birl.nets.acting import act, but_last, evaluate_rollout
-from birl.nets.cores import CoreName
+from birl.nets.acting import act, evaluate_rollout, without_last
 from birl.nets.dependence import require_own_critic, split_actor_critic
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, largest_product, make_actor_critic, remembers, validate_network
+from birl.nets.models import (
+    ActorCriticLike,
+    Distribution,
+    MakeNetwork,
+    largest_product,
+    make_actor_critic,
+    remembers,
+    validate_network,
+)
 from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
-from birl.scale.stage import open_stage, validate_stage
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Update, World
+from birl.nets.recurrent import CoreName
+from birl.rollouts.collector import finite_metrics
+from birl.rollouts.minibatch import require_minibatches, shuffled_parts
+from birl.rollouts.open import open_stage, validate_stage
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,9 @@ class Config:
     max_kl: float = 0.01  # δ: how far an update may move the policy
     cg_steps: int = 15  # of conjugate gradients, at most
     cg_damping: float = 0.1  # added to the Fisher matrix's diagonal
-    fisher_every: int = 1  # take the Fisher matrix from every k-th step, with a recurrent core from every k-th environment
+    fisher_every: int = (
+        1  # take the Fisher matrix from every k-th step, with a recurrent core from every k-th environment
+    )
     backtrack_factor: float = 0.8  # what a refused step is multiplied by
     backtrack_tries: int = 10  # steps that are tried before the update is given up
     normalize_advantages: bool = True
@@ -81,7 +93,9 @@ class Config:
     core_size: int = 64
     log_std: float = 0.0  # of a continuous policy, to begin with
 
-    share_trunk: ClassVar[bool] = False  # not a setting: the critic's steps would move the policy out of the trust region
+    share_trunk: ClassVar[bool] = (
+        False  # not a setting: the critic's steps would move the policy out of the trust region
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -130,19 +144,29 @@ def validate(config: Config) -> None:
     require_fractions(config, "discount", "gae_lambda")
     require_positive(config, "max_kl", "max_grad_norm")
     require(config.cg_damping >= 0, f"cg_damping {config.cg_damping} must not be negative; 0.1 is usual")
-    require(0 < config.backtrack_factor < 1, f"backtrack_factor {config.backtrack_factor} must lie between 0 and 1; 0.8 is usual")
+    require(
+        0 < config.backtrack_factor < 1,
+        f"backtrack_factor {config.backtrack_factor} must lie between 0 and 1; 0.8 is usual",
+    )
     require_not_negative(config, "learning_rate")
     require_parts(config, config.core != "feedforward")
 
 
 def require_parts(config: Config, recurrent: bool) -> None:
-    """Raise ConfigError unless a rollout can be divided and thinned out: whole sequences if recurrent, else single steps."""
+    """Raise ConfigError unless a rollout can be divided and thinned out: whole sequences if
+    recurrent, else single steps.
+    """
     require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, recurrent)
     name, most = ("num_envs", config.env.num_envs) if recurrent else ("rollout_length", config.rollout_length)
-    require(config.fisher_every <= most, f"fisher_every {config.fisher_every} exceeds {name} {most}; use a number from 1 to {most}")
+    require(
+        config.fisher_every <= most,
+        f"fisher_every {config.fisher_every} exceeds {name} {most}; use a number from 1 to {most}",
+    )
 
 
-def init(config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None) -> State:
+def init(
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
+) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
     prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
@@ -152,7 +176,9 @@ def init(config: Config, observation_space: gym.Space, action_space: gym.Space, 
     return State(
         network=network,
         optimizer=initial_optimizer_state(make_optimizer("adam"), require_own_critic(network, observation_space)),
-        normalizer=initial_normalizer(observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards),
+        normalizer=initial_normalizer(
+            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
+        ),
         key=rng.integers(2**32, size=2, dtype=np.uint32),
         env_steps=count_of(0),
         updates=count_of(0),
@@ -171,23 +197,25 @@ def make_batch(state: State, rollout: Rollout, config: Config) -> tuple[Batch, N
     ends = rollout.terminated, rollout.truncated, rollout.valid
     advantages = gae(rewards, values[:-1], values[1:], *ends, config.discount, config.gae_lambda)
     batch = Batch(
-        observations=but_last(observations),
+        observations=without_last(observations),
         actions=rollout.actions,
-        log_probs=but_last(distributions).log_prob(rollout.actions),
+        log_probs=without_last(distributions).log_prob(rollout.actions),
         advantages=losses.normalize(advantages, rollout.valid) if config.normalize_advantages else advantages,
         value_targets=advantages + values[:-1],
         values=values[:-1],
         valid=rollout.valid,
         resets=resets[:-1],
-        action_masks=but_last(rollout.action_masks),
-        old=but_last(distributions),
+        action_masks=without_last(rollout.action_masks),
+        old=without_last(distributions),
     )
-    seen = learn_observations(normalizer.observations, but_last(rollout.observations))
+    seen = learn_observations(normalizer.observations, without_last(rollout.observations))
     return batch, normalizer._replace(observations=seen)
 
 
 def loss(network: ActorCriticLike, batch: Batch, memory: PyTree) -> tuple[Array, Array]:
-    """The surrogate to minimise, -E[ρÂ] (eq. 14), and the mean of KL(old‖new), over the valid steps."""
+    """The surrogate to minimise, -E[ρÂ] (eq. 14), and the mean of KL(old‖new), over the valid
+    steps.
+    """
     distribution, _, _ = network(batch.observations, memory, batch.resets, batch.action_masks)
     log_ratios = distribution.log_prob(batch.actions) - batch.log_probs
     return losses.surrogate(log_ratios, batch.advantages, batch.valid), mean_kl(batch, distribution)
@@ -199,14 +227,20 @@ def mean_kl(batch: Batch, distribution: Distribution) -> Array:
 
 
 def thin_out(batch: Batch, memory: PyTree, every: int) -> tuple[Batch, PyTree]:
-    """Every k-th step of a batch; where there is memory, the whole sequences of every k-th environment."""
+    """Every k-th step of a batch; where there is memory, the whole sequences of every k-th
+    environment.
+    """
     if jax.tree.leaves(memory):
         return jax.tree.map(lambda x: x[:, ::every], batch), jax.tree.map(lambda m: m[::every], memory)
     return jax.tree.map(lambda x: x[::every], batch), memory
 
 
-def improve_policy(actor: PyTree, critic: PyTree, batch: Batch, memory: PyTree, config: Config) -> tuple[PyTree, Metrics]:
-    """The policy's leaves after one step within the trust region, or as they were if the line search finds none."""
+def improve_policy(
+    actor: PyTree, critic: PyTree, batch: Batch, memory: PyTree, config: Config
+) -> tuple[PyTree, Metrics]:
+    """The policy's leaves after one step within the trust region, or as they were if the line
+    search finds none.
+    """
     parameters, unravel = ravel_pytree(actor)
 
     def evaluate(parameters: Array) -> tuple[Array, Array]:
@@ -246,7 +280,13 @@ def fit_minibatch(
     """One gradient step of the critic; the policy's leaves stand still."""
     value_loss, gradients = jax.value_and_grad(critic_loss)(critic.leaves, actor, *part)
     leaves, optimizer, norm = gradient_step(
-        make_optimizer("adam"), critic.leaves, critic.optimizer, gradients, learning_rate, config.max_grad_norm, part[0].valid
+        make_optimizer("adam"),
+        critic.leaves,
+        critic.optimizer,
+        gradients,
+        learning_rate,
+        config.max_grad_norm,
+        part[0].valid,
     )
     return Critic(leaves, optimizer), {"loss/value": value_loss, "optimizer/value_grad_norm": norm}
 
@@ -268,7 +308,9 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
 
     learning_rate = value_at(config.learning_rate, state.env_steps / config.run.total_steps)
     epoch_keys = jax.random.split(stream(state.key, "learning"), config.epochs)
-    epoch = partial(fit_epoch, actor=actor, batch=batch, memory=rollout.memory, learning_rate=learning_rate, config=config)
+    epoch = partial(
+        fit_epoch, actor=actor, batch=batch, memory=rollout.memory, learning_rate=learning_rate, config=config
+    )
     critic, critic_metrics = jax.lax.scan(epoch, Critic(critic_leaves, state.optimizer), epoch_keys)
 
     state = State(
@@ -290,19 +332,23 @@ def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
-    world: World | None = None,
+    snapshot: Snapshot | None = None,
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; from `state` and `world`, go on where they were taken."""
+    """Learn until `total_steps`, yielding after each update; from `state` and `snapshot`, go on
+    where they were taken.
+    """
     validate(config)
     with open_stage(config.env, config.run.seed, envs) as stage:
-        state = on_cores(init(config, stage.observation_space, stage.action_space, make_network) if state is None else state)
+        state = replicate_unplaced(
+            init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
+        )
         require_parts(config, remembers(state.network))
         collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
-        collect.start(config.run.seed, world)
+        collect.start(config.run.seed, snapshot)
         while int(state.env_steps) < config.run.total_steps:
             rollout = collect(policy(state), state.key)
             with collect.timed("learning"):
                 state, metrics = update(state, rollout, config)
                 metrics = finite_metrics(metrics)
-            yield Update(state, metrics | collect.metrics(), collect.world)
+            yield Update(state, metrics | collect.metrics(), collect.snapshot)

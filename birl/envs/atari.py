@@ -1,8 +1,10 @@
-"""Atari games as deep RL sees them, the same through ale-py and through EnvPool. Needs neither to be imported.
+"""Atari games as deep RL sees them, the same through ale-py and through EnvPool. Needs neither to
+be imported.
 
-An episode begins with 1 to `noop_max` frames without an action, the last of them fire if the game needs it. An action is held for
-`frame_skip` frames. Of the last two the brighter pixels are taken (sprites that flicker are in every other frame), in grey, scaled by
-area to a square. The newest so many pictures are the observation, an episode's first one repeated; its newest is the last.
+An episode begins with 1 to `noop_max` frames without an action, the last of them fire if the game
+needs it. An action is held for `frame_skip` frames. Of the last two the brighter pixels are taken
+(sprites that flicker are in every other frame), in grey, scaled by area to a square. The newest so
+many pictures are the observation, an episode's first one repeated; its newest is the last.
 """
 
 from typing import Any
@@ -43,9 +45,18 @@ def step_limit(config: EnvConfig) -> int:
 def validate_atari(config: EnvConfig) -> None:
     """Raise ConfigError if these settings cannot work."""
     atari = config.atari
-    require(atari.noop_max >= 1, f"env.atari.noop_max {atari.noop_max} is less than 1; use 30, or 1 for the same start each time")
-    require(1 <= atari.frame_skip <= MOST_FRAMES, f"env.atari.frame_skip {atari.frame_skip} must lie between 1 and {MOST_FRAMES:,}; use 4")
-    require(1 <= atari.screen_size <= 160, f"env.atari.screen_size {atari.screen_size} must lie between 1 and the screen's 160; use 84")
+    require(
+        atari.noop_max >= 1,
+        f"env.atari.noop_max {atari.noop_max} is less than 1; use 30, or 1 for the same start each time",
+    )
+    require(
+        1 <= atari.frame_skip <= MOST_FRAMES,
+        f"env.atari.frame_skip {atari.frame_skip} must lie between 1 and {MOST_FRAMES:,}; use 4",
+    )
+    require(
+        1 <= atari.screen_size <= 160,
+        f"env.atari.screen_size {atari.screen_size} must lie between 1 and the screen's 160; use 84",
+    )
     require(atari.stacked_frames >= 1, f"env.atari.stacked_frames {atari.stacked_frames} is less than 1; use 4")
     sticky = atari.sticky_actions
     require(0 <= sticky < 1, f"env.atari.sticky_actions {sticky} must lie in [0, 1): it is a chance; use 0.25")
@@ -54,7 +65,9 @@ def validate_atari(config: EnvConfig) -> None:
 
 
 def make_arguments(config: EnvConfig) -> dict[str, Any]:
-    """For gymnasium.make: the bare game, frame by frame. Actions stick in our wrapper: ALE's state does not say which one does."""
+    """For gymnasium.make: the bare game, frame by frame. Actions stick in our wrapper: ALE's state
+    does not say which one does.
+    """
     own = {"frameskip": 1, "repeat_action_probability": 0.0, "max_num_frames_per_episode": 0}
     return own | dict(config.kwargs)
 
@@ -78,7 +91,9 @@ def pool_arguments(config: EnvConfig) -> dict[str, Any]:
 
 
 class AreaScale:
-    """Pictures of one size to another, each new pixel the mean of the area it covers, by OpenCV's float32 sums in its order."""
+    """Pictures of one size to another, each new pixel the mean of the area it covers, by OpenCV's
+    float32 sums in its order.
+    """
 
     def __init__(self, source: tuple[int, int], target: tuple[int, int]) -> None:
         self._rows, self._row_weights = _area_table(source[0], target[0], target[1])
@@ -91,7 +106,9 @@ class AreaScale:
 
 
 def _weighed(lines: np.ndarray, taps: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """[target, width] Σ_k weights[k] lines[taps[k]], added in the order of k: the last bit decides which way a half is rounded."""
+    """[target, width] Σ_k weights[k] lines[taps[k]], added in the order of k: the last bit decides
+    which way a half is rounded.
+    """
     total = lines.take(taps[0], 0)
     total *= weights[0]
     for tap, weight in zip(taps[1:], weights[1:], strict=True):
@@ -102,7 +119,9 @@ def _weighed(lines: np.ndarray, taps: np.ndarray, weights: np.ndarray) -> np.nda
 
 
 def _area_table(source: int, target: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """[K, target] the lines that each new line covers; [K, target, width] which part of it each of them is, 0 where there are fewer."""
+    """[K, target] the lines that each new line covers; [K, target, width] which part of it each of
+    them is, 0 where there are fewer.
+    """
     edges = np.arange(target + 1) * (source / target)
     edges = np.where(np.abs(edges - np.rint(edges)) < 1e-9, np.rint(edges), edges)
     first = np.floor(edges[:-1]).astype(int)
@@ -114,7 +133,9 @@ def _area_table(source: int, target: int, width: int) -> tuple[np.ndarray, np.nd
 
 
 class Atari(gym.Wrapper):
-    """One game, from ALE's environment with single frames. After a lost life reset goes on; else it begins a new game."""
+    """One game, from ALE's environment with single frames. After a lost life reset goes on; else it
+    begins a new game.
+    """
 
     def __init__(self, env: gym.Env, config: AtariConfig, limit: int) -> None:
         super().__init__(env)
@@ -135,7 +156,9 @@ class Atari(gym.Wrapper):
         self.elapsed = 0  # steps of this game
         self.life_lost = False  # with the last step, and the game goes on
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         begins = seed is not None or not self.life_lost
         if begins:
             self.env.reset(seed=seed, options=options)
@@ -163,7 +186,9 @@ class Atari(gym.Wrapper):
         return self.frames, reward, over or self.life_lost, truncated, self._info(over or truncated)
 
     def _hold(self, action: Any) -> tuple[float, bool, np.ndarray]:
-        """The rewards of some frames with one action, whether the game ended, and the picture of the last two."""
+        """The rewards of some frames with one action, whether the game ended, and the picture of
+        the last two.
+        """
         reward, over, seen = 0.0, False, 0
         for left in reversed(range(self.config.frame_skip)):
             reward += self._act(action)
@@ -178,7 +203,9 @@ class Atari(gym.Wrapper):
         return reward, over, self.scale(self.screens[0] if seen == 1 else np.maximum(*self.screens))
 
     def _act(self, action: Any) -> float:
-        """The reward of one frame with this action, or by chance with the one before (Machado et al. 2018, section 5)."""
+        """The reward of one frame with this action, or by chance with the one before (Machado et
+        al. 2018, section 5).
+        """
         if self.config.sticky_actions == 0 or self.np_random.random() >= self.config.sticky_actions:
             self.held = action
         return float(self.ale.act(self.held))
@@ -187,8 +214,15 @@ class Atari(gym.Wrapper):
         return {GAME_OVER: game_over, "lives": self.lives} if self.config.episodic_life else {"lives": self.lives}
 
     def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Everything but what ALE and np_random keep themselves, as arrays and as plain JSON values."""
-        values = {"lives": self.lives, "elapsed": self.elapsed, "life_lost": self.life_lost, "held": int(self.held.value)}
+        """Everything but what ALE and np_random keep themselves, as arrays and as plain JSON
+        values.
+        """
+        values = {
+            "lives": self.lives,
+            "elapsed": self.elapsed,
+            "life_lost": self.life_lost,
+            "held": int(self.held.value),
+        }
         return {"frames": self.frames.copy()}, values
 
     def set_state(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> None:
@@ -199,13 +233,21 @@ class Atari(gym.Wrapper):
 
 
 class AtariPool:
-    """EnvPool's games with an episode's first picture repeated also where the game goes on after a lost life, and what is a game's end."""
+    """EnvPool's games with an episode's first picture repeated also where the game goes on after a
+    lost life, and what is a game's end.
+    """
 
     def __init__(self, pool: Any, config: AtariConfig) -> None:
         self.pool, self.config = pool, config
         self.num_envs = len(pool.all_env_ids)
-        self.single_observation_space, self.single_action_space = pool.single_observation_space, pool.single_action_space
-        self.metadata: dict[str, Any] = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP, HAS_LIVES: config.episodic_life}
+        self.single_observation_space, self.single_action_space = (
+            pool.single_observation_space,
+            pool.single_action_space,
+        )
+        self.metadata: dict[str, Any] = {
+            "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP,
+            HAS_LIVES: config.episodic_life,
+        }
         self.pictures = np.ones(self.num_envs, np.int64)  # of each episode so far
         self.ended = np.zeros(self.num_envs, bool)
         self.game_over = np.ones(self.num_envs, bool)
@@ -222,8 +264,13 @@ class AtariPool:
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         observations, rewards, terminated, truncated, infos = self.pool.step(actions)
         over = infos["terminated"].astype(bool) & ~self.ended
-        terminated, truncated = terminated | over, truncated & ~over  # a game that is over with its last step was not cut
-        begins = self.ended & (self.game_over | (infos["lives"] > self.lives))  # it may also be lost, and begun anew, while it waits
+        terminated, truncated = (
+            terminated | over,
+            truncated & ~over,
+        )  # a game that is over with its last step was not cut
+        begins = self.ended & (
+            self.game_over | (infos["lives"] > self.lives)
+        )  # it may also be lost, and begun anew, while it waits
         self.lives = infos["lives"].copy()
         self.pictures = np.where(self.ended, 1, self.pictures + 1)
         self.ended = terminated | truncated

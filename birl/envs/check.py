@@ -1,4 +1,6 @@
-"""Whether an environment is fit for training, in plain words. A bad environment gives findings, never an exception."""
+"""Whether an environment is fit for training, in plain words. A bad environment gives findings,
+never an exception.
+"""
 
 import copy
 import time
@@ -37,7 +39,9 @@ class Finding:
 
 
 def check_env(config: EnvConfig) -> list[Finding]:
-    """What was found by making, resetting, stepping, seeding and restoring the environment, in this process."""
+    """What was found by making, resetting, stepping, seeding and restoring the environment, in this
+    process.
+    """
     config = replace(config, workers=0)
     try:
         make_envs(replace(config, num_envs=1), 0).close()
@@ -62,20 +66,33 @@ def check_interface(config: EnvConfig) -> list[Finding]:
     env = make_env(config)
     answer: Any = env.reset(seed=0)
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
-        return [Finding("error", "reset", f"it returns {type(answer).__name__}; return (observation, info), info being a dict")]
+        return [
+            Finding(
+                "error", "reset", f"it returns {type(answer).__name__}; return (observation, info), info being a dict"
+            )
+        ]
     first = answer[0]
     findings = [_check_observation(env.observation_space, first, "reset")]
     kept = copy.deepcopy(first)
     answer = env.step(_allowed_action(env, first, answer[1]))
     if not (isinstance(answer, tuple) and len(answer) == 5):
         size = len(answer) if isinstance(answer, tuple) else 1
-        return [*findings, Finding("error", "step", f"it returns {size} values; return observation, reward, terminated, truncated, info")]
+        return [
+            *findings,
+            Finding(
+                "error", "step", f"it returns {size} values; return observation, reward, terminated, truncated, info"
+            ),
+        ]
     observation, reward, terminated, truncated, _ = answer
     findings.append(_check_observation(env.observation_space, observation, "step"))
     if not np.isscalar(reward) or isinstance(reward, str | bytes):
-        findings.append(Finding("error", "reward type", f"the reward is {reward!r}, a {type(reward).__name__}; return a float"))
+        findings.append(
+            Finding("error", "reward type", f"the reward is {reward!r}, a {type(reward).__name__}; return a float")
+        )
     if not all(isinstance(flag, bool | np.bool_) for flag in (terminated, truncated)):
-        findings.append(Finding("warning", "flags", f"terminated and truncated are {terminated!r} and {truncated!r}; return bools"))
+        findings.append(
+            Finding("warning", "flags", f"terminated and truncated are {terminated!r} and {truncated!r}; return bools")
+        )
     if not _equal(kept, first):
         findings.append(
             Finding(
@@ -96,7 +113,10 @@ def check_actions(config: EnvConfig) -> list[Finding]:
     boxes = [leaf for leaf in leaves_of(space) if isinstance(leaf, spaces.Box)]
     kind = "hybrid" if is_composite(space) else "continuous" if boxes else "discrete"
     *names, last = takers(space)
-    return [Finding("ok", "actions", f"{kind}, {shown(space)}: for {', '.join(names)} and {last}"), *_check_bounds(boxes)]
+    return [
+        Finding("ok", "actions", f"{kind}, {shown(space)}: for {', '.join(names)} and {last}"),
+        *_check_bounds(boxes),
+    ]
 
 
 def takers(space: gym.Space) -> tuple[str, ...]:
@@ -113,15 +133,21 @@ def check_seeding(config: EnvConfig) -> list[Finding]:
     """Same seed, same trajectory; another seed, another one."""
     config = replace(config, num_envs=2)
     first, again, other = (_trajectory(config, seed) for seed in (0, 0, 1))
-    different = next((t for t, (left, right) in enumerate(zip(first, again, strict=True)) if not _equal(left, right)), None)
+    different = next(
+        (t for t, (left, right) in enumerate(zip(first, again, strict=True)) if not _equal(left, right)), None
+    )
     if different is not None:
         where = "the first observation" if different == 0 else f"step {different}"
-        text = f"two runs with seed 0 and the same actions differ from {where} on. Draw all randomness from self.np_random"
+        text = (
+            f"two runs with seed 0 and the same actions differ from {where} on. Draw all randomness from self.np_random"
+        )
         return [Finding("error", "not reproducible", text)]
     if all(_equal(left, right) for left, right in zip(first, other, strict=True)):
         text = "seeds 0 and 1 give the same trajectory: either nothing is random, or reset ignores its seed"
         return [Finding("warning", "seed has no effect", text)]
-    return [Finding("ok", "reproducible", "the same seed and actions give the same trajectory, another seed gives another")]
+    return [
+        Finding("ok", "reproducible", "the same seed and actions give the same trajectory, another seed gives another")
+    ]
 
 
 def check_play(config: EnvConfig) -> list[Finding]:
@@ -138,8 +164,15 @@ def check_play(config: EnvConfig) -> list[Finding]:
                 break
         seconds = time.perf_counter() - start
     seen = [observations] + [step.observations for step in steps]
-    findings = [_check_rewards(steps), *_check_scale(envs.observation_space, seen), _check_ends(steps, episode_limit(config))]
-    return [*findings, Finding("ok", "speed", f"{len(steps) / seconds:,.0f} steps a second, one environment, random actions")]
+    findings = [
+        _check_rewards(steps),
+        *_check_scale(envs.observation_space, seen),
+        _check_ends(steps, episode_limit(config)),
+    ]
+    return [
+        *findings,
+        Finding("ok", "speed", f"{len(steps) / seconds:,.0f} steps a second, one environment, random actions"),
+    ]
 
 
 def check_resume(config: EnvConfig) -> list[Finding]:
@@ -154,9 +187,11 @@ def check_resume(config: EnvConfig) -> list[Finding]:
 
 
 def restore_problem(config: EnvConfig) -> str:
-    """Why a run in environments like these cannot be resumed exactly, as a trial in spare ones finds it; "" if it finds nothing.
+    """Why a run in environments like these cannot be resumed exactly, as a trial in spare ones
+    finds it; "" if it finds nothing.
 
-    Only for those that live their episodes again. A state that is read and written whole needs no trial, and what cannot be saved says so.
+    Only for those that live their episodes again. A state that is read and written whole needs no
+    trial, and what cannot be saved says so.
     """
     config = _for_trial(config)
     try:
@@ -171,12 +206,16 @@ def restore_problem(config: EnvConfig) -> str:
 
 
 def _for_trial(config: EnvConfig) -> EnvConfig:
-    """Few environments, for each is made twice: a simulator may be large. Where steps may crash or hang, in a worker."""
+    """Few environments, for each is made twice: a simulator may be large. Where steps may crash or
+    hang, in a worker.
+    """
     return replace(config, num_envs=min(config.num_envs, TRIAL_ENVS), workers=min(config.workers, 1))
 
 
 def _restore_trial(envs: Envs, others: Envs) -> str:
-    """What went wrong when snapshots of the environments were restored in the others and both went on; "" if nothing did."""
+    """What went wrong when snapshots of the environments were restored in the others and both went
+    on; "" if nothing did.
+    """
     deadline = time.perf_counter() + TRIAL_SECONDS
     envs.action_space.seed(0)
     envs.reset(0)  # so that the others, which are new when a run is resumed, have never been reset as often
@@ -186,23 +225,27 @@ def _restore_trial(envs: Envs, others: Envs) -> str:
             if masks is not None or t % TRIAL_HOLD == 0:  # held for a while, actions lead further
                 actions = _sample(envs, masks)
             if t == TRIAL_STEPS:
-                world = envs.snapshot()
+                snapshot = envs.snapshot()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    others.restore(world)
+                    others.restore(snapshot)
                 if others.restore_problem:
-                    return world.reason or others.restore_problem.partition("; ")[2]
+                    return snapshot.reason or others.restore_problem.partition("; ")[2]
             step = envs.step(actions)
             masks = step.action_masks
             if t >= TRIAL_STEPS and not _equal(step, others.step(actions)):
-                return "after a restore it went another way than the original: it keeps state from one episode to the next"
+                return (
+                    "after a restore it went another way than the original: it keeps state from one episode to the next"
+                )
             if time.perf_counter() > deadline:
                 return ""
     return ""
 
 
 def _guarded(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> tuple[list[Finding], bool]:
-    """What it found, and whether the environment is too broken to go on: it raised, or its reset or step breaks the rules."""
+    """What it found, and whether the environment is too broken to go on: it raised, or its reset or
+    step breaks the rules.
+    """
     try:
         findings = check(config)
     except (Exception, SystemExit) as error:
@@ -217,19 +260,35 @@ def _check_observation(space: gym.Space, observation: Any, function: str) -> Fin
     if array is None or not isinstance(space, spaces.Box):
         return Finding("error", f"observation of {function}", f"{observation!r} is not in {shown(space)}")
     if array.shape != space.shape:
-        return Finding("error", f"observation of {function}", f"its shape is {array.shape}, the space says {space.shape}")
+        return Finding(
+            "error", f"observation of {function}", f"its shape is {array.shape}, the space says {space.shape}"
+        )
     if not np.isfinite(array).all():
         return Finding("error", f"observation of {function}", f"it holds NaN or infinity: {array}")
     if array.dtype != space.dtype:
-        return Finding("warning", f"observation of {function}", f"its type is {array.dtype}, the space says {space.dtype}; Birl casts it")
-    return Finding("warning", f"observation of {function}", "it lies outside the bounds of observation_space; correct the bounds")
+        return Finding(
+            "warning",
+            f"observation of {function}",
+            f"its type is {array.dtype}, the space says {space.dtype}; Birl casts it",
+        )
+    return Finding(
+        "warning", f"observation of {function}", "it lies outside the bounds of observation_space; correct the bounds"
+    )
 
 
 def _check_bounds(boxes: list[spaces.Box]) -> list[Finding]:
     if not all(np.isfinite(box.low).all() and np.isfinite(box.high).all() for box in boxes):
-        return [Finding("warning", "action bounds", "some are infinite: algorithms that scale actions to the bounds cannot work")]
+        return [
+            Finding(
+                "warning", "action bounds", "some are infinite: algorithms that scale actions to the bounds cannot work"
+            )
+        ]
     if not all(np.allclose(box.low, -box.high) for box in boxes):
-        return [Finding("warning", "action bounds", "they are not symmetric about 0. Birl allows for it; many programs do not")]
+        return [
+            Finding(
+                "warning", "action bounds", "they are not symmetric about 0. Birl allows for it; many programs do not"
+            )
+        ]
     return []
 
 
@@ -237,7 +296,9 @@ def _check_rewards(steps: list[Step]) -> Finding:
     rewards = np.array([step.rewards[0] for step in steps if step.valid[0]])
     bad = np.flatnonzero(~np.isfinite(rewards))
     if bad.size:
-        return Finding("error", "rewards", f"reward number {bad[0] + 1} is {rewards[bad[0]]}; training would stop there")
+        return Finding(
+            "error", "rewards", f"reward number {bad[0] + 1} is {rewards[bad[0]]}; training would stop there"
+        )
     return Finding("ok", "rewards", f"finite, between {rewards.min():.4g} and {rewards.max():.4g} for random actions")
 
 
@@ -250,11 +311,17 @@ def _check_scale(space: gym.Space, seen: list[Any]) -> list[Finding]:
         values = np.stack([observations[name] if name else observations for observations in seen]).astype(np.float32)
         if not np.isfinite(values).all():
             step = int(np.argwhere(~np.isfinite(values))[0][0])
-            findings.append(Finding("error", f"observations {name}".strip(), f"the observation after step {step} holds NaN or infinity"))
+            findings.append(
+                Finding(
+                    "error", f"observations {name}".strip(), f"the observation after step {step} holds NaN or infinity"
+                )
+            )
         elif np.abs(values).max() > SCALE:
             text = f"values reach {np.abs(values).max():.4g}; beyond ±{SCALE:g} networks learn slowly. Use normalize_observations"
             findings.append(Finding("warning", f"observation scale {name}".strip(), text))
-    return findings or [Finding("ok", "observation scale", f"within ±{SCALE:g}, or no numbers: images, categories, bits")]
+    return findings or [
+        Finding("ok", "observation scale", f"within ±{SCALE:g}, or no numbers: images, categories, bits")
+    ]
 
 
 def _check_ends(steps: list[Step], limit: int | None) -> Finding:
@@ -265,8 +332,12 @@ def _check_ends(steps: list[Step], limit: int | None) -> Finding:
         return Finding("warning", "episodes do not end", text)
     if limit is None and not truncated:
         text = "episodes end by themselves for random actions, but nothing cuts those of a policy that never gets to an end"
-        return Finding("warning", "no time limit", f"{text}; give max_episode_steps to gymnasium.register, or set it in EnvConfig")
-    return Finding("ok", "episodes end", f"{terminated} terminated, {truncated} truncated by a limit, in {len(steps)} random steps")
+        return Finding(
+            "warning", "no time limit", f"{text}; give max_episode_steps to gymnasium.register, or set it in EnvConfig"
+        )
+    return Finding(
+        "ok", "episodes end", f"{terminated} terminated, {truncated} truncated by a limit, in {len(steps)} random steps"
+    )
 
 
 def _trajectory(config: EnvConfig, seed: int, length: int = 100) -> list[Any]:
@@ -306,7 +377,9 @@ def _sample_mask(space: gym.Space, mask: np.ndarray) -> Any:
     """A flat mask as `sample` of the space wants it."""
     if is_composite(space):
         ends = np.cumsum([mask_width(part) or 0 for _, part in parts_of(space)])[:-1]
-        masks = {key: _sample_mask(part, cut) for (key, part), cut in zip(parts_of(space), np.split(mask, ends), strict=True)}
+        masks = {
+            key: _sample_mask(part, cut) for (key, part), cut in zip(parts_of(space), np.split(mask, ends), strict=True)
+        }
         return masks if isinstance(space, spaces.Dict) else tuple(masks.values())
     if mask_width(space) is None:
         return None

@@ -1,4 +1,6 @@
-"""EnvConfig to environments: seeded, wrapped, stepped together. The only file that imports envpool."""
+"""EnvConfig to environments: seeded, wrapped, stepped together. The only file that imports
+envpool.
+"""
 
 import difflib
 import importlib.util
@@ -15,16 +17,27 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from birl.config import ConfigError, EnvConfig, require
-from birl.envs.atari import Atari, AtariPool, is_atari, make_arguments, pool_arguments, pool_id, step_limit, validate_atari
+from birl.envs.atari import (
+    Atari,
+    AtariPool,
+    is_atari,
+    make_arguments,
+    pool_arguments,
+    pool_id,
+    step_limit,
+    validate_atari,
+)
 from birl.envs.probes import register_probes
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import derived_seeds
 from birl.envs.vector import VectorAdapter
-from birl.envs.workers import WorkerEnvs
 from birl.envs.wrappers import HideVelocities, StepTimeout, positions
 from birl.types import Envs
+from birl.workers.envs import WorkerEnvs
 
-CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"  # the native vector environment that can be snapshot
+CARTPOLE = (
+    "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"  # the native vector environment that can be snapshot
+)
 NATIVE_FROM = 8  # environments: with fewer, its fixed price of 70 µs a step is more than theirs one by one
 NO_LIMIT = 2**31 - 1  # steps of an episode: EnvPool's word for "as many as it takes"
 MOST_ENVS = 1 << 20  # more is a mistake, and making them would take the memory before anyone could see it
@@ -37,19 +50,25 @@ def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | Work
     require(seed >= 0, f"run.seed {seed} is negative; use 0 or more")
     if config.backend == "envpool":
         return _make_envpool(config, seed)
-    if config.workers:  # also for CartPole: its own vector environment has one generator for all, which cannot be shared out
+    if (
+        config.workers
+    ):  # also for CartPole: its own vector environment has one generator for all, which cannot be shared out
         return WorkerEnvs(config)
     register_probes()
     keep = positions(config.id) if config.hide_velocities else None
     with _explained(config):
         if _has_native_vector(config):
             kwargs = _make_kwargs(config)
-            return VectorAdapter(gym.make_vec(_find_spec(config.id), config.num_envs, "vector_entry_point", **kwargs), keep=keep)
+            return VectorAdapter(
+                gym.make_vec(_find_spec(config.id), config.num_envs, "vector_entry_point", **kwargs), keep=keep
+            )
         return SerialEnvs([partial(make_env, config)] * config.num_envs)
 
 
 def make_share(config: EnvConfig, share: range) -> SerialEnvs:
-    """Some of the environments, with the seeds that they have among all; a step that takes too long ends this process."""
+    """Some of the environments, with the seeds that they have among all; a step that takes too long
+    ends this process.
+    """
     register_probes()
     make = partial(make_env, config)
     return SerialEnvs([lambda: StepTimeout(make(), config.step_timeout)] * len(share), first=share.start)
@@ -61,7 +80,9 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     register_probes()
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with _explained(config, render_mode):
-        spec = replace(_find_spec(config.id), order_enforce=False, disable_env_checker=True)  # we keep the order, and check once
+        spec = replace(
+            _find_spec(config.id), order_enforce=False, disable_env_checker=True
+        )  # we keep the order, and check once
         if is_atari(config.id):
             return Atari(gym.make(spec, **make_arguments(config), **rendering), config.atari, step_limit(config))
         env = gym.make(spec, **_make_kwargs(config), **rendering)
@@ -69,7 +90,9 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
 
 
 def as_envs(envs: object, config: EnvConfig) -> Envs:
-    """What was handed in as `envs`, a vector environment of the user's own in Birl's episode convention; ConfigError for anything else."""
+    """What was handed in as `envs`, a vector environment of the user's own in Birl's episode
+    convention; ConfigError for anything else.
+    """
     if isinstance(envs, gym.vector.VectorEnv):
         return VectorAdapter(envs)
     remedy = f"give gymnasium.make_vec({config.id!r}, {config.num_envs}), or leave envs out: env.id and env.num_envs make them"
@@ -79,7 +102,9 @@ def as_envs(envs: object, config: EnvConfig) -> Envs:
 
 
 def episode_limit(config: EnvConfig) -> int | None:
-    """The steps after which an episode is cut; None if nothing is known to cut it before the environment is made."""
+    """The steps after which an episode is cut; None if nothing is known to cut it before the
+    environment is made.
+    """
     if is_atari(config.id):
         return step_limit(config)
     if config.max_episode_steps is not None:
@@ -94,7 +119,9 @@ def episode_limit(config: EnvConfig) -> int | None:
 
 
 def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
-    """Observation and action space of one environment, as networks see them; makes one and closes it, so it can be made."""
+    """Observation and action space of one environment, as networks see them; makes one and closes
+    it, so it can be made.
+    """
     validate_fields(config)
     with make_envs(replace(config, num_envs=1, workers=0), 0) as envs:
         if config.backend == "gymnasium" and (newer := newer_version(config.id)):
@@ -103,11 +130,22 @@ def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
 
 
 def validate_fields(config: EnvConfig) -> None:
-    require(config.num_envs >= 1, f"env.num_envs {config.num_envs} is less than 1; use 8, or 1 for a single environment")
-    require(config.num_envs <= MOST_ENVS, f"env.num_envs {config.num_envs} is more than {MOST_ENVS:,}; use as many as memory has room for")
+    require(
+        config.num_envs >= 1, f"env.num_envs {config.num_envs} is less than 1; use 8, or 1 for a single environment"
+    )
+    require(
+        config.num_envs <= MOST_ENVS,
+        f"env.num_envs {config.num_envs} is more than {MOST_ENVS:,}; use as many as memory has room for",
+    )
     limit = config.max_episode_steps
-    require(limit is None or limit >= 1, f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit")
-    require(config.ray_actors >= 0, f"env.ray_actors {config.ray_actors} is negative; use 0 to collect rollouts in this process")
+    require(
+        limit is None or limit >= 1,
+        f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit",
+    )
+    require(
+        config.ray_actors >= 0,
+        f"env.ray_actors {config.ray_actors} is negative; use 0 to collect rollouts in this process",
+    )
     validate_workers(config)
     if config.hide_velocities:
         positions(config.id)
@@ -118,9 +156,15 @@ def validate_fields(config: EnvConfig) -> None:
 def validate_workers(config: EnvConfig) -> None:
     workers, num_envs = config.workers, config.num_envs
     require(workers >= 0, f"env.workers {workers} is negative; use 0 to step the environments in this process")
-    require(workers <= num_envs, f"env.workers {workers} is more than env.num_envs {num_envs}; use at most one worker for each environment")
+    require(
+        workers <= num_envs,
+        f"env.workers {workers} is more than env.num_envs {num_envs}; use at most one worker for each environment",
+    )
     remedy = "EnvPool steps them in threads of its own; use workers 0, or backend gymnasium"
-    require(workers == 0 or config.backend != "envpool", f"env.workers {workers} does not go with env.backend 'envpool': {remedy}")
+    require(
+        workers == 0 or config.backend != "envpool",
+        f"env.workers {workers} does not go with env.backend 'envpool': {remedy}",
+    )
     require(workers == 0 or os.name == "posix", f"env.workers {workers} needs Linux or macOS; use workers 0")
     require(config.step_timeout > 0, f"env.step_timeout {config.step_timeout} is not more than 0 seconds; use 60")
 
@@ -150,7 +194,9 @@ def _find_spec(env_id: str) -> EnvSpec:
 
 @contextmanager
 def _explained(config: EnvConfig, render_mode: str | None = None) -> Iterator[None]:
-    """Turn what can go wrong while an environment is made into a ConfigError that says what to do."""
+    """Turn what can go wrong while an environment is made into a ConfigError that says what to
+    do.
+    """
     try:
         yield
     except gym.error.UnregisteredEnv as error:
@@ -167,33 +213,49 @@ def _explained(config: EnvConfig, render_mode: str | None = None) -> Iterator[No
     except gym.error.DeprecatedEnv as error:
         raise ConfigError(f"env.id {config.id!r} is too old: {error}") from error
     except gym.error.Error as error:
-        raise ConfigError(f"env.id {config.id!r} cannot be made: {error} (ids end in a version: CartPole-v1)") from error
+        raise ConfigError(
+            f"env.id {config.id!r} cannot be made: {error} (ids end in a version: CartPole-v1)"
+        ) from error
     except SystemExit as error:
-        raise ConfigError(f"env.id {config.id!r} cannot be made: it called sys.exit({error}); have it raise what is wrong") from error
+        raise ConfigError(
+            f"env.id {config.id!r} cannot be made: it called sys.exit({error}); have it raise what is wrong"
+        ) from error
     except TypeError as error:
         if render_mode is not None:  # the rest was taken when it was trained
             remedy = f"let its class take render_mode, list {render_mode!r} in metadata['render_modes'] and have a render method"
             raise ConfigError(f"env.id {config.id!r} cannot be drawn: {error}; {remedy}") from error
-        raise ConfigError(f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}: {error}; use what its constructor takes") from error
+        raise ConfigError(
+            f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}: {error}; use what its constructor takes"
+        ) from error
 
 
 def newer_version(env_id: str) -> str | None:
     """The id of the latest version, if one later than this is registered."""
     name, _, version = env_id.rpartition(":")[2].rpartition("-v")
-    versions = [spec.version or 0 for spec in gym.registry.values() if "/".join(filter(None, (spec.namespace, spec.name))) == name]
+    versions = [
+        spec.version or 0
+        for spec in gym.registry.values()
+        if "/".join(filter(None, (spec.namespace, spec.name))) == name
+    ]
     latest = max(versions, default=0)
     return f"{name}-v{latest}" if version.isdigit() and latest > int(version) else None
 
 
 def _missing_module(config: EnvConfig, module: str) -> str:
-    remedy = f"pip install '{EXTRAS[module]}'" if module in EXTRAS else f"install {module}, or correct the module before the colon"
+    remedy = (
+        f"pip install '{EXTRAS[module]}'"
+        if module in EXTRAS
+        else f"install {module}, or correct the module before the colon"
+    )
     return f"env.id {config.id!r} needs the module {module}, which is not installed: {remedy}"
 
 
 def _find_pool(config: EnvConfig) -> tuple[Any, str]:
     """The module envpool, and its name for the environment; ConfigError if it has none."""
     if importlib.util.find_spec("envpool") is None:
-        raise ConfigError("env.backend 'envpool' is not installed: pip install 'birl[envpool]', or use backend gymnasium")
+        raise ConfigError(
+            "env.backend 'envpool' is not installed: pip install 'birl[envpool]', or use backend gymnasium"
+        )
     import envpool
 
     known = envpool.list_all_envs()
@@ -210,11 +272,15 @@ def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
     kwargs = pool_arguments(config) if games else _make_kwargs(config)
 
     def build(seed: int) -> gym.vector.VectorEnv:
-        # Seeds one by one: from a single one EnvPool gives seed + i, so runs with seeds 1 and 2 would share environments.
+        # Seeds one by one: from a single one EnvPool gives seed + i, so runs with seeds 1 and 2
+        # would share environments.
         seeds = derived_seeds(seed, config.num_envs)
-        # One more thread than cores: while one waits to be woken another steps. 8 LunarLanders on 2 cores: 38,000 steps/s, with two 28,000.
+        # One more thread than cores: while one waits to be woken another steps. 8 LunarLanders on 2
+        # cores: 38,000 steps/s, with two 28,000.
         threads = min(config.num_envs, (os.cpu_count() or 1) + 1)
-        pool = envpool.make(name, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs)
+        pool = envpool.make(
+            name, env_type="gymnasium", num_envs=config.num_envs, num_threads=threads, seed=seeds, **kwargs
+        )
         with warnings.catch_warnings():  # its spaces are made at first use, and lose precision loudly
             warnings.simplefilter("ignore")
             _ = pool.observation_space, pool.action_space
@@ -227,23 +293,40 @@ def _make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
 
 
 def _true_bounds(space: gym.Space) -> gym.Space:
-    """EnvPool 1.2.5 says FLT_MIN to FLT_MAX for LunarLander and BipedalWalker where it means any number."""
-    if isinstance(space, gym.spaces.Box) and space.dtype == np.float32 and np.any(space.low == np.finfo(np.float32).tiny):
+    """EnvPool 1.2.5 says FLT_MIN to FLT_MAX for LunarLander and BipedalWalker where it means any
+    number.
+    """
+    if (
+        isinstance(space, gym.spaces.Box)
+        and space.dtype == np.float32
+        and np.any(space.low == np.finfo(np.float32).tiny)
+    ):
         return gym.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
     return space
 
 
 @contextmanager
 def open_envs(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv | None = None) -> Iterator[Envs]:
-    """The environments of the config, closed at the end; or those that were handed in, left open for whoever made them."""
+    """The environments of the config, closed at the end; or those that were handed in, left open
+    for whoever made them.
+    """
     remedy = "a2c, ppo, trpo, reinforce and qac can; use 0"
-    require(config.ray_actors == 0, f"env.ray_actors {config.ray_actors}: this algorithm does not collect in Ray actors; {remedy}")
+    require(
+        config.ray_actors == 0,
+        f"env.ray_actors {config.ray_actors}: this algorithm does not collect in Ray actors; {remedy}",
+    )
     if envs is None:
         with make_envs(config, seed) as made:
             yield made
         return
     hidden = config.hide_velocities and isinstance(envs, gym.vector.VectorEnv)
-    require(not hidden, "env.hide_velocities True cannot change a vector environment that is handed in; hide them there and use False")
+    require(
+        not hidden,
+        "env.hide_velocities True cannot change a vector environment that is handed in; hide them there and use False",
+    )
     given = as_envs(envs, config)
-    require(given.num_envs == config.num_envs, f"env.num_envs {config.num_envs} but envs has {given.num_envs}; set num_envs to that")
+    require(
+        given.num_envs == config.num_envs,
+        f"env.num_envs {config.num_envs} but envs has {given.num_envs}; set num_envs to that",
+    )
     yield given

@@ -1,7 +1,9 @@
-"""The state of one environment itself, read and written, for the simulators and wrappers whose whole state is known here.
+"""The state of one environment itself, read and written, for the simulators and wrappers whose
+whole state is known here.
 
-An environment is a chain of wrappers over a simulator. If each link is known, the state of each goes into a snapshot under the name of
-its class; if one is not, there is no native state, for nobody can say what an unknown link keeps. The only file that imports mujoco.
+An environment is a chain of wrappers over a simulator. If each link is known, the state of each
+goes into a snapshot under the name of its class; if one is not, there is no native state, for
+nobody can say what an unknown link keeps. The only file that imports mujoco.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -29,17 +31,25 @@ class Stateful(Protocol):
 
 
 def has_state(env: gym.Env) -> bool:
-    """Whether everything that decides how this environment goes on, but its np_random, can be read."""
+    """Whether everything that decides how this environment goes on, but its np_random, can be
+    read.
+    """
     *wrappers, simulator = _links(env)
     names = {type(link).__name__ for link in wrappers}
     return len(names) == len(wrappers) and all(map(_is_known, wrappers)) and _is_simulator(simulator)
 
 
 def hidden_randomness(env: gym.Env) -> str:
-    """What is drawn in this environment from elsewhere than np_random, so that an episode without a seed cannot be lived again; or ""."""
+    """What is drawn in this environment from elsewhere than np_random, so that an episode without a
+    seed cannot be lived again; or "".
+    """
     simulator: Any = _links(env)[-1]
     sticky = simulator.ale.getFloat("repeat_action_probability") if type(simulator).__module__ == ATARI else 0
-    return f"actions stick with a chance of {sticky:g}, drawn by ALE, whose state does not say which one; use 0" if sticky else ""
+    return (
+        f"actions stick with a chance of {sticky:g}, drawn by ALE, whose state does not say which one; use 0"
+        if sticky
+        else ""
+    )
 
 
 def get_state(env: gym.Env) -> State:
@@ -73,9 +83,11 @@ def _is_known(wrapper: gym.Env) -> bool:
 
 
 def _is_simulator(env: Any) -> bool:
-    """Gymnasium's own MuJoCo environments, for one derived from them may keep more; ALE's, unless actions stick.
+    """Gymnasium's own MuJoCo environments, for one derived from them may keep more; ALE's, unless
+    actions stick.
 
-    Which action ALE repeats when it sticks to one is not in its state (ale-py 0.12.1, ale_state.cpp).
+    Which action ALE repeats when it sticks to one is not in its state (ale-py 0.12.1,
+    ale_state.cpp).
     """
     module = type(env).__module__
     if module == ATARI:
@@ -107,9 +119,11 @@ def _set_link(link: Any, arrays: dict[str, np.ndarray], values: dict[str, Any]) 
 
 
 def _get_mujoco(env: Any) -> dict[str, np.ndarray]:
-    """What mj_step reads, the solver's first guess among it, and the positions that rewards are differences to.
+    """What mj_step reads, the solver's first guess among it, and the positions that rewards are
+    differences to.
 
-    Those are of the last frame but one: mj_step finds them, then moves the joints. Found anew they would be a frame ahead.
+    Those are of the last frame but one: mj_step finds them, then moves the joints. Found anew they
+    would be a frame ahead.
     """
     import mujoco
 
@@ -131,7 +145,9 @@ def _set_atari(env: Any, serialized: np.ndarray) -> None:
 
     state = ALEState(serialized.tobytes())
     env.ale.restoreState(state)
-    env.ale.act(Action.NOOP)  # right after a reset something is left that a state does not replace: Q*bert went on differently
+    env.ale.act(
+        Action.NOOP
+    )  # right after a reset something is left that a state does not replace: Q*bert went on differently
     env.ale.restoreState(state)
 
 

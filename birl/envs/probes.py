@@ -1,4 +1,5 @@
-"""Tiny environments whose answers are known, so that a wrong algorithm fails in seconds and its failure names the part.
+"""Tiny environments whose answers are known, so that a wrong algorithm fails in seconds and its
+failure names the part.
 
 Values are those of the best policy unless said otherwise; γ is the discount.
 """
@@ -51,7 +52,9 @@ class OneStep(gym.Env):
 
 
 class DelayedReward(gym.Env):
-    """Two steps, reward 1 at the end. V(first) = γ, V(second) = 1: catches discounting and bootstrapping."""
+    """Two steps, reward 1 at the end. V(first) = γ, V(second) = 1: catches discounting and
+    bootstrapping.
+    """
 
     observation_space, action_space = SIGNS, spaces.Discrete(2)
     time = 0
@@ -67,7 +70,9 @@ class DelayedReward(gym.Env):
 
 
 class Truncation(gym.Env):
-    """Reward 1 each step, cut after `limit` steps, which cannot be seen. V = 1 / (1 - γ): catches a missing bootstrap."""
+    """Reward 1 each step, cut after `limit` steps, which cannot be seen. V = 1 / (1 - γ): catches a
+    missing bootstrap.
+    """
 
     observation_space, action_space = SIGNS, spaces.Discrete(2)
 
@@ -86,7 +91,9 @@ class Truncation(gym.Env):
 
 
 class Memory(gym.Env):
-    """The sign seen at the start tells the right third action. Return 1 with memory, 0 on average without."""
+    """The sign seen at the start tells the right third action. Return 1 with memory, 0 on average
+    without.
+    """
 
     observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
     time, sign = 0, 1.0
@@ -104,7 +111,9 @@ class Memory(gym.Env):
 
 
 class ActionMask(gym.Env):
-    """Four steps, one of three actions forbidden in each. Return 4 if masks are kept; each forbidden action gives -1."""
+    """Four steps, one of three actions forbidden in each. Return 4 if masks are kept; each
+    forbidden action gives -1.
+    """
 
     observation_space, action_space = SIGNS, spaces.Discrete(3)
     time, forbidden = 0, 0
@@ -125,10 +134,12 @@ class ActionMask(gym.Env):
 
 
 class MaskedMemory(gym.Env):
-    """Two signs seen at the start tell, the first, which two of four actions are allowed and, both, the right third one.
+    """Two signs seen at the start tell, the first, which two of four actions are allowed and, both,
+    the right third one.
 
-    Return 1 with memory; 0 on average without, even where masks are kept; a forbidden action takes 10 off. So masks and memory
-    must both be those of the episode. The mask comes in the info, or in a Dict observation.
+    Return 1 with memory; 0 on average without, even where masks are kept; a forbidden action takes
+    10 off. So masks and memory must both be those of the episode. The mask comes in the info, or in
+    a Dict observation.
     """
 
     action_space = spaces.Discrete(4)
@@ -137,7 +148,9 @@ class MaskedMemory(gym.Env):
     def __init__(self, mask_in_observation: bool = False) -> None:
         self.mask_in_observation = mask_in_observation
         seen = spaces.Box(-1, 1, (3,), np.float32)
-        self.observation_space = spaces.Dict({"seen": seen, "action_mask": spaces.MultiBinary(4)}) if mask_in_observation else seen
+        self.observation_space = (
+            spaces.Dict({"seen": seen, "action_mask": spaces.MultiBinary(4)}) if mask_in_observation else seen
+        )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         super().reset(seed=seed)
@@ -153,12 +166,17 @@ class MaskedMemory(gym.Env):
         return observation, forbidden + right, self.time == 3, False, info
 
     def _show(self, first: float, second: float) -> Reset:
-        seen, mask = np.array([first, second, self.time / 3], np.float32), (np.arange(4) // 2 == self.answer // 2).astype(np.int8)
+        seen, mask = (
+            np.array([first, second, self.time / 3], np.float32),
+            (np.arange(4) // 2 == self.answer // 2).astype(np.int8),
+        )
         return ({"seen": seen, "action_mask": mask}, {}) if self.mask_in_observation else (seen, {"action_mask": mask})
 
 
 class DictObservation(gym.Env):
-    """One step; the right one of four actions is known only from a vector and an image together. V = 1."""
+    """One step; the right one of four actions is known only from a vector and an image together. V
+    = 1.
+    """
 
     observation_space = spaces.Dict({"vector": SIGNS, "image": spaces.Box(0, 255, (36, 36, 1), np.uint8)})
     action_space = spaces.Discrete(4)
@@ -178,10 +196,12 @@ class DictObservation(gym.Env):
 
 
 class LinearQuadratic(gym.Env):
-    """A mass on a weakly damped spring is pushed to rest: s' = As + Ba, reward -(sᵀCs + Ra²), cut after `limit` steps.
+    """A mass on a weakly damped spring is pushed to rest: s' = As + Ba, reward -(sᵀCs + Ra²), cut
+    after `limit` steps.
 
-    The best policy is a = -Ks and its value -sᵀPs with K and P by the Riccati equation, as no action of it meets the bounds. The mean
-    return over starts, which are uniform in [-1, 1]², is then -tr(P)/3 with P that of `limit` steps.
+    The best policy is a = -Ks and its value -sᵀPs with K and P by the Riccati equation, as no
+    action of it meets the bounds. The mean return over starts, which are uniform in [-1, 1]², is
+    then -tr(P)/3 with P that of `limit` steps.
     """
 
     A = np.array([[1.0, 0.2], [-0.2, 0.95]])
@@ -210,7 +230,9 @@ class LinearQuadratic(gym.Env):
 
 
 class Faulty(gym.Env):
-    """Goes wrong at step `at`, counted over all episodes of three steps, as environments do: for tests of what is reported then."""
+    """Goes wrong at step `at`, counted over all episodes of three steps, as environments do: for
+    tests of what is reported then.
+    """
 
     observation_space, action_space = SIGNS, spaces.Discrete(2)
 
@@ -239,12 +261,16 @@ def _right(sign: float, action: int) -> float:
 
 
 def _gear_and_throttle(sign: float, action: dict[str, Any]) -> float:
-    """1 for gear 1 and throttle 0.5 at a positive sign, gear -1 and throttle -0.5 at a negative one."""
+    """1 for gear 1 and throttle 0.5 at a positive sign, gear -1 and throttle -0.5 at a negative
+    one.
+    """
     return float(action["gear"] == sign) - (float(action["throttle"][0]) - 0.5 * sign) ** 2
 
 
 def _every_part(sign: float, action: tuple[Any, Any]) -> float:
-    """1 for choices (1, 2), aim (0.5, -0.5), and all bits set at a positive sign, none at a negative one."""
+    """1 for choices (1, 2), aim (0.5, -0.5), and all bits set at a positive sign, none at a
+    negative one.
+    """
     choices, (aim, bits) = action[0], (action[1]["aim"], action[1]["bits"])
     right = np.concatenate([np.asarray(choices) == (1, 2), np.asarray(bits) == (sign > 0)])
     return float(right.mean() - np.square(np.asarray(aim) - np.array([[0.5], [-0.5]])).sum())
@@ -260,12 +286,22 @@ ONE_STEP: dict[str, tuple[spaces.Space, Callable[[float, Any], float]]] = {
     # Action 1 at +1, action 0 at -1. V = 1: observations and actions of a batch stay together.
     "birl/ProbeObservationAction-v0": (spaces.Discrete(2), _right),
     # Best action 0.5, V = 0; the bounds are not symmetric and the best action is at their centre.
-    "birl/ProbeContinuous-v0": (spaces.Box(-2, 3, (1,), np.float32), lambda _, action: -((float(action[0]) - 0.5) ** 2)),
+    "birl/ProbeContinuous-v0": (
+        spaces.Box(-2, 3, (1,), np.float32),
+        lambda _, action: -((float(action[0]) - 0.5) ** 2),
+    ),
     # Best actions (1, 2). V = 1.
-    "birl/ProbeMultiDiscrete-v0": (spaces.MultiDiscrete([2, 3]), lambda _, action: float(np.mean(np.asarray(action) == (1, 2)))),
+    "birl/ProbeMultiDiscrete-v0": (
+        spaces.MultiDiscrete([2, 3]),
+        lambda _, action: float(np.mean(np.asarray(action) == (1, 2))),
+    ),
     # All bits set at +1, none at -1. V = 1.
-    "birl/ProbeMultiBinary-v0": (spaces.MultiBinary(3), lambda sign, action: float(np.mean(np.asarray(action) == (sign > 0)))),
-    # The gear is the sign, the throttle half of it. V = 1: the parts of a Dict are learned together, and gears start at -1.
+    "birl/ProbeMultiBinary-v0": (
+        spaces.MultiBinary(3),
+        lambda sign, action: float(np.mean(np.asarray(action) == (sign > 0))),
+    ),
+    # The gear is the sign, the throttle half of it. V = 1: the parts of a Dict are learned
+    # together, and gears start at -1.
     "birl/ProbeDictAction-v0": (
         spaces.Dict({"gear": spaces.Discrete(3, start=-1), "throttle": spaces.Box(-2, 3, (1,), np.float32)}),
         _gear_and_throttle,

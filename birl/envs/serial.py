@@ -1,4 +1,6 @@
-"""Environments stepped one after another in this process: leaner than Gymnasium's SyncVectorEnv, and able to resume exactly."""
+"""Environments stepped one after another in this process: leaner than Gymnasium's SyncVectorEnv,
+and able to resume exactly.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,11 +26,13 @@ from birl.envs.spaces import (
 )
 from birl.envs.trees import flat_mask, own_actions
 from birl.errors import EnvError, InexactResume
-from birl.types import PyTree, Step, World
+from birl.types import PyTree, Snapshot, Step
 
 
 class SerialEnvs:
-    """B environments in Gymnasium's NEXT_STEP order: the step after an episode's end resets, and its action is ignored."""
+    """B environments in Gymnasium's NEXT_STEP order: the step after an episode's end resets, and
+    its action is ignored.
+    """
 
     def __init__(
         self,
@@ -58,12 +62,16 @@ class SerialEnvs:
         self._masks: np.ndarray | None = None
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
-        """First observations and action masks. Each environment gets a seed of its own, derived from this one."""
+        """First observations and action masks. Each environment gets a seed of its own, derived
+        from this one.
+        """
         self._seed = seed
         return self.begin(derived_seeds(seed, self.first + self.num_envs)[self.first :])
 
     def begin(self, seeds: list[int]) -> tuple[PyTree, np.ndarray | None]:
-        """First observations and action masks of episodes with these seeds, one for each environment."""
+        """First observations and action masks of episodes with these seeds, one for each
+        environment.
+        """
         self._ended = [False] * self.num_envs
         self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
         self._note([""] * self.num_envs)
@@ -99,9 +107,15 @@ class SerialEnvs:
             except (Exception, SystemExit) as error:
                 if isinstance(error, TypeError | ValueError) and error.__traceback__.tb_next is None:  # type: ignore[union-attr]
                     rules = "return observation, reward (a number), terminated, truncated, info"
-                    raise EnvError(f"environment {self.first + index} breaks the rules of step: {error}; {rules}") from error
-                raise RuntimeError(f"environment {self.first + index} raised in step: {type(error).__name__}: {error}") from error
-            if plain is not None and type(observation) is np.ndarray and observation.shape == shape:  # else it would be broadcast
+                    raise EnvError(
+                        f"environment {self.first + index} breaks the rules of step: {error}; {rules}"
+                    ) from error
+                raise RuntimeError(
+                    f"environment {self.first + index} raised in step: {type(error).__name__}: {error}"
+                ) from error
+            if (
+                plain is not None and type(observation) is np.ndarray and observation.shape == shape
+            ):  # else it would be broadcast
                 plain[index] = observation
             else:
                 self.layout.write(arrays, index, observation, self.first + index)
@@ -109,7 +123,8 @@ class SerialEnvs:
                 is_terminated = read_flag(is_terminated, "terminated", self.first + index)
             if is_truncated is not False:
                 is_truncated = read_flag(is_truncated, "truncated", self.first + index)
-            # After a termination everything is allowed: nothing follows, and a finished game may allow nothing.
+            # After a termination everything is allowed: nothing follows, and a finished game may
+            # allow nothing.
             if not is_terminated and (masks is not None or MASK in info):
                 self._write_mask(masks, index, observation, info)
             if is_terminated or is_truncated:
@@ -123,29 +138,37 @@ class SerialEnvs:
         self._arrays, self._masks = arrays, masks
         return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over)
 
-    def snapshot(self) -> World:
-        """The environments' states where they can be read; else what it takes to live the running episodes again."""
+    def snapshot(self) -> Snapshot:
+        """The environments' states where they can be read; else what it takes to live the running
+        episodes again.
+        """
         if not self._arrays:
-            return World(exact=False, reason="the environments have not been reset yet")
+            return Snapshot(exact=False, reason="the environments have not been reset yet")
         ended = np.array(self._ended)
-        return snapshots.save_single(self._log, self.action_space, self._seed, self.roots(), self._arrays, ended, self._masks)
+        return snapshots.save_single(
+            self._log, self.action_space, self._seed, self.roots(), self._arrays, ended, self._masks
+        )
 
     def roots(self) -> list[snapshots.Root]:
         """Where each environment is."""
         return [snapshots.root_of(env, origin) for env, origin in zip(self.envs, self._log.origins, strict=True)]
 
-    def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
-        """Observations and masks as at the snapshot; `fresh` marks environments that could not get there and began anew."""
-        if world.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
-            return self._start_anew(world)
-        if len(world.arrays["ended"]) != self.num_envs:
-            raise ValueError(f"the snapshot has {len(world.arrays['ended'])} environments, not {self.num_envs}; use its num_envs")
-        self._seed = world.values["seed"]
-        self._log = snapshots.ActionLog.load(world, self._log.limit)
-        self._ended = world.array_like("ended", np.array(self._ended)).tolist()
+    def restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+        """Observations and masks as at the snapshot; `fresh` marks environments that could not get
+        there and began anew.
+        """
+        if snapshot.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
+            return self._start_anew(snapshot)
+        if len(snapshot.arrays["ended"]) != self.num_envs:
+            raise ValueError(
+                f"the snapshot has {len(snapshot.arrays['ended'])} environments, not {self.num_envs}; use its num_envs"
+            )
+        self._seed = snapshot.values["seed"]
+        self._log = snapshots.ActionLog.load(snapshot, self._log.limit)
+        self._ended = snapshot.array_like("ended", np.array(self._ended)).tolist()
         self._arrays = self.layout.empty(self.num_envs)
-        self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
-        problems = [self._return(index, world) for index in range(self.num_envs)]
+        self._masks = snapshot.arrays["masks"].copy() if "masks" in snapshot.arrays else None
+        problems = [self._return(index, snapshot) for index in range(self.num_envs)]
         for index in [index for index, problem in enumerate(problems) if problem]:
             number = self.first + index
             start = self._begin(index, self._arrays, derived_seeds([self._seed, self._log.clock], number + 1)[number])
@@ -176,12 +199,16 @@ class SerialEnvs:
         try:
             observation, info = env.reset(seed=seed)
         except (Exception, SystemExit) as error:
-            raise RuntimeError(f"environment {self.first + index} raised in reset: {type(error).__name__}: {error}") from error
+            raise RuntimeError(
+                f"environment {self.first + index} raised in reset: {type(error).__name__}: {error}"
+            ) from error
         self.layout.write(arrays, index, observation, self.first + index)
         return observation, info
 
     def _own_actions(self, actions: np.ndarray) -> list[Any]:
-        """One action for each environment as its own space has it. Copies: environments clip them in place."""
+        """One action for each environment as its own space has it. Copies: environments clip them
+        in place.
+        """
         if self._has_tree_actions:
             return own_actions(self.action_space, actions)
         shifted = actions if self._first_action is None else actions + self._first_action
@@ -200,23 +227,29 @@ class SerialEnvs:
         if mask is None or self._mask_width is None:
             return
         if masks is None:
-            raise RuntimeError(f"environment {self.first + index} gave an action_mask in step but none did in reset; give it in both")
+            raise RuntimeError(
+                f"environment {self.first + index} gave an action_mask in step but none did in reset; give it in both"
+            )
         masks[index] = flat_mask(mask, self.action_space)
 
-    def _return(self, index: int, world: World) -> str:
+    def _return(self, index: int, snapshot: Snapshot) -> str:
         """Bring one environment to where it was; what went wrong, if anything."""
         try:
-            return self._load(index, world) if world.values["tier"] == snapshots.EACH else self._replay(index, world)
+            return (
+                self._load(index, snapshot)
+                if snapshot.values["tier"] == snapshots.EACH
+                else self._replay(index, snapshot)
+            )
         except Exception as error:
             return f"it raised {type(error).__name__}: {error}"
 
-    def _load(self, index: int, world: World) -> str:
-        problem = snapshots.load_single(self.envs[index], world, index)
+    def _load(self, index: int, snapshot: Snapshot) -> str:
+        problem = snapshots.load_single(self.envs[index], snapshot, index)
         for name, array in self._arrays.items():
-            array[index] = world.arrays[f"observations/{name}"][index]
+            array[index] = snapshot.arrays[f"observations/{name}"][index]
         return problem
 
-    def _replay(self, index: int, world: World) -> str:
+    def _replay(self, index: int, snapshot: Snapshot) -> str:
         if index in self._log.too_long():
             return f"its episode is longer than {self._log.limit} steps"
         if "lost" in self._log.origins[index]:
@@ -225,15 +258,15 @@ class SerialEnvs:
         actions = self._own_actions(self._log.episode(index))
         observation, ended = snapshots.replay(env, self._log.origins[index], actions)
         self.layout.write(self._arrays, index, observation, self.first + index)
-        saved = {name: world.arrays[f"observations/{name}"] for name in self._arrays}
+        saved = {name: snapshot.arrays[f"observations/{name}"] for name in self._arrays}
         generator = snapshots.plain(snapshots.generator_state(snapshots.generator_of(env)))
         same = snapshots.same_bits(self._arrays, saved, index) and ended == self._ended[index]
-        if not same or generator != world.values["generators"][index]:
+        if not same or generator != snapshot.values["generators"][index]:
             return "the same actions led elsewhere: it keeps randomness or state outside np_random"
         return ""
 
-    def _start_anew(self, world: World) -> tuple[PyTree, np.ndarray | None]:
-        seed, reason = snapshots.fresh_start(world)
+    def _start_anew(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+        seed, reason = snapshots.fresh_start(snapshot)
         start = self.reset(seed)
         self._note([reason] * self.num_envs)
         return start

@@ -1,4 +1,6 @@
-"""Any Gymnasium vector environment in Birl's one episode convention, whichever way it resets itself."""
+"""Any Gymnasium vector environment in Birl's one episode convention, whichever way it resets
+itself.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -27,22 +29,27 @@ from birl.envs.spaces import (
 from birl.envs.trees import action_tree, flat_mask, mask_of
 from birl.envs.wrappers import kept_space
 from birl.errors import EnvError, InexactResume
-from birl.types import PyTree, Step, World
+from birl.types import PyTree, Snapshot, Step
 
 
 class VectorAdapter:
-    """B environments in NEXT_STEP order, made of a vector environment in NEXT_STEP, SAME_STEP or DISABLED mode."""
+    """B environments in NEXT_STEP order, made of a vector environment in NEXT_STEP, SAME_STEP or
+    DISABLED mode.
+    """
 
     def __init__(
         self,
         vector_env: gym.vector.VectorEnv,
         observation_space: gym.Space | None = None,  # instead of the environment's own, where that one is wrong
         keep: np.ndarray | None = None,  # only these features of a flat observation
-        rebuild: Callable[[int], gym.vector.VectorEnv] | None = None,  # for environments that take a seed only when built
+        rebuild: Callable[[int], gym.vector.VectorEnv]
+        | None = None,  # for environments that take a seed only when built
     ) -> None:
         self.vector_env = vector_env
         self.num_envs = vector_env.num_envs
-        self.layout = layout_of(observation_space or vector_env.single_observation_space, vector_env.single_action_space)
+        self.layout = layout_of(
+            observation_space or vector_env.single_observation_space, vector_env.single_action_space
+        )
         self.observation_space = self.layout.space if keep is None else kept_space(self.layout.space, keep)
         self.action_space = learnable_actions(vector_env.single_action_space)
         self.has_lives = bool(vector_env.metadata.get(HAS_LIVES))
@@ -75,7 +82,11 @@ class VectorAdapter:
         self.fresh, self.restore_problem = np.zeros(self.num_envs, bool), ""
         self._arrays = self.layout.batch(observations, self.num_envs)
         masked = self._mask_width is not None and (self.layout.mask_path is not None or MASK in infos)
-        self._masks = self._read_masks(np.ones((self.num_envs, self._mask_width or 0), bool), observations, infos) if masked else None
+        self._masks = (
+            self._read_masks(np.ones((self.num_envs, self._mask_width or 0), bool), observations, infos)
+            if masked
+            else None
+        )
         return self._tree(), self._masks
 
     def step(self, actions: PyTree) -> Step:
@@ -94,35 +105,44 @@ class VectorAdapter:
         self._ended = terminated | truncated
         self._clock += 1
         if self._masks is not None:
-            # After a termination nothing follows, and a finished game may allow nothing, also where it was truncated.
+            # After a termination nothing follows, and a finished game may allow nothing, also where
+            # it was truncated.
             self._masks[terminated | (truncated & ~self._masks.any(axis=1))] = True
         return Step(self._tree(), rewards, terminated, truncated, valid, self._masks, self._game_over)
 
-    def snapshot(self) -> World:
-        """The state itself where it can be read; else only what the environments showed last, and not exact."""
+    def snapshot(self) -> Snapshot:
+        """The state itself where it can be read; else only what the environments showed last, and
+        not exact.
+        """
         if not self._arrays:
-            return World(exact=False, reason="the environments have not been reset yet")
-        arrays = {f"observations/{name}": array.copy() for name, array in self._arrays.items()} | {"ended": self._ended.copy()}
+            return Snapshot(exact=False, reason="the environments have not been reset yet")
+        arrays = {f"observations/{name}": array.copy() for name, array in self._arrays.items()} | {
+            "ended": self._ended.copy()
+        }
         if self._masks is not None:
             arrays["masks"] = self._masks.copy()
         values = {"seed": self._seed, "clock": self._clock}
         if snapshots.is_native(self.vector_env):
             native = snapshots.save_native(self.vector_env)
-            return World(arrays | native.arrays, values | native.values)
+            return Snapshot(arrays | native.arrays, values | native.values)
         reason = f"{type(self.vector_env.unwrapped).__name__} cannot save its state"
-        return World(arrays, values | {"tier": "fresh"}, exact=False, reason=reason)
+        return Snapshot(arrays, values | {"tier": "fresh"}, exact=False, reason=reason)
 
-    def restore(self, world: World) -> tuple[PyTree, np.ndarray | None]:
-        """Observations and masks as at the snapshot; or, where that cannot be, of new episodes, marked in `fresh`."""
-        if "ended" in world.arrays and len(world.arrays["ended"]) != self.num_envs:
-            raise ValueError(f"the snapshot has {len(world.arrays['ended'])} environments, not {self.num_envs}; use its num_envs")
-        if world.values.get("tier") != "native" or not snapshots.is_native(self.vector_env):
-            return self._start_anew(world)
-        snapshots.load_native(self.vector_env, world)
-        self._seed, self._clock = world.values["seed"], world.values["clock"]
-        self._ended = world.array_like("ended", self._ended)
-        self._arrays = {name: world.arrays[f"observations/{name}"].copy() for name in self.layout.paths}
-        self._masks = world.arrays["masks"].copy() if "masks" in world.arrays else None
+    def restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+        """Observations and masks as at the snapshot; or, where that cannot be, of new episodes,
+        marked in `fresh`.
+        """
+        if "ended" in snapshot.arrays and len(snapshot.arrays["ended"]) != self.num_envs:
+            raise ValueError(
+                f"the snapshot has {len(snapshot.arrays['ended'])} environments, not {self.num_envs}; use its num_envs"
+            )
+        if snapshot.values.get("tier") != "native" or not snapshots.is_native(self.vector_env):
+            return self._start_anew(snapshot)
+        snapshots.load_native(self.vector_env, snapshot)
+        self._seed, self._clock = snapshot.values["seed"], snapshot.values["clock"]
+        self._ended = snapshot.array_like("ended", self._ended)
+        self._arrays = {name: snapshot.arrays[f"observations/{name}"].copy() for name in self.layout.paths}
+        self._masks = snapshot.arrays["masks"].copy() if "masks" in snapshot.arrays else None
         self.fresh, self.restore_problem = np.zeros(self.num_envs, bool), ""
         return self._tree(), self._masks
 
@@ -146,7 +166,9 @@ class VectorAdapter:
         return actions if self._first_action is None else actions + self._first_action
 
     def _advance(self, actions: PyTree) -> tuple[Any, Any, Any]:
-        """Rewards and flags of one step of the vector environment; its observations and masks are ours then."""
+        """Rewards and flags of one step of the vector environment; its observations and masks are
+        ours then.
+        """
         match self._mode:
             case AutoresetMode.NEXT_STEP:
                 return self._next_step(actions)
@@ -162,7 +184,9 @@ class VectorAdapter:
         except SystemExit as error:
             raise RuntimeError(f"{self.vector_env} raised in step: SystemExit: {error}") from error
         if np.shape(rewards) != (self.num_envs,):
-            raise EnvError(f"the vector environment returned rewards of shape {np.shape(rewards)}; return ({self.num_envs},)")
+            raise EnvError(
+                f"the vector environment returned rewards of shape {np.shape(rewards)}; return ({self.num_envs},)"
+            )
         flags = read_flags(terminated, "terminated", self.num_envs), read_flags(truncated, "truncated", self.num_envs)
         return observations, rewards, *flags, infos
 
@@ -179,7 +203,9 @@ class VectorAdapter:
         return rewards, terminated, truncated
 
     def _same_step(self, actions: PyTree) -> tuple[Any, Any, Any]:
-        """The environment has reset itself at the end and steps on: show the end first, then reset it again for the next row."""
+        """The environment has reset itself at the end and steps on: show the end first, then reset
+        it again for the next row.
+        """
         observations, rewards, terminated, truncated, infos = self._step(actions)
         self._take(observations, infos)
         if self._ended.any():
@@ -190,7 +216,9 @@ class VectorAdapter:
         return rewards, terminated, truncated
 
     def _disabled(self, actions: PyTree) -> tuple[Any, Any, Any]:
-        """All environments step together, so one that must be reset steps too: before, to be able to; after, to undo it."""
+        """All environments step together, so one that must be reset steps too: before, to be able
+        to; after, to undo it.
+        """
         if self._ended.any():
             self._reset_ended()
         observations, rewards, terminated, truncated, infos = self._step(actions)
@@ -216,10 +244,14 @@ class VectorAdapter:
         self._masks = self._read_masks(None if self._masks is None else self._masks.copy(), observations, infos)
 
     def _show_final(self, ending: np.ndarray, infos: dict[str, Any]) -> None:
-        """Replace the first observation of the next episode by the last of this one, the true successor."""
+        """Replace the first observation of the next episode by the last of this one, the true
+        successor.
+        """
         final = infos.get("final_obs")
         if final is None:
-            raise RuntimeError(f"{self.vector_env} resets in the same step without infos['final_obs']; use AutoresetMode.NEXT_STEP")
+            raise RuntimeError(
+                f"{self.vector_env} resets in the same step without infos['final_obs']; use AutoresetMode.NEXT_STEP"
+            )
         final_infos = infos.get("final_info", {})
         for index in ending.tolist():
             self.layout.write(self._arrays, index, final[index], index)
@@ -227,7 +259,9 @@ class VectorAdapter:
                 self._masks[index] = self._final_mask(index, final[index], final_infos)
 
     def _final_mask(self, index: int, observation: Any, infos: dict[str, Any]) -> np.ndarray | bool:
-        """What is allowed after an episode's last observation; everything if nothing is said of it."""
+        """What is allowed after an episode's last observation; everything if nothing is said of
+        it.
+        """
         if self.layout.mask_path is not None:
             return flat_mask(observation[MASK], self.action_space)
         if MASK not in infos or not infos.get(f"_{MASK}", np.ones(self.num_envs, bool))[index]:
@@ -249,8 +283,8 @@ class VectorAdapter:
             masks[index] = flat_mask(mask_of(infos[MASK], int(index)), self.action_space)
         return masks
 
-    def _start_anew(self, world: World) -> tuple[PyTree, np.ndarray | None]:
-        seed, reason = snapshots.fresh_start(world)
+    def _start_anew(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+        seed, reason = snapshots.fresh_start(snapshot)
         start = self.reset(seed)
         self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)
         warnings.warn(self.restore_problem, InexactResume, stacklevel=2)
@@ -258,11 +292,15 @@ class VectorAdapter:
 
 
 def _autoreset_mode(vector_env: gym.vector.VectorEnv) -> AutoresetMode:
-    """How it resets itself at an episode's end, which only it can say: to take one mode for another would learn from wrong rows."""
+    """How it resets itself at an episode's end, which only it can say: to take one mode for another
+    would learn from wrong rows.
+    """
     declared = vector_env.metadata.get("autoreset_mode")
     try:
         return AutoresetMode(declared)
     except ValueError:
-        said = "does not say how it resets itself" if declared is None else f"says that it resets itself by {declared!r}"
+        said = (
+            "does not say how it resets itself" if declared is None else f"says that it resets itself by {declared!r}"
+        )
         remedy = f"set its metadata['autoreset_mode'] to one of {', '.join(f'AutoresetMode.{mode.name}' for mode in AutoresetMode)}"
         raise ConfigError(f"the vector environment {vector_env} {said}; {remedy} (of gymnasium.vector)") from None

@@ -9,7 +9,8 @@ from gymnasium import spaces
 
 from birl.config import ConfigError
 
-# What stays of an observation once velocities are hidden, by the id's name without version (the zoo's NoVel environments).
+# What stays of an observation once velocities are hidden, by the id's name without version (the
+# zoo's NoVel environments).
 POSITIONS: dict[str, tuple[int, ...]] = {
     "CartPole": (0, 2),  # cart position, pole angle
     "Pendulum": (0, 1),  # cosine and sine of the angle
@@ -26,7 +27,9 @@ def positions(env_id: str) -> np.ndarray:
     name = env_id.rpartition(":")[2].rpartition("-v")[0] or env_id
     if name not in POSITIONS:
         known = ", ".join(sorted(POSITIONS))
-        raise ConfigError(f"env.hide_velocities True is not known for env.id {env_id!r}; it is for {known}. Use hide_velocities False")
+        raise ConfigError(
+            f"env.hide_velocities True is not known for env.id {env_id!r}; it is for {known}. Use hide_velocities False"
+        )
     return np.array(POSITIONS[name])
 
 
@@ -50,7 +53,9 @@ class HideVelocities(gym.ObservationWrapper):
 
 
 class StepTimeout(gym.Wrapper):
-    """One environment that ends its process, by SIGALRM, if a step or a reset takes too long: also one that holds the interpreter."""
+    """One environment that ends its process, by SIGALRM, if a step or a reset takes too long: also
+    one that holds the interpreter.
+    """
 
     def __init__(self, env: gym.Env, seconds: float) -> None:
         super().__init__(env)

@@ -1,4 +1,6 @@
-"""Numbers of steps that outgrow 32 bits, which is all that JAX's integers have: a run may be longer than 2³¹ steps."""
+"""Numbers of steps that outgrow 32 bits, which is all that JAX's integers have: a run may be longer
+than 2³¹ steps.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +17,9 @@ TURNS = 2**30  # where `next_turn` begins anew, or a little before
 @partial(jax.tree_util.register_dataclass, data_fields=["words"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
 class Count:
-    """A count in two words. Inside jit: `count + more`, `count / total`, `count < limit`; outside: int(count)."""
+    """A count in two words. Inside jit: `count + more`, `count / total`, `count < limit`; outside:
+    int(count).
+    """
 
     words: Any  # [2] uint32, the high one and the low one; of JAX or NumPy, or whatever a function makes of them in jax.tree.map
 
@@ -31,7 +35,9 @@ class Count:
 
     def __lt__(self, limit: int) -> Number:
         high, low = divmod(limit, 2**32)
-        return (self.words[0] < np.uint32(high)) | ((self.words[0] == np.uint32(high)) & (self.words[1] < np.uint32(low)))
+        return (self.words[0] < np.uint32(high)) | (
+            (self.words[0] == np.uint32(high)) & (self.words[1] < np.uint32(low))
+        )
 
     def __int__(self) -> int:
         high, low = np.asarray(self.words).tolist()
@@ -51,5 +57,7 @@ def count_of(number: int) -> Count:
 
 
 def next_turn(turn: Number, period: int = 1) -> Number:
-    """turn + 1, begun anew at a multiple of `period` before 32 bits are full: what happens each `period` turns goes on as before."""
+    """turn + 1, begun anew at a multiple of `period` before 32 bits are full: what happens each
+    `period` turns goes on as before.
+    """
     return (turn + 1) % (TURNS // period * period or period)

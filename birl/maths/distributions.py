@@ -1,4 +1,6 @@
-"""Action distributions as pytrees. Each has sample, mode, log_prob, entropy and kl, which sum over the event axis and keep batch axes."""
+"""Action distributions as pytrees. Each has sample, mode, log_prob, entropy and kl, which sum over
+the event axis and keep batch axes.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,13 +11,16 @@ from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, UInt32
 
 Key = PRNGKeyArray | UInt32[Array, "2"]
 
-# Finite, so that 0 · log 0 is 0 and not NaN; and far enough that its exponential is exactly 0 in float32.
+# Finite, so that 0 · log 0 is 0 and not NaN; and far enough that its exponential is exactly 0 in
+# float32.
 MASKED_LOGIT = -1e9
 LOG_2PI = 1.8378770664093453
 
 
 def mask_logits(logits: Float[Array, "*batch A"], mask: Bool[Array, "*batch A"]) -> Float[Array, "*batch A"]:
-    """Logits whose softmax is 0 where the mask is false; if a whole row is, its actions are equally probable."""
+    """Logits whose softmax is 0 where the mask is false; if a whole row is, its actions are equally
+    probable.
+    """
     return jnp.where(mask, logits, MASKED_LOGIT)
 
 
@@ -35,7 +40,8 @@ class Categorical(NamedTuple):
     def log_prob(self, actions: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
         """log π(a)."""
         _require_shape(actions, self.logits.shape[:-1])
-        # Not take_along_axis: its gradient is a scatter, up to 1.1 times slower on a CPU (256 × 4: 16.1 to 14.4 µs).
+        # Not take_along_axis: its gradient is a scatter, up to 1.1 times slower on a CPU (256 × 4:
+        # 16.1 to 14.4 µs).
         chosen = jax.nn.one_hot(actions, self.logits.shape[-1], dtype=bool)
         return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0.0), axis=-1)
 
@@ -61,7 +67,10 @@ class MultiCategorical:
     def sample(self, key: Key) -> Int[Array, "*batch K"]:
         """One action for each Categorical."""
         parts = self._parts()
-        return jnp.stack([part.sample(part_key) for part, part_key in zip(parts, jax.random.split(key, len(parts)), strict=True)], axis=-1)
+        return jnp.stack(
+            [part.sample(part_key) for part, part_key in zip(parts, jax.random.split(key, len(parts)), strict=True)],
+            axis=-1,
+        )
 
     def mode(self) -> Int[Array, "*batch K"]:
         """The most probable action of each Categorical."""
@@ -86,7 +95,9 @@ class MultiCategorical:
 
 
 class DiagonalGaussian(NamedTuple):
-    """Independent normal variables; log_std may have fewer axes than mean, as one that depends on no state."""
+    """Independent normal variables; log_std may have fewer axes than mean, as one that depends on
+    no state.
+    """
 
     mean: Array  # [..., A]
     log_std: Array  # [..., A] or [A]
@@ -147,9 +158,11 @@ class Bernoulli(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Joint:
-    """Independent distributions whose actions lie side by side in one float vector; for Dict and Tuple spaces.
+    """Independent distributions whose actions lie side by side in one float vector; for Dict and
+    Tuple spaces.
 
-    Each part has an event axis: one of n choices is a MultiCategorical of one. Whole numbers are exact below 2²⁴.
+    Each part has an event axis: one of n choices is a MultiCategorical of one. Whole numbers are
+    exact below 2²⁴.
     """
 
     parts: Any  # a tuple of distributions with the same batch axes
@@ -188,6 +201,8 @@ def _total(terms: list[Array]) -> Array:
 
 
 def _require_shape(actions: Array, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless actions have this shape: a [B] for a [B, 1] would broadcast to [B, B] without a word."""
+    """Raise ValueError unless actions have this shape: a [B] for a [B, 1] would broadcast to [B, B]
+    without a word.
+    """
     if actions.shape != shape:
         raise ValueError(f"actions have shape {actions.shape}; this distribution's have {shape}")

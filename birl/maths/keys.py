@@ -15,8 +15,8 @@ BEYOND = 2**31  # more keys than any split gives
 def stream(key: Key, purpose: Purpose) -> UInt32[Array, "2"]:
     """A key for one purpose, which no split of `key` gives.
 
-    To JAX, fold_in(key, i) is split(key, n)[i]: so purposes are numbered from where no split comes to. A key whose streams are used is
-    used for nothing else: neither drawn from nor split.
+    To JAX, fold_in(key, i) is split(key, n)[i]: so purposes are numbered from where no split comes
+    to. A key whose streams are used is used for nothing else: neither drawn from nor split.
     """
     return jax.random.fold_in(key, np.uint32(BEYOND + get_args(Purpose).index(purpose)))
 

@@ -1,7 +1,9 @@
-"""Losses to minimise and what is reported beside them: scalars, averaged over the rows that are valid.
+"""Losses to minimise and what is reported beside them: scalars, averaged over the rows that are
+valid.
 
-Advantages and targets are held constant. All arguments of a loss have one shape, and a wrong one is an error rather than a
-broadcast: (B, 1) minus (B,) is (B, B) and learns something else without a word (CleanRL #383).
+Advantages and targets are held constant. All arguments of a loss have one shape, and a wrong one is
+an error rather than a broadcast: (B, 1) minus (B,) is (B, B) and learns something else without a
+word (CleanRL #383).
 """
 
 import jax
@@ -11,8 +13,9 @@ from jaxtyping import Array, Bool, Float
 Scalar = float | Float[Array, ""]
 Weights = Bool[Array, "*batch"] | Float[Array, "*batch"]
 
-# With advantages of order 1 a KL penalty below the range does nothing and one above it stops learning;
-# within it, 14 updates lead back to 1. Without a floor a weight halved to 0 could never be doubled again.
+# With advantages of order 1 a KL penalty below the range does nothing and one above it stops
+# learning; within it, 14 updates lead back to 1. Without a floor a weight halved to 0 could never
+# be doubled again.
 KL_WEIGHT_RANGE = (1e-4, 1e4)
 
 
@@ -25,19 +28,25 @@ def masked_mean(x: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
 
 
 def normalize(advantages: Float[Array, "*batch"], valid: Weights) -> Float[Array, "*batch"]:
-    """Advantages with mean 0 and standard deviation 1 over valid, 0 elsewhere; a single one becomes 0 (SB3 #440)."""
+    """Advantages with mean 0 and standard deviation 1 over valid, 0 elsewhere; a single one becomes
+    0 (SB3 #440).
+    """
     centred = advantages - masked_mean(advantages, valid)
     deviation = jnp.sqrt(masked_mean(centred**2, valid))
     return jnp.where(valid > 0, centred / (deviation + 1e-8), 0.0)
 
 
-def policy_gradient(log_probs: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+def policy_gradient(
+    log_probs: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights
+) -> Float[Array, ""]:
     """-E[log π(a|s) Â], whose gradient is the policy gradient (Williams 1992)."""
     _require_one_shape(log_probs, advantages, valid)
     return -masked_mean(log_probs * jax.lax.stop_gradient(advantages), valid)
 
 
-def surrogate(log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+def surrogate(
+    log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights
+) -> Float[Array, ""]:
     """-E[ρÂ], whose gradient at ρ = 1 is the policy gradient (Schulman et al. 2015, eq. 14)."""
     _require_one_shape(log_ratios, advantages, valid)
     return -masked_mean(_ratios(log_ratios, valid) * jax.lax.stop_gradient(advantages), valid)
@@ -68,19 +77,25 @@ def kl_penalised_surrogate(
 
 
 def adapt_kl_weight(kl_weight: Scalar, kl: Scalar, target_kl: Scalar) -> Float[Array, ""]:
-    """β doubled if the KL was above 1.5 times its target, halved if below target / 1.5 (Schulman et al. 2017, section 4)."""
+    """β doubled if the KL was above 1.5 times its target, halved if below target / 1.5 (Schulman et
+    al. 2017, section 4).
+    """
     factor = jnp.where(kl > 1.5 * target_kl, 2.0, jnp.where(kl < target_kl / 1.5, 0.5, 1.0))
     return jnp.clip(kl_weight * factor, *KL_WEIGHT_RANGE)
 
 
 def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
-    """E[(V - target)²], without a half: a weight of 0.5 then means what it means in OpenAI Baselines and SB3."""
+    """E[(V - target)²], without a half: a weight of 0.5 then means what it means in OpenAI
+    Baselines and SB3.
+    """
     _require_one_shape(values, targets, valid)
     return masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)
 
 
 def huber(errors: Float[Array, "*batch"], delta: Scalar = 1.0) -> Float[Array, "*batch"]:
-    """½ e² where |e| ≤ δ, else δ (|e| - ½ δ): its slope is the error, clipped (Huber 1964; Mnih et al. 2015, methods)."""
+    """½ e² where |e| ≤ δ, else δ (|e| - ½ δ): its slope is the error, clipped (Huber 1964; Mnih et
+    al. 2015, methods).
+    """
     inside = jnp.minimum(jnp.abs(errors), delta)
     return inside * (jnp.abs(errors) - 0.5 * inside)
 
@@ -92,7 +107,9 @@ def clipped_value_loss(
     valid: Weights,
     clip_range: Scalar,
 ) -> Float[Array, ""]:
-    """E[max((V - target)², (V_old + clip(V - V_old, -ε, ε) - target)²)]: OpenAI Baselines' PPO2, without its half."""
+    """E[max((V - target)², (V_old + clip(V - V_old, -ε, ε) - target)²)]: OpenAI Baselines' PPO2,
+    without its half.
+    """
     _require_one_shape(values, old_values, targets, valid)
     targets, old_values = jax.lax.stop_gradient((targets, old_values))
     clipped_values = old_values + jnp.clip(values - old_values, -clip_range, clip_range)
@@ -100,7 +117,9 @@ def clipped_value_loss(
 
 
 def approx_kl(log_ratios: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
-    """Estimate E[(ρ - 1) - log ρ] of KL(old‖new) from samples of old; never negative (Schulman 2020, k3)."""
+    """Estimate E[(ρ - 1) - log ρ] of KL(old‖new) from samples of old; never negative (Schulman
+    2020, k3).
+    """
     return masked_mean(jnp.expm1(log_ratios) - log_ratios, valid)
 
 
@@ -110,7 +129,9 @@ def clip_fraction(log_ratios: Float[Array, "*batch"], valid: Weights, clip_range
 
 
 def _ratios(log_ratios: Array, valid: Array) -> Array:
-    """ρ = exp(log ρ), 1 where not valid: an overflow there would make the gradient NaN though its weight is 0."""
+    """ρ = exp(log ρ), 1 where not valid: an overflow there would make the gradient NaN though its
+    weight is 0.
+    """
     return jnp.exp(jnp.where(valid > 0, log_ratios, 0.0))
 
 

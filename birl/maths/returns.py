@@ -1,8 +1,10 @@
-"""Returns and advantages: every estimator is one backward recurrence y_t = x_t + a_t y_{t+1} with its own x and a.
+"""Returns and advantages: every estimator is one backward recurrence y_t = x_t + a_t y_{t+1} with
+its own x and a.
 
-next_values[t] is the value of the true successor of step t (see types.Rollout), so an episode's end needs no final observation:
-terminated drops the bootstrap, truncated keeps it and cuts the trace, and a row that is not valid is no transition and counts 0.
-If both flags are set, terminated wins. No gradient is stopped here; the losses hold their targets and advantages constant.
+next_values[t] is the value of the true successor of step t (see types.Rollout), so an episode's end
+needs no final observation: terminated drops the bootstrap, truncated keeps it and cuts the trace,
+and a row that is not valid is no transition and counts 0. If both flags are set, terminated wins.
+No gradient is stopped here; the losses hold their targets and advantages constant.
 """
 
 import jax
@@ -13,14 +15,19 @@ Scalar = float | Float[Array, ""]
 Flags = Bool[Array, "T B"] | Float[Array, "T B"]
 
 
-def backward_recurrence(x: Float[Array, "T B"], a: Float[Array, "T B"], initial: Float[Array, " B"]) -> Float[Array, "T B"]:
-    """y with y_t = x_t + a_t y_{t+1} and y_T = initial. Every return and advantage is this loop over time."""
+def backward_recurrence(
+    x: Float[Array, "T B"], a: Float[Array, "T B"], initial: Float[Array, " B"]
+) -> Float[Array, "T B"]:
+    """y with y_t = x_t + a_t y_{t+1} and y_T = initial. Every return and advantage is this loop
+    over time.
+    """
 
     def step(following: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         current = row[0] + row[1] * following
         return current, current
 
-    # Not unrolled: on a CPU, 1024 × 16 takes 33 µs so, 56-246 µs unrolled 4 to 32 times, 111 µs as an associative scan.
+    # Not unrolled: on a CPU, 1024 × 16 takes 33 µs so, 56-246 µs unrolled 4 to 32 times, 111 µs as
+    # an associative scan.
     return jax.lax.scan(step, initial, (x, a), reverse=True)[1]
 
 
@@ -32,13 +39,17 @@ def discounted_returns(
     next_values: Float[Array, "T B"],
     discount: Scalar,  # γ
 ) -> Float[Array, "T B"]:
-    """G_t = r_t + γ G_{t+1}, bootstrapped where the episode was cut and after the last row; 0 on rows that are not valid."""
+    """G_t = r_t + γ G_{t+1}, bootstrapped where the episode was cut and after the last row; 0 on
+    rows that are not valid.
+    """
     x, a, initial = _return_terms(rewards, terminated, truncated, valid, next_values, discount)
     return backward_recurrence(x, a, initial)
 
 
 def ends_inside(terminated: Flags, truncated: Flags, valid: Flags) -> Bool[Array, "T B"]:
-    """True on the rows whose episode ends inside the rollout: the rewards that follow them are all there."""
+    """True on the rows whose episode ends inside the rollout: the rewards that follow them are all
+    there.
+    """
     ended = valid.astype(bool) & (terminated.astype(bool) | truncated.astype(bool))
     continues = _continues(terminated, truncated, valid).astype(jnp.float32)
     return backward_recurrence(ended.astype(jnp.float32), continues, jnp.zeros(ended.shape[1])) > 0
@@ -53,13 +64,16 @@ def n_step_returns(
     discount: Scalar,  # γ
     n: int,
 ) -> Float[Array, "T B"]:
-    """r_t + γ r_{t+1} + ... + γⁿ V(s_{t+n}), with fewer rewards where the episode or the rollout ends first."""
+    """r_t + γ r_{t+1} + ... + γⁿ V(s_{t+n}), with fewer rewards where the episode or the rollout
+    ends first.
+    """
     T, B = rewards.shape
     x, a, initial = _return_terms(rewards, terminated, truncated, valid, next_values, discount)
     if n >= T:
         return backward_recurrence(x, a, initial)
 
-    # One window of n rows from each t, side by side. Rows after the rollout pass on what they are given: x = 0, a = 1.
+    # One window of n rows from each t, side by side. Rows after the rollout pass on what they are
+    # given: x = 0, a = 1.
     rows = jnp.arange(n)[:, None] + jnp.arange(T)
     x = jnp.concatenate([x, jnp.zeros((n - 1, B), x.dtype)])[rows]
     a = jnp.concatenate([a, jnp.ones((n - 1, B), a.dtype)])[rows]
@@ -74,9 +88,11 @@ def sarsa_targets(
     valid: Flags,
     discount: Scalar,  # γ
 ) -> tuple[Float[Array, "T B"], Bool[Array, "T B"]]:
-    """r_t + γ Q(s_{t+1}, a_{t+1}) (Sutton & Barto 2018, eq. 6.7), and the rows where it is known; 0 on the others.
+    """r_t + γ Q(s_{t+1}, a_{t+1}) (Sutton & Barto 2018, eq. 6.7), and the rows where it is known; 0
+    on the others.
 
-    In the row after an end the policy was still asked at the true successor, so a cut needs no special case. After the last row it was not.
+    In the row after an end the policy was still asked at the true successor, so a cut needs no
+    special case. After the last row it was not.
     """
     terminated, known = terminated.astype(bool), sarsa_known(terminated, valid)
     targets = rewards + discount * _successor_values(_next_row(action_values, 0.0), terminated)
@@ -84,7 +100,9 @@ def sarsa_targets(
 
 
 def sarsa_known(terminated: Flags, valid: Flags) -> Bool[Array, "T B"]:
-    """The rows whose target `sarsa_targets` knows: all that are valid, but for a last one after which the episode goes on."""
+    """The rows whose target `sarsa_targets` knows: all that are valid, but for a last one after
+    which the episode goes on.
+    """
     return valid.astype(bool) & (terminated.astype(bool) | _next_row(jnp.ones_like(terminated, bool), False))
 
 
@@ -98,7 +116,9 @@ def gae(
     discount: Scalar,  # γ
     gae_lambda: Scalar,  # λ
 ) -> Float[Array, "T B"]:
-    """A_t = Σ_l (γλ)^l δ_{t+l} with δ_t = r_t + γ V(s_{t+1}) - V(s_t) (Schulman et al. 2016, eq. 16)."""
+    """A_t = Σ_l (γλ)^l δ_{t+l} with δ_t = r_t + γ V(s_{t+1}) - V(s_t) (Schulman et al. 2016, eq.
+    16).
+    """
     errors = _td_errors(rewards, values, next_values, terminated, valid, discount)
     traces = discount * gae_lambda * _continues(terminated, truncated, valid)
     return backward_recurrence(errors, traces, jnp.zeros_like(errors[0]))
@@ -117,9 +137,11 @@ def vtrace(
     clip_rho: Scalar = 1.0,  # ρ̄
     clip_c: Scalar = 1.0,  # c̄
 ) -> tuple[Float[Array, "T B"], Float[Array, "T B"]]:
-    """Value targets v_t and advantages ρ_t (r_t + γ v_{t+1} - V(s_t)) (Espeholt et al. 2018, eq. 1 and section 4.2).
+    """Value targets v_t and advantages ρ_t (r_t + γ v_{t+1} - V(s_t)) (Espeholt et al. 2018, eq. 1
+    and section 4.2).
 
-    With λ < 1 the advantage looks ahead to V(s_{t+1}) + λ (v_{t+1} - V(s_{t+1})), so that on-policy it is GAE's.
+    With λ < 1 the advantage looks ahead to V(s_{t+1}) + λ (v_{t+1} - V(s_{t+1})), so that on-policy
+    it is GAE's.
     """
     valid = valid.astype(bool)
     ratios = jnp.exp(jnp.where(valid, log_ratios, 0.0))
@@ -145,9 +167,11 @@ def retrace(
     discount: Scalar,  # γ
     trace_lambda: Scalar = 1.0,  # λ
 ) -> Float[Array, "T B"]:
-    """Targets Q_t + Σ_l γ^l c_{t+1} ... c_{t+l} δ_{t+l} with c = λ min(1, ρ) (Munos et al. 2016, eq. 3).
+    """Targets Q_t + Σ_l γ^l c_{t+1} ... c_{t+l} δ_{t+l} with c = λ min(1, ρ) (Munos et al. 2016,
+    eq. 3).
 
-    Here δ_t = r_t + γ V(s_{t+1}) - Q(s_t, a_t), and the ratio of the action under estimation is not used.
+    Here δ_t = r_t + γ V(s_{t+1}) - Q(s_t, a_t), and the ratio of the action under estimation is not
+    used.
     """
     valid = valid.astype(bool)
     errors = _td_errors(rewards, action_values, next_values, terminated, valid, discount)
@@ -166,7 +190,9 @@ def _return_terms(
     return jnp.where(valid.astype(bool), x, 0.0), discount * continues, successors[-1]
 
 
-def _td_errors(rewards: Array, values: Array, next_values: Array, terminated: Array, valid: Array, discount: Scalar) -> Array:
+def _td_errors(
+    rewards: Array, values: Array, next_values: Array, terminated: Array, valid: Array, discount: Scalar
+) -> Array:
     """δ_t = r_t + γ V(s_{t+1}) - V(s_t); 0 on rows that are not valid."""
     errors = rewards + discount * _successor_values(next_values, terminated) - values
     return jnp.where(valid.astype(bool), errors, 0.0)
@@ -178,7 +204,9 @@ def _successor_values(next_values: Array, terminated: Array) -> Array:
 
 
 def _continues(terminated: Array, truncated: Array, valid: Array) -> Array:
-    """True where row t+1 goes on with the episode of row t, and so does whatever follows the last row."""
+    """True where row t+1 goes on with the episode of row t, and so does whatever follows the last
+    row.
+    """
     terminated, truncated, valid = (flags.astype(bool) for flags in (terminated, truncated, valid))
     return valid & ~terminated & ~truncated & _next_row(valid, True)
 

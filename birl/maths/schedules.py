@@ -1,4 +1,6 @@
-"""Numbers that change during a run, as data: they go into JSON, into a command line and into jit, which a lambda does not."""
+"""Numbers that change during a run, as data: they go into JSON, into a command line and into jit,
+which a lambda does not.
+"""
 
 import math
 from collections.abc import Iterable
@@ -14,18 +16,30 @@ EXAMPLES = "3e-4, linear:3e-4:0, linear:1:0.05:0.2, exponential:1:0.01, piecewis
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number as a function of progress, the share of total_steps done. Build it by the functions below."""
+    """A number as a function of progress, the share of total_steps done. Build it by the functions
+    below.
+    """
 
     kind: Literal["constant", "linear", "exponential", "piecewise"]
     values: tuple[float, ...]
-    points: tuple[float, ...] = ()  # progress: where a linear schedule ends; where a piecewise one has each of its values
+    points: tuple[
+        float, ...
+    ] = ()  # progress: where a linear schedule ends; where a piecewise one has each of its values
 
     TEXTS: ClassVar[str] = f"one of {EXAMPLES}"
 
     def __post_init__(self) -> None:
-        for name in ("values", "points"):  # lists become tuples, and NumPy's numbers Python's, so that it can be hashed and saved
+        for name in (
+            "values",
+            "points",
+        ):  # lists become tuples, and NumPy's numbers Python's, so that it can be hashed and saved
             object.__setattr__(self, name, _numbers(name, getattr(self, name)))
-        sizes = {"constant": (1, 0), "linear": (2, 1), "exponential": (2, 0), "piecewise": (len(self.points), len(self.points))}
+        sizes = {
+            "constant": (1, 0),
+            "linear": (2, 1),
+            "exponential": (2, 0),
+            "piecewise": (len(self.points), len(self.points)),
+        }
         _require(self.kind in sizes, f"schedule kind {self.kind!r} is not one of {', '.join(sizes)}")
         values, points = sizes[self.kind]
         _require(
@@ -34,12 +48,18 @@ class Schedule:
         )
         _require(len(self.values) > 0, "a piecewise schedule needs at least one point")
         _require(all(map(math.isfinite, self.values)), f"schedule values {self.values} must be finite")
-        _require(all(0.0 <= point <= 1.0 for point in self.points), f"schedule points {self.points} must be shares of the run, 0 to 1")
+        _require(
+            all(0.0 <= point <= 1.0 for point in self.points),
+            f"schedule points {self.points} must be shares of the run, 0 to 1",
+        )
         _require(all(a < b for a, b in pairwise(self.points)), f"schedule points {self.points} must increase")
         if self.kind == "linear":
             _require(self.points[0] > 0.0, "a linear schedule cannot end at 0, where it starts; use a constant")
         if self.kind == "exponential":
-            _require(min(self.values) > 0.0, f"an exponential schedule needs values above 0, not {self.values}; use linear to reach 0")
+            _require(
+                min(self.values) > 0.0,
+                f"an exponential schedule needs values above 0, not {self.values}; use linear to reach 0",
+            )
 
     @classmethod
     def from_text(cls, text: str) -> "float | Schedule":
@@ -63,7 +83,9 @@ def exponential(start: float, end: float) -> Schedule:
 
 
 def piecewise(points: tuple[float, ...], values: tuple[float, ...]) -> Schedule:
-    """Straight lines between values[i] at progress points[i]; the first value before them, the last after."""
+    """Straight lines between values[i] at progress points[i]; the first value before them, the last
+    after.
+    """
     return Schedule("piecewise", tuple(values), tuple(points))
 
 
@@ -95,7 +117,9 @@ def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> 
 
 
 def parse(text: str) -> float | Schedule:
-    """The number or schedule that a command line word stands for; ValueError says what was wrong with it."""
+    """The number or schedule that a command line word stands for; ValueError says what was wrong
+    with it.
+    """
     kind, *rest = text.strip().split(":")
     try:
         match kind, rest:

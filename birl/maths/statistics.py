@@ -1,4 +1,6 @@
-"""Running moments for normalisation, explained variance, and scores over many runs with their intervals."""
+"""Running moments for normalisation, explained variance, and scores over many runs with their
+intervals.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +13,8 @@ from jaxtyping import Array, Bool, Float, Shaped
 class Moments(NamedTuple):
     """How many samples were seen, and their mean and variance."""
 
-    # In float32, past 2²⁷ samples a small batch no longer adds to the count: from there on the moments forget, slowly.
+    # In float32, past 2²⁷ samples a small batch no longer adds to the count: from there on the
+    # moments forget, slowly.
     count: Array  # type: ignore[assignment]  # [] hides tuple.count
     mean: Array  # [...]
     variance: Array  # [...] of the population
@@ -25,7 +28,9 @@ def initial_moments(shape: tuple[int, ...]) -> Moments:
 def update_moments(
     moments: Moments, batch: Float[Array, "N *shape"], weights: Bool[Array, " N"] | Float[Array, " N"] | None = None
 ) -> Moments:
-    """Moments of what was seen and the batch together (Chan et al. 1979); rows of weight 0 do not count."""
+    """Moments of what was seen and the batch together (Chan et al. 1979); rows of weight 0 do not
+    count.
+    """
     weights = jnp.ones(batch.shape[0]) if weights is None else weights.astype(jnp.float32)
     weights = weights.reshape(-1, *[1] * (batch.ndim - 1))
     batch = jnp.where(weights > 0, batch, 0.0)
@@ -47,8 +52,12 @@ def normalize_by(moments: Moments, x: Float[Array, "*batch"], clip: float = 10.0
     return jnp.clip((x - moments.mean) / jnp.sqrt(moments.variance + 1e-8), -clip, clip)
 
 
-def explained_variance(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Shaped[Array, "*batch"]) -> Float[Array, ""]:
-    """1 - Var(targets - values) / Var(targets) over valid: 1 is perfect, 0 no better than a constant; 0 if the targets do not vary."""
+def explained_variance(
+    values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Shaped[Array, "*batch"]
+) -> Float[Array, ""]:
+    """1 - Var(targets - values) / Var(targets) over valid: 1 is perfect, 0 no better than a
+    constant; 0 if the targets do not vary.
+    """
     variance = jnp.var(targets, where=valid > 0)
     varies = variance > 1e-12 * jnp.mean(targets**2, where=valid > 0)  # less is float32's rounding of equal targets
     explained = 1.0 - jnp.var(targets - values, where=valid > 0) / jnp.where(varies, variance, 1.0)
@@ -56,7 +65,9 @@ def explained_variance(values: Float[Array, "*batch"], targets: Float[Array, "*b
 
 
 def iqm(scores: np.ndarray) -> float:
-    """Interquartile mean: the mean of all scores but the lowest and the highest quarter (Agarwal et al. 2021)."""
+    """Interquartile mean: the mean of all scores but the lowest and the highest quarter (Agarwal et
+    al. 2021).
+    """
     ordered = np.sort(scores, axis=None)
     cut = ordered.size // 4
     return float(np.mean(ordered[cut : ordered.size - cut]))
@@ -69,7 +80,8 @@ def bootstrap_interval(
     repetitions: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Ends of the percentile bootstrap interval of a statistic of scores [runs, tasks] (Agarwal et al. 2021).
+    """Ends of the percentile bootstrap interval of a statistic of scores [runs, tasks] (Agarwal et
+    al. 2021).
 
     Runs are drawn again for each task apart (stratified), so that every task keeps its weight.
     """

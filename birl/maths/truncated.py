@@ -1,8 +1,10 @@
-"""Off-policy policy gradients with truncated importance weights and the bias corrected (Wang et al. 2017, "Sample efficient actor-critic
-with experience replay", eqs. 7 to 9), and the value of an action in a stochastic dueling network (section 4.1).
+"""Off-policy policy gradients with truncated importance weights and the bias corrected (Wang et al.
+2017, "Sample efficient actor-critic with experience replay", eqs. 7 to 9), and the value of an
+action in a stochastic dueling network (section 4.1).
 
-With ρ(a) = π(a) / μ(a), an expectation under π is E_μ[min(c, ρ) f] + E_π[[1 - c/ρ]₊ f]: weights never exceed c, and nothing is lost.
-Objectives are for each state, to be maximised. Weights, values and targets are constants: the gradient is log π's alone.
+With ρ(a) = π(a) / μ(a), an expectation under π is E_μ[min(c, ρ) f] + E_π[[1 - c/ρ]₊ f]: weights
+never exceed c, and nothing is lost. Objectives are for each state, to be maximised. Weights, values
+and targets are constants: the gradient is log π's alone.
 """
 
 import jax
@@ -33,7 +35,9 @@ def softmax_objective(
     values: Float[Array, "*batch"],  # V(s) = Σ π Q
     truncation: Scalar,  # c
 ) -> Float[Array, "*batch"]:
-    """min(c, ρ) log π(a) (Q^ret - V) + Σ_a' [1 - c/ρ(a')]₊ π(a') log π(a') (Q(a') - V), whose gradient is that of eq. 9."""
+    """min(c, ρ) log π(a) (Q^ret - V) + Σ_a' [1 - c/ρ(a')]₊ π(a') log π(a') (Q(a') - V), whose
+    gradient is that of eq. 9.
+    """
     log_probs = jax.nn.log_softmax(policy.logits)
     constant = jax.lax.stop_gradient(log_probs)
     log_ratios = constant - jax.nn.log_softmax(behaviour.logits)
@@ -54,8 +58,12 @@ def gaussian_objective(
     values: Float[Array, "*batch"],  # V(s)
     truncation: Scalar,  # c
 ) -> Float[Array, "*batch"]:
-    """min(c, ρ) log π(a) (Q^opc - V) + [1 - c/ρ(a')]₊ log π(a') (Q(a') - V) with a' ~ π, whose gradient is algorithm 3's."""
-    new_actions, targets, new_action_values, values = jax.lax.stop_gradient((new_actions, targets, new_action_values, values))
+    """min(c, ρ) log π(a) (Q^opc - V) + [1 - c/ρ(a')]₊ log π(a') (Q(a') - V) with a' ~ π, whose
+    gradient is algorithm 3's.
+    """
+    new_actions, targets, new_action_values, values = jax.lax.stop_gradient(
+        (new_actions, targets, new_action_values, values)
+    )
     log_probs, new_log_probs = policy.log_prob(actions), policy.log_prob(new_actions)
     log_ratios, new_log_ratios = jax.lax.stop_gradient(
         (log_probs - behaviour.log_prob(actions), new_log_probs - behaviour.log_prob(new_actions))
@@ -69,5 +77,7 @@ def dueling_values(
     advantages: Float[Array, "*batch"],  # A(s, a)
     sampled_advantages: Float[Array, "N *batch"],  # A(s, u) of N actions u ~ π
 ) -> Float[Array, "*batch"]:
-    """V(s) + A(s, a) - mean of A(s, u) (Wang et al. 2017, eq. 13): its expectation over a ~ π is V(s)."""
+    """V(s) + A(s, a) - mean of A(s, u) (Wang et al. 2017, eq. 13): its expectation over a ~ π is
+    V(s).
+    """
     return values + advantages - jnp.mean(sampled_advantages, axis=0)

@@ -1,6 +1,7 @@
-"""Steps within a trust region: the natural gradient by conjugate gradients, then a line search (Schulman et al. 2015, appendix C), of
-parameters and gradients as flat vectors (jax.flatten_util.ravel_pytree), so that each product and sum is one operation; and the
-projection of the gradients of each state's policy (Wang et al. 2017, section 3.3).
+"""Steps within a trust region: the natural gradient by conjugate gradients, then a line search
+(Schulman et al. 2015, appendix C), of parameters and gradients as flat vectors
+(jax.flatten_util.ravel_pytree), so that each product and sum is one operation; and the projection
+of the gradients of each state's policy (Wang et al. 2017, section 3.3).
 """
 
 from collections.abc import Callable
@@ -48,10 +49,12 @@ def fisher_vector_product(
     parameters: Vector,
     damping: Scalar,
 ) -> Product:
-    """v -> (JᵀMJ + damping · I) v, J the statistics' derivative, M the KL's Hessian in them: the Fisher matrix (appendix C.1).
+    """v -> (JᵀMJ + damping · I) v, J the statistics' derivative, M the KL's Hessian in them: the
+    Fisher matrix (appendix C.1).
 
-    At the old parameters it is the Hessian of the mean KL: the KL's gradient is zero there, and with it what J's own derivative would
-    add. The network is linearised once, so that a product does not repeat its forward pass.
+    At the old parameters it is the Hessian of the mean KL: the KL's gradient is zero there, and
+    with it what J's own derivative would add. The network is linearised once, so that a product
+    does not repeat its forward pass.
     """
     statistics, forward = jax.linearize(distribution_of, parameters)
     backward = jax.linear_transpose(forward, parameters)
@@ -60,7 +63,9 @@ def fisher_vector_product(
 
 
 def conjugate_gradient(product: Product, target: Vector, max_steps: int, tolerance: float = 1e-10) -> Vector:
-    """x with H x ≈ target for a positive definite H (Hestenes & Stiefel 1952); stops once ‖target - H x‖² ≤ tolerance · ‖target‖²."""
+    """x with H x ≈ target for a positive definite H (Hestenes & Stiefel 1952); stops once ‖target -
+    H x‖² ≤ tolerance · ‖target‖².
+    """
     enough = tolerance * jnp.vdot(target, target)
 
     def unfinished(solution: _Solution) -> Array:
@@ -69,7 +74,8 @@ def conjugate_gradient(product: Product, target: Vector, max_steps: int, toleran
     def improve(solution: _Solution) -> _Solution:
         curved = product(solution.direction)
         curvature = jnp.vdot(solution.direction, curved)
-        # Rounding can make a flat direction curve downwards: stop there, rather than run off along it.
+        # Rounding can make a flat direction curve downwards: stop there, rather than run off along
+        # it.
         length = jnp.where(curvature > 0, solution.squared / jnp.where(curvature > 0, curvature, 1.0), 0.0)
         residual = solution.residual - length * curved
         squared = jnp.where(curvature > 0, jnp.vdot(residual, residual), 0.0)
@@ -81,7 +87,9 @@ def conjugate_gradient(product: Product, target: Vector, max_steps: int, toleran
 
 
 def natural_step(product: Product, gradient: Vector, max_kl: Scalar, cg_steps: int) -> Step:
-    """Direction x = -H⁻¹g and size √(2δ / xᵀHx), at which the quadratic model of the KL, ½ size² xᵀHx, is δ (appendix C)."""
+    """Direction x = -H⁻¹g and size √(2δ / xᵀHx), at which the quadratic model of the KL, ½ size²
+    xᵀHx, is δ (appendix C).
+    """
     direction = -conjugate_gradient(product, gradient, cg_steps)
     curvature = jnp.vdot(direction, product(direction))
     # Without a gradient there is no direction: a size of 0, for ∞ · 0 is NaN.
@@ -97,7 +105,8 @@ def line_search(
     factor: float,
     max_tries: int,
 ) -> LineSearch:
-    """The first of parameters + factorᵏ · step, k = 0, 1, ..., with KL ≤ δ and a lower loss; else the parameters as they were.
+    """The first of parameters + factorᵏ · step, k = 0, 1, ..., with KL ≤ δ and a lower loss; else
+    the parameters as they were.
 
     A comparison with NaN is false, so that nothing is ever accepted there.
     """
@@ -106,7 +115,8 @@ def line_search(
         return ~search.accepted & (search.backtracks < max_tries)
 
     def try_next(search: LineSearch) -> LineSearch:
-        # The loss to beat comes from this loop too: compiled elsewhere, its last bits could make a step of nothing look better.
+        # The loss to beat comes from this loop too: compiled elsewhere, its last bits could make a
+        # step of nothing look better.
         at_start = search.backtracks < 0
         fraction = jnp.float32(factor) ** search.backtracks
         candidate = jnp.where(at_start, parameters, parameters + fraction * step)
@@ -117,11 +127,14 @@ def line_search(
         return jax.tree.map(partial(jnp.where, accepted), found, refused)
 
     zero = jnp.zeros((), parameters.dtype)
-    return jax.lax.while_loop(searching, try_next, LineSearch(parameters, zero, zero, zero, jnp.bool_(False), jnp.int32(-1)))
+    return jax.lax.while_loop(
+        searching, try_next, LineSearch(parameters, zero, zero, zero, jnp.bool_(False), jnp.int32(-1))
+    )
 
 
 def project(gradients: PyTree, kl_gradients: PyTree, limit: Scalar) -> PyTree:
-    """z closest to g with k·z ≤ δ: g - max(0, (k·g - δ) / ‖k‖²) k (Wang et al. 2017, eq. 12), for each state by itself.
+    """z closest to g with k·z ≤ δ: g - max(0, (k·g - δ) / ‖k‖²) k (Wang et al. 2017, eq. 12), for
+    each state by itself.
 
     The leaves are [..., statistics]; the products run over the statistics of all of them.
     """

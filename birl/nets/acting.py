@@ -6,13 +6,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from birl.nets.cores import rollout_resets
 from birl.nets.images import Seen
 from birl.nets.models import ActorCriticLike, Distribution, see
 from birl.nets.normalize import normalize_observations
+from birl.nets.recurrent import rollout_resets
 from birl.types import Action, Array, PyTree, Rollout
 
-ActorCriticPolicy = tuple[ActorCriticLike, PyTree]  # the network, and the moments by which its observations are normalised
+ActorCriticPolicy = tuple[
+    ActorCriticLike, PyTree
+]  # the network, and the moments by which its observations are normalised
 
 
 class Evaluation(NamedTuple):
@@ -26,9 +28,16 @@ class Evaluation(NamedTuple):
 
 @jax.jit
 def act(
-    policy: ActorCriticPolicy, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+    policy: ActorCriticPolicy,
+    observations: PyTree,
+    memory: PyTree,
+    resets: Array,
+    action_masks: Array | None,
+    key: Array | None,
 ) -> Action:
-    """Actions for B observations: sampled, or the most likely ones if there is no key; the distributions they come from; what was seen."""
+    """Actions for B observations: sampled, or the most likely ones if there is no key; the
+    distributions they come from; what was seen.
+    """
     network, moments = policy
     one_step = partial(jax.tree.map, lambda x: x[None])
     observations = see(network, one_step(normalize_observations(moments, observations)))
@@ -49,16 +58,18 @@ def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
         return Evaluation(observations, resets, distributions, values)
     # The last observation was not acted on: it is seen now, and nothing is learned from it.
     outputs = jax.tree.map(lambda *steps: jnp.concatenate(steps), *rollout.seen)
-    *acted, memory = network(Seen(observations[:-1], outputs), rollout.memory, resets[:-1], but_last(masks))
-    *last, _ = jax.lax.stop_gradient(network(observations[-1:], memory, resets[-1:], None if masks is None else masks[-1:]))
+    *acted, memory = network(Seen(observations[:-1], outputs), rollout.memory, resets[:-1], without_last(masks))
+    *last, _ = jax.lax.stop_gradient(
+        network(observations[-1:], memory, resets[-1:], None if masks is None else masks[-1:])
+    )
     return Evaluation(observations, resets, *jax.tree.map(lambda *parts: jnp.concatenate(parts), acted, last))
 
 
-def but_first(tree: PyTree) -> PyTree:
+def without_first(tree: PyTree) -> PyTree:
     """[T+1, ...] leaves without the first row: what follows each step."""
     return jax.tree.map(lambda x: x[1:], tree)
 
 
-def but_last(tree: PyTree) -> PyTree:
+def without_last(tree: PyTree) -> PyTree:
     """[T+1, ...] leaves without the last row, where no action was taken."""
     return jax.tree.map(lambda x: x[:-1], tree)

@@ -1,4 +1,6 @@
-"""Policies with the action values that ACER learns beside them: of every action of a Discrete space, or of any action of a Box."""
+"""Policies with the action values that ACER learns beside them: of every action of a Discrete
+space, or of any action of a Box.
+"""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -29,7 +31,9 @@ from birl.types import PyTree
 
 
 class ActorQLike(Protocol):
-    """What ACER needs of a network for Discrete actions, a Categorical first; a module of the user's own may stand in for ActorQ."""
+    """What ACER needs of a network for Discrete actions, a Categorical first; a module of the
+    user's own may stand in for ActorQ.
+    """
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
 
@@ -39,7 +43,9 @@ class ActorQLike(Protocol):
 
 
 class DuelingActorLike(Protocol):
-    """The same for a Box, a DiagonalGaussian first; a call gives what `values` and `advantages` are told of each state."""
+    """The same for a Box, a DiagonalGaussian first; a call gives what `values` and `advantages` are
+    told of each state.
+    """
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
 
@@ -74,7 +80,9 @@ class ActorQ(eqx.Module):
 
 
 class DuelingActor(eqx.Module):
-    """A Gaussian policy, V(s) and A(s, a), on one trunk, or on one each. A call gives the critic's features in place of values."""
+    """A Gaussian policy, V(s) and A(s, a), on one trunk, or on one each. A call gives the critic's
+    features in place of values.
+    """
 
     actor: Trunk
     critic: Trunk | None  # None: values and advantages stand on the actor's trunk
@@ -101,17 +109,23 @@ class DuelingActor(eqx.Module):
 def make_actor_q(
     rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
 ) -> ActorQ | DuelingActor:
-    """The network that fits the action space; orthogonal weights: √2 hidden, 0.01 policy head, 1 other heads."""
+    """The network that fits the action space; orthogonal weights: √2 hidden, 0.01 policy head, 1
+    other heads.
+    """
     if not isinstance(action_space, spaces.Discrete | spaces.Box):
         remedy = "use Discrete or Box, or ppo, a2c, trpo, reinforce or qac, which take all kinds"
-        raise ConfigError(f"action space {shown(action_space)} has neither a value for each action nor a Gaussian policy; {remedy}")
+        raise ConfigError(
+            f"action space {shown(action_space)} has neither a value for each action nor a Gaussian policy; {remedy}"
+        )
     actor, critic = make_trunks(rng, observation_space, settings)
     width = actor.core.size
     policy_head = make_policy_head(rng, action_space, width, settings.log_std)
     if isinstance(action_space, spaces.Discrete):
         return ActorQ(actor, critic, policy_head, make_linear(rng, width, int(action_space.n), scale=1.0))
     value_head = make_linear(rng, width, 1, scale=1.0)
-    return DuelingActor(actor, critic, policy_head, value_head, make_action_value_head(rng, action_space, width, settings.activation))
+    return DuelingActor(
+        actor, critic, policy_head, value_head, make_action_value_head(rng, action_space, width, settings.activation)
+    )
 
 
 def empty_behaviour(action_space: gym.Space, num_envs: int) -> Categorical | DiagonalGaussian:

@@ -1,4 +1,6 @@
-"""An actor that is linear in features, and the critic that is compatible with it (Silver et al. 2014, section 4.3)."""
+"""An actor that is linear in features, and the critic that is compatible with it (Silver et al.
+2014, section 4.3).
+"""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -18,8 +20,8 @@ from birl.types import PyTree
 class CompatibleActorCritic(eqx.Module):
     """μ(s) = x(s)ᵀΘ and Q(s, a) = (a - μ(s))ᵀ∇μ(s)ᵀw + vᵀφ(s), of actions on [-1, 1].
 
-    As μ is linear, ∇μ(s)ᵀw is x(s)ᵀW with w written as a matrix W of Θ's shape: the slope of Q in each number of the action.
-    Beyond the bounds μ counts as the bound, which is what is done there.
+    As μ is linear, ∇μ(s)ᵀw is x(s)ᵀW with w written as a matrix W of Θ's shape: the slope of Q in
+    each number of the action. Beyond the bounds μ counts as the bound, which is what is done there.
     """
 
     actor_features: Features  # x(s)
@@ -46,7 +48,9 @@ class CompatibleActorCritic(eqx.Module):
 
     def action_values(self, observations: PyTree, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
         """Q(s, a)."""
-        return jnp.sum(self.away(observations, actions) * self.slopes(observations), axis=-1) + self.values(observations)
+        return jnp.sum(self.away(observations, actions) * self.slopes(observations), axis=-1) + self.values(
+            observations
+        )
 
     def away(self, observations: PyTree, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
         """a - μ(s)."""
@@ -56,7 +60,10 @@ class CompatibleActorCritic(eqx.Module):
         self, observations: PyTree, actions: Float[Array, "*batch A"]
     ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
         """|φ(s, a)|², of the gradient ∇μ(s)(a - μ(s)) of Q(s, a) in w, and |φ(s)|², of that in v."""
-        lengths = [jnp.sum(jnp.square(f), axis=-1) for f in (self.away(observations, actions), self.actor_features(observations))]
+        lengths = [
+            jnp.sum(jnp.square(f), axis=-1)
+            for f in (self.away(observations, actions), self.actor_features(observations))
+        ]
         return lengths[0] * lengths[1], jnp.sum(jnp.square(self.critic_features(observations)), axis=-1)
 
 
@@ -79,7 +86,9 @@ class CompatibleSettings(Protocol):
 def make_compatible(
     rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: CompatibleSettings
 ) -> CompatibleActorCritic:
-    """A CompatibleActorCritic for these spaces that knows nothing: every action is the middle of its bounds, every value 0."""
+    """A CompatibleActorCritic for these spaces that knows nothing: every action is the middle of
+    its bounds, every value 0.
+    """
     bounds = bounds_of(action_space)
     shape = settings.num_features, settings.feature_scale
     actor_features, width = make_features(rng, observation_space, settings.actor_features, *shape)

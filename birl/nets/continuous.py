@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float
 
+from birl.accel.devices import Work
 from birl.config import ConfigError, require
-from birl.device import Work
 from birl.envs.spaces import shown
 from birl.nets.encoders import MLP, Encoder, EncoderName, make_encoder, make_mlp
 from birl.nets.layers import Activation, Linear, make_linear
@@ -50,7 +50,9 @@ class DeterministicActor(eqx.Module):
 
 
 class ActionCritic(eqx.Module):
-    """Q(s, a) of actions on [-1, 1], which join the observation's features before the first dense layer."""
+    """Q(s, a) of actions on [-1, 1], which join the observation's features before the first dense
+    layer.
+    """
 
     encoder: Encoder  # of the observation alone: no dense layers
     mlp: MLP
@@ -91,12 +93,18 @@ def bounds_of(space: gym.Space) -> ActionBounds:
 def make_deterministic_actor(
     rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
 ) -> DeterministicActor:
-    """An actor for observations of this space; orthogonal weights: √2 hidden, 0.01 head, so that first actions are near the middle."""
-    encoder, width = make_encoder(rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm)
+    """An actor for observations of this space; orthogonal weights: √2 hidden, 0.01 head, so that
+    first actions are near the middle.
+    """
+    encoder, width = make_encoder(
+        rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm
+    )
     return DeterministicActor(encoder, make_linear(rng, width, actions, scale=0.01))
 
 
-def make_action_critic(rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings) -> ActionCritic:
+def make_action_critic(
+    rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
+) -> ActionCritic:
     """A critic for observations of this space; orthogonal weights: √2 hidden, 1 head."""
     encoder, width = make_encoder(rng, space, settings.encoder, (), settings.activation, settings.layer_norm)
     mlp = make_mlp(rng, (width + actions, *settings.hidden_sizes), settings.activation, settings.layer_norm)
@@ -110,12 +118,16 @@ def validate_action_networks(settings: ActionNetworkSettings) -> None:
 
 
 def largest_action_product(settings: ActionNetworkSettings, rows: int) -> Work:
-    """Multiplications of the largest matrix product when so many observations are learned from at once, unless they are images."""
+    """Multiplications of the largest matrix product when so many observations are learned from at
+    once, unless they are images.
+    """
     return rows * max(settings.hidden_sizes, default=1) ** 2 if settings.encoder == "mlp" else "images"
 
 
 class DeterministicActorCriticLike(Protocol):
-    """What DDPG needs of a network; an Equinox module of the user's own may stand in for DeterministicActorCritic."""
+    """What DDPG needs of a network; an Equinox module of the user's own may stand in for
+    DeterministicActorCritic.
+    """
 
     @property
     def actor(self) -> Callable[[PyTree], Float[Array, "*batch A"]]: ...
@@ -153,4 +165,6 @@ def make_deterministic_actor_critic(
     """An actor and a critic for these spaces."""
     bounds = bounds_of(action_space)
     actor = make_deterministic_actor(rng, observation_space, bounds.size, settings)
-    return DeterministicActorCritic(actor, make_action_critic(rng, observation_space, bounds.size, settings), bounds, remembers_noise)
+    return DeterministicActorCritic(
+        actor, make_action_critic(rng, observation_space, bounds.size, settings), bounds, remembers_noise
+    )

@@ -1,4 +1,6 @@
-"""Which parameters a result depends on: what tells the policy's part of a network from the critic's, whoever wrote the network."""
+"""Which parameters a result depends on: what tells the policy's part of a network from the
+critic's, whoever wrote the network.
+"""
 
 from collections.abc import Callable
 
@@ -15,7 +17,9 @@ from birl.types import PyTree
 
 
 def leaves_used(function: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
-    """The tree with True for each leaf that the function's result depends on; nothing is computed."""
+    """The tree with True for each leaf that the function's result depends on; nothing is
+    computed.
+    """
     leaves, structure = jax.tree.flatten(tree)
     traced = jax.make_jaxpr(lambda *leaves: function(jax.tree.unflatten(structure, leaves)))(*leaves)
     _, used = dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
@@ -23,7 +27,8 @@ def leaves_used(function: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
 
 
 def split_actor_critic(network: ActorCriticLike, observations: PyTree) -> tuple[PyTree, PyTree]:
-    """The leaves that the policy depends on, and the others, with None in each other's place; eqx.combine joins them.
+    """The leaves that the policy depends on, and the others, with None in each other's place;
+    eqx.combine joins them.
 
     observations are of any [T, B, ...]; only their shape and type matter.
     """
@@ -41,5 +46,8 @@ def require_own_critic(network: ActorCriticLike, space: gym.Space) -> PyTree:
     )
     _, critic = split_actor_critic(network, observations)
     has_own = len(jax.tree.leaves(critic)) > 0
-    require(has_own, f"every parameter of {type(network).__name__} is its policy's; give its value function parameters of its own to fit")
+    require(
+        has_own,
+        f"every parameter of {type(network).__name__} is its policy's; give its value function parameters of its own to fit",
+    )
     return critic

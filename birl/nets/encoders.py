@@ -22,7 +22,9 @@ EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "conv_only"]
 
 
 class Vector(eqx.Module):
-    """Box, Discrete, MultiDiscrete or MultiBinary observations as one flat float vector: categories become one-hot."""
+    """Box, Discrete, MultiDiscrete or MultiBinary observations as one flat float vector: categories
+    become one-hot.
+    """
 
     event_ndim: int = eqx.field(static=True)
     categories: tuple[int, ...] = eqx.field(static=True)  # () for numbers
@@ -33,7 +35,11 @@ class Vector(eqx.Module):
             leading = observations.shape[: observations.ndim - self.event_ndim]
             numbers = observations.reshape(*leading, -1).astype(jnp.float32)
             return numbers if self.scale == 1.0 else numbers * self.scale
-        columns = observations[..., None] if self.event_ndim == 0 else observations.reshape(*observations.shape[: -self.event_ndim], -1)
+        columns = (
+            observations[..., None]
+            if self.event_ndim == 0
+            else observations.reshape(*observations.shape[: -self.event_ndim], -1)
+        )
         return jnp.concatenate([jax.nn.one_hot(columns[..., i], n) for i, n in enumerate(self.categories)], axis=-1)
 
 
@@ -75,13 +81,16 @@ def make_encoder(
     activation: Activation,
     layer_norm: bool = False,
 ) -> tuple[Encoder, int]:
-    """An encoder for that space and its number of features; images go through the named convolutions, the rest through `mlp`."""
+    """An encoder for that space and its number of features; images go through the named
+    convolutions, the rest through `mlp`.
+    """
     leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     parts, widths = zip(*[_make_part(rng, leaf, name, activation, layer_norm) for leaf in leaves.values()], strict=True)
     small = [leaf for leaf in leaves.values() if isinstance(leaf, spaces.Box) and len(leaf.shape) == 3]
     if name != "mlp" and small and not any(isinstance(part, Convolutional) for part in parts):
         raise ConfigError(too_small(name, small[0]))
-    # A convolutional encoder has its own dense layer; more follow only for what is mixed with vectors.
+    # A convolutional encoder has its own dense layer; more follow only for what is mixed with
+    # vectors.
     sizes = () if len(parts) == 1 and isinstance(parts[0], Convolutional) else hidden_sizes
     keys = tuple(leaves) if isinstance(space, spaces.Dict) else ()
     mlp = make_mlp(rng, (sum(widths), *sizes), activation, layer_norm)
@@ -95,9 +104,11 @@ def make_mlp(rng: np.random.Generator, sizes: tuple[int, ...], activation: Activ
 
 
 def _scales(parts: Sequence[Vector | Convolutional], widths: Sequence[int]) -> tuple[float, ...]:
-    """Factors that give the features of an image, hundreds of order 1, together the length of the numbers beside it.
+    """Factors that give the features of an image, hundreds of order 1, together the length of the
+    numbers beside it.
 
-    Without them a vector is drowned: every weight moves by the learning rate, so what an image says moves as many times faster.
+    Without them a vector is drowned: every weight moves by the learning rate, so what an image says
+    moves as many times faster.
     """
     numbers = sum(width for part, width in zip(parts, widths, strict=True) if isinstance(part, Vector))
     return tuple(
@@ -119,4 +130,6 @@ def _make_part(
         case spaces.MultiDiscrete():
             sizes = tuple(int(n) for n in space.nvec.flat)
             return Vector(len(space.shape), sizes), sum(sizes)
-    raise ConfigError(f"observation space {space} has no encoder; use Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these")
+    raise ConfigError(
+        f"observation space {space} has no encoder; use Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
+    )

@@ -1,4 +1,6 @@
-"""Features of observations for what is linear in them: fixed functions, drawn once, of any space without images."""
+"""Features of observations for what is linear in them: fixed functions, drawn once, of any space
+without images.
+"""
 
 from collections.abc import Callable
 from typing import Literal
@@ -27,7 +29,9 @@ class LinearFeatures(eqx.Module):
 
 
 class QuadraticFeatures(eqx.Module):
-    """1, every x_i, and every product x_i x_j once: what the value of a linear policy is made of where costs are quadratic."""
+    """1, every x_i, and every product x_i x_j once: what the value of a linear policy is made of
+    where costs are quadratic.
+    """
 
     encoder: Encoder
 
@@ -38,7 +42,9 @@ class QuadraticFeatures(eqx.Module):
 
 
 class FourierFeatures(eqx.Module):
-    """√(2/F) cos(Ωx + b), whose products approach exp(-|x - y|² / 2ℓ²) (Rahimi and Recht 2007, algorithm 1); together of length about 1."""
+    """√(2/F) cos(Ωx + b), whose products approach exp(-|x - y|² / 2ℓ²) (Rahimi and Recht 2007,
+    algorithm 1); together of length about 1.
+    """
 
     encoder: Encoder
     frequencies: Float[Array, "N F"]  # Ω, normal with deviation 1/ℓ
@@ -49,8 +55,12 @@ class FourierFeatures(eqx.Module):
         return np.float32(np.sqrt(2 / self.phases.size)) * jnp.cos(x @ self.frequencies + self.phases)
 
 
-def make_features(rng: np.random.Generator, space: gym.Space, name: FeaturesName, count: int, scale: float) -> tuple[Features, int]:
-    """Features of that name for observations of that space, and how many: `count` Fourier features of scale ℓ, the others as they come."""
+def make_features(
+    rng: np.random.Generator, space: gym.Space, name: FeaturesName, count: int, scale: float
+) -> tuple[Features, int]:
+    """Features of that name for observations of that space, and how many: `count` Fourier features
+    of scale ℓ, the others as they come.
+    """
     encoder, width = make_encoder(rng, space, "mlp", (), "tanh")  # no layers: the observation as one vector
     match name:
         case "linear":

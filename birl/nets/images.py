@@ -13,10 +13,10 @@ from gymnasium import spaces
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from birl.accel.convolution import Conv, make_conv
+from birl.accel.devices import cores, on_cpu, replicated
 from birl.config import ConfigError
-from birl.device import cores, everywhere, on_cpu
 from birl.envs.spaces import channels_come_first, holds_pixels
-from birl.nets.convolution import Conv, make_conv
 from birl.nets.layers import ACTIVATIONS, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.types import PyTree
 
@@ -28,25 +28,33 @@ CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int], ...], int | None]] = {
     "conv_only": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), None),
 }
 IMAGES_AT_ONCE = 8  # on a CPU: what is computed of them stays in its caches, where that of 256 does not
-COLUMNS = SHARE = PartitionSpec(None, "cores")  # a core has some columns of a matrix; of images [T, B, ...] those of some environments
+COLUMNS = SHARE = PartitionSpec(
+    None, "cores"
+)  # a core has some columns of a matrix; of images [T, B, ...] those of some environments
 
-Known = tuple[Any, ...]  # outputs of layers, before their activation, that have been computed before; None: that have not
+Known = tuple[
+    Any, ...
+]  # outputs of layers, before their activation, that have been computed before; None: that have not
 Layer = TypeVar("Layer")
 
 
 class Seen(NamedTuple):
-    """Images [T, B, ...] with what an encoder has made of them before, so that it need not compute that again to learn from them."""
+    """Images [T, B, ...] with what an encoder has made of them before, so that it need not compute
+    that again to learn from them.
+    """
 
     images: Array
     outputs: Known  # [T, B, ...] of each layer, before its activation; None: not kept
 
 
 class Convolutional(eqx.Module):
-    """Convolutions, then optionally a dense layer, on images in either channel order; bytes are scaled to [0, 1].
+    """Convolutions, then optionally a dense layer, on images in either channel order; bytes are
+    scaled to [0, 1].
 
-    Of several cores each convolves its share of the images. The dense layer has nearly all of the weights, so each core keeps some of its
-    columns and computes them for all images: what they exchange is features, not gradients. A gradient step of DQN on Pong (batch 32)
-    takes 22 ms so, and 28 if each core has the whole layer.
+    Of several cores each convolves its share of the images. The dense layer has nearly all of the
+    weights, so each core keeps some of its columns and computes them for all images: what they
+    exchange is features, not gradients. A gradient step of DQN on Pong (batch 32) takes 22 ms so,
+    and 28 if each core has the whole layer.
     """
 
     convolutions: tuple[Conv, ...]
@@ -60,12 +68,17 @@ class Convolutional(eqx.Module):
         if isinstance(observations, Seen):
             leading, outputs = observations.images.shape[:-3], self.outputs(*observations)
         else:
-            leading, outputs = observations.shape[:-3], self.outputs(observations.reshape(1, -1, *observations.shape[-3:]))
+            leading, outputs = (
+                observations.shape[:-3],
+                self.outputs(observations.reshape(1, -1, *observations.shape[-3:])),
+            )
         features = outputs[-1] if self.norm is None else self.norm(outputs[-1])
         return ACTIVATIONS[self.activation](features).reshape(*leading, -1)
 
     def outputs(self, images: Array, known: Known = ()) -> tuple[Array, ...]:
-        """Of images [T, B, ...] the outputs [T, B, ...] of each layer before its activation; those that are known are not computed."""
+        """Of images [T, B, ...] the outputs [T, B, ...] of each layer before its activation; those
+        that are known are not computed.
+        """
         count = len(self.convolutions)
         convolved = self._convolved(images, known[:count] or (None,) * count)
         if self.dense is None:
@@ -80,7 +93,9 @@ class Convolutional(eqx.Module):
             return convolutions._convolve(images, known)
         place = SHARE if is_shared(images) else PartitionSpec()
         places = PartitionSpec(), place, place
-        convolve = jax.shard_map(Convolutional._convolve, mesh=cores(), in_specs=places, out_specs=place, check_vma=False)
+        convolve = jax.shard_map(
+            Convolutional._convolve, mesh=cores(), in_specs=places, out_specs=place, check_vma=False
+        )
         return convolve(convolutions, images, known)
 
     def _convolve(self, images: Array, known: Known) -> tuple[Array, ...]:
@@ -92,7 +107,9 @@ class Convolutional(eqx.Module):
         return jax.tree.map(lambda x: x.reshape(*images.shape[:2], *x.shape[1:]), outputs)
 
     def _last_again(self, rows: Array, known: Known) -> Array:
-        """The last convolution's outputs, by which the gradient is found from what is known of all of them."""
+        """The last convolution's outputs, by which the gradient is found from what is known of all
+        of them.
+        """
         return in_parts(jax.checkpoint(lambda part: self._convolve_rows(part)[-1], prevent_cse=False), (rows, known))
 
     def _convolve_rows(self, part: tuple[Array, Known]) -> tuple[Array, ...]:
@@ -107,19 +124,23 @@ class Convolutional(eqx.Module):
         return tuple(outputs)
 
     def placed(self) -> Self:
-        """The same with each array on the cores where it belongs, so that it need not be moved there at each call."""
+        """The same with each array on the cores where it belongs, so that it need not be moved
+        there at each call.
+        """
         places = jax.tree.map(lambda _: PartitionSpec(), self)
         places = places if self.dense is None else eqx.tree_at(lambda p: p.dense.weight, places, COLUMNS)
         return jax.tree.map(lambda array, place: jax.device_put(array, NamedSharding(cores(), place)), self, places)
 
 
 def is_shared(images: Array) -> bool:
-    """Whether a core has its share of images [T, B, ...], some of B; otherwise it has all of them."""
+    """Whether a core has its share of images [T, B, ...], some of B; otherwise it has all of
+    them.
+    """
     return images.shape[1] % cores().size == 0
 
 
 def on_all_cores(x: Array) -> Array:
-    return x if cores().size == 1 else jax.lax.with_sharding_constraint(x, everywhere())
+    return x if cores().size == 1 else jax.lax.with_sharding_constraint(x, replicated())
 
 
 def conv_outputs(channels_first: bool, layer: Conv, x: Array, _: PyTree = None) -> Array:
@@ -127,7 +148,9 @@ def conv_outputs(channels_first: bool, layer: Conv, x: Array, _: PyTree = None) 
 
 
 def dense_outputs(layer: Linear, x: Array, _: PyTree = None) -> Array:
-    """[T, B, outputs] of inputs [T, B, inputs]; of several cores each has some of the layer's columns."""
+    """[T, B, outputs] of inputs [T, B, inputs]; of several cores each has some of the layer's
+    columns.
+    """
     if cores().size == 1:
         return layer(x)
     shared = is_shared(x)
@@ -138,11 +161,15 @@ def dense_outputs(layer: Linear, x: Array, _: PyTree = None) -> Array:
         return (products + bias).reshape(*x.shape[:2], -1)
 
     places = COLUMNS, PartitionSpec(), SHARE if shared else PartitionSpec()
-    return jax.shard_map(on_core, mesh=cores(), in_specs=places, out_specs=PartitionSpec(), check_vma=False)(layer.weight, layer.bias, x)
+    return jax.shard_map(on_core, mesh=cores(), in_specs=places, out_specs=PartitionSpec(), check_vma=False)(
+        layer.weight, layer.bias, x
+    )
 
 
 def recalled(call: Callable[[Layer, Array, Known], Array], layer: Layer, x: Array, known: Known) -> Array:
-    """call(layer, x, known). If the last of what is known is not None, it is the result, and of the call only the gradient is computed."""
+    """call(layer, x, known). If the last of what is known is not None, it is the result, and of the
+    call only the gradient is computed.
+    """
     return call(layer, x, known) if known[-1] is None else _recalled(call, layer, x, known)
 
 
@@ -168,13 +195,17 @@ def in_parts(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
     results = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), results)
     if whole == count:
         return results
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), results, function(jax.tree.map(lambda x: x[whole:], rows)))
+    return jax.tree.map(
+        lambda *parts: jnp.concatenate(parts), results, function(jax.tree.map(lambda x: x[whole:], rows))
+    )
 
 
 def make_convolutional(
     rng: np.random.Generator, space: spaces.Box, name: str, activation: str, layer_norm: bool = False
 ) -> tuple[Convolutional, int]:
-    """Convolutions of this name for images of this space, and their number of features; `layer_norm` is the dense layer's."""
+    """Convolutions of this name for images of this space, and their number of features;
+    `layer_norm` is the dense layer's.
+    """
     channels_first = channels_come_first(space)
     channels, height, width = space.shape if channels_first else (space.shape[-1], *space.shape[:2])
     shapes, dense_size = CONVOLUTIONS[name]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from birl.device import on_cpu
+from birl.accel.devices import on_cpu
 
 Activation = Literal["tanh", "relu", "elu", "silu", "gelu"]
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -30,9 +30,12 @@ class Linear(eqx.Module):
     bias: Float[Array, " outputs"]
 
     def __call__(self, x: Array) -> Array:
-        # As one matrix: with two leading axes XLA would transpose every activation to multiply it with its gradient.
+        # As one matrix: with two leading axes XLA would transpose every activation to multiply it
+        # with its gradient.
         rows = x.reshape(-1, x.shape[-1])
-        return (rows @ (by_columns(self.weight) if self._is_narrow else self.weight) + self.bias).reshape(*x.shape[:-1], -1)
+        return (rows @ (by_columns(self.weight) if self._is_narrow else self.weight) + self.bias).reshape(
+            *x.shape[:-1], -1
+        )
 
     @property
     def _is_narrow(self) -> bool:
@@ -41,7 +44,9 @@ class Linear(eqx.Module):
 
 
 class LayerNorm(eqx.Module):
-    """Zero mean, unit variance over the last axis, then a learned scale and shift (Ba et al. 2016, eq. 4)."""
+    """Zero mean, unit variance over the last axis, then a learned scale and shift (Ba et al. 2016,
+    eq. 4).
+    """
 
     scale: Float[Array, " size"]
     shift: Float[Array, " size"]
@@ -54,13 +59,16 @@ class LayerNorm(eqx.Module):
 def by_columns(weight: Float[Array, "inputs outputs"]) -> Float[Array, "inputs outputs"]:
     """The same weights, the gradient of which XLA takes as [outputs, inputs] and then transposes.
 
-    The other way it transposes all inputs: of 256 rows, for 256 inputs and 6 outputs, 98 µs against 4; for 64 and 2, 16 against 1.
+    The other way it transposes all inputs: of 256 rows, for 256 inputs and 6 outputs, 98 µs against
+    4; for 64 and 2, 16 against 1.
     """
     return jax.lax.optimization_barrier(weight.T).T
 
 
 def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, scale: float) -> Array:
-    """A matrix [inputs, outputs] with orthonormal rows or columns times a scale (Saxe et al. 2014)."""
+    """A matrix [inputs, outputs] with orthonormal rows or columns times a scale (Saxe et al.
+    2014).
+    """
     tall, wide = max(inputs, outputs), min(inputs, outputs)
     q, r = np.linalg.qr(rng.standard_normal((tall, wide)))
     q = q * np.sign(np.diag(r))  # makes the distribution uniform

@@ -11,19 +11,21 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float
 
+from birl.accel.devices import Work
 from birl.config import require
-from birl.device import Work
 from birl.envs.spaces import action_shape, is_composite, leaves_of
 from birl.maths.distributions import Bernoulli, Categorical, DiagonalGaussian, Joint, MultiCategorical, mask_logits
-from birl.nets.cores import Core, CoreName, make_core
 from birl.nets.encoders import Encoder, EncoderName, Vector, make_encoder
 from birl.nets.images import Convolutional, Seen
 from birl.nets.layers import ACTIVATIONS, Activation, Linear, full, make_linear
+from birl.nets.recurrent import Core, CoreName, make_core
 from birl.types import PyTree
 
 
 class Distribution(Protocol):
-    """What a policy gives for each observation: Categorical, DiagonalGaussian, MultiCategorical, Bernoulli or a Joint of these."""
+    """What a policy gives for each observation: Categorical, DiagonalGaussian, MultiCategorical,
+    Bernoulli or a Joint of these.
+    """
 
     def sample(self, key: Array) -> Array: ...
     def mode(self) -> Array: ...
@@ -40,9 +42,11 @@ class HasMemory(Protocol):
 
 
 class ActorCriticLike(Protocol):
-    """What PPO and its kin need of a network; an Equinox module of the user's own may stand in for ActorCritic.
+    """What PPO and its kin need of a network; an Equinox module of the user's own may stand in for
+    ActorCritic.
 
-    Where resets[t] is set, it must take step t from its initial memory, not from what is handed in: see `birl.nets.cores.forget`.
+    Where resets[t] is set, it must take step t from its initial memory, not from what is handed in:
+    see `birl.nets.recurrent.forget`.
     """
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
@@ -73,7 +77,9 @@ class Part(NamedTuple):
 
 
 class PolicyHead(eqx.Module):
-    """Features to a distribution over the actions of a space: one layer, its outputs side by side for each part."""
+    """Features to a distribution over the actions of a space: one layer, its outputs side by side
+    for each part.
+    """
 
     linear: Linear
     log_std: Float[Array, " A"] | None  # of all numbers, side by side; does not depend on the state
@@ -120,7 +126,9 @@ class ActorCritic(eqx.Module):
 
 
 def see(network: Any, observations: PyTree) -> PyTree:
-    """Observations [T, B, ...] as Seen if they are images and one encoder sees them for all heads; otherwise as they are."""
+    """Observations [T, B, ...] as Seen if they are images and one encoder sees them for all heads;
+    otherwise as they are.
+    """
     if not isinstance(network, ActorCritic) or network.critic is not None or isinstance(observations, dict):
         return observations
     (encoder,) = network.actor.encoder.parts
@@ -128,7 +136,9 @@ def see(network: Any, observations: PyTree) -> PyTree:
 
 
 class ActionValueHead(eqx.Module):
-    """Features of a state and an action to Q(s, a): an output for each of a few actions, or the action as one more input."""
+    """Features of a state and an action to Q(s, a): an output for each of a few actions, or the
+    action as one more input.
+    """
 
     joint: Linear | None  # takes features and action together; None: there is an output for each action
     linear: Linear
@@ -148,7 +158,9 @@ class ActionValueHead(eqx.Module):
 
 
 class ActorQCritic(eqx.Module):
-    """A policy and an action-value function on one trunk, or on one each. A call gives the critic's features in place of values."""
+    """A policy and an action-value function on one trunk, or on one each. A call gives the critic's
+    features in place of values.
+    """
 
     actor: Trunk
     critic: Trunk | None  # None: the action values stand on the actor's trunk
@@ -171,14 +183,18 @@ def remembers(network: HasMemory) -> bool:
 
 
 def initial_memory_of(actor: Trunk, critic: Trunk | None, num_envs: int) -> PyTree:
-    """The memory of a network with these trunks at an episode's start; () if they remember nothing."""
+    """The memory of a network with these trunks at an episode's start; () if they remember
+    nothing.
+    """
     memory = actor.core.initial_memory(num_envs)
     if critic is None or not jax.tree.leaves(memory):
         return memory
     return memory, critic.core.initial_memory(num_envs)
 
 
-def features_of(actor: Trunk, critic: Trunk | None, observations: PyTree, memory: PyTree, resets: Array) -> tuple[Array, Array, PyTree]:
+def features_of(
+    actor: Trunk, critic: Trunk | None, observations: PyTree, memory: PyTree, resets: Array
+) -> tuple[Array, Array, PyTree]:
     """What the actor's and the critic's heads stand on, and the memory after."""
     if critic is None:
         features, memory = actor(observations, memory, resets)
@@ -215,13 +231,17 @@ class NetworkSettings(TrunkSettings, Protocol):
 
 def validate_network(settings: TrunkSettings) -> None:
     """Raise ConfigError if there can be no such network."""
-    require(0 < settings.core_size < 2**31, f"core_size {settings.core_size} must be at least 1, and below 2,147,483,648")
+    require(
+        0 < settings.core_size < 2**31, f"core_size {settings.core_size} must be at least 1, and below 2,147,483,648"
+    )
     possible = all(0 < size < 2**31 for size in settings.hidden_sizes)
     require(possible, f"hidden_sizes {settings.hidden_sizes} must each be at least 1, and below 2,147,483,648")
 
 
 def largest_product(settings: TrunkSettings, rows: int) -> Work:
-    """Multiplications of the largest matrix product when so many observations are learned from at once, unless they are images."""
+    """Multiplications of the largest matrix product when so many observations are learned from at
+    once, unless they are images.
+    """
     if settings.encoder != "mlp":
         return "images"
     widths = [settings.core_size * (1 if settings.core == "feedforward" else 4), *settings.hidden_sizes]
@@ -231,7 +251,9 @@ def largest_product(settings: TrunkSettings, rows: int) -> Work:
 def make_actor_critic(
     rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
 ) -> ActorCritic:
-    """An ActorCritic for these spaces; orthogonal weights: √2 hidden, 0.01 policy head, 1 value head."""
+    """An ActorCritic for these spaces; orthogonal weights: √2 hidden, 0.01 policy head, 1 value
+    head.
+    """
     actor, critic = make_trunks(rng, observation_space, settings)
     policy_head = make_policy_head(rng, action_space, actor.core.size, settings.log_std)
     return ActorCritic(actor, critic, policy_head, make_linear(rng, actor.core.size, 1, scale=1.0))
@@ -243,7 +265,9 @@ def make_actor_q_critic(
     """An ActorQCritic for these spaces, with the scales of `make_actor_critic`."""
     actor, critic = make_trunks(rng, observation_space, settings)
     policy_head = make_policy_head(rng, action_space, actor.core.size, settings.log_std)
-    return ActorQCritic(actor, critic, policy_head, make_action_value_head(rng, action_space, actor.core.size, settings.activation))
+    return ActorQCritic(
+        actor, critic, policy_head, make_action_value_head(rng, action_space, actor.core.size, settings.activation)
+    )
 
 
 def make_trunks(rng: np.random.Generator, space: gym.Space, settings: NetworkSettings) -> tuple[Trunk, Trunk | None]:
@@ -258,7 +282,9 @@ def make_trunk(rng: np.random.Generator, space: gym.Space, settings: TrunkSettin
     return Trunk(encoder, make_core(rng, settings.core, width, settings.core_size))
 
 
-def make_action_value_head(rng: np.random.Generator, space: gym.Space, width: int, activation: Activation) -> ActionValueHead:
+def make_action_value_head(
+    rng: np.random.Generator, space: gym.Space, width: int, activation: Activation
+) -> ActionValueHead:
     """The head that fits the action space."""
     if isinstance(space, spaces.Discrete):
         actions = int(space.n)
@@ -270,7 +296,9 @@ def make_action_value_head(rng: np.random.Generator, space: gym.Space, width: in
 
 
 def make_policy_head(rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float) -> PolicyHead:
-    """The head that fits the action space, with weights so small that the first policy is almost uniform."""
+    """The head that fits the action space, with weights so small that the first policy is almost
+    uniform.
+    """
     composite = is_composite(space)
     parts = tuple(_part_of(leaf, composite) for leaf in leaves_of(space))
     numbers = sum(part.outputs for part in parts if part.kind == "gaussian")
@@ -281,7 +309,9 @@ def make_policy_head(rng: np.random.Generator, space: gym.Space, inputs: int, lo
 def _part_of(space: gym.Space, within: bool) -> Part:
     match space:
         case spaces.Discrete():
-            return Part("multicategorical" if within else "categorical", (int(space.n),))  # within others it needs an axis
+            return Part(
+                "multicategorical" if within else "categorical", (int(space.n),)
+            )  # within others it needs an axis
         case spaces.MultiDiscrete():
             return Part("multicategorical", tuple(int(n) for n in space.nvec.flat))
         case spaces.MultiBinary():

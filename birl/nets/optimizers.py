@@ -9,21 +9,24 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from birl.accel.devices import is_on_several, place_of, replicated
 from birl.config import require
-from birl.device import everywhere, is_on_several, place_of
 from birl.maths.schedules import lowest
 from birl.types import PyTree
 
 LARGE = 16_384  # numbers in an array
 
-# Two RMSProps. PyTorch's divides by √g + ε, and its mean square g starts at 0; so the first step of a parameter has length η/√(1-α).
-# TensorFlow's, with which OpenAI Baselines ran A2C and ACER, divides by √(g + ε), and g starts at 1; so the first steps are short.
+# Two RMSProps. PyTorch's divides by √g + ε, and its mean square g starts at 0; so the first step of
+# a parameter has length η/√(1-α). TensorFlow's, with which OpenAI Baselines ran A2C and ACER,
+# divides by √(g + ε), and g starts at 1; so the first steps are short.
 RMSPropName = Literal["rmsprop", "rmsprop-tf"]
 OptimizerName = Literal["adam", "rmsprop", "rmsprop-tf"]
 
 
 def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.99) -> optax.GradientTransformation:
-    """The direction of the step; its length is the learning rate's, given at each `gradient_step`."""
+    """The direction of the step; its length is the learning rate's, given at each
+    `gradient_step`.
+    """
     match name:
         case "adam":
             return optax.scale_by_adam(eps=epsilon)
@@ -41,7 +44,9 @@ def require_not_negative(config: Any, *names: str) -> None:
 
 
 def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
-    """The optimiser's first state. Each of its arrays has one value, so no function is compiled for each shape."""
+    """The optimiser's first state. Each of its arrays has one value, so no function is compiled for
+    each shape.
+    """
     shapes = jax.eval_shape(lambda tree: optimizer.init(grouped(tree)), parameters)
     with jax.ensure_compile_time_eval():
         of_scalars = optimizer.init([np.float32(0)] * len(jax.eval_shape(grouped, parameters)))
@@ -50,7 +55,7 @@ def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters:
     if not any(map(is_on_several, leaves)):
         return first
     places = [place_of(leaf) for leaf in leaves if leaf.size >= LARGE]
-    of_small = [everywhere()] if len(places) < len(leaves) else []
+    of_small = [replicated()] if len(places) < len(leaves) else []
     return optax.tree_map_params(optimizer, jax.device_put, first, places + of_small)
 
 
@@ -63,23 +68,27 @@ def gradient_step(
     max_grad_norm: float | None,
     valid: Array | None = None,  # the rows over which the gradient is a mean; None: there are always some
 ) -> tuple[PyTree, PyTree, Array]:
-    """Parameters and optimiser state after one step down the gradient, and the gradient's norm before it was clipped.
+    """Parameters and optimiser state after one step down the gradient, and the gradient's norm
+    before it was clipped.
 
-    If no row is valid there is no gradient, and both stay as they are: momentum would move them, and statistics would fade.
+    If no row is valid there is no gradient, and both stay as they are: momentum would move them,
+    and statistics would fade.
     """
     groups, norm = clipped(grouped(gradients), max_grad_norm)
     steps, next_state = optimizer.update(groups, optimizer_state)
     moved = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, ungrouped(steps, parameters))
     if valid is not None:
-        moved, next_state = jax.tree.map(partial(jnp.where, jnp.any(valid)), (moved, next_state), (parameters, optimizer_state))
+        moved, next_state = jax.tree.map(
+            partial(jnp.where, jnp.any(valid)), (moved, next_state), (parameters, optimizer_state)
+        )
     return moved, next_state, norm
 
 
 def grouped(tree: PyTree) -> list[Array]:
     """A tree's large leaves, and all small ones as one vector at the end.
 
-    A dozen small arrays cost more to hand in and out than to compute; large ones cost more to copy: 0.9 of the 3.9 ms of a gradient
-    step of DDPG (256-256).
+    A dozen small arrays cost more to hand in and out than to compute; large ones cost more to copy:
+    0.9 of the 3.9 ms of a gradient step of DDPG (256-256).
     """
     leaves = jax.tree.leaves(tree)
     small = [leaf for leaf in leaves if leaf.size < LARGE]
@@ -98,7 +107,8 @@ def ungrouped(groups: list[Array], like: PyTree) -> PyTree:
 
 def clipped(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree, Array]:
     """Gradients of at most this norm, and the norm they had."""
-    # Not vdot, which would make vectors of them: of a matrix that lies on several devices, that is all of it on each.
+    # Not vdot, which would make vectors of them: of a matrix that lies on several devices, that is
+    # all of it on each.
     norm = jnp.sqrt(sum(jnp.tensordot(g, g, g.ndim) for g in jax.tree.leaves(gradients)))
     if max_grad_norm is not None:
         scale = jnp.minimum(1.0, max_grad_norm / (norm + 1e-6))  # one factor for all: the direction stays
@@ -128,21 +138,27 @@ def first_mean_square(optimizer: str) -> float:
     return 1.0 if optimizer == "rmsprop-tf" else 0.0
 
 
-def shared_rmsprop(weights: np.ndarray, squares: np.ndarray, gradients: np.ndarray, learning_rate: float, config: RMSProp) -> None:
-    """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eq. S2 and S3); with PyTorch's form, √g + ε.
+def shared_rmsprop(
+    weights: np.ndarray, mean_squares: np.ndarray, gradients: np.ndarray, learning_rate: float, config: RMSProp
+) -> None:
+    """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eq. S2 and S3); with
+    PyTorch's form, √g + ε.
 
-    Others may write to both meanwhile: now and then a part of an update is lost, which costs less than waiting for each other. A gradient
-    of 0 everywhere is that of a turn without a valid step, and leaves g alone, too.
+    Others may write to both meanwhile: now and then a part of an update is lost, which costs less
+    than waiting for each other. A gradient of 0 everywhere is that of a turn without a valid step,
+    and leaves g alone, too.
     """
     if not gradients.any():
         return
     decay, epsilon = config.rmsprop_decay, np.float32(config.optimizer_epsilon)
-    squares *= np.float32(decay)
-    squares += np.float32(1.0 - decay) * gradients * gradients
-    roots = np.sqrt(squares + epsilon) if config.optimizer == "rmsprop-tf" else np.sqrt(squares) + epsilon
+    mean_squares *= np.float32(decay)
+    mean_squares += np.float32(1.0 - decay) * gradients * gradients
+    roots = np.sqrt(mean_squares + epsilon) if config.optimizer == "rmsprop-tf" else np.sqrt(mean_squares) + epsilon
     weights -= np.float32(learning_rate) * gradients / roots
 
 
-def moved_towards(target: PyTree, parameters: PyTree, rate: Array | float) -> PyTree:
-    """(1 - τ) target + τ parameters (Lillicrap et al. 2016, algorithm 1); with a rate of exactly 1 or 0, one of the two to the bit."""
+def soft_update(target: PyTree, parameters: PyTree, rate: Array | float) -> PyTree:
+    """(1 - τ) target + τ parameters (Lillicrap et al. 2016, algorithm 1); with a rate of exactly 1
+    or 0, one of the two to the bit.
+    """
     return jax.tree.map(lambda t, p: (1.0 - rate) * t + rate * p, target, parameters)

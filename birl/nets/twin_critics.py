@@ -1,4 +1,6 @@
-"""An actor beside two critics, of which the lower is believed (Fujimoto et al. 2018); and SAC's actor."""
+"""An actor beside two critics, of which the lower is believed (Fujimoto et al. 2018); and SAC's
+actor.
+"""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -33,7 +35,9 @@ class GaussianActor(eqx.Module):
 
 
 class ActorTwinCritics(eqx.Module, Generic[Actor]):
-    """An actor and two critics that share nothing; a user's own Equinox modules may stand in for them."""
+    """An actor and two critics that share nothing; a user's own Equinox modules may stand in for
+    them.
+    """
 
     actor: Actor
     critics: tuple[ActionCritic, ActionCritic]
@@ -53,9 +57,15 @@ def twin_values(
     return jnp.stack([critic(observations, actions) for critic in critics])
 
 
-def make_gaussian_actor(rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings) -> GaussianActor:
-    """An actor for observations of this space; orthogonal weights: √2 hidden, 0.01 head, so that u begins as a standard normal."""
-    encoder, width = make_encoder(rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm)
+def make_gaussian_actor(
+    rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
+) -> GaussianActor:
+    """An actor for observations of this space; orthogonal weights: √2 hidden, 0.01 head, so that u
+    begins as a standard normal.
+    """
+    encoder, width = make_encoder(
+        rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm
+    )
     return GaussianActor(encoder, make_linear(rng, width, 2 * actions, scale=0.01))
 
 
@@ -66,14 +76,16 @@ def make_actor_twin_critics(
     make_actor: Callable[[np.random.Generator, gym.Space, int, ActionNetworkSettings], Actor],
     settings: ActionNetworkSettings,
 ) -> ActorTwinCritics[Actor]:
-    """An actor of that kind and two critics for these spaces; ConfigError if the actions are not those of a bounded Box."""
+    """An actor of that kind and two critics for these spaces; ConfigError if the actions are not
+    those of a bounded Box.
+    """
     bounds = bounds_of(action_space)
     actor = make_actor(rng, observation_space, bounds.size, settings)
     first, second = (make_action_critic(rng, observation_space, bounds.size, settings) for _ in range(2))
     return ActorTwinCritics(actor, (first, second), bounds)
 
 
-def as_networks_see(batch: Transitions, bounds: ActionBounds, normalizer: Normalizer) -> Transitions:
+def normalize_batch(batch: Transitions, bounds: ActionBounds, normalizer: Normalizer) -> Transitions:
     """The batch with normalised observations and rewards, and actions on [-1, 1]."""
     return batch._replace(
         observations=normalize_observations(normalizer.observations, batch.observations),

@@ -14,15 +14,17 @@ from jaxtyping import Array, Bool, Float, Int
 from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.maths.exploration import epsilon_greedy
-from birl.nets.cores import rollout_resets
 from birl.nets.layers import Linear, make_linear
 from birl.nets.models import Trunk, TrunkSettings, make_trunk
 from birl.nets.normalize import normalize_observations
+from birl.nets.recurrent import rollout_resets
 from birl.types import Action, PyTree, Rollout
 
 
 class QNetworkLike(Protocol):
-    """What value-based algorithms need of a network; an Equinox module of the user's own may stand in for QNetwork."""
+    """What value-based algorithms need of a network; an Equinox module of the user's own may stand
+    in for QNetwork.
+    """
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
 
@@ -33,7 +35,9 @@ MakeQNetwork = Callable[[np.random.Generator, gym.Space, gym.Space], QNetworkLik
 
 
 class QNetwork(eqx.Module):
-    """Q(s, ·): an output for each action; dueling, V(s) + A(s, ·) - mean A(s, ·) (Wang et al. 2016, eq. 9)."""
+    """Q(s, ·): an output for each action; dueling, V(s) + A(s, ·) - mean A(s, ·) (Wang et al. 2016,
+    eq. 9).
+    """
 
     trunk: Trunk
     head: Linear
@@ -42,7 +46,9 @@ class QNetwork(eqx.Module):
     def initial_memory(self, num_envs: int) -> PyTree:
         return self.trunk.core.initial_memory(num_envs)
 
-    def __call__(self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"]) -> tuple[Float[Array, "T B A"], PyTree]:
+    def __call__(
+        self, observations: PyTree, memory: PyTree, resets: Bool[Array, "T B"]
+    ) -> tuple[Float[Array, "T B A"], PyTree]:
         features, memory = self.trunk(observations, memory, resets)
         values = self.head(features)
         if self.value_head is not None:
@@ -51,24 +57,34 @@ class QNetwork(eqx.Module):
 
 
 def make_q_network(
-    rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: TrunkSettings, dueling: bool
+    rng: np.random.Generator,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    settings: TrunkSettings,
+    dueling: bool,
 ) -> QNetwork:
     """A QNetwork for these spaces; orthogonal weights: √2 hidden, 1 heads."""
     if not isinstance(action_space, spaces.Discrete):
         remedy = "ddpg, td3 and sac take Box actions; ppo, a2c, trpo, reinforce and qac take all kinds"
-        raise ConfigError(f"action space {shown(action_space)} has no value for each action: only Discrete has; {remedy}")
+        raise ConfigError(
+            f"action space {shown(action_space)} has no value for each action: only Discrete has; {remedy}"
+        )
     trunk = make_trunk(rng, observation_space, settings)
     head = make_linear(rng, trunk.core.size, int(action_space.n), scale=1.0)
     return QNetwork(trunk, head, make_linear(rng, trunk.core.size, 1, scale=1.0) if dueling else None)
 
 
 @jax.jit
-def act(policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None) -> Action:
+def act(
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+) -> Action:
     """ε-greedy actions for B observations; the best ones if there is no key."""
     network, moments, epsilon = policy
     observations = jax.tree.map(lambda x: x[None], normalize_observations(moments, observations))
     action_values, memory = network(observations, memory, resets[None])
-    behaviour = epsilon_greedy(action_values[0], 0.0 if key is None else epsilon, action_masks)  # with ε = 1 none would be best
+    behaviour = epsilon_greedy(
+        action_values[0], 0.0 if key is None else epsilon, action_masks
+    )  # with ε = 1 none would be best
     actions = behaviour.mode() if key is None else behaviour.sample(key)
     return Action(actions, memory)
 
@@ -79,19 +95,25 @@ def rollout_values(network: QNetworkLike, moments: PyTree, rollout: Rollout) -> 
     return network(observations, rollout.memory, rollout_resets(rollout))[0]
 
 
-def of_actions(action_values: Float[Array, "*batch A"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
+def q_of_actions(action_values: Float[Array, "*batch A"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Q(s, a) of these actions."""
     return jnp.take_along_axis(action_values, actions[..., None], axis=-1)[..., 0]
 
 
-def best_values(
-    choosing: Float[Array, "*batch A"], target_values: Float[Array, "*batch A"], action_masks: Bool[Array, "*batch A"] | None
+def double_q_values(
+    choosing: Float[Array, "*batch A"],
+    target_values: Float[Array, "*batch A"],
+    action_masks: Bool[Array, "*batch A"] | None,
 ) -> Float[Array, "*batch"]:
-    """The target network's value of the action that `choosing` values most: its own, or the network's (van Hasselt et al. 2016, eq. 4)."""
+    """The target network's value of the action that `choosing` values most: its own, or the
+    network's (van Hasselt et al. 2016, eq. 4).
+    """
     allowed = choosing if action_masks is None else jnp.where(action_masks, choosing, -jnp.inf)
-    return of_actions(target_values, jnp.argmax(allowed, axis=-1))
+    return q_of_actions(target_values, jnp.argmax(allowed, axis=-1))
 
 
-def of_best_actions(action_values: Float[Array, "*batch A"], action_masks: Bool[Array, "*batch A"] | None) -> Float[Array, "*batch"]:
+def max_q_values(
+    action_values: Float[Array, "*batch A"], action_masks: Bool[Array, "*batch A"] | None
+) -> Float[Array, "*batch"]:
     """max Q(s, ·) over the actions that are allowed."""
-    return best_values(action_values, action_values, action_masks)
+    return double_q_values(action_values, action_values, action_masks)

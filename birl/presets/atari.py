@@ -1,7 +1,8 @@
-"""Settings for seven Atari games, by algorithm: published ones in Birl's words. A preset without a score was not measured.
+"""Settings for seven Atari games, by algorithm: published ones in Birl's words. A preset without a
+score was not measured.
 
-PPO: RL Zoo's; on Pong with a smaller network, a higher learning rate and fewer steps, for a machine without a GPU. A2C and ACER: OpenAI
-Baselines'. A3C: Mnih et al. 2016. DQN: RL Zoo's.
+PPO: RL Zoo's; on Pong with a smaller network, a higher learning rate and fewer steps, for a machine
+without a GPU. A2C and ACER: OpenAI Baselines'. A3C: Mnih et al. 2016. DQN: RL Zoo's.
 """
 
 from dataclasses import replace
@@ -52,15 +53,25 @@ BASES: dict[str, Any] = {
 
 
 # Pong has no lives to lose.
-QUICK_PONG: dict[str, Any] = {"env": EnvConfig("ALE/Pong-v5"), "encoder": "cnn_2013", "learning_rate": linear(8e-4, 0.0), "clip_range": 0.1}
+QUICK_PONG: dict[str, Any] = {
+    "env": EnvConfig("ALE/Pong-v5"),
+    "encoder": "cnn_2013",
+    "learning_rate": linear(8e-4, 0.0),
+    "clip_range": 0.1,
+}
 
 
 def made(algorithm: str, game: str) -> Preset:
     """This algorithm's settings for this game."""
     config = BASES[algorithm]
-    return Preset(algorithm, replace(config, env=replace(config.env, id=f"ALE/{game}-v5"), run=replace(config.run, total_steps=STEPS)))
+    return Preset(
+        algorithm,
+        replace(config, env=replace(config.env, id=f"ALE/{game}-v5"), run=replace(config.run, total_steps=STEPS)),
+    )
 
 
 PRESETS = [made(algorithm, game) for algorithm in BASES for game in GAMES if (algorithm, game) != ("ppo", "Pong")]
-PONG = replace(BASES["ppo"], run=RunConfig(total_steps=4_000_000, eval_every=250_000, stop_at_return=18.5), **QUICK_PONG)
+PONG = replace(
+    BASES["ppo"], run=RunConfig(total_steps=4_000_000, eval_every=250_000, stop_at_return=18.5), **QUICK_PONG
+)
 PRESETS.insert(0, Preset("ppo", PONG, score=20.4, interval=(20.4, 20.4), seeds=1))

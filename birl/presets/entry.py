@@ -6,7 +6,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings for one task, and what they reach: the interquartile mean over seeds of the final evaluation's mean return.
+    """Settings for one task, and what they reach: the interquartile mean over seeds of the final
+    evaluation's mean return.
 
     Without a score they are published settings that were not measured here.
     """

@@ -1,7 +1,9 @@
-"""Settings for MuJoCo's robots, by algorithm: published ones in Birl's words. A preset without a score was not measured.
+"""Settings for MuJoCo's robots, by algorithm: published ones in Birl's words. A preset without a
+score was not measured.
 
-PPO: CleanRL's ppo_continuous_action, its 2048 steps spread over 8 environments. A2C: RL Zoo's for PyBullet, without gSDE. TRPO: γ and λ of
-Schulman et al. 2016. TD3 and DDPG, with the former's settings: Fujimoto et al. 2018. SAC: Haarnoja et al. 2018b and RL Zoo's.
+PPO: CleanRL's ppo_continuous_action, its 2048 steps spread over 8 environments. A2C: RL Zoo's for
+PyBullet, without gSDE. TRPO: γ and λ of Schulman et al. 2016. TD3 and DDPG, with the former's
+settings: Fujimoto et al. 2018. SAC: Haarnoja et al. 2018b and RL Zoo's.
 """
 
 from dataclasses import replace
@@ -18,7 +20,12 @@ REPLAYED: dict[str, Any] = {
     "learning_starts": 10_000,
     "replay_size": 1_000_000,
 }
-FUJIMOTO: dict[str, Any] = {"batch_size": 100, "actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "exploration_noise": 0.1}
+FUJIMOTO: dict[str, Any] = {
+    "batch_size": 100,
+    "actor_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+    "exploration_noise": 0.1,
+}
 NORMALIZED: dict[str, Any] = {"normalize_observations": True, "normalize_rewards": True}
 
 BASES: dict[str, Any] = {

@@ -1,4 +1,5 @@
-"""State and World <-> a directory: written atomically, verified by SHA-256 when read. JSON and safetensors: nothing can run code.
+"""State and World <-> a directory: written atomically, verified by SHA-256 when read. JSON and
+safetensors: nothing can run code.
 
 checkpoints/000123456/
     manifest.json      format, algorithm, counters, versions, the settings' signature (see trust.py), the SHA-256 of each other file and,
@@ -26,21 +27,25 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from birl.accel.devices import is_on_several
 from birl.config import from_json, require, to_json
-from birl.data.replay import free_memory
-from birl.device import is_on_several
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError
 from birl.maths.count import Count, count_of
+from birl.rollouts.replay import free_memory
 from birl.run import files
 from birl.run.trust import sign
 from birl.run.versions import versions
-from birl.types import PyTree, World
+from birl.types import PyTree, Snapshot
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 BEST = "best.json"
-JSON_BYTES = {"config.json": files.JSON_BYTES, "spaces.json": 1 << 26, "world.json": 1 << 26}  # the most that is read of each
+JSON_BYTES = {
+    "config.json": files.JSON_BYTES,
+    "spaces.json": 1 << 26,
+    "world.json": 1 << 26,
+}  # the most that is read of each
 TENSORS = ("state.safetensors", "world.safetensors")  # as large as memory allows
 NO_LIMIT = 1 << 62
 NUMBER = re.compile("[0-9]{9,19}")
@@ -48,7 +53,9 @@ NEW_LEAVES = {".owed"}  # of States that older checkpoints lack: there they begi
 
 
 class UnreadableError(CheckpointError):
-    """Perhaps whole, but not to be read here and now: another version of Birl wrote it, or the disk or the memory refused."""
+    """Perhaps whole, but not to be read here and now: another version of Birl wrote it, or the disk
+    or the memory refused.
+    """
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ class Checkpoint:
     observation_space: gym.Space
     action_space: gym.Space
     tensors: dict[str, np.ndarray]
-    world: World
+    snapshot: Snapshot
 
     @property
     def env_steps(self) -> int:
@@ -116,7 +123,7 @@ def save(
     config: Any,
     spaces: tuple[gym.Space, gym.Space],
     state: PyTree,
-    world: World,
+    snapshot: Snapshot,
     progress: dict[str, Any],
 ) -> Path:
     """Write checkpoints/NUMBER in one rename, so that it is there whole or not at all."""
@@ -125,17 +132,19 @@ def save(
     settings = to_json(config)
     contents = {
         "config.json": files.to_json_bytes(settings),
-        "spaces.json": files.to_json_bytes({"observation": space_to_json(spaces[0]), "action": space_to_json(spaces[1])}),
+        "spaces.json": files.to_json_bytes(
+            {"observation": space_to_json(spaces[0]), "action": space_to_json(spaces[1])}
+        ),
         "state.safetensors": save_tensors(tensors),
-        "world.safetensors": save_tensors({name: np.asarray(a, order="C") for name, a in world.arrays.items()}),
-        "world.json": files.to_json_bytes(world.values),
+        "world.safetensors": save_tensors({name: np.asarray(a, order="C") for name, a in snapshot.arrays.items()}),
+        "world.json": files.to_json_bytes(snapshot.values),
     }
     manifest = {
         "format": FORMAT,
         "algorithm": algorithm,
         "env_steps": int(state.env_steps),
-        "exact": world.exact,
-        "reason": world.reason,
+        "exact": snapshot.exact,
+        "reason": snapshot.reason,
         "progress": progress,
         "versions": versions(),
         "signature": sign(algorithm, settings),
@@ -160,11 +169,15 @@ def save(
 
 
 def load(path: Path) -> Checkpoint:
-    """The checkpoint in this directory, every file checked against the manifest's SHA-256. No other file is opened."""
+    """The checkpoint in this directory, every file checked against the manifest's SHA-256. No other
+    file is opened.
+    """
     try:
         manifest = _unsealed(files.read_bytes(path / MANIFEST), path)
         contents = {name: _verified(path / name, digest) for name, digest in manifest["sha256"].items()}
-        spaces, config, values = (files.parse_json(contents[name], path / name) for name in ("spaces.json", "config.json", "world.json"))
+        spaces, config, values = (
+            files.parse_json(contents[name], path / name) for name in ("spaces.json", "config.json", "world.json")
+        )
         tensors, arrays = (load_tensors(contents[name]) for name in TENSORS)
         require(isinstance(values, dict) and isinstance(config, dict), "config.json and world.json must be objects")
         if fault := _not_finite(tensors):
@@ -176,23 +189,35 @@ def load(path: Path) -> Checkpoint:
             observation_space=space_from_json(spaces["observation"]),
             action_space=space_from_json(spaces["action"]),
             tensors=tensors,
-            world=World(arrays, values, manifest["exact"], manifest["reason"]),
+            snapshot=Snapshot(arrays, values, manifest["exact"], manifest["reason"]),
         )
     except (FileNotFoundError, NotADirectoryError) as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
     except (OSError, MemoryError) as problem:
         raise UnreadableError(f"{path} cannot be read: {str(problem) or 'not enough memory'}") from problem
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, SafetensorError) as problem:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        SafetensorError,
+    ) as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
 
 
 def load_newest(directory: Path, report: Callable[[str], object]) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are reported and passed over. None if there is none at all."""
+    """The newest checkpoint that is whole; damaged ones are reported and passed over. None if there
+    is none at all.
+    """
     return load_first(reversed(numbered(directory)), directory, report)
 
 
 def load_first(paths: Iterable[Path], directory: Path, report: Callable[[str], object]) -> Checkpoint | None:
-    """The first of these checkpoints that is whole; damaged ones are reported and passed over. None if there is none at all."""
+    """The first of these checkpoints that is whole; damaged ones are reported and passed over. None
+    if there is none at all.
+    """
     problems: list[str] = []
     for path in paths:
         try:
@@ -212,14 +237,18 @@ def load_first(paths: Iterable[Path], directory: Path, report: Callable[[str], o
 
 
 def set_aside(directory: Path, after: int) -> None:
-    """Take what is newer than the checkpoint in use, all of it damaged, out of the way: pruning would count it as the newest."""
+    """Take what is newer than the checkpoint in use, all of it damaged, out of the way: pruning
+    would count it as the newest.
+    """
     for path in numbered(directory):
         if int(path.name) > after:
             path.rename(files.partial_beside(path))
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one, and what a killed process left half written."""
+    """Remove all but the newest `keep` checkpoints and the best one, and what a killed process left
+    half written.
+    """
     best = read_best(directory)
     for path in numbered(directory)[: -max(keep, 1)]:
         if best is None or path.name != best["checkpoint"]:
@@ -229,7 +258,9 @@ def prune(directory: Path, keep: int) -> None:
 
 
 def mark_best(directory: Path, best: dict[str, Any] | None) -> None:
-    """Remember {"checkpoint": name, "return_mean": score} as the best: it is not pruned, and `load` takes it. None forgets."""
+    """Remember {"checkpoint": name, "return_mean": score} as the best: it is not pruned, and `load`
+    takes it. None forgets.
+    """
     if best is None:
         (directory / BEST).unlink(missing_ok=True)
     else:
@@ -237,7 +268,9 @@ def mark_best(directory: Path, best: dict[str, Any] | None) -> None:
 
 
 def read_best(directory: Path, report: Callable[[str], object] = bool) -> dict[str, Any] | None:
-    """What `mark_best` wrote, if evaluations chose a best checkpoint and it is still there. A damaged file is reported."""
+    """What `mark_best` wrote, if evaluations chose a best checkpoint and it is still there. A
+    damaged file is reported.
+    """
     path = directory / BEST
     try:
         best = files.read_json(path)
@@ -251,9 +284,13 @@ def read_best(directory: Path, report: Callable[[str], object] = bool) -> dict[s
 
 
 def numbered(directory: Path) -> list[Path]:
-    """The checkpoints, whole or not, oldest first. Links are not among them: a run's checkpoints are its own."""
+    """The checkpoints, whole or not, oldest first. Links are not among them: a run's checkpoints
+    are its own.
+    """
     files.refuse_others(directory)
-    found = [path for path in directory.glob("[0-9]*") if _is_number(path.name) and path.is_dir() and not path.is_symlink()]
+    found = [
+        path for path in directory.glob("[0-9]*") if _is_number(path.name) and path.is_dir() and not path.is_symlink()
+    ]
     return sorted(found, key=lambda path: int(path.name))  # as numbers: 1000000000 comes after 999999999
 
 
@@ -279,10 +316,14 @@ def tensors_to_state(template: PyTree, tensors: dict[str, np.ndarray]) -> PyTree
     for name, leaf in expected.items():
         saved = tensors[name]
         if (saved.shape, saved.dtype) != (leaf.shape, leaf.dtype):
-            raise CheckpointError(f"{name} is {saved.dtype}{saved.shape} in the checkpoint but {leaf.dtype}{leaf.shape} in this network")
+            raise CheckpointError(
+                f"{name} is {saved.dtype}{saved.shape} in the checkpoint but {leaf.dtype}{leaf.shape} in this network"
+            )
         if saved.dtype == np.int64 and saved < 0:
             raise CheckpointError(f"{name} is {saved} in the checkpoint: there is no such number of steps")
-    return jax.tree.unflatten(structure, [_placed_like(leaf, tensors[name]) for (_, leaf), name in zip(paths, expected, strict=True)])
+    return jax.tree.unflatten(
+        structure, [_placed_like(leaf, tensors[name]) for (_, leaf), name in zip(paths, expected, strict=True)]
+    )
 
 
 def _widened(saved: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -291,19 +332,25 @@ def _widened(saved: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 def _is_count(node: Any) -> bool:
-    """Whether this is one number of a State, though it has two words: in a file it is one 64-bit integer."""
+    """Whether this is one number of a State, though it has two words: in a file it is one 64-bit
+    integer.
+    """
     return isinstance(node, Count)
 
 
 def _placed_like(leaf: Any, array: np.ndarray) -> Any:
-    """The array where the leaf is, if that is on several devices: left here, it would be moved there at each step."""
+    """The array where the leaf is, if that is on several devices: left here, it would be moved
+    there at each step.
+    """
     if isinstance(leaf, Count):
         return Count(_placed_like(leaf.words, np.asarray(count_of(int(array)).words)))
     return jax.device_put(array, leaf.sharding) if is_on_several(leaf) else array
 
 
 def _check_finite(tensors: dict[str, np.ndarray]) -> None:
-    """Raise NonFiniteError rather than write weights that are lost: they would push out the last good checkpoint."""
+    """Raise NonFiniteError rather than write weights that are lost: they would push out the last
+    good checkpoint.
+    """
     if fault := _not_finite(tensors):
         raise NonFiniteError(f"{fault}, so this state was not saved; lower learning_rate")
 
@@ -339,7 +386,9 @@ def _sealed(manifest: dict[str, Any]) -> bytes:
 
 
 def _unsealed(content: bytes, path: Path) -> dict[str, Any]:
-    """The manifest in these bytes, checked against its seal, which every format has, and against its schema."""
+    """The manifest in these bytes, checked against its seal, which every format has, and against
+    its schema.
+    """
     manifest = files.parse_json(content, path / MANIFEST)
     seal = manifest.pop("seal")
     sealed = files.to_json_bytes(manifest | {"seal": seal})
@@ -352,8 +401,14 @@ def _unsealed(content: bytes, path: Path) -> dict[str, Any]:
     manifest = to_json(from_json(Manifest, manifest, "manifest"))
     steps, named, best = manifest["env_steps"], manifest["sha256"], manifest["progress"].get("best")
     require(0 <= steps < 2**63, f"manifest.env_steps {steps} must lie between 0 and {2**63 - 1:,}")
-    require(set(named) == {*JSON_BYTES, *TENSORS}, f"manifest.sha256 names {', '.join(sorted(named))}; not the files of a checkpoint")
-    require(not _is_number(path.name) or int(path.name) == steps, f"manifest.env_steps is {steps}, the directory is another's")
+    require(
+        set(named) == {*JSON_BYTES, *TENSORS},
+        f"manifest.sha256 names {', '.join(sorted(named))}; not the files of a checkpoint",
+    )
+    require(
+        not _is_number(path.name) or int(path.name) == steps,
+        f"manifest.env_steps is {steps}, the directory is another's",
+    )
     if best is not None:
         _check_best(best)
     return manifest

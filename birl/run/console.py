@@ -21,7 +21,11 @@ from birl.run.streams import silence
 BAR_SECONDS = 1 / 8  # between two drawings of the bar
 LINE_SECONDS = 2.0  # between two plain lines
 RATE_SAMPLES = 120  # drawings over which the time left is measured: 15 s of the bar
-GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # a reader who left, as `head` does; a terminal that was closed; a closed file
+GONE = (
+    errno.EPIPE,
+    errno.EIO,
+    errno.EBADF,
+)  # a reader who left, as `head` does; a terminal that was closed; a closed file
 SHARES = {"environment": "time/environment_share", "policy": "time/policy_share", "learning": "time/learning_share"}
 
 
@@ -66,7 +70,9 @@ class Console:
         self._seconds = 0.0
         self._metrics: dict[str, float] = {}  # the newest finite value of each
         self._clock = clock
-        self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_SAMPLES)  # from the first update on: not the compiling
+        self._samples: deque[tuple[float, int]] = deque(
+            maxlen=RATE_SAMPLES
+        )  # from the first update on: not the compiling
         self._next_show = -math.inf  # by the clock; never again once closed
         self._shown_steps: int | None = None  # None: nothing was ever written
         self._evaluated_steps: int | None = None  # of the newest evaluation
@@ -82,13 +88,17 @@ class Console:
         if "eval/return_mean" in metrics:
             self._evaluated_steps = env_steps
         now = self._clock()
-        at_end = env_steps >= self._total_steps and (self._shown_steps or 0) < self._total_steps  # before the evaluation
+        at_end = (
+            env_steps >= self._total_steps and (self._shown_steps or 0) < self._total_steps
+        )  # before the evaluation
         if self._next_show < math.inf and (now >= self._next_show or at_end):
             self._next_show = now + self._display.interval
             self._show(now)
 
     def evaluating(self, ended: int, episodes: int, steps: int) -> None:
-        """Say how far an evaluation is, which may take long: so many of its episodes have ended, others are at this step."""
+        """Say how far an evaluation is, which may take long: so many of its episodes have ended,
+        others are at this step.
+        """
         now = self._clock()
         if now >= self._next_show:
             self._next_show = now + self._display.interval
@@ -96,7 +106,9 @@ class Console:
             self._tell(partial(self._display.show, Progress(self._title, self._fraction(), self._numbers(), facts)))
 
     def message(self, text: str) -> None:
-        """Say something that stays on the screen, above the bar: an evaluation, a checkpoint, a warning."""
+        """Say something that stays on the screen, above the bar: an evaluation, a checkpoint, a
+        warning.
+        """
         self._tell(partial(self._display.say, text))
 
     def close(self) -> None:
@@ -143,7 +155,11 @@ class Console:
 
     def _summary(self) -> str:
         finished = self._env_steps >= self._total_steps
-        steps = f"{self._env_steps:,} steps" if finished else f"stopped at {self._env_steps:,} of {self._total_steps:,} steps"
+        steps = (
+            f"{self._env_steps:,} steps"
+            if finished
+            else f"stopped at {self._env_steps:,} of {self._total_steps:,} steps"
+        )
         if self._start_steps:
             steps += f" (resumed at {self._start_steps:,})"
         if self._evaluated_steps == self._env_steps:
@@ -155,15 +171,21 @@ class Console:
 
 
 class LiveBar:
-    """Two lines at the bottom of a terminal. Drawn only when told to: no thread competes with the training."""
+    """Two lines at the bottom of a terminal. Drawn only when told to: no thread competes with the
+    training.
+    """
 
     interval = BAR_SECONDS
 
     def __init__(self, stream: TextIO) -> None:
-        self._console = rich.console.Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        self._console = rich.console.Console(
+            file=stream, force_terminal=True, highlight=False, markup=False, emoji=False
+        )
         # What others print goes above the bar, but what was sent to a file stays in that file.
         outs, errors = (stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
-        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=outs, redirect_stderr=errors)
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=outs, redirect_stderr=errors
+        )
 
     def show(self, progress: Progress) -> None:
         if not self._live.is_started:
@@ -200,7 +222,9 @@ class PlainLines:
 
 
 def draw(progress: Progress, width: int, unicode: bool) -> Text:
-    """Two lines of at most `width` characters; the bar takes what room is left, and goes first when there is none."""
+    """Two lines of at most `width` characters; the bar takes what room is left, and goes first when
+    there is none.
+    """
     title, *numbers = _fit([progress.title, *progress.numbers], width)
     bar_width = min(40, width - len("  ".join([title, "", *numbers])))
     bar = _bar(progress.fraction, bar_width, unicode) if bar_width >= 6 else Text()
@@ -224,7 +248,9 @@ def _fit(parts: list[str], width: int) -> list[str]:
 
 def _choose_display(stream: TextIO) -> Display:
     # Not rich's own test: FORCE_COLOR and TTY_COMPATIBLE would draw a bar into a file.
-    return LiveBar(stream) if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown") else PlainLines(stream)
+    return (
+        LiveBar(stream) if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown") else PlainLines(stream)
+    )
 
 
 def _is_unicode(encoding: str) -> bool:

@@ -37,7 +37,9 @@ class Settings(NamedTuple):
 
 @contextmanager
 def new_directory(name: str, config: Any) -> Iterator[Path]:
-    """A directory for a new run, which no other run can use meanwhile. If the run ends before it has begun, nothing of it is left."""
+    """A directory for a new run, which no other run can use meanwhile. If the run ends before it
+    has begun, nothing of it is left.
+    """
     path, made = claim_directory(name, config)
     try:
         with locked(path):
@@ -55,7 +57,9 @@ def new_directory(name: str, config: Any) -> Iterator[Path]:
 
 
 def claim_directory(name: str, config: Any) -> tuple[Path, list[Path]]:
-    """The directory asked for, or runs/NAME-ENV-SEED, numbered if it is taken; and the directories made for it, innermost first."""
+    """The directory asked for, or runs/NAME-ENV-SEED, numbered if it is taken; and the directories
+    made for it, innermost first.
+    """
     if config.run.run_dir is not None:
         path = Path(config.run.run_dir)
         require(not path.exists() or path.is_dir(), f"run_dir {path} is a file; name a directory")
@@ -76,11 +80,16 @@ def claim_directory(name: str, config: Any) -> tuple[Path, list[Path]]:
 def require_no_run(path: Path) -> None:
     """Raise ConfigError if this directory holds a run."""
     held = [part for part in RUN_PARTS if (path / part).exists()]
-    require(not held, f"run_dir {path} already holds a run ({', '.join(held)}); go on with birl resume {path}, or name another")
+    require(
+        not held,
+        f"run_dir {path} already holds a run ({', '.join(held)}); go on with birl resume {path}, or name another",
+    )
 
 
 def give_back(path: Path, before: set[str]) -> None:
-    """Remove what a run has made if it has not learned anything yet, so that the same command works once its settings are mended."""
+    """Remove what a run has made if it has not learned anything yet, so that the same command works
+    once its settings are mended.
+    """
     if _has_begun(path):
         return
     for part in set(ALL_PARTS) - before:
@@ -96,7 +105,9 @@ def write_config(run_dir: Path, name: str, config: Any) -> None:
 
 
 def verified_settings(run_dir: Path, saved: "Checkpoint | None", notices: list[str]) -> Settings:
-    """The settings of a run: those in the checkpoint, which were verified, else config.json's. Where the two differ is added to notices."""
+    """The settings of a run: those in the checkpoint, which were verified, else config.json's.
+    Where the two differ is added to notices.
+    """
     if saved is None:
         return read_settings(run_dir)
     settings = settings_in(saved)
@@ -121,10 +132,16 @@ def settings_in(saved: "Checkpoint") -> Settings:
 
 
 def differences(found: Settings, verified: Settings) -> list[str]:
-    """Where settings differ, with both values. A run may have been moved: run_dir does not count."""
+    """Where settings differ, with both values. A run may have been moved: run_dir does not
+    count.
+    """
     flat = [flatten({"algorithm": one.algorithm} | one.values) for one in (found, verified)]
     names = sorted(set(flat[0]) | set(flat[1]))
-    pairs = [(name, *(json.dumps(one[name]) if name in one else "nothing" for one in flat)) for name in names if name != "run.run_dir"]
+    pairs = [
+        (name, *(json.dumps(one[name]) if name in one else "nothing" for one in flat))
+        for name in names
+        if name != "run.run_dir"
+    ]
     return [f"{name} is {value}, verified {expected}" for name, value, expected in pairs if value != expected]
 
 

@@ -1,4 +1,6 @@
-"""Is this installation in order? Looks at what is there, then really trains, resumes, renders and films, in about ten seconds."""
+"""Is this installation in order? Looks at what is there, then really trains, resumes, renders and
+films, in about ten seconds.
+"""
 
 import contextlib
 import importlib.metadata
@@ -15,16 +17,22 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from birl.accel.devices import cache_directory
 from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig
-from birl.device import cache_directory
 from birl.envs.make import make_env
 from birl.run import checkpoint as checkpoints
+from birl.run.driver import resume, train
 from birl.run.record import film, render_off_screen
-from birl.run.train import resume, train
 from birl.run.versions import versions
 
-EXTRAS = {"atari": "ale-py", "mujoco": "mujoco", "envpool": "envpool", "wandb": "wandb", "ray": "ray"}  # extra: its package
+EXTRAS = {
+    "atari": "ale-py",
+    "mujoco": "mujoco",
+    "envpool": "envpool",
+    "wandb": "wandb",
+    "ray": "ray",
+}  # extra: its package
 MODULES = {"ale-py": "ale_py"}  # where a package's module has another name
 LEAST_FREE = 1e9  # bytes of disk: room for checkpoints and videos of a few runs
 REINSTALL = "install Birl anew in an empty environment: pip install --force-reinstall birl"
@@ -94,7 +102,9 @@ def look_at_disk(directory: Path) -> str:
 
 def train_a_little(directory: Path) -> str:
     """Four updates on CartPole, with a checkpoint after each second."""
-    run = RunConfig(total_steps=1000, checkpoint_every=500, keep_checkpoints=9, eval_episodes=2, run_dir=str(directory / "whole"))
+    run = RunConfig(
+        total_steps=1000, checkpoint_every=500, keep_checkpoints=9, eval_episodes=2, run_dir=str(directory / "whole")
+    )
     config = ppo.Config(EnvConfig("CartPole-v1"), run, rollout_length=32, epochs=2, normalize_observations=True)
     with contextlib.redirect_stdout(io.StringIO()):
         summary = train(config)
@@ -114,7 +124,9 @@ def resume_exactly(directory: Path) -> str:
     different = [name for name, tensor in whole.tensors.items() if tensor.tobytes() != resumed.tensors[name].tobytes()]
     if different:
         raise RuntimeError(f"{different} differ after a resume from {first.name}")
-    return f"from step {int(first.name)} to the same {len(whole.tensors)} tensors at step {whole.env_steps}, bit for bit"
+    return (
+        f"from step {int(first.name)} to the same {len(whole.tensors)} tensors at step {whole.env_steps}, bit for bit"
+    )
 
 
 def render(directory: Path) -> str:
@@ -134,7 +146,11 @@ def film_frames(directory: Path) -> str:
 
 CHECKS = [
     Check("devices", find_devices, "unset JAX_PLATFORMS, or pip install --force-reinstall jax jaxlib"),
-    Check("cache", look_at_cache, "set BIRL_CACHE_DIR to a directory you may write in; without it every start compiles anew"),
+    Check(
+        "cache",
+        look_at_cache,
+        "set BIRL_CACHE_DIR to a directory you may write in; without it every start compiles anew",
+    ),
     Check("disk", look_at_disk, "free some space, or give --run-dir on another disk"),
     Check("training", train_a_little, REINSTALL),
     Check("resume", resume_exactly, "please report this, with all that is above"),

@@ -1,4 +1,6 @@
-"""How good a policy is: whole episodes, and whole games where an episode is one life, in environments of their own."""
+"""How good a policy is: whole episodes, and whole games where an episode is one life, in
+environments of their own.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,7 +20,9 @@ HANDED_IN = "handed-in"  # the env.id of a run on environments that were not mad
 MOST_ENVS = 20  # stepped together
 MOST_STEPS = 10_000  # of an episode, where neither the environment nor the settings have a limit
 
-Watch = Callable[[int, int], None]  # told after each step: episodes that have ended, and steps of the longest that has not
+Watch = Callable[
+    [int, int], None
+]  # told after each step: episodes that have ended, and steps of the longest that has not
 
 
 class Evaluation(NamedTuple):
@@ -29,7 +33,9 @@ class Evaluation(NamedTuple):
     cut: np.ndarray | tuple[()] = ()  # true where the evaluation's limit, not the environment, ended it
 
     def __repr__(self) -> str:
-        mean, deviation, length = (self.metrics()[f"eval/{name}"] for name in ("return_mean", "return_std", "length_mean"))
+        mean, deviation, length = (
+            self.metrics()[f"eval/{name}"] for name in ("return_mean", "return_std", "length_mean")
+        )
         return f"Evaluation(return {mean:.4g} +/- {deviation:.4g}, length {length:.4g}, {len(self.returns)} episodes)"
 
     def cuts(self) -> str:
@@ -50,7 +56,11 @@ class Evaluation(NamedTuple):
     def summary(self, deterministic: bool) -> dict[str, Any]:
         """For summary.json."""
         metrics = {name.removeprefix("eval/"): value for name, value in self.metrics().items()}
-        return metrics | {"cut": int(np.count_nonzero(self.cut)), "deterministic": deterministic, "returns": self.returns.tolist()}
+        return metrics | {
+            "cut": int(np.count_nonzero(self.cut)),
+            "deterministic": deterministic,
+            "returns": self.returns.tolist(),
+        }
 
 
 def evaluate(
@@ -65,8 +75,8 @@ def evaluate(
 ) -> Evaluation:
     """Play whole episodes with the policy of a run or of a checkpoint.
 
-    A run that was not made here by this person may import the module of its env.id only with `trust`. Or name the environment yourself:
-    `env` is used instead of the run's id.
+    A run that was not made here by this person may import the module of its env.id only with
+    `trust`. Or name the environment yourself: `env` is used instead of the run's id.
     """
     saved = find_checkpoint(Path(path))
     config = config_of(saved, trust, env)
@@ -75,10 +85,11 @@ def evaluate(
 
 
 def with_limit(env: EnvConfig, max_steps: int | None) -> tuple[EnvConfig, int | None]:
-    """Environments whose episodes are cut after `max_steps` at the latest, and that limit; None if their own comes first.
+    """Environments whose episodes are cut after `max_steps` at the latest, and that limit; None if
+    their own comes first.
 
-    Without `max_steps` their own limit stands, and where they have none, MOST_STEPS: a policy that never gets to an episode's end
-    would be evaluated for ever.
+    Without `max_steps` their own limit stands, and where they have none, MOST_STEPS: a policy that
+    never gets to an episode's end would be evaluated for ever.
     """
     require(max_steps is None or max_steps > 0, f"max_steps {max_steps} must be at least 1")
     own, limit = episode_limit(env), max_steps or MOST_STEPS
@@ -96,9 +107,14 @@ def evaluate_policy(
     max_steps: int | None = None,  # see with_limit
     watch: Watch = lambda ended, steps: None,
 ) -> Evaluation:
-    """Each environment plays its share of the episodes: taking the first to finish would favour short ones."""
+    """Each environment plays its share of the episodes: taking the first to finish would favour
+    short ones.
+    """
     remedy = "step them yourself with birl.load(...).act"
-    require(env.id != HANDED_IN, f"env.id {env.id!r}: this run was trained on environments that cannot be made again; {remedy}")
+    require(
+        env.id != HANDED_IN,
+        f"env.id {env.id!r}: this run was trained on environments that cannot be made again; {remedy}",
+    )
     require(episodes > 0, f"episodes {episodes} must be at least 1")
     require(seed >= 0, f"seed {seed} must be 0 or more")
     num_envs = min(episodes, MOST_ENVS)
@@ -118,11 +134,14 @@ def evaluate_policy(
             observations, masks, resets = step.observations, step.action_masks, ~step.valid
             totals, steps, time = totals + step.rewards, steps + step.valid, time + 1
             for i in np.flatnonzero(~np.isfinite(totals)):
-                raise NonFiniteError(f"reward of environment {i} is {step.rewards[i]} at step {steps[i]} of an evaluation episode")
+                raise NonFiniteError(
+                    f"reward of environment {i} is {step.rewards[i]} at step {steps[i]} of an evaluation episode"
+                )
             lost = resets & ~ended  # a reset without an end: the episode was lost, see envs/workers
             totals[lost] = steps[lost] = 0
             ended = step.terminated | step.truncated
-            # A game may also end while its next life is waited for; where it begins there are no steps of it.
+            # A game may also end while its next life is waited for; where it begins there are no
+            # steps of it.
             for i in np.flatnonzero(ended if step.game_over is None else step.game_over & (steps > 0)):
                 finished[i].append((float(totals[i]), int(steps[i]), bool(step.truncated[i] and steps[i] == limit)))
                 totals[i] = steps[i] = 0

@@ -1,8 +1,10 @@
-"""The files of a run: read only if they are regular and not too large, written whole or not at all, never through a symbolic link.
+"""The files of a run: read only if they are regular and not too large, written whole or not at all,
+never through a symbolic link.
 
-A run directory may come from a stranger, or from a disk that failed. So nothing here waits for a pipe, reads a device,
-leaves the directory, or writes where a link points. What is half written or half removed has a random name that begins
-with PARTIAL; it is nobody's, and the next start of the run deletes it.
+A run directory may come from a stranger, or from a disk that failed. So nothing here waits for a
+pipe, reads a device, leaves the directory, or writes where a link points. What is half written or
+half removed has a random name that begins with PARTIAL; it is nobody's, and the next start of the
+run deletes it.
 """
 
 import contextlib
@@ -28,7 +30,9 @@ JSON_DIGITS = 40  # a generator's state has 128 bits
 
 
 def open_to_read(path: Path) -> BinaryIO:
-    """The file, if it is a regular one; CheckpointError for a link, a pipe, a device or a directory. It never waits."""
+    """The file, if it is a regular one; CheckpointError for a link, a pipe, a device or a
+    directory. It never waits.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | NO_FOLLOW | NO_WAIT)
     except OSError as problem:
@@ -63,7 +67,9 @@ def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
 
 
 def parse_json(content: bytes, path: Path) -> Any:
-    """The value in these bytes of that file: strict JSON, numbers that are finite, nothing deeper than JSON_DEPTH."""
+    """The value in these bytes of that file: strict JSON, numbers that are finite, nothing deeper
+    than JSON_DEPTH.
+    """
     try:
         value = json.loads(content.decode(), parse_int=_to_int, parse_float=_to_float, parse_constant=_to_float)
         _require_shallow(value)
@@ -117,7 +123,9 @@ def sync_directory(path: Path) -> None:
 
 
 def own_directory(path: Path) -> Path:
-    """This directory, made if it is not there, but never its parents; CheckpointError if it is a link or no directory."""
+    """This directory, made if it is not there, but never its parents; CheckpointError if it is a
+    link or no directory.
+    """
     with contextlib.suppress(FileExistsError):
         path.mkdir()
     refuse_others(path)
@@ -125,9 +133,13 @@ def own_directory(path: Path) -> Path:
 
 
 def refuse_others(path: Path) -> None:
-    """CheckpointError if this is there, but not as a directory: what is written or removed behind a link would be someone else's."""
+    """CheckpointError if this is there, but not as a directory: what is written or removed behind a
+    link would be someone else's.
+    """
     if path.is_symlink():
-        raise CheckpointError(f"{path} is a symbolic link; put the directory itself there, or make the whole run directory a link")
+        raise CheckpointError(
+            f"{path} is a symbolic link; put the directory itself there, or make the whole run directory a link"
+        )
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path} is not a directory; move it away")
 

@@ -1,9 +1,12 @@
-"""One process at a time in a run directory: a lock that names its holder, is held as long as the run, and dies with its process.
+"""One process at a time in a run directory: a lock that names its holder, is held as long as the
+run, and dies with its process.
 
-flock on an open file. The kernel lets go of it when the process ends, however it ends; on NFS, Linux passes it on to the server, so that
-other machines see it. Children that are started as programs do not inherit the file, and those that are forked close it at once. Where
-a filesystem has no locks, the file itself is the lock: it is made if it is not there, and one that a dead process of this machine left
-is taken over. Whether a process of another machine is dead cannot be seen then, so the person is asked to remove it.
+flock on an open file. The kernel lets go of it when the process ends, however it ends; on NFS,
+Linux passes it on to the server, so that other machines see it. Children that are started as
+programs do not inherit the file, and those that are forked close it at once. Where a filesystem has
+no locks, the file itself is the lock: it is made if it is not there, and one that a dead process of
+this machine left is taken over. Whether a process of another machine is dead cannot be seen then,
+so the person is asked to remove it.
 """
 
 import errno
@@ -26,7 +29,13 @@ if sys.platform != "win32":
     import fcntl
 
 LOCK = "run.lock"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)  # what filesystems without locks answer
+NO_LOCKS = (
+    errno.ENOLCK,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EINVAL,
+)  # what filesystems without locks answer
 _held: set[int] = set()  # descriptors of this process's locks
 
 
@@ -77,7 +86,9 @@ def _lock(path: Path) -> int | None:
 
 
 def _open(path: Path) -> int:
-    """The lock file, made if it is not there, and nothing else: a run of a stranger may have put a link or a device in its place."""
+    """The lock file, made if it is not there, and nothing else: a run of a stranger may have put a
+    link or a device in its place.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW | NO_WAIT, 0o666)
     except OSError as problem:
@@ -99,7 +110,9 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _held_by_name(path: Path) -> Iterator[None]:
-    """Hold the lock by the file's being there. It appears whole, so an empty one is what `_open` left."""
+    """Hold the lock by the file's being there. It appears whole, so an empty one is what `_open`
+    left.
+    """
     own = path.with_name(f".{LOCK}-{secrets.token_hex(8)}")
     own.write_bytes(_me())
     try:
@@ -158,7 +171,9 @@ def _in_use(path: Path, holder: tuple[int, str] | None, remedy: str = "") -> Con
 
 @cache
 def _close_in_children() -> None:
-    """Have forked copies of this process close its locks, or they would keep them after its death."""
+    """Have forked copies of this process close its locks, or they would keep them after its
+    death.
+    """
     os.register_at_fork(after_in_child=_close_all)
 
 

@@ -1,4 +1,6 @@
-"""Observations as a user hands them to a policy: one or a batch of them, told apart by the space, and anything else refused in words."""
+"""Observations as a user hands them to a policy: one or a batch of them, told apart by the space,
+and anything else refused in words.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +14,8 @@ from birl.types import PyTree
 
 
 def read_observations(space: gym.Space, observation: PyTree) -> tuple[PyTree, int | None]:
-    """Arrays [B, ...] of the space's types, and B; None if there was one observation, which has B = 1. ValueError says what is wrong.
+    """Arrays [B, ...] of the space's types, and B; None if there was one observation, which has B =
+    1. ValueError says what is wrong.
 
     A Dict may be given as the environment has it, nested, or with the flat names of the space.
     """
@@ -20,16 +23,24 @@ def read_observations(space: gym.Space, observation: PyTree) -> tuple[PyTree, in
         array, single = _read(space, observation, "observation")
         return array, None if single else len(array)
     _refuse_others(space, observation)
-    parts = {name: _read(part, _part_of(observation, name, space), f"observation {name!r}") for name, part in space.items()}
+    parts = {
+        name: _read(part, _part_of(observation, name, space), f"observation {name!r}") for name, part in space.items()
+    }
     sizes = {name: None if single else len(array) for name, (array, single) in parts.items()}
     if len(set(sizes.values())) > 1:
-        counts = ", ".join(f"{name!r} {'one' if size is None else f'a batch of {size}'}" for name, size in sizes.items())
-        raise ValueError(f"the parts of the observation do not agree: {counts}; give one of each, or batches of one size")
+        counts = ", ".join(
+            f"{name!r} {'one' if size is None else f'a batch of {size}'}" for name, size in sizes.items()
+        )
+        raise ValueError(
+            f"the parts of the observation do not agree: {counts}; give one of each, or batches of one size"
+        )
     return {name: array for name, (array, _) in parts.items()}, next(iter(sizes.values()))
 
 
 def _read(space: gym.Space, given: Any, name: str) -> tuple[np.ndarray, bool]:
-    """The values as an array [B, ...] of the space's type, and whether they were one observation."""
+    """The values as an array [B, ...] of the space's type, and whether they were one
+    observation.
+    """
     shape = space.shape or ()
     try:
         array = np.asarray(given)
@@ -50,7 +61,11 @@ def _check_values(space: gym.Space, array: np.ndarray, name: str) -> None:
     """Raise ValueError for values that a network would take without a word, and should not."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         place = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
-        raise ValueError(f"{name} is {array[place]} at {list(place)}; a policy needs finite numbers" if place else f"{name} is {array}")
+        raise ValueError(
+            f"{name} is {array[place]} at {list(place)}; a policy needs finite numbers"
+            if place
+            else f"{name} is {array}"
+        )
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return
     low, high = _range(space)
@@ -80,7 +95,9 @@ def _part_of(observation: Any, name: str, space: spaces.Dict) -> Any:
         try:
             part = part[int(key)] if isinstance(part, tuple | list) else part[key]
         except (LookupError, TypeError, ValueError):
-            raise ValueError(f"the observation has no part {name!r}; it needs {', '.join(map(repr, space.spaces))}") from None
+            raise ValueError(
+                f"the observation has no part {name!r}; it needs {', '.join(map(repr, space.spaces))}"
+            ) from None
     return part
 
 

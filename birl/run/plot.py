@@ -19,7 +19,15 @@ from birl.run.directory import flatten, read_settings
 from birl.run.files import replacing
 from birl.run.track import read_metrics
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5C5C5C")  # Okabe and Ito 2008: safe for the colour-blind
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#5C5C5C",
+)  # Okabe and Ito 2008: safe for the colour-blind
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (5, 1.5, 1, 1.5)))  # once the colours have been used
 INK, FAINT = "#2B2B2B", "#E3E3E3"
 GRID_POINTS = 400
@@ -32,7 +40,8 @@ METRIC_LABELS = {
     "eval/length_mean": "evaluation episode length (steps)",
     "time/env_steps_per_second": "environment steps per second",
 }
-# Settings of a run that do not change what is learned, so do not part one group of seeds from another.
+# Settings of a run that do not change what is learned, so do not part one group of seeds from
+# another.
 BOOKKEEPING = frozenset(
     f"run.{name}"
     for name in (
@@ -66,7 +75,9 @@ def plot_runs(
     metric: str = "episode/return",
     smooth: float = 0.04,  # width of the moving mean, as a share of each curve's length; 0: none
 ) -> Path:
-    """The path of a picture of a metric over environment steps or seconds; runs that differ only in seed are one series."""
+    """The path of a picture of a metric over environment steps or seconds; runs that differ only in
+    seed are one series.
+    """
     require(len(run_dirs) > 0, "no runs to plot; give directories such as runs/ppo-CartPole-v1-1")
     runs = [read_run(Path(run_dir), x, metric) for run_dir in run_dirs]
     title = ", ".join(sorted({run.settings["env.id"] for run in runs}))
@@ -75,8 +86,12 @@ def plot_runs(
     return plot_curves(series, out, title, x_label, METRIC_LABELS.get(metric, metric), smooth)
 
 
-def plot_curves(series: Sequence[Series], out: Path, title: str, x_label: str, y_label: str, smooth: float = 0.04) -> Path:
-    """The path of a picture (PNG unless `out` ends otherwise) of series: the mean over seeds in a 95 % bootstrap interval."""
+def plot_curves(
+    series: Sequence[Series], out: Path, title: str, x_label: str, y_label: str, smooth: float = 0.04
+) -> Path:
+    """The path of a picture (PNG unless `out` ends otherwise) of series: the mean over seeds in a
+    95 % bootstrap interval.
+    """
     require(len(series) > 0, "no series to plot; give at least one")
     figure = Figure(figsize=(7.2, 4.4), dpi=160, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
@@ -111,17 +126,25 @@ def read_run(run_dir: Path, x: str, metric: str) -> Run:
 
 
 def group(runs: Sequence[Run]) -> list[Series]:
-    """Series of runs that differ in nothing but seed, each labelled by what sets it apart from the others."""
+    """Series of runs that differ in nothing but seed, each labelled by what sets it apart from the
+    others.
+    """
     seeds: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        seeds[json.dumps({name: value for name, value in run.settings.items() if name not in BOOKKEEPING}, sort_keys=True)].append(run)
+        seeds[
+            json.dumps({name: value for name, value in run.settings.items() if name not in BOOKKEEPING}, sort_keys=True)
+        ].append(run)
     settings = [json.loads(key) for key in seeds]
     labels = [label(one, settings) for one in settings]
-    return [Series(text, [(run.x, run.y) for run in members]) for text, members in zip(labels, seeds.values(), strict=True)]
+    return [
+        Series(text, [(run.x, run.y) for run in members]) for text, members in zip(labels, seeds.values(), strict=True)
+    ]
 
 
 def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
-    """The algorithm, the environment if there are several, and the settings in which others of the two differ."""
+    """The algorithm, the environment if there are several, and the settings in which others of the
+    two differ.
+    """
     siblings = [other for other in others if all(other[name] == one[name] for name in ("algorithm", "env.id"))]
     names = sorted({name for sibling in siblings for name in sibling})
     different = [name for name in names if any(sibling.get(name) != one.get(name) for sibling in siblings)]
@@ -129,7 +152,9 @@ def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
     words = [one["algorithm"], *([one["env.id"]] if several_envs else [])]
     shown = different if len(different) <= MOST_SHOWN else _telling(different, siblings)
     more = [f"and {len(different) - len(shown)} more settings"] if len(shown) < len(different) else []
-    return ", ".join([" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in shown), *more])
+    return ", ".join(
+        [" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in shown), *more]
+    )
 
 
 def _telling(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:
@@ -145,9 +170,11 @@ def _telling(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[s
 
 
 def moving_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, width: float) -> np.ndarray:
-    """Mean of the line through the points (x, y) over windows of this width around `at`, cut at the curve's ends.
+    """Mean of the line through the points (x, y) over windows of this width around `at`, cut at the
+    curve's ends.
 
-    The line's integral and not the points' mean: the same for dense and for sparse points. A width of 0 is the line itself.
+    The line's integral and not the points' mean: the same for dense and for sparse points. A width
+    of 0 is the line itself.
     """
     if width <= 0 or len(x) == 1:
         return np.interp(at, x, y)
@@ -156,7 +183,9 @@ def moving_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, width: float) -> n
 
 
 def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the percentile bootstrap interval of the mean of curves [seeds, points]; of 3 seeds or fewer, their extremes."""
+    """Ends of the percentile bootstrap interval of the mean of curves [seeds, points]; of 3 seeds
+    or fewer, their extremes.
+    """
     seeds = len(curves)
     draws = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
     low, high = np.quantile(draws @ curves / seeds, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -164,7 +193,9 @@ def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray,
 
 
 def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: float) -> None:
-    """Several seeds: mean and band where all of them have values. One seed: the raw line, faint, and the smoothed one."""
+    """Several seeds: mean and band where all of them have values. One seed: the raw line, faint,
+    and the smoothed one.
+    """
     start, end = max(x[0] for x, _ in series.curves), min(x[-1] for x, _ in series.curves)
     name = textwrap.fill(series.label, 80)
     if end <= start:  # single points, as of evaluations only at the end
@@ -181,7 +212,9 @@ def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: fl
 
 
 def dress(axes: Axes, title: str, x_label: str, y_label: str) -> None:
-    """House style: no box, a light grid behind the curves, quiet labels, numbers as people say them."""
+    """House style: no box, a light grid behind the curves, quiet labels, numbers as people say
+    them.
+    """
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
     axes.set_xlabel(x_label, fontsize=9.5, color=INK)
     axes.set_ylabel(y_label, fontsize=9.5, color=INK)
@@ -197,12 +230,20 @@ def dress(axes: Axes, title: str, x_label: str, y_label: str) -> None:
 
 
 def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int]) -> None:
-    """Labels below the axes, where they hide no curve, and what the band is; `seeds` are the numbers of seeds, ascending."""
+    """Labels below the axes, where they hide no curve, and what the band is; `seeds` are the
+    numbers of seeds, ascending.
+    """
     labels = axes.get_legend_handles_labels()[1]
     columns = max(1, min(len(labels), 4, 90 // (max(map(len, labels)) + 8)))
     number = str(seeds[-1]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     meaning = f"mean over {number} seeds and its 95 % bootstrap interval" if seeds[-1] > 1 else None
-    style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK, "title_fontsize": 8, "handlelength": 1.8}
+    style: dict[str, Any] = {
+        "frameon": False,
+        "fontsize": 9,
+        "labelcolor": INK,
+        "title_fontsize": 8,
+        "handlelength": 1.8,
+    }
     figure.legend(loc="outside lower center", ncols=columns, title=meaning, **style).get_title().set_color("#6B6B6B")
 
 
@@ -215,7 +256,9 @@ def short_number(value: float, position: int = 0) -> str:
 
 
 def time_axis(seconds: float) -> tuple[str, float]:
-    """The label of an axis this long in the unit that reads most easily, and that unit in seconds."""
+    """The label of an axis this long in the unit that reads most easily, and that unit in
+    seconds.
+    """
     unit, size = ("s", 1.0) if seconds < 300 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
     return f"wall time ({unit})", size
 

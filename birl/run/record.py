@@ -23,7 +23,9 @@ from birl.run.video import write_video
 
 OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # MUJOCO_GL: the library it needs, the better one first
 OPENGL_MODULES = ("mujoco", "gymnasium.envs.mujoco", "OpenGL", "glfw")  # by which MuJoCo draws
-NEEDS_OPENGL = "what MuJoCo simulates needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
+NEEDS_OPENGL = (
+    "what MuJoCo simulates needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
+)
 
 Episode = tuple[float, int, bool]  # its return and length, and whether the limit cut it
 
@@ -41,7 +43,10 @@ def play(
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
-    require(bool(has_screen) or "SDL_VIDEODRIVER" in os.environ, f"there is no screen to play on; film it instead: birl record {run_dir}")
+    require(
+        bool(has_screen) or "SDL_VIDEODRIVER" in os.environ,
+        f"there is no screen to play on; film it instead: birl record {run_dir}",
+    )
     with _drawn(env_config, "human") as env:
         shown = [_summed(_episode(env, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
     return _evaluation(shown)
@@ -57,7 +62,9 @@ def record(
     trust: bool = False,
     env_id: str | None = None,
 ) -> tuple[Path, Evaluation]:
-    """Film whole episodes into one mp4; its path and what came of them. Headless machines render off screen."""
+    """Film whole episodes into one mp4; its path and what came of them. Headless machines render
+    off screen.
+    """
     _validate(episodes, seed)
     require(out is None or out.suffix == ".mp4", f"out {out} must end in .mp4")
     policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
@@ -83,7 +90,9 @@ def render_off_screen() -> None:
     """Let pygame and MuJoCo draw without a window."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     found = next((name for name, library in OFF_SCREEN.items() if find_library(library)), None)
-    if sys.platform == "linux" and not os.environ.get("DISPLAY") and found is not None:  # a missing library breaks MuJoCo's import
+    if (
+        sys.platform == "linux" and not os.environ.get("DISPLAY") and found is not None
+    ):  # a missing library breaks MuJoCo's import
         os.environ.setdefault("MUJOCO_GL", found)
 
 
@@ -92,14 +101,23 @@ def _drawn(config: EnvConfig, render_mode: str) -> Iterator[gym.Env]:
     """The environment, after it has drawn a first picture; ConfigError if it cannot."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "(?s).*render_mode")  # Gymnasium's, of a mode that is not listed; if it fails, we say so
+            warnings.filterwarnings(
+                "ignore", "(?s).*render_mode"
+            )  # Gymnasium's, of a mode that is not listed; if it fails, we say so
             env = make_env(config, render_mode)
         env.reset(seed=0)
         env.render()
     except ConfigError:
         raise
-    except (Exception, SystemExit) as error:  # OpenGL's and MuJoCo's modules raise anything, some when they are imported
-        remedy = NEEDS_OPENGL if _is_of(error, OPENGL_MODULES) else f"its render method must work with render_mode {render_mode!r}"
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # OpenGL's and MuJoCo's modules raise anything, some when they are imported
+        remedy = (
+            NEEDS_OPENGL
+            if _is_of(error, OPENGL_MODULES)
+            else f"its render method must work with render_mode {render_mode!r}"
+        )
         raise ConfigError(f"{config.id} cannot be drawn here: {type(error).__name__}: {error}; {remedy}") from error
     with env:
         try:
@@ -119,14 +137,22 @@ def _validate(episodes: int, seed: int) -> None:
     require(seed >= 0, f"seed {seed} must be 0 or more")
 
 
-def _load(run_dir: Path, max_steps: int | None, trust: bool, env_id: str | None) -> tuple[Policy, EnvConfig, int | None]:
+def _load(
+    run_dir: Path, max_steps: int | None, trust: bool, env_id: str | None
+) -> tuple[Policy, EnvConfig, int | None]:
     saved = find_checkpoint(run_dir)
     config = config_of(saved, trust, env_id)
     return policy_of(saved), *with_limit(config.env, config.run.eval_max_steps if max_steps is None else max_steps)
 
 
 def _frames(
-    env: gym.Env, policy: Policy, episodes: int, seed: int, deterministic: bool, limit: int | None, filmed: list[Episode]
+    env: gym.Env,
+    policy: Policy,
+    episodes: int,
+    seed: int,
+    deterministic: bool,
+    limit: int | None,
+    filmed: list[Episode],
 ) -> Iterator[np.ndarray]:
     """A picture of each step; what came of the episodes is appended to `filmed`."""
     for episode in range(episodes):
@@ -147,7 +173,9 @@ def _evaluation(episodes: list[Episode]) -> Evaluation:
 
 
 def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[tuple[float, bool]]:
-    """Live one episode, or a whole game of several; the reward of each step, and whether a limit was reached with it."""
+    """Live one episode, or a whole game of several; the reward of each step, and whether a limit
+    was reached with it.
+    """
     layout = layout_of(env.observation_space, env.action_space)
     observation, info = env.reset(seed=seed)
     memory, ended, step, maskable = None, False, 0, mask_width(env.action_space) is not None
@@ -168,5 +196,8 @@ def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> It
 
 def _picture(env: gym.Env) -> np.ndarray:
     picture: Any = env.render()
-    require(isinstance(picture, np.ndarray), f"{env.spec.id if env.spec else env} renders {type(picture).__name__}, not an image array")
+    require(
+        isinstance(picture, np.ndarray),
+        f"{env.spec.id if env.spec else env} renders {type(picture).__name__}, not an image array",
+    )
     return np.asarray(picture)

@@ -15,12 +15,16 @@ class Interrupted(SystemExit):
 
 
 class SecondSignal(BaseException):
-    """What the second signal raises, wherever the program is: not SystemExit, for which an environment would be blamed."""
+    """What the second signal raises, wherever the program is: not SystemExit, for which an
+    environment would be blamed.
+    """
 
 
 @contextmanager
 def caught_signals() -> Iterator[list[int]]:
-    """Signals that have come: the first is noted, the second stops at once. Only in the main thread."""
+    """Signals that have come: the first is noted, the second stops at once. Only in the main
+    thread.
+    """
     received: list[int] = []
 
     def note(number: int, frame: Any) -> None:
@@ -37,9 +41,11 @@ def caught_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """While heavy modules are imported a signal ends the process: there is nothing to save or to tidy up yet.
+    """While heavy modules are imported a signal ends the process: there is nothing to save or to
+    tidy up yet.
 
-    An exception would be raised inside somebody's C code, where it is lost, or taken for a module that is missing.
+    An exception would be raised inside somebody's C code, where it is lost, or taken for a module
+    that is missing.
     """
 
     def leave(number: int, frame: Any) -> None:

@@ -1,4 +1,6 @@
-"""Standard output and error that are closed, or that nobody reads any more: they must not end a run."""
+"""Standard output and error that are closed, or that nobody reads any more: they must not end a
+run.
+"""
 
 import os
 import select
@@ -7,7 +9,9 @@ from typing import TextIO
 
 
 def open_closed_streams() -> None:
-    """Have what is written to a closed standard stream (`>&-`) go nowhere. Else the next file that is opened would take its number."""
+    """Have what is written to a closed standard stream (`>&-`) go nowhere. Else the next file that
+    is opened would take its number.
+    """
     for number in range(3):
         try:
             os.fstat(number)

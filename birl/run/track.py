@@ -1,7 +1,7 @@
 """Where metrics go: metrics.jsonl always, TensorBoard and Weights & Biases if asked for.
 
-metrics.jsonl keeps Birl's names whatever `metric_names` says, so that `birl plot` can read every run;
-TensorBoard and Weights & Biases get the names that people's dashboards expect.
+metrics.jsonl keeps Birl's names whatever `metric_names` says, so that `birl plot` can read every
+run; TensorBoard and Weights & Biases get the names that people's dashboards expect.
 """
 
 import json
@@ -22,7 +22,8 @@ LINE_BYTES = 1 << 20  # no row is longer
 FILE_BYTES = 1 << 33  # a run writes less than 100 MB by default; this is far more than anyone asks for
 MOST_WAITING = 10_000  # lines kept in memory while the disk is full, about 10 MB
 
-# What Stable-Baselines3 2.x (docs/common/logger.rst, contrib's trpo.py) and CleanRL (ppo.py, dqn.py, ddpg_continuous_action.py) write.
+# What Stable-Baselines3 2.x (docs/common/logger.rst, contrib's trpo.py) and CleanRL (ppo.py,
+# dqn.py, ddpg_continuous_action.py) write.
 ALIASES: dict[str, dict[str, str]] = {
     "birl": {},
     "sb3": {
@@ -65,7 +66,8 @@ ALIASES: dict[str, dict[str, str]] = {
         "time/env_steps_per_second": "charts/SPS",
     },
 }
-# SB3 logs the negative of the entropy; CleanRL half of the mean squared error that Birl and SB3 log.
+# SB3 logs the negative of the entropy; CleanRL half of the mean squared error that Birl and SB3
+# log.
 FACTORS = {"train/entropy_loss": -1.0, "losses/value_loss": 0.5}
 
 
@@ -106,7 +108,9 @@ class JsonlSink:
             warnings.warn(f"{self._path}: {self._lost} lines were not written: {problem}", stacklevel=2)
         else:
             if self._lost:
-                warnings.warn(f"{self._path}: {self._lost} lines were not written, for the disk was full too long", stacklevel=2)
+                warnings.warn(
+                    f"{self._path}: {self._lost} lines were not written, for the disk was full too long", stacklevel=2
+                )
         os.close(self._descriptor)
 
     def _flush(self) -> None:
@@ -134,16 +138,21 @@ class RenamedSink:
 
 
 def rename(metrics: Mapping[str, float], names: MetricNames) -> dict[str, float]:
-    """The metrics under another library's names, signs and scales; what that library does not log stays as it is."""
+    """The metrics under another library's names, signs and scales; what that library does not log
+    stays as it is.
+    """
     aliases = ALIASES[names]
     renamed = {aliases.get(name, name): value for name, value in metrics.items()}
     return {name: value * FACTORS.get(name, 1.0) for name, value in renamed.items()}
 
 
 def open_sinks(run: RunConfig, run_dir: Path, config_json: dict[str, Any], resume_at: int | None = None) -> list[Sink]:
-    """The sinks a run asks for. With resume_at, what was written beyond that many environment steps is dropped."""
+    """The sinks a run asks for. With resume_at, what was written beyond that many environment steps
+    is dropped.
+    """
     sinks: list[Sink] = []
-    # metrics.jsonl is created last: a failure before it leaves a directory in which the run can be started again.
+    # metrics.jsonl is created last: a failure before it leaves a directory in which the run can be
+    # started again.
     if run.wandb is not None:
         from birl.run.wandb import WandbSink  # slow to import and not always installed
 
@@ -156,7 +165,9 @@ def open_sinks(run: RunConfig, run_dir: Path, config_json: dict[str, Any], resum
 
 
 def read_metrics(path: Path) -> Iterator[Row]:
-    """The rows of a metrics.jsonl, one at a time; null is None. What is not a row is left out and warned of, but for a torn last line."""
+    """The rows of a metrics.jsonl, one at a time; null is None. What is not a row is left out and
+    warned of, but for a torn last line.
+    """
     return (row for row, _ in _rows(path))
 
 
@@ -176,7 +187,8 @@ def _rows(path: Path) -> Iterator[tuple[Row, bytes]]:
         damaged.pop()
     if damaged:
         warnings.warn(
-            f"{path}: {len(damaged)} lines are not rows of metrics and are left out; the first is line {damaged[0]}", stacklevel=2
+            f"{path}: {len(damaged)} lines are not rows of metrics and are left out; the first is line {damaged[0]}",
+            stacklevel=2,
         )
 
 
@@ -197,14 +209,20 @@ def _to_row(line: bytes) -> Row | None:
         return None
     if not isinstance(row, dict) or type(row.get("env_steps")) is not int or not 0 <= row["env_steps"] < 2**63:
         return None
-    return row if all(value is None or (type(value) in (int, float) and abs(value) < 1e300) for value in row.values()) else None
+    return (
+        row
+        if all(value is None or (type(value) in (int, float) and abs(value) < 1e300) for value in row.values())
+        else None
+    )
 
 
 def _create(path: Path) -> int:
     try:
         return os.open(path, APPEND | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError as problem:
-        raise ConfigError(f"run_dir {path.parent} already holds {path.name}; resume that run or choose another run_dir") from problem
+        raise ConfigError(
+            f"run_dir {path.parent} already holds {path.name}; resume that run or choose another run_dir"
+        ) from problem
 
 
 def _reopen(path: Path, resume_at: int) -> int:

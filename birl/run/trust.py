@@ -1,12 +1,16 @@
 """Whose run this is, and what its settings may do without the person saying so.
 
-The settings of a run can name a module, which runs code when it is imported; give text to an environment, which may take it for a file, a
-class or an address; start processes; and reach out to Weights & Biases or a Ray cluster. A run that this person made on this machine may
-do all that. Of a run from anywhere else, what an evaluation does not need is left out with a notice, and the rest is asked about.
+The settings of a run can name a module, which runs code when it is imported; give text to an
+environment, which may take it for a file, a class or an address; start processes; and reach out to
+Weights & Biases or a Ray cluster. A run that this person made on this machine may do all that. Of a
+run from anywhere else, what an evaluation does not need is left out with a notice, and the rest is
+asked about.
 
-A run is recognised by an HMAC-SHA256 of its settings under a random secret, which lies in the person's data directory and which only that
-person can read. Signed are the algorithm, all settings as they are in the file that is used, and the directory in which the module of
-env.id is found: a stranger who sends a run back, and a module of the same name beside it, has changed where that module is.
+A run is recognised by an HMAC-SHA256 of its settings under a random secret, which lies in the
+person's data directory and which only that person can read. Signed are the algorithm, all settings
+as they are in the file that is used, and the directory in which the module of env.id is found: a
+stranger who sends a run back, and a module of the same name beside it, has changed where that
+module is.
 """
 
 import dataclasses
@@ -32,7 +36,9 @@ PURPOSE = b"birl settings 1\n"  # so that no signature of anything else is one o
 
 
 def sign(algorithm: str, settings: dict[str, Any]) -> str | None:
-    """The signature of a run's settings, to be kept beside them. None if there is no place for a secret: then nobody owns the run."""
+    """The signature of a run's settings, to be kept beside them. None if there is no place for a
+    secret: then nobody owns the run.
+    """
     secret = _read_secret() or _create_secret()
     return None if secret is None else _signature(secret, algorithm, settings)
 
@@ -46,9 +52,11 @@ def is_own(algorithm: str, settings: dict[str, Any], signature: str | None) -> b
 
 
 def allowed_env(env: EnvConfig, own: bool, trust: bool, given: str | None, source: Path) -> tuple[EnvConfig, list[str]]:
-    """The environment to evaluate, play or film in, and what to tell the person; ConfigError if it may not be made.
+    """The environment to evaluate, play or film in, and what to tell the person; ConfigError if it
+    may not be made.
 
-    `given` is the id that the person named instead of the run's, `source` where the settings come from.
+    `given` is the id that the person named instead of the run's, `source` where the settings come
+    from.
     """
     named = env if given is None else dataclasses.replace(env, id=given)
     if own and given is None:
@@ -61,7 +69,9 @@ def allowed_env(env: EnvConfig, own: bool, trust: bool, given: str | None, sourc
 
 
 def allowed_run(config: Any, own: bool, trust: bool, given: str | None, source: Path) -> tuple[Any, list[str]]:
-    """The settings to go on training with, and what to tell the person; ConfigError if they may not be used."""
+    """The settings to go on training with, and what to tell the person; ConfigError if they may not
+    be used.
+    """
     stranger = not own and not trust
     _require_nothing(_processes(config) if stranger else [], source, None)
     env, notices = allowed_env(config.env, own, trust, given, source)
@@ -85,7 +95,9 @@ def data_directory() -> Path | None:
     """Where this person's secret is kept; None if there is no home directory."""
     if os.path.isabs(own := os.environ.get(DATA_DIRECTORY, "")):
         return Path(own)
-    if os.path.isabs(shared := os.environ.get("XDG_DATA_HOME", "")):  # a relative one is to be ignored, says the specification
+    if os.path.isabs(
+        shared := os.environ.get("XDG_DATA_HOME", "")
+    ):  # a relative one is to be ignored, says the specification
         return Path(shared) / "birl"
     home = os.path.expanduser("~")
     return Path(home) / ".local" / "share" / "birl" if os.path.isabs(home) else None
@@ -100,15 +112,23 @@ def _module(env: EnvConfig) -> list[str]:
 def _texts(env: EnvConfig) -> list[str]:
     """Numbers and booleans are harmless. Text is whatever an environment takes it for."""
     texts = {name: value for name, value in env.kwargs.items() if isinstance(value, str)}
-    return [f"env.kwargs {texts} would hand text to {env.id}, which may take it for a file, a class or an address"] if texts else []
+    return (
+        [f"env.kwargs {texts} would hand text to {env.id}, which may take it for a file, a class or an address"]
+        if texts
+        else []
+    )
 
 
 def _processes(config: Any) -> list[str]:
-    """What starts processes or reaches other machines, and cannot be left out: the run would go on differently."""
+    """What starts processes or reaches other machines, and cannot be left out: the run would go on
+    differently.
+    """
     env, pool = config.env, to_json(config).get("pool")
     asked = []
     if env.ray_actors or pool == "ray":
-        asked.append(f"env.ray_address {env.ray_address!r} would connect to a Ray cluster, whose machines can run code here")
+        asked.append(
+            f"env.ray_address {env.ray_address!r} would connect to a Ray cluster, whose machines can run code here"
+        )
     elif pool == "processes":
         asked.append(f"actor_learners {config.actor_learners} would start so many processes")
     return asked
@@ -116,7 +136,11 @@ def _processes(config: Any) -> list[str]:
 
 def _alone(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     """The environment stepped in this process, which changes nothing else."""
-    notices = [_left_out("env.workers", env.workers, "this process steps the environments, with the same result")] if env.workers else []
+    notices = (
+        [_left_out("env.workers", env.workers, "this process steps the environments, with the same result")]
+        if env.workers
+        else []
+    )
     return dataclasses.replace(env, workers=0, ray_actors=0, ray_address=None), notices
 
 
@@ -126,7 +150,11 @@ def _left_out(name: str, value: object, instead: str) -> str:
 
 def _require_nothing(asked: list[str], source: Path, env_id: str | None) -> None:
     """Raise ConfigError if a stranger's settings ask for something."""
-    other = f", or name the environment yourself: --env {env_id} (env= in Python)" if env_id is not None and ":" in env_id else ""
+    other = (
+        f", or name the environment yourself: --env {env_id} (env= in Python)"
+        if env_id is not None and ":" in env_id
+        else ""
+    )
     remedy = f"if you trust it, say --trust (trust=True in Python){other}"
     require(not asked, f"{source} was not made here, or not by you: {'; '.join(asked)}; {remedy}")
 
@@ -140,10 +168,11 @@ def _signature(secret: bytes, algorithm: str, settings: dict[str, Any]) -> str:
 
 
 def _home_of(env_id: str) -> str | None:
-    """The directory in which the module of module:Id would be found, without importing anything; None if there is none.
+    """The directory in which the module of module:Id would be found, without importing anything;
+    None if there is none.
 
-    That is the place of its first package, for to look into a package imports it. Last comes the current directory, where the command
-    line looks for modules that the person names.
+    That is the place of its first package, for to look into a package imports it. Last comes the
+    current directory, where the command line looks for modules that the person names.
     """
     name = env_id.rpartition(":")[0].partition(".")[0]
     if not name:
@@ -164,7 +193,9 @@ def _spec_of(name: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def _make_findable(env_id: str) -> None:
-    """Let the module of one's own run be imported from the directory in which it was found to be the same."""
+    """Let the module of one's own run be imported from the directory in which it was found to be
+    the same.
+    """
     home, name = _home_of(env_id), env_id.rpartition(":")[0].partition(".")[0]
     if home is not None and _spec_of(name) is None:
         sys.path.append(home)
@@ -193,7 +224,9 @@ def _is_private(found: os.stat_result) -> bool:
 
 
 def _create_secret() -> bytes | None:
-    """A new secret, or that of a process that was quicker. It is linked into place whole: nobody can read half of one."""
+    """A new secret, or that of a process that was quicker. It is linked into place whole: nobody
+    can read half of one.
+    """
     directory = data_directory()
     if directory is None:
         return None

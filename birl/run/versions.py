@@ -4,7 +4,20 @@ import functools
 import importlib.metadata
 import platform
 
-PACKAGES = ("birl", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "box2d", "envpool", "mujoco", "ale-py", "safetensors")
+PACKAGES = (
+    "birl",
+    "jax",
+    "jaxlib",
+    "equinox",
+    "optax",
+    "numpy",
+    "gymnasium",
+    "box2d",
+    "envpool",
+    "mujoco",
+    "ale-py",
+    "safetensors",
+)
 
 
 @functools.cache  # asked for at each checkpoint, and looked up on disk

@@ -15,8 +15,8 @@ QUALITY = 6  # of imageio-ffmpeg's 10: x264's crf 20, where flat colours show no
 def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
     """The path of a new mp4 (H.264, yuv420p) of these [H, W, 3] uint8 frames.
 
-    An existing file is never overwritten: the new one is then NAME-2.mp4, NAME-3.mp4, ... (SB3 #2063). It appears
-    under its name only once it is complete.
+    An existing file is never overwritten: the new one is then NAME-2.mp4, NAME-3.mp4, ... (SB3
+    #2063). It appears under its name only once it is complete.
     """
     if path.suffix != ".mp4":
         raise ValueError(f"video path {str(path)!r} must end in .mp4")
@@ -32,7 +32,9 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
 
 
 def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """The frames, each with even height and width as yuv420p needs; the last row or column is repeated."""
+    """The frames, each with even height and width as yuv420p needs; the last row or column is
+    repeated.
+    """
     shape = None
     for number, frame in enumerate(frames):
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
@@ -59,7 +61,8 @@ def _encode(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:
             writer.send(frame)
     finally:
         writer.close()
-    # imageio-ffmpeg does not look at ffmpeg's exit code; a file cut short (disk full) has no index and cannot be opened.
+    # imageio-ffmpeg does not look at ffmpeg's exit code; a file cut short (disk full) has no index
+    # and cannot be opened.
     try:
         next(reader := imageio_ffmpeg.read_frames(path))
         reader.close()

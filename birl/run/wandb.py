@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 
 class WandbSink:
-    """Metrics over environment steps, in one Weights & Biases run for the whole life of a run directory."""
+    """Metrics over environment steps, in one Weights & Biases run for the whole life of a run
+    directory.
+    """
 
     def __init__(self, project: str, run_dir: Path, config_json: dict[str, Any]) -> None:
         self._run = _start(project, run_dir, config_json)
         self._resumed_at = self._run.step  # asking for it takes half a millisecond: once
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        # A resumed run repeats the steps between its checkpoint and its death; these are there already, and the same.
+        # A resumed run repeats the steps between its checkpoint and its death; these are there
+        # already, and the same.
         if env_steps >= self._resumed_at:
             self._run.log({**metrics, "seconds": seconds}, step=env_steps)
 
@@ -32,7 +35,9 @@ class WandbSink:
 
 
 def run_id(run_dir: Path) -> str:
-    """The id in run_dir/wandb_id.txt, made up the first time: a resumed run continues its own curves."""
+    """The id in run_dir/wandb_id.txt, made up the first time: a resumed run continues its own
+    curves.
+    """
     path = run_dir / "wandb_id.txt"
     if not os.path.lexists(path):
         files.write_new(path, f"{secrets.token_hex(6)}\n".encode())

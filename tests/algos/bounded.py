@@ -1,4 +1,6 @@
-"""What the tests of actors and twin critics share: probes with bounded actions, networks with known answers, batches made by hand."""
+"""What the tests of actors and twin critics share: probes with bounded actions, networks with known
+answers, batches made by hand.
+"""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -13,10 +15,10 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import EnvConfig, RunConfig
-from birl.data.replay import Replay
 from birl.envs.probes import NOTHING, ConstantReward, OneStep, Truncation
 from birl.nets.continuous import ActionBounds
 from birl.nets.twin_critics import ActorTwinCritics, twin_values
+from birl.rollouts.replay import Replay
 from birl.types import Rollout, Transitions, Update
 
 UNEVEN = spaces.Box(-2, 3, (1,), np.float32)  # no symmetry to hide behind
@@ -81,20 +83,24 @@ def learned(algorithm: Any, env_id: str, **settings: Any) -> Update:
 
 def best_action(algorithm: Any, state: Any, observation: np.ndarray) -> float:
     """What the policy does there where it does not explore."""
-    return float(algorithm.act(algorithm.policy(state), observation[None], (), np.zeros(1, bool), None, None).actions[0, 0])
+    return float(
+        algorithm.act(algorithm.policy(state), observation[None], (), np.zeros(1, bool), None, None).actions[0, 0]
+    )
 
 
 def values_at(state: Any, observation: np.ndarray = NOTHING, action: float = 0.5) -> list[float]:
     """Both critics' values of one action of the environment."""
-    return twin_values(state.network.critics, observation[None], state.network.bounds.to_unit(np.array([[action]], np.float32)))[
-        :, 0
-    ].tolist()
+    return twin_values(
+        state.network.critics, observation[None], state.network.bounds.to_unit(np.array([[action]], np.float32))
+    )[:, 0].tolist()
 
 
 def critics_of(network: ActorTwinCritics, *constants: float) -> Any:
     """The network's critics with these values, whatever the state and the action."""
     return tuple(
-        eqx.tree_at(lambda c: (c.head.weight, c.head.bias), critic, (jnp.zeros_like(critic.head.weight), jnp.full(1, constant)))
+        eqx.tree_at(
+            lambda c: (c.head.weight, c.head.bias), critic, (jnp.zeros_like(critic.head.weight), jnp.full(1, constant))
+        )
         for critic, constant in zip(network.critics, constants, strict=True)
     )
 
@@ -132,7 +138,9 @@ def noise_of(*shape: int) -> jax.Array:
 
 
 def terminated_and_cut(discount: float) -> Transitions:
-    """Three steps through a replay: one that went on, one that terminated, one that was cut; rewards 1, 2 and 4."""
+    """Three steps through a replay: one that went on, one that terminated, one that was cut;
+    rewards 1, 2 and 4.
+    """
     rollout = rollout_of(6)._replace(
         rewards=np.array([1, 2, 0, 4, 0, 0], np.float32)[:, None],
         terminated=np.array([0, 1, 0, 0, 0, 0], bool)[:, None],

@@ -10,7 +10,9 @@ OBSERVATIONS = np.eye(4, dtype=np.float32)
 
 
 class Chain(gym.Env):
-    """Four states in a row, seen one-hot. Action 1 steps right, action 0 left; reward 1 beyond the right end. Cut after 15 steps."""
+    """Four states in a row, seen one-hot. Action 1 steps right, action 0 left; reward 1 beyond the
+    right end. Cut after 15 steps.
+    """
 
     observation_space, action_space = spaces.Box(0, 1, (4,), np.float32), spaces.Discrete(2)
     place, time = 0, 0
@@ -28,13 +30,15 @@ class Chain(gym.Env):
 
 
 def chain_values(epsilon: float) -> np.ndarray:
-    """[4, 2] Q of the policy that steps right but for a share ε of random steps: Q = r + γ P Q, solved. With ε = 0, the best values."""
-    chances = np.array([epsilon / 2, 1 - epsilon / 2])
+    """[4, 2] Q of the policy that steps right but for a share ε of random steps: Q = r + γ P Q,
+    solved. With ε = 0, the best values.
+    """
+    probabilities = np.array([epsilon / 2, 1 - epsilon / 2])
     rewards, moves = np.zeros(8), np.zeros((8, 8))
     for state in range(4):
-        moves[2 * state, 2 * max(0, state - 1) :][:2] = chances
+        moves[2 * state, 2 * max(0, state - 1) :][:2] = probabilities
         if state < 3:
-            moves[2 * state + 1, 2 * (state + 1) :][:2] = chances
+            moves[2 * state + 1, 2 * (state + 1) :][:2] = probabilities
     rewards[7] = 1.0
     return np.linalg.solve(np.eye(8) - DISCOUNT * moves, rewards).reshape(4, 2)
 

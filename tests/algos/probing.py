@@ -1,4 +1,6 @@
-"""What the tests of actor-critics share: a rollout of a policy that is not uniform, and a network's answers to single observations."""
+"""What the tests of actor-critics share: a rollout of a policy that is not uniform, and a network's
+answers to single observations.
+"""
 
 from collections.abc import Iterator
 from functools import cache
@@ -9,15 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.data.collect import Collector
 from birl.envs.make import make_envs
 from birl.maths.statistics import Moments
+from birl.rollouts.collector import Collector
 from birl.types import Envs, Rollout
 
 
 def stirred(state: Any) -> Any:
-    """A state with a policy that is far from uniform and moments that are not the initial ones, as after some learning."""
-    network = eqx.tree_at(lambda network: network.policy_head.linear.weight, state.network, replace_fn=lambda weight: 50 * weight)
+    """A state with a policy that is far from uniform and moments that are not the initial ones, as
+    after some learning.
+    """
+    network = eqx.tree_at(
+        lambda network: network.policy_head.linear.weight, state.network, replace_fn=lambda weight: 50 * weight
+    )
     moments = jax.tree.map(
         lambda m: Moments(m.count + 9, m.mean + 0.3, 2 * m.variance),
         state.normalizer.observations,
@@ -43,7 +49,9 @@ def told_log_probs(rollout: Rollout) -> jax.Array:
 
 @cache
 def collected(algorithm: Any, config: Any) -> tuple[Any, Rollout]:
-    """A state and the second rollout that it has collected: episodes and memories are under way at its start."""
+    """A state and the second rollout that it has collected: episodes and memories are under way at
+    its start.
+    """
     with make_envs(config.env, config.run.seed) as envs:
         state = stirred(algorithm.init(config, envs.observation_space, envs.action_space))
         collect = telling(envs, algorithm, state, config.rollout_length)

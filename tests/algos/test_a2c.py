@@ -1,4 +1,6 @@
-"""A2C's oracles: it is a special case of PPO, its targets are the paper's sums; and what it must have learned on probes."""
+"""A2C's oracles: it is a special case of PPO, its targets are the paper's sums; and what it must
+have learned on probes.
+"""
 
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -9,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from birl.accel.devices import prepare_jax
 from birl.algos import a2c, ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.device import prepare_jax
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import exponential, linear
 from birl.nets.layers import Linear, make_linear
@@ -47,7 +49,9 @@ def compiled_programs_on_disk() -> None:
 collected = partial(probing.collected, a2c)
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
-update = jax.jit(a2c.update.__wrapped__, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0})
+update = jax.jit(
+    a2c.update.__wrapped__, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0}
+)
 loss_and_gradients = jax.jit(jax.value_and_grad(a2c.loss, has_aux=True), static_argnames="config")
 
 
@@ -67,11 +71,20 @@ def last_state(algorithm, config):
 
 def furthest(left, right) -> float:
     """The largest difference between two networks' parameters."""
-    return max(float(np.abs(a - b).max()) for a, b in zip(jax.tree.leaves(left.network), jax.tree.leaves(right.network), strict=True))
+    return max(
+        float(np.abs(a - b).max())
+        for a, b in zip(jax.tree.leaves(left.network), jax.tree.leaves(right.network), strict=True)
+    )
 
 
 def plain(env_id: str, core: str) -> a2c.Config:
-    return a2c.Config(EnvConfig(env_id, max_episode_steps=50), RunConfig(total_steps=3000), core=core, hidden_sizes=(32,), core_size=16)
+    return a2c.Config(
+        EnvConfig(env_id, max_episode_steps=50),
+        RunConfig(total_steps=3000),
+        core=core,
+        hidden_sizes=(32,),
+        core_size=16,
+    )
 
 
 def as_ppo(config: a2c.Config) -> ppo.Config:
@@ -132,7 +145,9 @@ def test_the_targets_are_n_step_returns_bootstrapped_where_the_episode_goes_on_o
     (_, metrics), _ = look(state, rollout, config)
     assert float(metrics["loss/value"]) == pytest.approx((errors**2).mean(), rel=1e-4)
     assert float(metrics["loss/policy"]) == pytest.approx(-(errors * log_probs[rollout.valid]).mean(), rel=1e-4)
-    assert float(metrics["value/explained_variance"]) == pytest.approx(1 - errors.var() / returns[rollout.valid].var(), abs=1e-4)
+    assert float(metrics["value/explained_variance"]) == pytest.approx(
+        1 - errors.var() / returns[rollout.valid].var(), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("config", [SMALL, truncating(SMALL)], ids=["terminated", "truncated"])
@@ -165,14 +180,22 @@ def test_the_value_gradient_is_that_of_targets_held_constant():
     _, gradients = look(state, rollout, truncating(replace(SMALL, value_weight=1.0)))
     values, _ = values_and_log_probs(state, rollout)
     ends = rollout.terminated, rollout.truncated, rollout.valid
-    errors = values[:-1] - oracle.n_step_returns(rollout.rewards, *ends, values[1:], SMALL.discount, n=SMALL.rollout_length)
+    errors = values[:-1] - oracle.n_step_returns(
+        rollout.rewards, *ends, values[1:], SMALL.discount, n=SMALL.rollout_length
+    )
     assert float(gradients.value_head.bias[0]) == pytest.approx(2 * errors[rollout.valid].mean(), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["ProbeMemory", "ProbeMask", "ProbeContinuous"])
 @pytest.mark.parametrize("core", ["feedforward", "gru"])
 def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_update(name, core):
-    config = replace(SMALL, env=EnvConfig(f"birl/{name}-v0", num_envs=4), core=core, normalize_rewards=True, normalize_observations=True)
+    config = replace(
+        SMALL,
+        env=EnvConfig(f"birl/{name}-v0", num_envs=4),
+        core=core,
+        normalize_rewards=True,
+        normalize_observations=True,
+    )
     state, rollout = collected(config)
     valid = rollout.valid[..., None] if rollout.actions.ndim == 3 else rollout.valid
     strange = rollout._replace(
@@ -195,10 +218,12 @@ def test_memory_at_the_rollouts_start_and_resets_inside_it_matter():
 
 
 def test_the_step_is_rmsprops_in_tensorflows_form_and_the_gradient_is_clipped_by_its_norm():
-    config = replace(SMALL, optimizer="rmsprop-tf", optimizer_epsilon=1e-3, rmsprop_decay=0.9, max_grad_norm=0.2, entropy_weight=0.1)
+    config = replace(
+        SMALL, optimizer="rmsprop-tf", optimizer_epsilon=1e-3, rmsprop_decay=0.9, max_grad_norm=0.2, entropy_weight=0.1
+    )
     state, rollout = collected(config)
-    [squares] = state.optimizer.nu  # of so small a network all parameters are one vector
-    mean_square = np.linspace(0.0, 0.01, squares.size, dtype=np.float32)
+    [mean_squares] = state.optimizer.nu  # of so small a network all parameters are one vector
+    mean_square = np.linspace(0.0, 0.01, mean_squares.size, dtype=np.float32)
     state = state._replace(optimizer=state.optimizer._replace(nu=[mean_square]))
     after, metrics = update(state, rollout, config)
 
@@ -244,7 +269,9 @@ def test_the_learning_rate_of_the_defaults_falls_from_7e_4_to_0_in_a_straight_li
     config = a2c.Config(env=EnvConfig("birl/ProbeConstant-v0"), run=RunConfig(total_steps=200))
     steps_and_rates = [(int(u.state.env_steps), u.metrics["optimizer/learning_rate"]) for u in a2c.train(config)]
     before = [0, *(steps for steps, _ in steps_and_rates)]
-    assert [rate for _, rate in steps_and_rates] == pytest.approx([7e-4 * (1 - done / 200) for done in before[:-1]], rel=1e-4)
+    assert [rate for _, rate in steps_and_rates] == pytest.approx(
+        [7e-4 * (1 - done / 200) for done in before[:-1]], rel=1e-4
+    )
 
 
 def test_the_step_in_which_an_environment_resets_itself_is_not_an_environment_step():
@@ -365,13 +392,17 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
-    returns = [update.metrics["episode/return"] for update in a2c.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
+    returns = [
+        update.metrics["episode/return"] for update in a2c.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))
+    ]
     assert np.mean(returns[-50:]) < 0.3  # 0 in the mean
 
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_masked_action_is_never_taken():
-    returns = {update.metrics["episode/return"] for update in a2c.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0")))}
+    returns = {
+        update.metrics["episode/return"] for update in a2c.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0")))
+    }
     assert {score for score in returns if score == score} == {4.0}  # NaN before the first episode has ended
 
 
@@ -396,9 +427,13 @@ def test_probe_every_bit_of_a_multi_binary_action_is_learned():
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
-    # A strong entropy bonus: the image's 128 features drown the vector at first, and half of the answers is half of the reward.
+    # A strong entropy bonus: the image's 128 features drown the vector at first, and half of the
+    # answers is half of the reward.
     settings = {"learning_rate": 2e-3, "entropy_weight": 0.2, "activation": "relu", "share_trunk": True}
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", **settings).state
     images = [np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255)]
-    found = [int(action) for _, action in answers(state, *({"vector": sign(s), "image": image} for s in (-1, 1) for image in images))]
+    found = [
+        int(action)
+        for _, action in answers(state, *({"vector": sign(s), "image": image} for s in (-1, 1) for image in images))
+    ]
     assert found == [0, 1, 2, 3]

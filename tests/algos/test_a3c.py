@@ -1,4 +1,6 @@
-"""A3C's oracles: one actor-learner is A2C with one environment; and what several of them must have learned on probes."""
+"""A3C's oracles: one actor-learner is A2C with one environment; and what several of them must have
+learned on probes.
+"""
 
 import os
 import signal
@@ -10,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from birl.accel.devices import prepare_jax
 from birl.algos import a2c, a3c
+from birl.asynchronous.actor_learner import open_learner, run_worker_step
+from birl.asynchronous.parameters import make_work, shared_parameters_of
 from birl.config import EnvConfig, RunConfig
-from birl.device import prepare_jax
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.presets import preset
-from birl.run.train import train
-from birl.scale.pool import open_learner, take_turn
-from birl.scale.shared import board_of, job_of
+from birl.run.driver import train
 from tests.algos.probing import answers, sign
 from tests.algos.test_a2c import OwnNetwork, furthest, make_own
 
@@ -42,14 +44,24 @@ def compiled_programs_on_disk() -> None:
 
 SETTINGS = {
     "CartPole": {"env": EnvConfig("CartPole-v1", num_envs=1)},
-    "LSTM, truncated": {"env": EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=30), "core": "lstm", "core_size": 16},
-    "continuous": {  # as many updates in half the steps: a pendulum moved by numbers multiplies the last bits of what moves it
+    "LSTM, truncated": {
+        "env": EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=30),
+        "core": "lstm",
+        "core_size": 16,
+    },
+    # as many updates in half the steps: a pendulum moved by numbers multiplies the last bits of
+    # what moves it
+    "continuous": {
         "env": EnvConfig("Pendulum-v1", num_envs=1),
         "entropy_weight": 0.0,
         "rollout_length": 10,
         "run": RunConfig(total_steps=1500),
     },
-    "normalised": {"env": EnvConfig("CartPole-v1", num_envs=1), "normalize_observations": True, "normalize_rewards": True},
+    "normalised": {
+        "env": EnvConfig("CartPole-v1", num_envs=1),
+        "normalize_observations": True,
+        "normalize_rewards": True,
+    },
     "several environments": {"env": EnvConfig("CartPole-v1", num_envs=4)},
 }
 
@@ -83,7 +95,9 @@ def test_the_settings_that_both_have_mean_the_same_by_default():
 
 
 def test_statistics_are_those_of_what_all_have_seen_together():
-    config = replace(PROBE, env=EnvConfig("CartPole-v1", num_envs=2), normalize_observations=True, run=RunConfig(total_steps=600))
+    config = replace(
+        PROBE, env=EnvConfig("CartPole-v1", num_envs=2), normalize_observations=True, run=RunConfig(total_steps=600)
+    )
     *_, last = a3c.train(config)
     rows = last.state.normalizer.observations
     _, merged = a3c.policy(last.state)
@@ -98,11 +112,11 @@ def test_a_replaced_actor_learner_does_not_sum_on_the_returns_of_the_one_before(
     config = replace(PROBE, env=EnvConfig("CartPole-v1", num_envs=2), rollout_length=3, normalize_rewards=True)
     state = a3c.init(config, *spaces_of(config.env))
     state = state._replace(normalizer=state.normalizer._replace(running_returns=np.full((3, 2), 100.0, np.float32)))
-    job = job_of(config, a3c.__name__, a3c.work, a3c.update, state)
-    learner = open_learner(job, 1, np.asarray(state.key[1]), seed=5)  # in new episodes
-    result, _ = take_turn(learner, board_of(state, job).read(), job)
+    work = make_work(config, a3c.__name__, a3c.worker_step, a3c.update, state)
+    learner = open_learner(work, 1, np.asarray(state.key[1]), seed=5)  # in new episodes
+    result, _ = run_worker_step(learner, shared_parameters_of(state, work).read(), work)
     learner.envs.close()
-    np.testing.assert_allclose(job.normalizer.tree(result.normalizer).running_returns, 1 + 0.9 + 0.81, rtol=1e-6)
+    np.testing.assert_allclose(work.normalizer.tree(result.normalizer).running_returns, 1 + 0.9 + 0.81, rtol=1e-6)
 
 
 # Probes: values and policies that are known
@@ -131,7 +145,12 @@ def test_probe_the_better_action_follows_the_observation():
 
 
 def test_probe_what_was_seen_at_the_start_is_remembered():
-    assert learned("birl/ProbeMemory-v0", core="lstm", share_trunk=True, run=RunConfig(total_steps=10_000)).metrics["episode/return"] > 0.9
+    assert (
+        learned("birl/ProbeMemory-v0", core="lstm", share_trunk=True, run=RunConfig(total_steps=10_000)).metrics[
+            "episode/return"
+        ]
+        > 0.9
+    )
 
 
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric():
@@ -143,15 +162,17 @@ def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric():
 
 
 def test_two_processes_learn_a_network_of_the_users_own_and_the_counts_are_right():
-    config = replace(PROBE, env=EnvConfig("birl/ProbeObservationAction-v0", num_envs=1), pool="processes", actor_learners=2)
+    config = replace(
+        PROBE, env=EnvConfig("birl/ProbeObservationAction-v0", num_envs=1), pool="processes", actor_learners=2
+    )
     updates = list(a3c.train(config, make_network=make_own))
     last = updates[-1].state
     assert isinstance(last.network, OwnNetwork)
     assert updates[-1].metrics["episode/return"] > 0.8
     assert 6000 <= int(last.env_steps) <= 6000 + 2 * 5
     assert [int(update.state.updates) for update in updates] == list(range(1, len(updates) + 1))
-    assert not updates[-1].world().exact
-    again = next(a3c.train(replace(config, run=RunConfig(total_steps=7000)), None, last, updates[-1].world()))
+    assert not updates[-1].snapshot().exact
+    again = next(a3c.train(replace(config, run=RunConfig(total_steps=7000)), None, last, updates[-1].snapshot()))
     assert int(again.state.env_steps) > 6000
     assert again.metrics["episode/count"] > updates[-1].metrics["episode/count"]
 
@@ -171,10 +192,14 @@ def actor_learner_pids() -> list[int]:
 
 @pytest.mark.slow
 def test_of_fifty_faults_each_is_named_and_the_score_is_still_reached(tmp_path, capfd):
-    """Processes are killed and stopped from outside, by turns, and their environments raise now and then."""
+    """Processes are killed and stopped from outside, by turns, and their environments raise now and
+    then.
+    """
     tuned = preset("a3c", "CartPole-v1")
     env = replace(tuned.env, id="tests.envs.flaky:FlakyCartPole-v0", step_timeout=2.0)
-    config = replace(tuned, env=env, run=replace(tuned.run, total_steps=1_200_000, run_dir=str(tmp_path / "run"), seed=3))
+    config = replace(
+        tuned, env=env, run=replace(tuned.run, total_steps=1_200_000, run_dir=str(tmp_path / "run"), seed=3)
+    )
     injected, ended = [], threading.Event()
 
     def harm() -> None:
@@ -183,7 +208,9 @@ def test_of_fifty_faults_each_is_named_and_the_score_is_still_reached(tmp_path, 
                 return
             pids = actor_learner_pids()
             if pids:
-                injected.append((min(pids), signal.SIGSTOP if number % 5 == 4 else signal.SIGKILL))  # the one that has lived longest
+                injected.append(
+                    (min(pids), signal.SIGSTOP if number % 5 == 4 else signal.SIGKILL)
+                )  # the one that has lived longest
                 os.kill(*injected[-1])
 
     culprit = threading.Thread(target=harm)
@@ -196,7 +223,9 @@ def test_of_fifty_faults_each_is_named_and_the_score_is_still_reached(tmp_path, 
     told = "".join(capfd.readouterr())
     assert len(injected) == 50
     assert all(f"in process {pid}:" in told for pid, _ in injected)
-    assert all(reason in told for reason in ("was ended by SIGKILL", "no sign of life for 2 seconds", "the cart is stuck"))
+    assert all(
+        reason in told for reason in ("was ended by SIGKILL", "no sign of life for 2 seconds", "the cart is stuck")
+    )
     assert config.run.total_steps <= summary["env_steps"] <= config.run.total_steps + 100
     assert summary["evaluation"]["return_mean"] >= 475
     assert actor_learner_pids() == []

@@ -1,4 +1,6 @@
-"""ACER's oracles: Retrace and the projected policy gradient in plain NumPy; its replay; and what it must have learned on probes."""
+"""ACER's oracles: Retrace and the projected policy gradient in plain NumPy; its replay; and what it
+must have learned on probes.
+"""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -12,18 +14,18 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from birl.accel.devices import prepare_jax
 from birl.algos import acer
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.data.collect import Collector
-from birl.data.replay import Replay
-from birl.device import prepare_jax
 from birl.envs.make import make_envs
 from birl.maths.distributions import Categorical, DiagonalGaussian
 from birl.maths.schedules import linear
-from birl.nets.acting import but_last, evaluate_rollout
+from birl.nets.acting import evaluate_rollout, without_last
 from birl.nets.actor_q import empty_behaviour
 from birl.nets.layers import Linear, make_linear
 from birl.nets.optimizers import gradient_step
+from birl.rollouts.collector import Collector
+from birl.rollouts.replay import Replay
 from birl.types import Rollout
 from tests import oracle
 from tests.algos.probing import assert_same_bits, sign, told_log_probs
@@ -71,7 +73,9 @@ gradients, update, count = jit(acer.gradients), jit(acer.update.__wrapped__), ji
 
 
 class Case(NamedTuple):
-    """A state whose average network is another, and a rollout by a third policy with ends of all kinds in it."""
+    """A state whose average network is another, and a rollout by a third policy with ends of all
+    kinds in it.
+    """
 
     state: acer.State
     rollout: Rollout
@@ -119,7 +123,9 @@ def case_of(kind: str, core: str = "feedforward") -> Case:
 
 
 def answer(network: Any, rollout: Rollout) -> tuple[Any, np.ndarray]:
-    """Of a feed-forward network, observation by observation: distributions, and action values or the critic's features."""
+    """Of a feed-forward network, observation by observation: distributions, and action values or
+    the critic's features.
+    """
     distribution, values, _ = network(rollout.observations, (), np.zeros(rollout.observations.shape[:2], bool), None)
     return jax.tree.map(lambda x: np.asarray(x, np.float64), distribution), np.asarray(values, np.float64)
 
@@ -151,12 +157,22 @@ def worked(state: acer.State, rollout: Rollout, config: acer.Config) -> Worked:
     policy, average_policy = oracle.softmax(distribution.logits), oracle.softmax(average.logits[:-1])
     values = (policy * all_values).sum(-1)
     policy, all_values, behaviour = policy[:-1], all_values[:-1], oracle.softmax(rollout.behaviour.logits)
-    ratios, taken, truncation = policy / behaviour, np.eye(policy.shape[-1])[rollout.actions], config.importance_truncation
+    ratios, taken, truncation = (
+        policy / behaviour,
+        np.eye(policy.shape[-1])[rollout.actions],
+        config.importance_truncation,
+    )
     action_values, taken_ratios = (all_values * taken).sum(-1), (ratios * taken).sum(-1)
-    targets = oracle.retrace(rollout.rewards, action_values, values[1:], *ends_of(rollout), np.log(taken_ratios), config.discount, 1.0)
+    targets = oracle.retrace(
+        rollout.rewards, action_values, values[1:], *ends_of(rollout), np.log(taken_ratios), config.discount, 1.0
+    )
     found = (np.minimum(truncation, taken_ratios) * (targets - values[:-1]))[..., None] * (taken - policy)
     for action in range(policy.shape[-1]):
-        weight = np.maximum(0, 1 - truncation / ratios[..., action]) * policy[..., action] * (all_values[..., action] - values[:-1])
+        weight = (
+            np.maximum(0, 1 - truncation / ratios[..., action])
+            * policy[..., action]
+            * (all_values[..., action] - values[:-1])
+        )
         found = found + weight[..., None] * (np.eye(policy.shape[-1])[action] - policy)
     return Worked(action_values, targets, found, policy - average_policy)
 
@@ -167,7 +183,9 @@ def test_the_q_loss_is_the_squared_error_to_retrace_bootstrapped_from_the_true_s
     _, metrics = case_of("discrete").gradients()
     errors = (work.targets - work.action_values)[rollout.valid]
     assert float(metrics["loss/value"]) == pytest.approx((errors**2).mean(), rel=1e-4)
-    assert float(metrics["value/explained_variance"]) == pytest.approx(1 - errors.var() / work.targets[rollout.valid].var(), abs=1e-3)
+    assert float(metrics["value/explained_variance"]) == pytest.approx(
+        1 - errors.var() / work.targets[rollout.valid].var(), abs=1e-3
+    )
 
 
 @pytest.mark.parametrize(("limit", "truncation"), [(0.05, 0.7), (0.05, 1e6), (1.0, 1.5), (None, 0.7)])
@@ -176,7 +194,8 @@ def test_the_policy_gradient_is_algorithm_2s_projected_in_each_state(limit, trun
     config = replace(case.config, importance_truncation=truncation)
     work, valid = worked(case.state, case.rollout, config), case.rollout.valid
     steps = [
-        projected(g, k, np.inf if limit is None else limit) for g, k in zip(work.gradients[valid], work.kl_gradients[valid], strict=True)
+        projected(g, k, np.inf if limit is None else limit)
+        for g, k in zip(work.gradients[valid], work.kl_gradients[valid], strict=True)
     ]
     found, metrics = case.gradients(trust_region=limit, importance_truncation=truncation)
     np.testing.assert_allclose(found.policy_head.linear.bias, -np.mean(steps, axis=0), atol=1e-5)
@@ -195,11 +214,15 @@ def test_the_q_gradient_is_that_of_targets_held_constant():
 
 def test_the_last_row_bootstraps_from_the_last_successor_and_not_from_its_own_state():
     state, rollout, config = case_of("discrete")
-    elsewhere = rollout._replace(observations=np.concatenate([rollout.observations[:-1], rollout.observations[-1:] + 1.0]))
+    elsewhere = rollout._replace(
+        observations=np.concatenate([rollout.observations[:-1], rollout.observations[-1:] + 1.0])
+    )
     losses = [float(Case(state, r, config).gradients()[1]["loss/value"]) for r in (rollout, elsewhere)]
     assert abs(losses[0] - losses[1]) > 1e-3
     # Where every environment terminates in the last row, its successor is not looked at.
-    ended = [r._replace(terminated=np.concatenate([r.terminated[:-1], np.ones((1, B), bool)])) for r in (rollout, elsewhere)]
+    ended = [
+        r._replace(terminated=np.concatenate([r.terminated[:-1], np.ones((1, B), bool)])) for r in (rollout, elsewhere)
+    ]
     assert_same_bits(*(Case(state, r, config).gradients() for r in ended))
 
 
@@ -207,8 +230,12 @@ def test_the_last_row_bootstraps_from_the_last_successor_and_not_from_its_own_st
 
 
 def without_advantages(network: Any) -> Any:
-    """The same network with A(s, a) = 0 for all actions, so that Q(s, a) = V(s) whatever is sampled."""
-    return eqx.tree_at(lambda n: n.advantage_head.linear, network, replace_fn=lambda head: jax.tree.map(jnp.zeros_like, head))
+    """The same network with A(s, a) = 0 for all actions, so that Q(s, a) = V(s) whatever is
+    sampled.
+    """
+    return eqx.tree_at(
+        lambda n: n.advantage_head.linear, network, replace_fn=lambda head: jax.tree.map(jnp.zeros_like, head)
+    )
 
 
 @cache
@@ -238,7 +265,9 @@ def test_traces_are_cut_at_the_dth_root_of_the_ratio_and_v_moves_by_the_truncate
 
 @pytest.mark.parametrize("limit", [0.05, None])
 def test_the_policy_gradient_is_algorithm_3s_with_uncut_targets_projected_in_each_state(limit):
-    """With Q = V the correction is 0, and Q^opc is the return to the episode's end, bootstrapped where it goes on."""
+    """With Q = V the correction is 0, and Q^opc is the return to the episode's end, bootstrapped
+    where it goes on.
+    """
     case = plain_case()
     values, log_ratios = values_and_log_ratios(case)
     rollout, valid = case.rollout, case.rollout.valid
@@ -251,7 +280,9 @@ def test_the_policy_gradient_is_algorithm_3s_with_uncut_targets_projected_in_eac
     kl_by_mean = (mean - average_mean) / np.exp(2 * log_std)
     kl_by_log_std = 1 - (np.exp(2 * average_log_std) + (mean - average_mean) ** 2) / np.exp(2 * log_std)
     together = (np.concatenate(pair, axis=-1)[valid] for pair in ((by_mean, by_log_std), (kl_by_mean, kl_by_log_std)))
-    steps = np.mean([projected(g, k, np.inf if limit is None else limit) for g, k in zip(*together, strict=True)], axis=0)
+    steps = np.mean(
+        [projected(g, k, np.inf if limit is None else limit) for g, k in zip(*together, strict=True)], axis=0
+    )
     found, metrics = case.gradients(trust_region=limit)
     np.testing.assert_allclose(found.policy_head.linear.bias, -steps[:2], rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(found.policy_head.log_std, -steps[2:], rtol=1e-3, atol=1e-4)
@@ -259,11 +290,15 @@ def test_the_policy_gradient_is_algorithm_3s_with_uncut_targets_projected_in_eac
 
 
 def test_q_of_an_action_is_v_and_its_advantage_over_those_of_actions_of_the_policy():
-    """(Wang et al. 2017, eq. 13): where A(s, a) is the same for all actions it is gone, and with many samples so is its mean."""
+    """(Wang et al. 2017, eq. 13): where A(s, a) is the same for all actions it is gone, and with
+    many samples so is its mean.
+    """
     case = case_of("continuous")
     network = without_advantages(case.state.network)
     lifted = eqx.tree_at(lambda n: n.advantage_head.linear.bias, network, replace_fn=lambda bias: bias + 7.0)
-    found = [case._replace(state=case.state._replace(network=n)).gradients()[1]["loss/value"] for n in (network, lifted)]
+    found = [
+        case._replace(state=case.state._replace(network=n)).gradients()[1]["loss/value"] for n in (network, lifted)
+    ]
     assert float(found[0]) == pytest.approx(float(found[1]), rel=1e-4)
 
 
@@ -279,7 +314,8 @@ def test_the_actions_sampled_differ_from_gradient_step_to_gradient_step():
 
 def test_the_continuous_correction_weighs_a_new_action_by_its_own_value_whatever_was_done():
     case = case_of("continuous")
-    # With ratios truncated at almost nothing, the correction is all that is left of the policy's gradient.
+    # With ratios truncated at almost nothing, the correction is all that is left of the policy's
+    # gradient.
     alone = {"importance_truncation": 1e-6, "trust_region": None, "value_weight": 0.0}
     found, _ = case.gradients(**alone)
     other_actions = case._replace(rollout=case.rollout._replace(actions=case.rollout.actions[::-1] + np.float32(0.5)))
@@ -296,7 +332,11 @@ def test_the_continuous_correction_weighs_a_new_action_by_its_own_value_whatever
 def test_where_the_average_is_the_network_the_trust_region_changes_nothing(kind):
     case = case_of(kind)
     same = case._replace(state=case.state._replace(average=case.state.network))
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), same.gradients(trust_region=1e-6)[0], same.gradients(trust_region=None)[0])
+    jax.tree.map(
+        partial(np.testing.assert_allclose, atol=1e-6),
+        same.gradients(trust_region=1e-6)[0],
+        same.gradients(trust_region=None)[0],
+    )
     left, right = (jax.tree.leaves(case.gradients(trust_region=limit)[0]) for limit in (1e-6, None))
     assert max(float(np.abs(a - b).max()) for a, b in zip(left, right, strict=True)) > 1e-3
 
@@ -313,7 +353,9 @@ def test_the_policy_gradient_does_not_reach_the_critic(kind):
 @both_kinds
 def test_no_gradient_of_the_value_loss_reaches_the_policy(kind):
     one, two = (case_of(kind).gradients(value_weight=weight)[0] for weight in (1.0, 2.0))
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), (one.actor, one.policy_head), (two.actor, two.policy_head))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, atol=1e-5), (one.actor, one.policy_head), (two.actor, two.policy_head)
+    )
 
 
 @both_kinds
@@ -323,8 +365,12 @@ def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_update(kin
     valid = rollout.valid[..., None] if kind == "continuous" else rollout.valid
     strange = rollout._replace(
         rewards=np.where(rollout.valid, rollout.rewards, 1e6).astype(np.float32),
-        actions=np.where(valid, rollout.actions, 1 - rollout.actions if kind == "continuous" else 0).astype(rollout.actions.dtype),
-        behaviour=jax.tree.map(lambda x: np.where(rollout.valid[..., None], x, 5.0).astype(np.float32), rollout.behaviour),
+        actions=np.where(valid, rollout.actions, 1 - rollout.actions if kind == "continuous" else 0).astype(
+            rollout.actions.dtype
+        ),
+        behaviour=jax.tree.map(
+            lambda x: np.where(rollout.valid[..., None], x, 5.0).astype(np.float32), rollout.behaviour
+        ),
     )
     assert np.any(strange.rewards != rollout.rewards)
     assert_same_bits(update(state, rollout, config)[0], update(state, strange, config)[0])
@@ -336,7 +382,8 @@ def test_the_stored_memory_and_resets_inside_the_sequence_matter(kind):
     empty = rollout._replace(memory=jax.tree.map(np.zeros_like, rollout.memory))
     found = [float(Case(state, r, config).gradients()[1]["loss/value"]) for r in (rollout, empty)]
     assert abs(found[0] - found[1]) > 1e-3
-    # The fifth environment resets itself in the first row: what it remembered before does not count after it.
+    # The fifth environment resets itself in the first row: what it remembered before does not count
+    # after it.
     memory = jax.tree.map(lambda m: np.where(np.arange(B)[:, None] == 4, m + 9.0, m), rollout.memory)
     assert_same_bits(*(Case(state, r, config).gradients()[0] for r in (rollout, rollout._replace(memory=memory))))
 
@@ -348,10 +395,14 @@ def test_the_judgement_of_each_step_is_one_number(kind):
     def judged(state, rollout):
         evaluation = evaluate_rollout((state.network, None), rollout)
         if kind == "discrete":
-            judgement = acer.judge_discrete(evaluation.distributions, evaluation, rollout, config)
+            critic_targets = acer.critic_targets_discrete(evaluation.distributions, evaluation, rollout, config)
         else:
-            judgement = acer.judge_continuous(state.network, evaluation, rollout, KEY, config)
-        return judgement.action_values, judgement.targets, judgement.objective(but_last(evaluation.distributions))
+            critic_targets = acer.critic_targets_continuous(state.network, evaluation, rollout, KEY, config)
+        return (
+            critic_targets.action_values,
+            critic_targets.targets,
+            critic_targets.objective(without_last(evaluation.distributions)),
+        )
 
     assert [x.shape for x in jax.eval_shape(judged, state, rollout)] == [(T, B)] * 3
 
@@ -362,12 +413,16 @@ def test_update_takes_the_step_of_gradients_and_moves_the_average_by_its_decay(k
     config = replace(config, average_decay=0.9)
     key = acer.sampling_key(state.key, 0)
     found, _ = gradients(state.network, state.average, state.normalizer, rollout, key, jnp.float32(0.0), config)
-    step = jit(partial(gradient_step, acer.optimizer_of(config), max_grad_norm=config.max_grad_norm), static_argnames=())
+    step = jit(
+        partial(gradient_step, acer.optimizer_of(config), max_grad_norm=config.max_grad_norm), static_argnames=()
+    )
     expected, _, norm = step(state.network, state.optimizer, found, 1e-2)
     after, metrics = update(state, rollout, config)
     close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
     jax.tree.map(close, after.network, expected)
-    jax.tree.map(lambda new, old, network: close(new, 0.9 * old + 0.1 * network), after.average, state.average, after.network)
+    jax.tree.map(
+        lambda new, old, network: close(new, 0.9 * old + 0.1 * network), after.average, state.average, after.network
+    )
     assert float(metrics["optimizer/grad_norm"]) == pytest.approx(float(norm), rel=1e-4)
     assert int(after.gradient_steps) == 1
 
@@ -375,7 +430,9 @@ def test_update_takes_the_step_of_gradients_and_moves_the_average_by_its_decay(k
 def test_entropy_is_raised_by_its_weight():
     state, rollout, config = case_of("discrete")
     inputs = state.network, state.average, state.normalizer, rollout, KEY
-    (without, with_bonus), metrics = zip(*(jit(acer.loss)(*inputs, jnp.float32(w), config) for w in (0.0, 0.3)), strict=True)
+    (without, with_bonus), metrics = zip(
+        *(jit(acer.loss)(*inputs, jnp.float32(w), config) for w in (0.0, 0.3)), strict=True
+    )
     assert float(without - with_bonus) == pytest.approx(0.3 * float(metrics[0]["policy/entropy"]), rel=1e-4)
 
 
@@ -384,7 +441,9 @@ def test_the_share_of_truncated_ratios_is_told():
     policy = oracle.softmax(answer(state.network, rollout)[0].logits[:-1])
     ratios = (policy / oracle.softmax(rollout.behaviour.logits) * np.eye(4)[rollout.actions]).sum(-1)[rollout.valid]
     assert 0 < (ratios > 1.5).mean() < 1
-    assert float(case_of("discrete").gradients()[1]["policy/truncated_share"]) == pytest.approx((ratios > 1.5).mean(), abs=1e-6)
+    assert float(case_of("discrete").gradients()[1]["policy/truncated_share"]) == pytest.approx(
+        (ratios > 1.5).mean(), abs=1e-6
+    )
 
 
 # Replay
@@ -404,7 +463,9 @@ def lived(config: acer.Config) -> Lived:
         state = acer.init(config, envs.observation_space, envs.action_space)
         state = state._replace(network=shaken(state.network, 1))
         behaviour = empty_behaviour(envs.action_space, envs.num_envs)
-        collect = Collector(envs, acer.act, config.rollout_length, state.network.initial_memory(envs.num_envs), behaviour=behaviour)
+        collect = Collector(
+            envs, acer.act, config.rollout_length, state.network.initial_memory(envs.num_envs), behaviour=behaviour
+        )
         collect.start(config.run.seed)
         replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, frame_stack=config.frame_stack)
         rollouts = [collect(acer.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
@@ -419,9 +480,9 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), core=core, batch_size=3)
     _, rollouts, replay = lived(config)
     stored = [
-        jax.tree.map(lambda x, b=b: np.asarray(x)[:, b], r._replace(memory=(), resets=None, action_masks=None))._replace(
-            **jax.tree.map(lambda x, b=b: np.asarray(x)[b], {"memory": r.memory, "resets": r.resets})
-        )
+        jax.tree.map(
+            lambda x, b=b: np.asarray(x)[:, b], r._replace(memory=(), resets=None, action_masks=None)
+        )._replace(**jax.tree.map(lambda x, b=b: np.asarray(x)[b], {"memory": r.memory, "resets": r.resets}))
         for r in rollouts[:-1]
         for b in range(4)
     ]
@@ -431,7 +492,9 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
         assert sequences.rewards.shape == (10, 3)
         for n in range(3):
             one = jax.tree.map(lambda x, n=n: x[:, n], sequences._replace(memory=(), resets=None, action_masks=None))
-            one = one._replace(**jax.tree.map(lambda x, n=n: x[n], {"memory": sequences.memory, "resets": sequences.resets}))
+            one = one._replace(
+                **jax.tree.map(lambda x, n=n: x[n], {"memory": sequences.memory, "resets": sequences.resets})
+            )
             assert any(all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other))) for other in stored)
 
 
@@ -468,7 +531,9 @@ def test_the_replay_is_told_as_it_fills_and_what_was_replayed_counted():
     steps = [update.metrics["replay/steps"] for update in updates]
     assert steps[:3] == [40, 80, 120]
     assert steps[-1] == steps[-2] == 280  # 200 with their successors, in whole rollouts, and the one being added
-    assert int(updates[-1].state.gradient_steps) == len(updates) + sum(update.metrics["replay/updates"] for update in updates)
+    assert int(updates[-1].state.gradient_steps) == len(updates) + sum(
+        update.metrics["replay/updates"] for update in updates
+    )
     assert updates[0].metrics["replay/updates"] == 0
 
 
@@ -481,7 +546,10 @@ def test_the_mask_after_a_sequences_last_step_is_the_one_that_was_given():
     state, rollout, config = case_of("discrete")
     masks = np.ones((T + 1, B, 4), bool)
     first_only = np.concatenate([masks[:-1], np.eye(4, dtype=bool)[np.zeros((1, B), int)]])
-    found = [Case(state, rollout._replace(action_masks=m), config).gradients()[1]["loss/value"] for m in (None, masks, first_only)]
+    found = [
+        Case(state, rollout._replace(action_masks=m), config).gradients()[1]["loss/value"]
+        for m in (None, masks, first_only)
+    ]
     assert float(found[0]) == pytest.approx(float(found[1]), rel=1e-5)
     assert abs(float(found[2] - found[1])) > 1e-3  # V of the last observation is that of the one action allowed there
 
@@ -587,13 +655,17 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
-    returns = [update.metrics["episode/return"] for update in acer.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
+    returns = [
+        update.metrics["episode/return"] for update in acer.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))
+    ]
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean
 
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_masked_action_is_never_taken():
-    returns = {update.metrics["episode/return"] for update in acer.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0")))}
+    returns = {
+        update.metrics["episode/return"] for update in acer.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0")))
+    }
     assert {score for score in returns if score == score} == {4.0}  # NaN before the first episode has ended
 
 
@@ -609,7 +681,10 @@ def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
     settings = {"learning_rate": 2e-3, "entropy_weight": 0.2, "activation": "relu", "share_trunk": True}
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", **settings).state
     images = [np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255)]
-    found = [int(action) for _, action in answers(state, *({"vector": sign(s), "image": image} for s in (-1, 1) for image in images))]
+    found = [
+        int(action)
+        for _, action in answers(state, *({"vector": sign(s), "image": image} for s in (-1, 1) for image in images))
+    ]
     assert found == [0, 1, 2, 3]
 
 

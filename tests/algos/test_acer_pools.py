@@ -1,4 +1,6 @@
-"""ACER's actor-learners: one of them is ACER with one learner; cycles, replays of their own, going on where they were, and faults."""
+"""ACER's actor-learners: one of them is ACER with one learner; cycles, replays of their own, going
+on where they were, and faults.
+"""
 
 import os
 import signal
@@ -16,18 +18,26 @@ import jax
 import numpy as np
 import pytest
 
+from birl.accel.devices import prepare_jax
 from birl.algos import acer
+from birl.asynchronous.actor_learner import (
+    ActorLearner,
+    Result,
+    SerialPool,
+    Weights,
+    Work,
+    open_learner,
+    run_worker_step,
+)
+from birl.asynchronous.parameters import State as SharedState
+from birl.asynchronous.parameters import make_work, shared_parameters_of
+from birl.asynchronous.replay_cycle import Cycle, ReplayShare
 from birl.config import ConfigError, EnvConfig, RunConfig, from_json
-from birl.data.collect import learnable
-from birl.device import prepare_jax
 from birl.envs.make import spaces_of
-from birl.nets.cores import CoreName
+from birl.nets.recurrent import CoreName
+from birl.rollouts.collector import learnable
 from birl.run import checkpoint as checkpoints
-from birl.scale.cycle import Cycle, ReplayShare
-from birl.scale.pool import Job, Learner, Result, SerialPool, Weights, open_learner, take_turn
-from birl.scale.shared import State as SharedState
-from birl.scale.shared import board_of, job_of
-from birl.types import Update, World
+from birl.types import Snapshot, Update
 from tests.algos.test_a3c import actor_learner_pids
 from tests.run.processes import SECONDS
 from tests.test_contract import assert_same_bits, run, without_clock
@@ -62,7 +72,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 slowly = [pytest.param(settings, marks=pytest.mark.slow, id=name) for name, settings in SETTINGS.items()]
 
 
-@pytest.mark.parametrize("settings", [pytest.param({"normalize_observations": True, "normalize_rewards": True}, id="normalised"), *slowly])
+@pytest.mark.parametrize(
+    "settings", [pytest.param({"normalize_observations": True, "normalize_rewards": True}, id="normalised"), *slowly]
+)
 def test_one_actor_learner_is_acer_with_one_learner_and_as_many_environments(settings):
     config = replace(SMALL, actor_learners=1, **settings)
     *_, one = acer.train(config)
@@ -70,7 +82,7 @@ def test_one_actor_learner_is_acer_with_one_learner_and_as_many_environments(set
     assert int(one.state.env_steps) == int(alone.state.env_steps)
     assert int(one.state.gradient_steps) == int(alone.state.gradient_steps) > 2 * int(alone.state.updates)
     assert np.array_equal(one.state.key[0], alone.state.key)
-    pairs = (one.state.network, alone.state.network), (one.state.older, alone.state.average)
+    pairs = (one.state.network, alone.state.network), (one.state.target_weights, alone.state.average)
     for shared, own in (*pairs, (jax.tree.map(lambda x: x[0], one.state.normalizer), alone.state.normalizer)):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), shared, own)
     same = ("replay/steps", "replay/bytes", "replay/updates", "episode/count", "episode/return")
@@ -82,27 +94,29 @@ def test_one_actor_learner_is_acer_with_one_learner_and_as_many_environments(set
 CYCLING = replace(SMALL, normalize_observations=True, replay_ratio=2.0)
 
 
-def opened(config: acer.Config) -> tuple[Job, SharedState, Learner]:
+def opened(config: acer.Config) -> tuple[Work, SharedState, ActorLearner]:
     """What the first actor-learner of such a run begins with."""
     observation_space, action_space = spaces_of(config.env)
     state = acer.init(config, observation_space, action_space)
     share = ReplayShare(100, config.discount, 1, acer.empty_behaviour(action_space, config.env.num_envs))
-    job = job_of(config, "birl.algos.acer", acer.work, acer.update_shared, state, replay=share)
-    return job, state, open_learner(job, 0, np.asarray(state.key[0]), config.run.seed)
+    work = make_work(config, "birl.algos.acer", acer.worker_step, acer.update_shared, state, replay=share)
+    return work, state, open_learner(work, 0, np.asarray(state.key[0]), config.run.seed)
 
 
 @cache
 def cycles_of(config: acer.Config, count: int) -> list[list[tuple[Weights, Result]]]:
-    """Turns of cycles that one actor-learner goes through, each with weights that another has changed since the one before."""
-    job, state, learner = opened(config)
-    board, cycles = board_of(state, job), []
+    """Turns of cycles that one actor-learner goes through, each with weights that another has
+    changed since the one before.
+    """
+    work, state, learner = opened(config)
+    shared, cycles = shared_parameters_of(state, work), []
     for _ in range(count):
         turns: list[tuple[Weights, Result]] = []
         while not turns or learner.cycle.left:
-            weights = board.read()
-            result, learner = take_turn(learner, weights, job)
-            acer.update_shared(board, result, config)
-            board.write(0, result)
+            weights = shared.read()
+            result, learner = run_worker_step(learner, weights, work)
+            acer.update_shared(shared, result, config)
+            shared.write(0, result)
             turns.append((weights, result))
         cycles.append(turns)
     learner.envs.close()
@@ -137,51 +151,64 @@ def test_each_turn_has_the_newest_weights_and_another_gradient():
 
 
 def test_a_step_is_rmsprops_and_then_the_average_network_follows():
-    job, state, learner = opened(replace(SMALL, average_decay=0.9, optimizer="rmsprop-tf", rmsprop_decay=0.8, optimizer_epsilon=0.1))
+    work, state, learner = opened(
+        replace(SMALL, average_decay=0.9, optimizer="rmsprop-tf", rmsprop_decay=0.8, optimizer_epsilon=0.1)
+    )
     learner.envs.close()
-    board = board_of(state, job)
-    board.older[:] += 1.0
-    before, gradients = board.copy(), np.linspace(-1, 1, board.weights.size, dtype=np.float32)
+    shared = shared_parameters_of(state, work)
+    shared.target_weights[:] += 1.0
+    before, gradients = shared.copy(), np.linspace(-1, 1, shared.weights.size, dtype=np.float32)
     for times in (1, 2):
-        acer.update_shared(board, Result(gradients, 0.5, 0, board.normalizers[0], board.keys[0], {}), job.config)
-        squares = 0.8**times + (1 - 0.8**times) * gradients**2  # the mean of squares starts at 1
-        np.testing.assert_allclose(board.squares, squares, rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(board.weights, before.weights - 0.5 * gradients / np.sqrt(squares + 0.1), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(board.older, 0.9 * before.older + 0.1 * board.weights, rtol=1e-5, atol=1e-6)
-        before = board.copy()
+        acer.update_shared(shared, Result(gradients, 0.5, 0, shared.normalizers[0], shared.keys[0], {}), work.config)
+        mean_squares = 0.8**times + (1 - 0.8**times) * gradients**2  # the mean of squares starts at 1
+        np.testing.assert_allclose(shared.mean_squares, mean_squares, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            shared.weights, before.weights - 0.5 * gradients / np.sqrt(mean_squares + 0.1), rtol=1e-5, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            shared.target_weights, 0.9 * before.target_weights + 0.1 * shared.weights, rtol=1e-5, atol=1e-6
+        )
+        before = shared.copy()
 
 
 # Several
 
 
 def test_what_is_left_of_a_cycle_is_restored_also_where_an_episode_is_one_life_of_a_game():
-    job, _, learner = opened(CYCLING)
+    work, _, learner = opened(CYCLING)
     counted = learner.collect.empty_rollout()
     like = counted._replace(game_over=np.zeros_like(counted.valid))  # as collected; whoever learns does not see it
-    cycle, restored = Cycle(job.replay, like), Cycle(job.replay, like)
+    cycle, restored = Cycle(work.replay, like), Cycle(work.replay, like)
     cycle.begin(learnable(like, False), [learnable(like, False)], np.ones(3), np.ones(2, np.uint32))
-    restored.restore(cycle.snapshot(World()), np.zeros(2, bool))
+    restored.restore(cycle.snapshot(Snapshot()), np.zeros(2, bool))
     assert_same_bits(restored.left, cycle.left)
     learner.envs.close()
 
 
 def test_each_keeps_its_own_rollouts_and_its_share_of_the_replay():
-    job, state, learner = opened(SMALL)
+    work, state, learner = opened(SMALL)
     learner.envs.close()
     *_, last = acer.train(SMALL)
-    with SerialPool(job, board_of(state, job), None) as pool:
+    with SerialPool(work, shared_parameters_of(state, work), None) as pool:
         pool.run(SMALL.run.total_steps)
         replays = [learner.cycle.replay for learner in pool.learners]
-        assert [replay.rows for replay in replays] == [60, 60]  # 100 transitions of 2 environments with their successors, and a rollout
+        assert [replay.rows for replay in replays] == [
+            60,
+            60,
+        ]  # 100 transitions of 2 environments with their successors, and a rollout
         assert not np.array_equal(replays[0].columns.observations, replays[1].columns.observations)
         assert pool.metrics()["replay/steps"] == sum(len(replay) for replay in replays)
-        assert pool.metrics()["replay/bytes"] == 2 * replays[0].bytes == last.metrics["replay/bytes"]  # where 200 are shared out
+        assert (
+            pool.metrics()["replay/bytes"] == 2 * replays[0].bytes == last.metrics["replay/bytes"]
+        )  # where 200 are shared out
 
 
 @pytest.mark.slow
 def test_several_learn_what_the_observation_asks_for():
     env = EnvConfig("birl/ProbeObservationAction-v0", num_envs=4)
-    config = replace(SMALL, env=env, run=RunConfig(total_steps=2500), actor_learners=3, replay_size=3000, learning_rate=2e-2)
+    config = replace(
+        SMALL, env=env, run=RunConfig(total_steps=2500), actor_learners=3, replay_size=3000, learning_rate=2e-2
+    )
     *_, last = acer.train(config)
     assert last.metrics["episode/return"] > 0.8
 
@@ -195,14 +222,16 @@ def test_the_same_seed_gives_the_same_run_and_so_does_going_on_in_the_middle_of_
     with closing(acer.train(config)) as training:
         for number, stopped in enumerate(training, 1):
             assert_same_bits(whole.updates[number - 1].state, stopped.state)
-            if number >= 4 and any(part["cycle"]["left"] > 0 for part in stopped.world().values["learners"]):
+            if number >= 4 and any(part["cycle"]["left"] > 0 for part in stopped.snapshot().values["learners"]):
                 break
-        path = checkpoints.save(tmp_path, "acer", config, spaces_of(config.env), stopped.state, stopped.world(), {})
+        path = checkpoints.save(tmp_path, "acer", config, spaces_of(config.env), stopped.state, stopped.snapshot(), {})
     assert number < 8
     saved = checkpoints.load(path)
     assert saved.manifest["exact"]
-    state = checkpoints.tensors_to_state(acer.init(replace(config, run=RunConfig(seed=7)), *spaces_of(config.env)), saved.tensors)
-    resumed = run("acer", from_json(acer.Config, saved.config), state, saved.world, 9 - number)
+    state = checkpoints.tensors_to_state(
+        acer.init(replace(config, run=RunConfig(seed=7)), *spaces_of(config.env)), saved.tensors
+    )
+    resumed = run("acer", from_json(acer.Config, saved.config), state, saved.snapshot, 9 - number)
     for left, right in zip(whole.updates[number:], resumed.updates, strict=True):
         assert_same_bits(left.state, right.state)
         assert without_clock(left) == without_clock(right)
@@ -216,7 +245,10 @@ def test_the_same_seed_gives_the_same_run_and_so_does_going_on_in_the_middle_of_
 
 def test_two_seeds_differ_and_the_run_ends_at_total_steps():
     one, two = (list(acer.train(replace(SMALL, run=RunConfig(total_steps=60, seed=seed)))) for seed in (0, 1))
-    assert any(np.any(left != right) for left, right in zip(*(jax.tree.leaves(r[-1].state.network) for r in (one, two)), strict=True))
+    assert any(
+        np.any(left != right)
+        for left, right in zip(*(jax.tree.leaves(r[-1].state.network) for r in (one, two)), strict=True)
+    )
     assert int(one[-1].state.env_steps) >= 60 > int(one[-2].state.env_steps)
 
 
@@ -224,7 +256,9 @@ def test_two_seeds_differ_and_the_run_ends_at_total_steps():
 
 
 WRONG: dict[str, dict[str, Any]] = {
-    "optimizer 'adam' does not go with pool 'serial': .* use optimizer rmsprop or rmsprop-tf, or pool none": {"optimizer": "adam"},
+    "optimizer 'adam' does not go with pool 'serial': .* use optimizer rmsprop or rmsprop-tf, or pool none": {
+        "optimizer": "adam"
+    },
     "pool 'threads' is not one of none, serial, processes, ray": {"pool": "threads"},
     "actor_learners 0 must be at least 1": {"actor_learners": 0},
     "replay_size 19 leaves 2 actor-learners 9 each, less than a rollout: 5 steps of 2 environments; use at least 20, or 0": {
@@ -248,9 +282,13 @@ def test_environments_that_were_handed_in_are_refused():
 def test_the_state_of_one_way_is_refused_by_the_other():
     spaces = spaces_of(SMALL.env)
     alone = replace(SMALL, pool="none")
-    with pytest.raises(ConfigError, match="the state is that of one learner; go on with pool none, not with pool serial"):
+    with pytest.raises(
+        ConfigError, match="the state is that of one learner; go on with pool none, not with pool serial"
+    ):
         next(acer.train(SMALL, state=acer.init(alone, *spaces)))
-    with pytest.raises(ConfigError, match="the state is that of actor-learners; go on with the pool that it was taken from"):
+    with pytest.raises(
+        ConfigError, match="the state is that of actor-learners; go on with the pool that it was taken from"
+    ):
         next(acer.train(alone, state=acer.init(SMALL, *spaces)))
 
 
@@ -265,11 +303,11 @@ def test_without_a_replay_there_are_only_fresh_turns():
 
 def assert_goes_on(config: acer.Config, last: Update) -> None:
     """A resume goes on from there, and tells what is lost."""
-    world = last.world()
-    assert not world.exact
+    snapshot = last.snapshot()
+    assert not snapshot.exact
     longer = replace(config, run=replace(config.run, total_steps=int(last.state.env_steps) + 40))
     with pytest.warns(UserWarning, match="this resume is not exact: .* and with empty replays"):
-        again = list(acer.train(longer, None, last.state, world))
+        again = list(acer.train(longer, None, last.state, snapshot))
     assert int(again[-1].state.env_steps) >= longer.run.total_steps
     assert int(again[-1].state.gradient_steps) > int(last.state.gradient_steps)
     assert again[0].metrics["replay/steps"] < last.metrics["replay/steps"]
@@ -277,7 +315,9 @@ def assert_goes_on(config: acer.Config, last: Update) -> None:
 
 @pytest.mark.slow
 def test_two_processes_with_memory_go_on_when_one_is_killed_and_its_replacement_begins_with_an_empty_replay():
-    config = replace(SWITCHED_ON, pool="processes", run=RunConfig(total_steps=60_000), replay_size=20_000, report_every=100)
+    config = replace(
+        SWITCHED_ON, pool="processes", run=RunConfig(total_steps=60_000), replay_size=20_000, report_every=100
+    )
     steps, killed = [], 0
     with warnings.catch_warnings(record=True) as told, closing(acer.train(config)) as training:
         warnings.simplefilter("always")
@@ -288,7 +328,11 @@ def test_two_processes_with_memory_go_on_when_one_is_killed_and_its_replacement_
                 os.kill(killed, signal.SIGKILL)
             if killed and steps[-1] < max(steps) - 100:  # the new one is heard of
                 break
-    assert [str(warning.message) for warning in told if f"in process {killed}: its process was ended by SIGKILL" in str(warning.message)]
+    assert [
+        str(warning.message)
+        for warning in told
+        if f"in process {killed}: its process was ended by SIGKILL" in str(warning.message)
+    ]
     assert np.isfinite(update.metrics["optimizer/grad_norm"])
     assert steps[-1] < max(steps) - 100
     assert actor_learner_pids() == []
@@ -308,7 +352,7 @@ def test_two_processes_learn_with_memory_what_to_do_in_a_box():
     assert 500 <= int(last.state.env_steps) <= 500 + 2 * 10
     assert int(last.state.gradient_steps) > 1.5 * int(last.state.env_steps) / 10
     assert last.metrics["replay/steps"] > 100
-    assert last.world().reason.endswith("in new episodes and with empty replays")
+    assert last.snapshot().reason.endswith("in new episodes and with empty replays")
 
 
 @pytest.mark.slow
@@ -318,7 +362,18 @@ def test_a_run_in_processes_goes_on_from_its_parameters_with_empty_replays():
 
 @pytest.mark.slow
 def test_a_run_in_processes_that_is_interrupted_is_saved_and_leaves_no_process(tmp_path):
-    words = ["acer", "CartPole-v1", "--pool", "processes", "--actor-learners", "2", "--hidden-sizes", "8", "--total-steps", "10000000"]
+    words = [
+        "acer",
+        "CartPole-v1",
+        "--pool",
+        "processes",
+        "--actor-learners",
+        "2",
+        "--hidden-sizes",
+        "8",
+        "--total-steps",
+        "10000000",
+    ]
     command = [sys.executable, "-m", "birl.cli", "train", *words, "--run-dir", str(tmp_path / "run")]
     root = Path(__file__).parents[2]
     process = subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True)

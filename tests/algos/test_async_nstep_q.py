@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from birl.accel.devices import prepare_jax
 from birl.algos import async_nstep_q, async_q
 from birl.config import EnvConfig, RunConfig
-from birl.device import prepare_jax
 from tests import oracle
 from tests.algos import chain
 from tests.algos.turns import CHAIN, assert_errors, learned_chain_values, turns_of, values_at
@@ -34,7 +34,7 @@ def test_the_target_is_the_sum_of_rewards_to_the_turns_end_and_the_target_networ
     """(Mnih et al. 2016, algorithm S2.)"""
     for turn in turns_of(async_nstep_q, config, 12):
         rollout = turn.rollout
-        best = values_at(turn.older, rollout.observations)[1:].max(-1)
+        best = values_at(turn.target_weights, rollout.observations)[1:].max(-1)
         ends = rollout.terminated, rollout.truncated, rollout.valid
         assert_errors(turn, oracle.discounted_returns(rollout.rewards, *ends, best, config.discount))
 
@@ -44,17 +44,22 @@ def test_with_turns_of_one_step_it_is_one_step_q_learning_and_with_longer_ones_i
         env, run = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9), RunConfig(total_steps=100)
         networks = []
         for algorithm in (async_nstep_q, async_q):
-            config = algorithm.Config(env, run, "serial", 2, report_every=100, rollout_length=length, target_every=20, hidden_sizes=(8,))
+            config = algorithm.Config(
+                env, run, "serial", 2, report_every=100, rollout_length=length, target_every=20, hidden_sizes=(8,)
+            )
             *_, last = algorithm.train(config)
             networks.append(values_at(last.state.network, np.eye(4, dtype=np.float32)[None]))
         assert np.array_equal(*networks) == same
 
 
-CONFIG = async_nstep_q.Config(env=EnvConfig(chain.ID, num_envs=4), run=RunConfig(total_steps=12_000), final_explorations=(0.02,), **CHAIN)
+CONFIG = async_nstep_q.Config(
+    env=EnvConfig(chain.ID, num_envs=4), run=RunConfig(total_steps=12_000), final_explorations=(0.02,), **CHAIN
+)
 
 
 def test_on_a_chain_the_actions_of_the_best_policy_have_its_values():
-    # Rewards on the way are those of what was done: after another action they are not the best policy's, but hardly any other is taken.
+    # Rewards on the way are those of what was done: after another action they are not the best
+    # policy's, but hardly any other is taken.
     learned = learned_chain_values(async_nstep_q, CONFIG)
     np.testing.assert_allclose(learned[:, 1], chain.chain_values(epsilon=0.0)[:, 1], atol=0.04)
     assert np.all(learned.argmax(-1) == 1)

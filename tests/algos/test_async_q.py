@@ -1,13 +1,15 @@
-"""Asynchronous one-step Q-learning: targets by hand, a chain whose Q is known, and actor-learners in processes that learn together."""
+"""Asynchronous one-step Q-learning: targets by hand, a chain whose Q is known, and actor-learners
+in processes that learn together.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from birl.accel.devices import prepare_jax
 from birl.algos import async_q
 from birl.config import EnvConfig, RunConfig
-from birl.device import prepare_jax
 from tests.algos import chain
 from tests.algos.turns import CHAIN, assert_errors, learned_chain_values, turns_of, values_at
 
@@ -17,7 +19,9 @@ def compiled_programs_on_disk() -> None:
     prepare_jax()
 
 
-SMALL = async_q.Config(env=EnvConfig("birl/ProbeMemory-v0", num_envs=1), run=RunConfig(total_steps=1000), hidden_sizes=(8,))
+SMALL = async_q.Config(
+    env=EnvConfig("birl/ProbeMemory-v0", num_envs=1), run=RunConfig(total_steps=1000), hidden_sizes=(8,)
+)
 TURNS = {
     "terminated": SMALL,
     "truncated": replace(SMALL, env=EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=7)),
@@ -30,19 +34,25 @@ def test_the_target_is_the_reward_and_the_target_networks_best_value_after_it_un
     """(Mnih et al. 2016, algorithm 1.)"""
     turns = turns_of(async_q, config, 12)
     for turn in turns:
-        best = values_at(turn.older, turn.rollout.observations)[1:].max(-1)
+        best = values_at(turn.target_weights, turn.rollout.observations)[1:].max(-1)
         assert_errors(turn, turn.rollout.rewards + config.discount * np.where(turn.rollout.terminated, 0.0, best))
     flag = "terminated" if config is SMALL else "truncated"
     assert any(getattr(turn.rollout, flag).any() for turn in turns)
 
 
 def test_on_a_chain_q_converges_to_that_of_the_best_policy_whatever_is_done():
-    config = async_q.Config(env=EnvConfig(chain.ID, num_envs=4), run=RunConfig(total_steps=15_000), final_explorations=(0.8,), **CHAIN)
+    config = async_q.Config(
+        env=EnvConfig(chain.ID, num_envs=4), run=RunConfig(total_steps=15_000), final_explorations=(0.8,), **CHAIN
+    )
     np.testing.assert_allclose(learned_chain_values(async_q, config), chain.chain_values(epsilon=0.0), atol=0.04)
 
 
 def test_two_actor_learners_in_processes_learn_together_and_end():
-    config = async_q.Config(env=EnvConfig("birl/ProbeObservationAction-v0", num_envs=4), run=RunConfig(total_steps=3000), actor_learners=2)
+    config = async_q.Config(
+        env=EnvConfig("birl/ProbeObservationAction-v0", num_envs=4), run=RunConfig(total_steps=3000), actor_learners=2
+    )
     *_, last = async_q.train(replace(config, learning_rate=3e-3, hidden_sizes=(16,)))
     assert int(last.state.env_steps) >= 3000
-    np.testing.assert_allclose(values_at(last.state.network, np.array([[[-1.0], [1.0]]], np.float32))[0], [[1, -1], [-1, 1]], atol=0.3)
+    np.testing.assert_allclose(
+        values_at(last.state.network, np.array([[[-1.0], [1.0]]], np.float32))[0], [[1, -1], [-1, 1]], atol=0.3
+    )

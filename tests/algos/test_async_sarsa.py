@@ -1,4 +1,6 @@
-"""Asynchronous one-step Sarsa: which next action a target uses, and a chain where what is learned is the policy that acts."""
+"""Asynchronous one-step Sarsa: which next action a target uses, and a chain where what is learned
+is the policy that acts.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -6,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from birl.accel.devices import prepare_jax
 from birl.algos import async_sarsa
 from birl.config import EnvConfig, RunConfig
-from birl.device import prepare_jax
 from tests.algos import chain
 from tests.algos.turns import CHAIN, assert_errors, learned_chain_values, taken, turns_of, values_at
 
@@ -36,27 +38,37 @@ TURNS = {
 
 def average(turn, epsilon: float) -> np.ndarray:
     """[T, B] Σ_a π(a|s') Q(s', a; θ⁻) of the ε-greedy policy on θ."""
-    values, older = (values_at(network, turn.rollout.observations)[1:] for network in (turn.network, turn.older))
-    return (1 - epsilon) * taken(older, values.argmax(-1)) + epsilon * older.mean(-1)
+    values, target_weights = (
+        values_at(network, turn.rollout.observations)[1:] for network in (turn.network, turn.target_weights)
+    )
+    return (1 - epsilon) * taken(target_weights, values.argmax(-1)) + epsilon * target_weights.mean(-1)
 
 
 @pytest.mark.parametrize("config", TURNS.values(), ids=TURNS)
-def test_the_target_is_the_reward_and_the_target_networks_value_of_the_action_taken_next_also_if_that_is_in_the_next_turn(config):
-    """(Mnih et al. 2016, section 4; Sutton & Barto 2018, eq. 6.7.) Nothing is written to the parameters between these turns."""
+def test_the_target_is_the_reward_and_the_target_networks_value_of_the_action_taken_next_also_if_that_is_in_the_next_turn(
+    config,
+):
+    """(Mnih et al. 2016, section 4; Sutton & Barto 2018, eq. 6.7.) Nothing is written to the
+    parameters between these turns.
+    """
     turns = turns_of(async_sarsa, config, 30)
     for turn, following in pairwise(turns):
         rollout = turn.rollout
         next_actions = np.concatenate([rollout.actions[1:], following.rollout.actions[:1]])
-        next_values = taken(values_at(turn.older, rollout.observations)[1:], next_actions)
+        next_values = taken(values_at(turn.target_weights, rollout.observations)[1:], next_actions)
         next_values = np.where(rollout.truncated, average(turn, 0.5), next_values)
         assert_errors(turn, rollout.rewards + config.discount * np.where(rollout.terminated, 0.0, next_values))
-    going_on = [turn for turn in turns if (turn.rollout.valid & ~turn.rollout.terminated & ~turn.rollout.truncated)[-1].any()]
+    going_on = [
+        turn for turn in turns if (turn.rollout.valid & ~turn.rollout.terminated & ~turn.rollout.truncated)[-1].any()
+    ]
     assert len(going_on) >= 10
     assert any(turn.rollout.truncated.any() for turn in turns) == (config is not SMALL)
 
 
 def test_on_a_chain_q_converges_to_that_of_the_policy_that_acts():
-    config = async_sarsa.Config(env=EnvConfig(chain.ID, num_envs=4), run=RunConfig(total_steps=20_000), final_explorations=(0.5,), **CHAIN)
+    config = async_sarsa.Config(
+        env=EnvConfig(chain.ID, num_envs=4), run=RunConfig(total_steps=20_000), final_explorations=(0.5,), **CHAIN
+    )
     values = learned_chain_values(async_sarsa, config)
     np.testing.assert_allclose(values, chain.chain_values(epsilon=0.5), atol=0.04)
     assert np.all(values.argmax(-1) == 1), "the policy whose values these are"

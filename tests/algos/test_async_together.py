@@ -1,4 +1,6 @@
-"""What asynchronous Q-learning, Sarsa and n-step Q-learning have in common: turns and episodes, masks, the target network, ε."""
+"""What asynchronous Q-learning, Sarsa and n-step Q-learning have in common: turns and episodes,
+masks, the target network, ε.
+"""
 
 from contextlib import closing
 from dataclasses import replace
@@ -9,15 +11,15 @@ import jax
 import numpy as np
 import pytest
 
+from birl.accel.devices import prepare_jax
 from birl.algos import async_nstep_q, async_q
+from birl.asynchronous.actor_learner import Result
+from birl.asynchronous.exploration import final_exploration
+from birl.asynchronous.parameters import make_work, shared_parameters_of
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.device import prepare_jax
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.nets.layers import Linear, make_linear
-from birl.scale.exploration import final_exploration
-from birl.scale.pool import Result
-from birl.scale.shared import board_of, job_of
 from tests.algos.turns import THREE, gradients_of, shaken, turns_of, values_at
 
 MEMORY, CARTS = EnvConfig("birl/ProbeMemory-v0", num_envs=1), EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=9)
@@ -57,12 +59,16 @@ def test_a_turn_ends_with_the_episode_and_the_next_begins_with_the_environments_
 @each
 def test_only_the_steps_of_environments_are_counted(algorithm):
     turns = turns_of(algorithm, small(algorithm, MEMORY), 12)
-    assert [turn.result.env_steps for turn in turns] == [3] * 12  # with the reset, an episode has four rows and a turn has five
+    assert [turn.result.env_steps for turn in turns] == [
+        3
+    ] * 12  # with the reset, an episode has four rows and a turn has five
 
 
 @each
 def test_in_a_run_too_no_update_mixes_two_episodes(algorithm):
-    for update in algorithm.train(small(algorithm, MEMORY)):  # turns of five rows would hold more than an episode and its reset, four
+    for update in algorithm.train(
+        small(algorithm, MEMORY)
+    ):  # turns of five rows would hold more than an episode and its reset, four
         assert int(update.state.env_steps) == 3 * int(update.state.gradient_steps)
 
 
@@ -81,7 +87,9 @@ def test_what_stands_in_rows_that_are_not_valid_changes_no_bit_of_the_gradient_n
         rewards=np.where(rollout.valid, rollout.rewards, 1e6).astype(np.float32),
         actions=np.where(rollout.valid, rollout.actions, 1 - rollout.actions),
     )
-    for left, right in zip(*(jax.tree.leaves(gradients_of(algorithm, turn, r)) for r in (rollout, strange)), strict=True):
+    for left, right in zip(
+        *(jax.tree.leaves(gradients_of(algorithm, turn, r)) for r in (rollout, strange)), strict=True
+    ):
         np.testing.assert_array_equal(left, right)
 
 
@@ -89,7 +97,7 @@ def test_what_stands_in_rows_that_are_not_valid_changes_no_bit_of_the_gradient_n
 def test_observations_that_were_never_seen_are_not_normalised_by(algorithm):
     turn = turns_of(algorithm, small(algorithm, MEMORY, normalize_observations=True, normalize_rewards=True), 3)[0]
     seen = turn.rollout.observations[:-1][turn.rollout.valid]
-    moments = turn.job.normalizer.tree(turn.result.normalizer).observations
+    moments = turn.work.normalizer.tree(turn.result.normalizer).observations
     assert float(moments.count) == len(seen) == 3 < len(turn.rollout.valid)
     np.testing.assert_allclose(moments.mean, seen.mean(0), atol=1e-6)
 
@@ -99,24 +107,31 @@ def test_observations_that_were_never_seen_are_not_normalised_by(algorithm):
 
 @each
 def test_the_gradient_is_that_of_the_mean_square_with_the_target_held_constant(algorithm):
-    # The bias of action a moves Q(s, a) alone: its derivative is twice the mean error of the steps with that action.
+    # The bias of action a moves Q(s, a) alone: its derivative is twice the mean error of the steps
+    # with that action.
     config = small(algorithm, MEMORY, max_grad_norm=None)
     turn = turns_of(algorithm, config, 6)[4]
-    found = turn.job.network.tree(turn.result.gradients)
-    same = turn.job.network.tree(gradients_of(algorithm, turn, turn.rollout, turn.network)[0])  # the target network is the network
-    for gradient, older in ((found, turn.older), (same, turn.network)):
-        base = gradients_of(algorithm, turn, turn.rollout, older)[1]["loss/value"]
+    found = turn.work.network.tree(turn.result.gradients)
+    same = turn.work.network.tree(
+        gradients_of(algorithm, turn, turn.rollout, turn.network)[0]
+    )  # the target network is the network
+    for gradient, target_weights in ((found, turn.target_weights), (same, turn.network)):
+        base = gradients_of(algorithm, turn, turn.rollout, target_weights)[1]["loss/value"]
         for action in range(2):
-            higher = eqx.tree_at(lambda n: n.head.bias, turn.network, replace_fn=lambda b, a=action: b + 1e-2 * (np.arange(2) == a))
-            moved = turn._replace(weights=turn.weights._replace(network=turn.job.network.vector(higher)))
-            difference = (gradients_of(algorithm, moved, turn.rollout, older)[1]["loss/value"] - base) / 1e-2
+            higher = eqx.tree_at(
+                lambda n: n.head.bias, turn.network, replace_fn=lambda b, a=action: b + 1e-2 * (np.arange(2) == a)
+            )
+            moved = turn._replace(weights=turn.weights._replace(network=turn.work.network.vector(higher)))
+            difference = (gradients_of(algorithm, moved, turn.rollout, target_weights)[1]["loss/value"] - base) / 1e-2
             share = np.mean(turn.rollout.actions[turn.rollout.valid] == action)
             assert float(gradient.head.bias[action]) == pytest.approx(float(difference) - 1e-2 * share, abs=2e-3)
 
 
 @each
 def test_the_gradient_is_clipped_by_its_norm(algorithm):
-    free, tight = (turns_of(algorithm, small(algorithm, MEMORY, max_grad_norm=norm), 1)[0].result for norm in (None, 0.01))
+    free, tight = (
+        turns_of(algorithm, small(algorithm, MEMORY, max_grad_norm=norm), 1)[0].result for norm in (None, 0.01)
+    )
     norm = np.linalg.norm(free.gradients)
     assert tight.metrics["optimizer/grad_norm"] == pytest.approx(norm, rel=1e-4)
     np.testing.assert_allclose(tight.gradients, free.gradients * 0.01 / norm, rtol=1e-3)
@@ -135,8 +150,10 @@ def test_a_forbidden_action_is_neither_taken_nor_bootstrapped_from(algorithm):
     for turn in going_on:
         assert turn.rollout.rewards.tolist() == [[1.0], [1.0]]
         for action in range(3):  # loved by the target network: the loss explodes where it is bootstrapped from
-            older = eqx.tree_at(lambda n: n.head.bias, turn.older, replace_fn=lambda b, a=action: b + 1e4 * (np.arange(3) == a))
-            exploded = bool(gradients_of(algorithm, turn, turn.rollout, older)[1]["loss/value"] > 1e6)
+            target_weights = eqx.tree_at(
+                lambda n: n.head.bias, turn.target_weights, replace_fn=lambda b, a=action: b + 1e4 * (np.arange(3) == a)
+            )
+            exploded = bool(gradients_of(algorithm, turn, turn.rollout, target_weights)[1]["loss/value"] > 1e6)
             allowed = turn.rollout.action_masks[1:, 0, action]
             changes.add(exploded)
             if algorithm is async_q:
@@ -155,19 +172,19 @@ def test_a_forbidden_action_is_neither_taken_nor_bootstrapped_from(algorithm):
 def test_the_target_network_is_copied_at_multiples_of_target_every_and_stands_still_between(algorithm):
     config = small(algorithm, target_every=10)
     state = algorithm.init(config, *spaces_of(config.env))
-    job = job_of(config, algorithm.__name__, algorithm.work, algorithm.update, state, until_end=True)
-    board, total = board_of(state, job), 0
-    np.testing.assert_array_equal(board.older, board.weights)  # θ⁻ ← θ, to begin with
+    work = make_work(config, algorithm.__name__, algorithm.worker_step, algorithm.update, state, until_end=True)
+    shared, total = shared_parameters_of(state, work), 0
+    np.testing.assert_array_equal(shared.target_weights, shared.weights)  # θ⁻ ← θ, to begin with
     for number, steps in enumerate([4, 5, 1, 0, 7, 2, 12, 9, 25, 4]):
-        before = board.older.copy()
-        gradients = np.full_like(board.weights, number + 1.0)
-        result = Result(gradients, 0.1, steps, board.normalizers[0], board.keys[number % 2], {})
-        algorithm.update(board, result, config)
-        board.write(number % 2, result)
+        before = shared.target_weights.copy()
+        gradients = np.full_like(shared.weights, number + 1.0)
+        result = Result(gradients, 0.1, steps, shared.normalizers[0], shared.keys[number % 2], {})
+        algorithm.update(shared, result, config)
+        shared.write(number % 2, result)
         copied = total // 10 != (total + steps) // 10
         total += steps
-        np.testing.assert_array_equal(board.older, board.weights if copied else before)
-        assert not np.array_equal(board.weights, before)
+        np.testing.assert_array_equal(shared.target_weights, shared.weights if copied else before)
+        assert not np.array_equal(shared.weights, before)
 
 
 @each
@@ -175,7 +192,7 @@ def test_in_a_run_the_target_network_changes_with_every_target_every_steps_of_al
     states = [update.state for update in algorithm.train(small(algorithm, target_every=50))]
     changes = []
     for before, after in pairwise(states):
-        leaves = zip(jax.tree.leaves(before.older), jax.tree.leaves(after.older), strict=True)
+        leaves = zip(jax.tree.leaves(before.target_weights), jax.tree.leaves(after.target_weights), strict=True)
         changes.append(any(np.any(left != right) for left, right in leaves))
         assert changes[-1] == (int(before.env_steps) // 50 != int(after.env_steps) // 50)
     assert set(changes) == {True, False}
@@ -185,15 +202,19 @@ def test_in_a_run_the_target_network_changes_with_every_target_every_steps_of_al
 
 
 @each
-def test_each_actor_learner_explores_with_its_own_epsilon_as_far_as_the_run_is(algorithm):  # pfrl #183: a schedule that is not restored
+def test_each_actor_learner_explores_with_its_own_epsilon_as_far_as_the_run_is(
+    algorithm,
+):  # pfrl #183: a schedule that is not restored
     config = small(algorithm, exploration_fraction=0.5)
     finals = [final_exploration(config, number) for number in range(2)]
     with closing(algorithm.train(config)) as training:
         middle = next(update for update in training if int(update.state.env_steps) >= 100)
-        state, world = middle.state, middle.world()
+        state, snapshot = middle.state, middle.snapshot()
     # Half-way to its end, but for the steps since each read the parameters.
-    assert middle.metrics["exploration/epsilon"] == pytest.approx(np.mean([(1 + final) / 2 for final in finals]), abs=0.12)
-    resumed = list(algorithm.train(config, None, state, world))
+    assert middle.metrics["exploration/epsilon"] == pytest.approx(
+        np.mean([(1 + final) / 2 for final in finals]), abs=0.12
+    )
+    resumed = list(algorithm.train(config, None, state, snapshot))
     assert resumed[0].metrics["exploration/epsilon"] < middle.metrics["exploration/epsilon"]
     assert resumed[-1].metrics["exploration/epsilon"] == pytest.approx(np.mean(finals), abs=1e-6)
 
@@ -210,7 +231,9 @@ def test_what_is_evaluated_is_greedy_and_what_explores_is_not(algorithm):
     resets, key = np.zeros(300, bool), np.array([1, 2], np.uint32)
     assert 0 < best.mean() < 1
     for given in (None, key):
-        np.testing.assert_array_equal(algorithm.act(algorithm.policy(state), observations, (), resets, None, given).actions, best)
+        np.testing.assert_array_equal(
+            algorithm.act(algorithm.policy(state), observations, (), resets, None, given).actions, best
+        )
     drawn = algorithm.act((network, moments, np.float32(1.0)), observations, (), resets, None, key).actions
     assert abs(np.mean(np.asarray(drawn) == best) - 0.5) < 0.1
 
@@ -231,14 +254,19 @@ WRONG = {
 
 @each
 @pytest.mark.parametrize(("message", "changes"), WRONG.items(), ids=WRONG)
-def test_a_setting_that_cannot_work_is_named_with_its_value_and_what_to_use_before_the_first_step(algorithm, message, changes):
+def test_a_setting_that_cannot_work_is_named_with_its_value_and_what_to_use_before_the_first_step(
+    algorithm, message, changes
+):
     with pytest.raises(ConfigError, match=message):
         next(algorithm.train(small(algorithm, **changes)))
 
 
 @each
 def test_environments_that_were_handed_in_are_refused(algorithm):
-    with pytest.raises(ConfigError, match=r"cannot be shared out: each actor-learner makes environments of its own; name them by env\.id"):
+    with pytest.raises(
+        ConfigError,
+        match=r"cannot be shared out: each actor-learner makes environments of its own; name them by env\.id",
+    ):
         next(algorithm.train(small(algorithm), envs=[]))
 
 
@@ -262,8 +290,12 @@ def make_own(rng, observation_space, action_space):
 
 
 def test_an_equinox_module_of_the_users_own_learns():
-    config = replace(small(async_q, EnvConfig("birl/ProbeObservationAction-v0", num_envs=8)), run=RunConfig(total_steps=4000))
+    config = replace(
+        small(async_q, EnvConfig("birl/ProbeObservationAction-v0", num_envs=8)), run=RunConfig(total_steps=4000)
+    )
     config = replace(config, report_every=1000, rollout_length=8, learning_rate=linear(5e-2, 0.0))
     *_, last = async_q.train(config, make_network=make_own)
     assert isinstance(last.state.network, OwnNetwork)
-    np.testing.assert_allclose(values_at(last.state.network, np.array([[[-1.0], [1.0]]], np.float32))[0], [[1, -1], [-1, 1]], atol=0.05)
+    np.testing.assert_allclose(
+        values_at(last.state.network, np.array([[[-1.0], [1.0]]], np.float32))[0], [[1, -1], [-1, 1]], atol=0.05
+    )

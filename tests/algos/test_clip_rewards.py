@@ -1,4 +1,6 @@
-"""With clip_rewards an algorithm learns from signs; without it, and in what is reported, rewards are the environment's own."""
+"""With clip_rewards an algorithm learns from signs; without it, and in what is reported, rewards
+are the environment's own.
+"""
 
 import importlib
 
@@ -7,11 +9,13 @@ import numpy as np
 import pytest
 
 from birl.config import EnvConfig, RunConfig
-from birl.data.collect import learnable
+from birl.rollouts.collector import learnable
 from birl.types import Rollout
 from tests.envs.counting import Counting
 
-gym.register("tests/CountingLoss-v0", entry_point=lambda: gym.wrappers.TransformReward(Counting(), lambda reward: reward - 21))
+gym.register(
+    "tests/CountingLoss-v0", entry_point=lambda: gym.wrappers.TransformReward(Counting(), lambda reward: reward - 21)
+)
 
 
 class LearnedError(Exception):

@@ -1,4 +1,6 @@
-"""DDPG's oracles: actions within bounds, noise of each environment its own, the losses' closed forms; and what it learns on probes."""
+"""DDPG's oracles: actions within bounds, noise of each environment its own, the losses' closed
+forms; and what it learns on probes.
+"""
 
 from contextlib import closing
 from dataclasses import replace
@@ -14,17 +16,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from birl.accel.devices import prepare_jax
+from birl.accel.numpy_acting import compiled, take_apart
 from birl.algos import ddpg
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.data.collect import Collector
-from birl.data.stepwise import compiled, take_apart
-from birl.device import prepare_jax
 from birl.envs.make import make_envs
 from birl.envs.serial import SerialEnvs
 from birl.maths.exploration import action_distance
 from birl.maths.schedules import linear
 from birl.nets.continuous import ActionBounds
 from birl.nets.layers import LayerNorm
+from birl.rollouts.collector import Collector
 from birl.types import Rollout, Transitions
 from tests.algos.probing import assert_same_bits
 
@@ -52,15 +54,19 @@ def compiled_programs_on_disk() -> None:
 
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
-update = jax.jit(ddpg.update.__wrapped__, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0})
+update = jax.jit(
+    ddpg.update.__wrapped__, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0}
+)
 
 
 @cache
 def fresh(config: ddpg.Config) -> ddpg.State:
     """A state that no longer warms up, with an actor that is far from 0."""
     state = ddpg.init(config, SEEN, BOX)
-    network = eqx.tree_at(lambda network: network.actor.head.weight, state.network, replace_fn=lambda weight: 50 * weight)
-    return state._replace(network=network, warming=np.bool_(False))
+    network = eqx.tree_at(
+        lambda network: network.actor.head.weight, state.network, replace_fn=lambda weight: 50 * weight
+    )
+    return state._replace(network=network, in_warmup=np.bool_(False))
 
 
 def with_scale(state: ddpg.State, scale: float) -> ddpg.State:
@@ -71,8 +77,16 @@ def observations(rows: int = ENVS) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((rows, 3), np.float32)
 
 
-def act(state: ddpg.State, seen: np.ndarray, memory: Any = (), resets: np.ndarray | None = None, key: np.ndarray | None = KEY):
-    return ddpg.act(ddpg.policy(state), seen, memory, np.zeros(len(seen), bool) if resets is None else resets, None, key)
+def act(
+    state: ddpg.State,
+    seen: np.ndarray,
+    memory: Any = (),
+    resets: np.ndarray | None = None,
+    key: np.ndarray | None = KEY,
+):
+    return ddpg.act(
+        ddpg.policy(state), seen, memory, np.zeros(len(seen), bool) if resets is None else resets, None, key
+    )
 
 
 def transitions(*shape: int) -> Transitions:
@@ -94,7 +108,14 @@ def rollout(config: ddpg.Config, began: tuple[int, ...] = ()) -> Rollout:
     valid[1, list(began)] = False
     falses, zeros = np.zeros(shape, bool), np.zeros(shape, np.float32)
     return Rollout(
-        np.zeros((shape[0] + 1, shape[1], 3), np.float32), np.zeros((*shape, 2)), zeros, falses, falses, valid, (), resets=falses[0]
+        np.zeros((shape[0] + 1, shape[1], 3), np.float32),
+        np.zeros((*shape, 2)),
+        zeros,
+        falses,
+        falses,
+        valid,
+        (),
+        resets=falses[0],
     )
 
 
@@ -112,10 +133,12 @@ def test_actions_reach_the_bounds_of_a_box_that_is_not_symmetric_and_their_middl
 
 @every_noise
 def test_without_a_key_the_action_is_the_actors_whatever_the_noise_and_the_warm_up(noise):
-    state = with_scale(fresh(replace(SMALL, noise=noise)), 9.0)._replace(warming=np.bool_(True))
+    state = with_scale(fresh(replace(SMALL, noise=noise)), 9.0)._replace(in_warmup=np.bool_(True))
     memory = jax.tree.map(lambda m: m + 5, state.network.initial_memory(ENVS))
     found = act(state, observations(), memory, key=None)
-    np.testing.assert_allclose(found.actions, state.network.bounds.from_unit(state.network.actor(observations())), atol=1e-5)
+    np.testing.assert_allclose(
+        found.actions, state.network.bounds.from_unit(state.network.actor(observations())), atol=1e-5
+    )
     assert_same_bits(found.memory, memory)
 
 
@@ -123,7 +146,9 @@ def test_without_a_key_the_action_is_the_actors_whatever_the_noise_and_the_warm_
 def test_noise_of_any_size_leaves_no_bound_and_what_was_sent_is_what_is_kept(noise):
     config = replace(SMALL, noise=noise, env=EnvConfig("birl/ProbeContinuous-v0", num_envs=ENVS))
     with make_envs(config.env, 1) as envs:
-        state = with_scale(ddpg.init(config, envs.observation_space, envs.action_space)._replace(warming=np.bool_(False)), 100.0)
+        state = with_scale(
+            ddpg.init(config, envs.observation_space, envs.action_space)._replace(in_warmup=np.bool_(False)), 100.0
+        )
         collect = Collector(envs, ddpg.act, 50, state.network.initial_memory(ENVS))
         collect.start(1)
         found = collect(ddpg.policy(state), KEY)
@@ -133,7 +158,7 @@ def test_noise_of_any_size_leaves_no_bound_and_what_was_sent_is_what_is_kept(noi
 
 
 def test_first_actions_are_uniform_in_the_box():
-    state = fresh(SMALL)._replace(warming=np.bool_(True))
+    state = fresh(SMALL)._replace(in_warmup=np.bool_(True))
     actions = np.asarray(act(state, observations(20_000), np.zeros((20_000, 2), np.float32)).actions)
     np.testing.assert_allclose(actions.mean(0), [0.5, 5], rtol=0.1)
     np.testing.assert_allclose(actions.var(0), [5**2 / 12, 10**2 / 12], rtol=0.05)
@@ -144,8 +169,9 @@ def test_first_actions_are_uniform_in_the_box():
 def test_the_warm_up_ends_where_learning_starts():
     with closing(ddpg.train(SMALL)) as training:
         updates = list(islice(training, 4))
-    assert [bool(u.state.warming) for u in updates] == [int(u.state.env_steps) < 20 for u in updates]
-    # 8 steps of 4 environments, a quarter of that; in the second rollout there are four resets, and what it owes is left for the third.
+    assert [bool(u.state.in_warmup) for u in updates] == [int(u.state.env_steps) < 20 for u in updates]
+    # 8 steps of 4 environments, a quarter of that; in the second rollout there are four resets, and
+    # what it owes is left for the third.
     assert ["loss/value" in u.metrics for u in updates] == [False, False, True, True]
     assert [int(u.state.gradient_steps) for u in updates] == [0, 0, 8, 16]
 
@@ -165,7 +191,9 @@ def test_the_noise_of_each_environment_is_its_own_and_new_at_each_key(noise):
 def test_acting_is_taken_apart_and_says_the_same_as_the_compiled_function(noise):
     config = replace(SMALL, noise=noise, normalize_observations=True, hidden_sizes=(16, 16))
     policy = ddpg.policy(fresh(config))
-    memory = jax.tree.map(lambda m: m + np.float32(0.3).astype(m.dtype), ddpg.initial_memory(fresh(config).network, noise, ENVS))
+    memory = jax.tree.map(
+        lambda m: m + np.float32(0.3).astype(m.dtype), ddpg.initial_memory(fresh(config).network, noise, ENVS)
+    )
     inputs = observations(), memory, np.arange(ENVS) == 1, None
     start = take_apart(ddpg.act, policy, inputs, KEY, 3)
     if noise == "parameter":  # a network for each environment, chosen in each step: too many operations to be worth it
@@ -189,7 +217,10 @@ def test_gaussian_noise_has_sigma_of_half_the_box():
 
 def test_ornstein_uhlenbeck_noise_is_added_to_the_actors_action_decays_and_begins_each_episode_at_0():
     state = with_scale(fresh(SMALL), 0.0)
-    memory, resets = np.array([[0.2, -0.1], [0.1, 0.0], [5.0, -5.0], [0.0, 0.1]], np.float32), np.array([False, True, False, False])
+    memory, resets = (
+        np.array([[0.2, -0.1], [0.1, 0.0], [5.0, -5.0], [0.0, 0.1]], np.float32),
+        np.array([False, True, False, False]),
+    )
     found = act(state, observations(), memory, resets)
     expected = 0.85 * memory * ~resets[:, None]
     np.testing.assert_allclose(found.memory, expected, atol=1e-6)
@@ -199,7 +230,7 @@ def test_ornstein_uhlenbeck_noise_is_added_to_the_actors_action_decays_and_begin
 
 def test_the_noise_carried_between_rollouts_is_a_row_of_each_environment_and_is_in_the_world():
     with closing(ddpg.train(SMALL)) as training:
-        first, second = (update.world().arrays["collector/memory/0"].copy() for update in islice(training, 2))
+        first, second = (update.snapshot().arrays["collector/memory/0"].copy() for update in islice(training, 2))
     assert first.shape == second.shape == (ENVS, 1)
     assert len(np.unique(first)) == ENVS
     assert not np.intersect1d(first, second).size
@@ -210,10 +241,10 @@ def test_a_run_continued_from_its_state_and_world_is_the_run_that_went_on(noise)
     config = replace(SMALL, noise=noise)
     with closing(ddpg.train(config)) as training:
         *_, stopped = islice(training, 2)
-        world = stopped.world()
-        world = replace(world, arrays={name: array.copy() for name, array in world.arrays.items()})
+        snapshot = stopped.snapshot()
+        snapshot = replace(snapshot, arrays={name: array.copy() for name, array in snapshot.arrays.items()})
         whole = next(training)
-    with closing(ddpg.train(config, state=stopped.state, world=world)) as training:
+    with closing(ddpg.train(config, state=stopped.state, snapshot=snapshot)) as training:
         assert_same_bits(next(training).state, whole.state)
 
 
@@ -242,7 +273,11 @@ def test_a_perturbed_actors_weights_are_the_actors_and_sigma_times_its_own_norma
 
 def test_layer_norms_are_not_perturbed_and_all_else_is():
     kept = ddpg.perturbable(fresh(PARAMETER).network.actor)
-    norms = [node for node in jax.tree.leaves(kept, is_leaf=lambda n: isinstance(n, LayerNorm)) if isinstance(node, LayerNorm)]
+    norms = [
+        node
+        for node in jax.tree.leaves(kept, is_leaf=lambda n: isinstance(n, LayerNorm))
+        if isinstance(node, LayerNorm)
+    ]
     assert len(norms) == 1
     assert jax.tree.leaves(norms) == []
     assert len(jax.tree.leaves(kept)) == 4  # weight and bias of the hidden layer and of the head
@@ -272,7 +307,9 @@ def test_more_environments_than_perturbations_share_them_and_fewer_take_the_firs
 
 @pytest.mark.parametrize("start", [1e-3, 3.0])
 def test_the_scale_of_parameter_noise_settles_where_the_actions_lie_at_the_wanted_distance(start):
-    config = replace(PARAMETER, exploration_noise=0.15, noise_adaptation=1.05, actor_learning_rate=0.0, critic_learning_rate=0.0)
+    config = replace(
+        PARAMETER, exploration_noise=0.15, noise_adaptation=1.05, actor_learning_rate=0.0, critic_learning_rate=0.0
+    )
     state, batches, lived = with_scale(fresh(config), start), transitions(8, 16), rollout(config)
     for _ in range(200):
         state, metrics = update(state, lived, batches, config)
@@ -320,7 +357,9 @@ def test_a_perturbation_stays_through_an_episode_wherever_rollouts_end_and_the_n
     actions, valid = (np.concatenate([getattr(rollout, name) for rollout in rollouts]) for name in ("actions", "valid"))
     for i in range(2):
         episodes = np.split(actions[:, i], np.flatnonzero(~valid[:, i]))
-        episodes = [episode[1:] if number else episode for number, episode in enumerate(episodes)]  # without the ignored action
+        episodes = [
+            episode[1:] if number else episode for number, episode in enumerate(episodes)
+        ]  # without the ignored action
         distinct = [np.unique(episode, axis=0) for episode in episodes if len(episode)]
         assert [len(rows) for rows in distinct] == [1] * len(distinct)
         assert len(distinct) > 4
@@ -359,7 +398,9 @@ def test_the_critics_loss_is_the_mean_square_of_the_bellman_error_with_the_targe
     scaled = (batch.actions - BOX.low) / (BOX.high - BOX.low) * 2 - 1
     values = np.array([float(state.network.critic(s, a)) for s, a in zip(batch.observations, scaled, strict=True)])
     errors = values - (batch.rewards + batch.discounts * bootstrap)
-    (loss, metrics), gradients = jax.value_and_grad(ddpg.critic_loss, has_aux=True)(state.network.critic, target, state.normalizer, batch)
+    (loss, metrics), gradients = jax.value_and_grad(ddpg.critic_loss, has_aux=True)(
+        state.network.critic, target, state.normalizer, batch
+    )
     assert float(loss) == pytest.approx((errors**2).mean(), rel=1e-4)
     assert float(metrics["value/mean"]) == pytest.approx(values.mean(), rel=1e-4)
     assert float(gradients.head.bias[0]) == pytest.approx(2 * errors.mean(), rel=1e-4)  # of targets held constant
@@ -401,7 +442,9 @@ def make_own(rng, observation_space, action_space):
 
 def test_the_actors_gradient_is_the_deterministic_policy_gradient_of_eq_6():
     network, batch = make_own(None, None, None), transitions(16)
-    gradients, _ = jax.grad(ddpg.actor_loss, has_aux=True)(network.actor, network.critic, fresh(SMALL).normalizer, batch)
+    gradients, _ = jax.grad(ddpg.actor_loss, has_aux=True)(
+        network.actor, network.critic, fresh(SMALL).normalizer, batch
+    )
     seen = batch.observations.astype(np.float64)
     slopes = -2 * (seen @ np.full((3, 2), 0.1) - [0.2, -0.3])  # ∇_a Q at μ(s)
     np.testing.assert_allclose(gradients.weight, -(seen.T @ slopes) / 16, rtol=1e-4, atol=1e-6)
@@ -411,7 +454,10 @@ def test_a_network_of_the_users_own_takes_a_cycles_steps_towards_its_critics_bes
     config = replace(SMALL, noise="gaussian", critic_learning_rate=0.0)
     state = ddpg.init(config, SEEN, BOX, make_own)
     after, _ = update(state, rollout(config), transitions(8, 16), config)
-    before, now = (float(ddpg.actor_loss(s.network.actor, s.network.critic, s.normalizer, transitions(16))[0]) for s in (state, after))
+    before, now = (
+        float(ddpg.actor_loss(s.network.actor, s.network.critic, s.normalizer, transitions(16))[0])
+        for s in (state, after)
+    )
     assert now < before
     assert isinstance(after.target, Own)
 
@@ -433,7 +479,9 @@ def test_after_each_gradient_step_the_target_networks_move_by_tau():
 def test_the_actor_climbs_the_critic_after_its_step():
     state, batch = apart(), transitions(16)
     after, metrics = ddpg.learn(state, batch, 1e-3, 1e-1, SMALL)
-    old, new = (float(ddpg.actor_loss(state.network.actor, s.network.critic, s.normalizer, batch)[0]) for s in (state, after))
+    old, new = (
+        float(ddpg.actor_loss(state.network.actor, s.network.critic, s.normalizer, batch)[0]) for s in (state, after)
+    )
     assert float(metrics["loss/policy"]) == pytest.approx(new, rel=1e-4)
     assert abs(old - new) > 1e-2
 
@@ -444,7 +492,10 @@ def test_each_of_the_two_learning_rates_is_of_its_own_network(part):
     state = apart()
     after, _ = update(state, rollout(config), transitions(8, 16), config)
     moved = {
-        name: any(np.any(a != b) for a, b in zip(*(jax.tree.leaves(getattr(s.network, name)) for s in (state, after)), strict=True))
+        name: any(
+            np.any(a != b)
+            for a, b in zip(*(jax.tree.leaves(getattr(s.network, name)) for s in (state, after)), strict=True)
+        )
         for name in ("actor", "critic")
     }
     assert moved == {"actor": part == "critic", "critic": part == "actor"}
@@ -455,7 +506,9 @@ def test_adams_first_step_has_the_length_of_the_learning_rate_at_this_progress()
     state = apart()._replace(env_steps=np.int32(500))
     after, metrics = update(state, rollout(config), transitions(1, 16), config)
     assert float(metrics["optimizer/learning_rate"]) == pytest.approx(1e-3)
-    steps = [np.abs(a - b).max() for a, b in zip(*(jax.tree.leaves(s.network.critic) for s in (state, after)), strict=True)]
+    steps = [
+        np.abs(a - b).max() for a, b in zip(*(jax.tree.leaves(s.network.critic) for s in (state, after)), strict=True)
+    ]
     assert max(steps) == pytest.approx(1e-3, rel=1e-2)
 
 
@@ -506,7 +559,9 @@ def value(state: ddpg.State, seen: float) -> float:
 def test_probe_where_an_episode_terminates_nothing_follows_and_where_it_is_cut_the_value_goes_on(terminates):
     if "tests/Steady-v0" not in gym.registry:
         gym.register("tests/Steady-v0", entry_point=Steady)
-    *_, last = ddpg.train(replace(PROBE, env=EnvConfig("tests/Steady-v0", num_envs=ENVS, kwargs={"terminates": terminates})))
+    *_, last = ddpg.train(
+        replace(PROBE, env=EnvConfig("tests/Steady-v0", num_envs=ENVS, kwargs={"terminates": terminates}))
+    )
     if terminates:
         assert [value(last.state, time) for time in (0, 1, 2)] == pytest.approx([1.75, 1.5, 1.0], abs=0.15)
     else:
@@ -518,7 +573,12 @@ def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric(noise
     env, run = EnvConfig("birl/ProbeContinuous-v0", num_envs=ENVS), RunConfig(total_steps=2500)
     *_, last = ddpg.train(replace(PROBE, env=env, run=run, update_ratio=1.0, noise=noise))
     found = ddpg.act(
-        ddpg.policy(last.state), np.array([[1], [-1]], np.float32), last.state.network.initial_memory(2), np.zeros(2, bool), None, None
+        ddpg.policy(last.state),
+        np.array([[1], [-1]], np.float32),
+        last.state.network.initial_memory(2),
+        np.zeros(2, bool),
+        None,
+        None,
     )
     np.testing.assert_allclose(found.actions, [[0.5], [0.5]], atol=0.15)
     assert [value(last.state, sign) for sign in (1, -1)] == pytest.approx([0.0, 0.0], abs=0.15)
@@ -540,7 +600,10 @@ WRONG: dict[str, dict[str, Any]] = {
     "noise_rate 4.0 times noise_time_step 0.5 must be below 2": {"noise_rate": 4.0, "noise_time_step": 0.5},
     "noise_adaptation 1.0 must be above 1; 1.01 is usual": {"noise_adaptation": 1.0},
     "noise parameter with layer_norm False.*use layer_norm True": {"noise": "parameter", "layer_norm": False},
-    "exploration_noise reaches 0 and parameter noise cannot adapt": {"noise": "parameter", "exploration_noise": linear(0.2, 0.0)},
+    "exploration_noise reaches 0 and parameter noise cannot adapt": {
+        "noise": "parameter",
+        "exploration_noise": linear(0.2, 0.0),
+    },
     r"hidden_sizes \(8, 0\) must each be at least 1": {"hidden_sizes": (8, 0)},
     "action space Discrete.* use a Box": {"env": EnvConfig("CartPole-v1", num_envs=4)},
 }

@@ -1,4 +1,6 @@
-"""DPG's oracles: the paper's equations by hand, the gradient and the optimum of a linear-quadratic problem, and what must be learned."""
+"""DPG's oracles: the paper's equations by hand, the gradient and the optimum of a linear-quadratic
+problem, and what must be learned.
+"""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -13,16 +15,16 @@ import pytest
 from gymnasium import spaces
 
 import birl
+from birl.accel.devices import prepare_jax
+from birl.accel.numpy_acting import take_apart
 from birl.algos import dpg
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.data.collect import Collector
-from birl.data.stepwise import take_apart
-from birl.device import prepare_jax
 from birl.envs.make import make_envs
 from birl.envs.probes import OneStep
 from birl.maths.schedules import linear
 from birl.nets.compatible import CompatibleActorCritic
 from birl.nets.continuous import ActionBounds
+from birl.rollouts.collector import Collector
 from tests import linear_quadratic as lq
 from tests.algos.probing import assert_same_bits
 
@@ -44,7 +46,9 @@ def ready() -> None:
     prepare_jax()
     if OFF_CENTRE not in gym.registry:  # the best action is 1.5 at +1 and -0.5 at -1, of bounds that are not symmetric
         reward = {"reward": lambda sign, action: -((float(action[0]) - 0.5 - sign) ** 2)}
-        gym.register(OFF_CENTRE, entry_point=OneStep, kwargs={"action_space": spaces.Box(-2, 3, (1,), np.float32)} | reward)
+        gym.register(
+            OFF_CENTRE, entry_point=OneStep, kwargs={"action_space": spaces.Box(-2, 3, (1,), np.float32)} | reward
+        )
 
 
 # Hardly optimised: else the tests would mostly compile.
@@ -62,7 +66,9 @@ class Given(eqx.Module):
 
 def network_of(theta, w, v, size: int = 2) -> CompatibleActorCritic:
     """An actor-critic whose observations are its features."""
-    return CompatibleActorCritic(Given(), Given(), *map(jnp.float32, (theta, w, v)), ActionBounds((-2.0,) * size, (3.0,) * size))
+    return CompatibleActorCritic(
+        Given(), Given(), *map(jnp.float32, (theta, w, v)), ActionBounds((-2.0,) * size, (3.0,) * size)
+    )
 
 
 def steps_of(observations, actions, rewards, following, terminated=None, valid=None) -> dpg.Steps:
@@ -73,7 +79,9 @@ def steps_of(observations, actions, rewards, following, terminated=None, valid=N
 
 
 def drawn(seed: int = 0, count: int = 1):
-    """A network of two actions and three features, and steps, all at random; no preferred action is near a bound."""
+    """A network of two actions and three features, and steps, all at random; no preferred action is
+    near a bound.
+    """
     rng = np.random.default_rng(seed)
     theta, w, v = 0.1 * rng.standard_normal((3, 2)), rng.standard_normal((3, 2)), rng.standard_normal(3)
     observations, following = rng.uniform(-1, 1, (2, count, 3))
@@ -103,7 +111,9 @@ def test_of_several_environments_the_mean_is_taken_over_those_that_are_valid():
     together, _ = learn(network, steps, RATES, discount=0.9)
     alone = [learn(network, jax.tree.map(lambda x, i=i: x[i : i + 1], steps), RATES, discount=0.9)[0] for i in (0, 2)]
     for name in ("theta", "w", "v"):
-        np.testing.assert_allclose(getattr(together, name), (getattr(alone[0], name) + getattr(alone[1], name)) / 2, atol=1e-6)
+        np.testing.assert_allclose(
+            getattr(together, name), (getattr(alone[0], name) + getattr(alone[1], name)) / 2, atol=1e-6
+        )
 
 
 def test_the_critics_slope_is_the_same_for_every_action_and_its_value_at_the_preferred_one_is_v():
@@ -138,11 +148,14 @@ def test_terminated_and_truncated_ends_of_a_rollout_are_told_apart():
 def test_an_action_beyond_a_bound_counts_as_the_bound():
     network = network_of([[3.0, -3.0]], [[2.0, 5.0]], [0.0])
     np.testing.assert_allclose(network.action_values(jnp.ones((1, 1)), jnp.float32([[1.0, -1.0]])), [0.0])
-    np.testing.assert_allclose(network.action_values(jnp.ones((1, 1)), jnp.float32([[0.5, -0.8]])), [-0.5 * 2 + 0.2 * 5], atol=1e-6)
+    np.testing.assert_allclose(
+        network.action_values(jnp.ones((1, 1)), jnp.float32([[0.5, -0.8]])), [-0.5 * 2 + 0.2 * 5], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
-    ("theta", "slope", "followed"), [(1.5, 1.0, 0.0), (1.5, -1.0, -1.0), (-1.5, -1.0, 0.0), (-1.5, 1.0, 1.0), (0.5, 1.0, 1.0)]
+    ("theta", "slope", "followed"),
+    [(1.5, 1.0, 0.0), (1.5, -1.0, -1.0), (-1.5, -1.0, 0.0), (-1.5, 1.0, 1.0), (0.5, 1.0, 1.0)],
 )
 def test_a_slope_is_followed_unless_it_leads_further_out(theta, slope, followed):
     network = network_of([[theta]], [[slope]], [0.0], size=1)
@@ -153,8 +166,12 @@ def test_a_slope_is_followed_unless_it_leads_further_out(theta, slope, followed)
 def test_what_was_done_is_what_is_learned_from_and_it_lies_within_the_bounds():
     sent: list[float] = []
     reward = {"reward": lambda _, action: sent.append(float(action[0])) or 0.0}
-    gym.register("tests/Sent-v0", entry_point=OneStep, kwargs={"action_space": spaces.Box(-2, 3, (1,), np.float32)} | reward)
-    _, rollout = collected(replace(SMALL, env=EnvConfig("tests/Sent-v0", num_envs=1), exploration_noise=2.0, rollout_length=40))
+    gym.register(
+        "tests/Sent-v0", entry_point=OneStep, kwargs={"action_space": spaces.Box(-2, 3, (1,), np.float32)} | reward
+    )
+    _, rollout = collected(
+        replace(SMALL, env=EnvConfig("tests/Sent-v0", num_envs=1), exploration_noise=2.0, rollout_length=40)
+    )
     del gym.registry["tests/Sent-v0"]
     actions = rollout.actions[rollout.valid][:, 0]
     np.testing.assert_array_equal(actions, np.float32(sent[-len(actions) :]))
@@ -163,7 +180,9 @@ def test_what_was_done_is_what_is_learned_from_and_it_lies_within_the_bounds():
 
 def test_noise_has_the_given_deviation_in_halves_of_the_range_and_without_a_key_there_is_none():
     network = network_of([[0.2, -0.2]], np.zeros((1, 2)), [0.0])
-    answer = partial(dpg.act, (network, None, jnp.float32(0.1)), jnp.ones((20_000, 1)), (), np.zeros(20_000, bool), None)
+    answer = partial(
+        dpg.act, (network, None, jnp.float32(0.1)), jnp.ones((20_000, 1)), (), np.zeros(20_000, bool), None
+    )
     middle, half = 0.5, 2.5
     noisy, best = (np.asarray(answer(key).actions) for key in (np.array([1, 2], np.uint32), None))
     np.testing.assert_allclose(best, np.broadcast_to([middle + 0.2 * half, middle - 0.2 * half], best.shape), atol=1e-6)
@@ -206,7 +225,8 @@ def test_the_next_rollouts_noise_is_that_of_the_steps_done_by_then():
     config = replace(SMALL, run=RunConfig(total_steps=100), exploration_noise=linear(0.5, 0.0))
     updates = list(dpg.train(config))
     noises, steps = (
-        [float(value) for value in values] for values in zip(*[(u.state.noise, int(u.state.env_steps)) for u in updates], strict=True)
+        [float(value) for value in values]
+        for values in zip(*[(u.state.noise, int(u.state.env_steps)) for u in updates], strict=True)
     )
     assert noises == pytest.approx([0.5 * max(0.0, 1 - done / 100) for done in steps], abs=1e-6)
     assert float(dpg.init(config, *spaces_of(config)).noise) == 0.5
@@ -226,7 +246,10 @@ def collected(config):
     with make_envs(config.env, config.run.seed) as envs:
         state = dpg.init(config, envs.observation_space, envs.action_space)
         rng = np.random.default_rng(0)
-        stir = [jnp.float32(0.3 * rng.standard_normal(part.shape)) for part in (state.network.theta, state.network.w, state.network.v)]
+        stir = [
+            jnp.float32(0.3 * rng.standard_normal(part.shape))
+            for part in (state.network.theta, state.network.w, state.network.v)
+        ]
         state = state._replace(network=eqx.tree_at(lambda n: (n.theta, n.w, n.v), state.network, stir))
         collect = Collector(envs, dpg.act, config.rollout_length, ())
         collect.start(config.run.seed)
@@ -240,7 +263,9 @@ def test_a_rollout_is_learned_from_step_by_step():
     parts = state
     for t in range(SMALL.rollout_length):
         row = jax.tree.map(lambda x, t=t: x[t : t + 1], rollout._replace(observations=None))
-        parts = update(parts, row._replace(observations=rollout.observations[t : t + 2]), replace(SMALL, rollout_length=1))[0]
+        parts = update(
+            parts, row._replace(observations=rollout.observations[t : t + 2]), replace(SMALL, rollout_length=1)
+        )[0]
     assert int(whole.env_steps) == int(parts.env_steps) == rollout.valid.sum()
     for name in ("theta", "w", "v"):
         np.testing.assert_allclose(getattr(whole.network, name), getattr(parts.network, name), atol=1e-5)
@@ -278,7 +303,9 @@ def test_from_a_rollout_of_resets_nothing_is_learned_and_no_nan_comes_of_it():
 def test_features_are_drawn_once_and_never_learned():
     state, rollout = collected(SMALL)
     after = update(state, rollout, SMALL)[0].network
-    assert_same_bits((after.actor_features, after.critic_features), (state.network.actor_features, state.network.critic_features))
+    assert_same_bits(
+        (after.actor_features, after.critic_features), (state.network.actor_features, state.network.critic_features)
+    )
     assert np.any(after.actor_features.frequencies != after.critic_features.frequencies)
 
 
@@ -313,12 +340,15 @@ def exact_network(discount: float, constant: float = 0.0) -> CompatibleActorCrit
 def numeric_gradient(discount: float, size: float = 1e-5) -> np.ndarray:
     """Of the mean discounted return, in the gain, by differences."""
     change = [np.array([[size, 0.0]]), np.array([[0.0, size]])]
-    return np.array([(lq.mean_return(GAIN + d, discount) - lq.mean_return(GAIN - d, discount)) / (2 * size) for d in change])
+    return np.array(
+        [(lq.mean_return(GAIN + d, discount) - lq.mean_return(GAIN - d, discount)) / (2 * size) for d in change]
+    )
 
 
 @pytest.mark.parametrize("discount", [0.9, 0.99])
 def test_with_the_exact_critic_the_policy_gradient_is_that_of_the_return(discount):
-    # Four points that have the second moments of the states visited, each visit with its discount (theorem 1's ρ).
+    # Four points that have the second moments of the states visited, each visit with its discount
+    # (theorem 1's ρ).
     roots = np.linalg.cholesky((1 - discount) * lq.visits_of(GAIN, discount))
     states = np.sqrt(2) * np.concatenate([roots.T, -roots.T])
     steps = steps_of(states, np.zeros((4, 1)), np.zeros(4), states)

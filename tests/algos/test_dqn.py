@@ -1,4 +1,6 @@
-"""DQN's oracles: targets by hand, a chain whose Q is known, what moves the target network; and what it must have learned on probes."""
+"""DQN's oracles: targets by hand, a chain whose Q is known, what moves the target network; and what
+it must have learned on probes.
+"""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -11,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from birl.accel.devices import prepare_jax
 from birl.algos import dqn
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.data.collect import Collector
-from birl.data.replay import Places, Replay
-from birl.device import prepare_jax
 from birl.envs.make import make_envs
 from birl.maths.schedules import linear, piecewise
 from birl.maths.statistics import Moments
 from birl.nets.layers import Linear, make_linear
-from birl.types import Rollout, Transitions, World
+from birl.rollouts.collector import Collector
+from birl.rollouts.replay import Indices, Replay
+from birl.types import Rollout, Snapshot, Transitions
 from tests import oracle
 from tests.algos import chain
 from tests.algos.probing import assert_same_bits, sign
@@ -84,14 +86,18 @@ def shaken(network: Any, seed: int) -> Any:
 
 @cache
 def lived(config: dqn.Config) -> Lived:
-    """Six rollouts of a network that is not the initial one; the target network and the moments are others again."""
+    """Six rollouts of a network that is not the initial one; the target network and the moments are
+    others again.
+    """
     with make_envs(config.env, config.run.seed) as envs:
         state = dqn.init(config, envs.observation_space, envs.action_space)
         state = state._replace(network=shaken(state.network, 1), target=shaken(state.network, 2))
         collect = Collector(envs, dqn.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
         collect.start(config.run.seed)
         exponent = config.priority_exponent if config.prioritized else None
-        replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent)
+        replay = Replay(
+            config.replay_size, collect.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent
+        )
         rollouts = [collect(dqn.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
         for rollout in rollouts:
             replay.add(rollout)
@@ -145,11 +151,14 @@ def test_double_is_vanilla_when_both_networks_are_equal_and_only_then(core):
 
 
 def test_the_best_value_is_the_targets_of_the_action_that_the_other_values_most_among_those_allowed():
-    choosing, target = jnp.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]]), jnp.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]])
-    np.testing.assert_array_equal(dqn.best_values(choosing, target, None), [20.0, 60.0])
-    np.testing.assert_array_equal(dqn.best_values(target, target, None), [30.0, 60.0])
+    choosing, target = (
+        jnp.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]]),
+        jnp.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]),
+    )
+    np.testing.assert_array_equal(dqn.double_q_values(choosing, target, None), [20.0, 60.0])
+    np.testing.assert_array_equal(dqn.double_q_values(target, target, None), [30.0, 60.0])
     masks = np.array([[True, False, True], [False, True, False]])
-    np.testing.assert_array_equal(dqn.best_values(choosing, target, masks), [30.0, 50.0])
+    np.testing.assert_array_equal(dqn.double_q_values(choosing, target, masks), [30.0, 50.0])
 
 
 def loved(network: Any, action: int) -> Any:
@@ -171,7 +180,9 @@ def test_a_masked_next_action_is_never_bootstrapped_from_and_an_allowed_one_is(c
     plain = errors_of(state, steps, config)
     for action in range(3):
         lover = state._replace(target=loved(state.target, action), network=state.network)
-        if double:  # the network chooses, so it must love the action as well; what it says of the present is not the target's
+        if (
+            double
+        ):  # the network chooses, so it must love the action as well; what it says of the present is not the target's
             lover = lover._replace(network=loved(state.network, action))
         changed = errors_of(lover, steps, config) + np.where(double & (steps.actions == action), 1e6, 0)
         much = np.abs(changed - plain) > 1e5
@@ -188,7 +199,12 @@ def test_the_slope_of_the_loss_is_the_error_clipped_at_1():
     assert (np.abs(errors) > 1).any()
     assert (np.abs(errors) < 1).any()
     (value, (metrics, _)), (gradients, of_target) = loss_and_gradients(
-        state.network, state.target, state.normalizer, dqn.Batches(steps, np.ones(16, np.float32)), jnp.float32(1), SMALL
+        state.network,
+        state.target,
+        state.normalizer,
+        dqn.Batches(steps, np.ones(16, np.float32)),
+        jnp.float32(1),
+        SMALL,
     )
     for action in range(2):
         expected = -np.mean(np.clip(errors, -1, 1) * (steps.actions == action))
@@ -211,7 +227,8 @@ def test_no_gradient_flows_through_the_target_even_if_it_is_the_network(core):
 
     of_network, of_target = jax.jit(jax.grad(total, argnums=(0, 1)))(state.network, state.network, batch.steps)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(of_target))
-    # Σ errors falls by 1 where Q(s, a) rises by 1: the bias of an action counts how often it was taken, and nothing else.
+    # Σ errors falls by 1 where Q(s, a) rises by 1: the bias of an action counts how often it was
+    # taken, and nothing else.
     actions = np.asarray(batch.steps.actions)
     np.testing.assert_allclose(of_network.head.bias, [-(actions == action).sum() for action in range(2)], atol=1e-3)
 
@@ -220,35 +237,44 @@ def test_no_gradient_flows_through_the_target_even_if_it_is_the_network(core):
 def test_each_error_is_weighed_by_its_chance_to_the_minus_beta_over_the_largest_such_weight(correction):
     """(Schaul et al. 2016, section 3.4.)"""
     state, batch = one_batch(SMALL)
-    chances = np.random.default_rng(0).uniform(0.1, 3, 16).astype(np.float32)
+    probabilities = np.random.default_rng(0).uniform(0.1, 3, 16).astype(np.float32)
     errors = errors_of(state, batch.steps, SMALL)
     (value, _), _ = loss_and_gradients(
-        state.network, state.target, state.normalizer, dqn.Batches(batch.steps, chances), jnp.float32(correction), SMALL
+        state.network,
+        state.target,
+        state.normalizer,
+        dqn.Batches(batch.steps, probabilities),
+        jnp.float32(correction),
+        SMALL,
     )
-    weights = (1 / chances.astype(np.float64)) ** correction
+    weights = (1 / probabilities.astype(np.float64)) ** correction
     huber = np.where(np.abs(errors) <= 1, errors**2 / 2, np.abs(errors) - 0.5)
     assert float(value) == pytest.approx(np.mean(weights / weights.max() * huber), rel=1e-5)
 
 
 def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_that_of_equal_chances_does():
-    # Σ_i P_i ∇l_i / P_i is N times the mean: weigh every transition of the replay by its chance of being drawn.
+    # Σ_i P_i ∇l_i / P_i is N times the mean: weigh every transition of the replay by its chance of
+    # being drawn.
     config = SMALL
     state, _, replay = lived(config)
     known = np.argwhere(replay.columns.valid[: replay.drawable.stop])
-    places = Places(*known.T, np.ones(len(known), np.float32))
-    batch = replay.transitions(places)
-    chances = np.random.default_rng(0).uniform(0.1, 3, len(known)).astype(np.float32)
+    indices = Indices(*known.T, np.ones(len(known), np.float32))
+    batch = replay.transitions(indices)
+    probabilities = np.random.default_rng(0).uniform(0.1, 3, len(known)).astype(np.float32)
 
     @jax.jit
-    def expected_gradient(chances, correction):
+    def expected_gradient(probabilities, correction):
         def weighed(network):  # each transition counts as often as it would be drawn
             errors, _ = dqn.transition_errors(network, state.target, state.normalizer, batch, config)
-            weights = (chances / chances.min()) ** -correction
-            return jnp.sum(chances * weights * dqn.losses.huber(errors))
+            weights = (probabilities / probabilities.min()) ** -correction
+            return jnp.sum(probabilities * weights * dqn.losses.huber(errors))
 
         return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(jax.grad(weighed)(state.network))])
 
-    fair, corrected, biased = (expected_gradient(p, b) for p, b in ((np.ones_like(chances), 0.0), (chances, 1.0), (chances, 0.0)))
+    fair, corrected, biased = (
+        expected_gradient(p, b)
+        for p, b in ((np.ones_like(probabilities), 0.0), (probabilities, 1.0), (probabilities, 0.0))
+    )
     alike = [float(jnp.vdot(fair, g) / jnp.linalg.norm(fair) / jnp.linalg.norm(g)) for g in (corrected, biased)]
     assert alike[0] == pytest.approx(1.0, abs=1e-5)
     assert alike[1] < 0.9999
@@ -264,7 +290,7 @@ def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(co
     state, rollouts, replay = lived(config)
     sequence, length = rollouts[2], config.rollout_length
     rows, envs = np.argwhere(sequence.valid[: length - n_step + 1]).T  # those whose n rewards are all inside
-    batch = replay.transitions(Places(2 * length + rows, envs, np.ones(len(rows))))
+    batch = replay.transitions(Indices(2 * length + rows, envs, np.ones(len(rows))))
     errors, counted = sequence_errors(state.network, state.target, state.normalizer, sequence, config)
     np.testing.assert_array_equal(counted, sequence.valid)
     np.testing.assert_allclose(np.asarray(errors)[rows, envs], errors_of(state, batch, config), atol=1e-5)
@@ -338,7 +364,9 @@ def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_loss():
     )
     assert np.any(strange.rewards != steps.rewards)
     results = [
-        loss_and_gradients(state.network, state.target, state.normalizer, batch._replace(steps=s), jnp.float32(1), config)
+        loss_and_gradients(
+            state.network, state.target, state.normalizer, batch._replace(steps=s), jnp.float32(1), config
+        )
         for s in (steps, strange)
     ]
     assert_same_bits(results[0][0][0], results[1][0][0])
@@ -351,7 +379,11 @@ def test_rewards_are_divided_by_the_deviation_of_returns_seen_by_now():
     deviations = (1.0, 2.0)
     errors = [
         errors_of(
-            state._replace(normalizer=state.normalizer._replace(returns=Moments(np.float32(9), np.float32(0), np.float32(deviation**2)))),
+            state._replace(
+                normalizer=state.normalizer._replace(
+                    returns=Moments(np.float32(9), np.float32(0), np.float32(deviation**2))
+                )
+            ),
             batch.steps,
             config,
         )
@@ -384,7 +416,7 @@ def test_a_cycles_gradient_steps_are_single_ones_in_turn_and_the_target_moves_wi
     config = replace(SMALL, target_every=3, learning_rate=1e-2, priority_correction=1.0)
     state, rollouts, replay = lived(config)
     batches, _ = dqn.draw(replay, state.key, config)
-    assert len(batches.chances) == 4
+    assert len(batches.probabilities) == 4
     after, _, errors = update(state, rollouts[-1], batches, config)
     by_hand = state
     for number in range(4):
@@ -416,10 +448,10 @@ WATCHED = replace(
 
 
 @cache
-def watched() -> tuple[list[dqn.Update], World]:
+def watched() -> tuple[list[dqn.Update], Snapshot]:
     """All updates of a short run, and the world after the last."""
     updates = list(dqn.train(WATCHED))
-    return updates, updates[-1].world()
+    return updates, updates[-1].snapshot()
 
 
 def test_gradient_steps_begin_after_learning_starts_and_are_the_update_ratio_of_environment_steps():
@@ -427,13 +459,17 @@ def test_gradient_steps_begin_after_learning_starts_and_are_the_update_ratio_of_
     env_steps = np.array([0, *(int(update.state.env_steps) for update in updates)])
     ready = env_steps[:-1] >= 30
     assert ready.tolist() == [False] * 3 + [True] * (len(updates) - 3)
-    due, taken = np.cumsum(0.5 * np.diff(env_steps) * ready), np.array([int(update.state.gradient_steps) for update in updates])
+    due, taken = (
+        np.cumsum(0.5 * np.diff(env_steps) * ready),
+        np.array([int(update.state.gradient_steps) for update in updates]),
+    )
     np.testing.assert_array_equal(taken, due // 6 * 6)  # six at a time, and never more than are due
     assert_same_bits(updates[0].state.network, updates[2].state.network)
     assert ["loss/value" in update.metrics for update in updates] == (np.diff([0, *taken]) > 0).tolist()
 
 
-def test_the_target_moves_after_so_many_gradient_steps_whatever_the_cycles_and_environments_are():  # SB3 #1463, CleanRL #323
+# SB3 #1463, CleanRL #323
+def test_the_target_moves_after_so_many_gradient_steps_whatever_the_cycles_and_environments_are():
     updates, _ = watched()
     moves = []
     for before, after in pairwise([update.state for update in updates]):
@@ -449,21 +485,29 @@ def test_epsilon_follows_its_schedule_over_environment_steps():
     steps = np.array([0, *(int(update.state.env_steps) for update in updates)])
     expected = np.maximum(0.1, 1.0 - 0.9 * steps / 80)
     np.testing.assert_allclose([float(update.state.epsilon) for update in updates], expected[1:], atol=1e-6)
-    np.testing.assert_allclose([u.metrics["exploration/epsilon"] for u in updates], expected[:-1], atol=1e-6)  # what was acted with
+    np.testing.assert_allclose(
+        [u.metrics["exploration/epsilon"] for u in updates], expected[:-1], atol=1e-6
+    )  # what was acted with
     assert steps[-1] >= 160
 
 
 def test_drawn_transitions_are_weighed_by_their_errors():
-    _, world = watched()
-    weights = world.arrays[f"replay/{max(int(name.split('/')[1]) for name in world.arrays if name.startswith('replay/'))}"]
-    assert len(np.unique(weights[weights > 0])) >= 20  # a new one gets the largest weight: without errors there would be one
-    assert weights.max() <= world.values["replay"]["largest"]
+    _, snapshot = watched()
+    weights = snapshot.arrays[
+        f"replay/{max(int(name.split('/')[1]) for name in snapshot.arrays if name.startswith('replay/'))}"
+    ]
+    assert (
+        len(np.unique(weights[weights > 0])) >= 20
+    )  # a new one gets the largest weight: without errors there would be one
+    assert weights.max() <= snapshot.values["replay"]["largest"]
 
 
 def test_bytes_and_steps_of_the_replay_are_told():
     updates, _ = watched()
     rows = 42  # of two environments: 60 transitions and one more step of each are six rollouts of 12, and one more
-    assert [u.metrics["replay/steps"] for u in updates] == [min(12 * number, 2 * rows) for number in range(1, len(updates) + 1)]
+    assert [u.metrics["replay/steps"] for u in updates] == [
+        min(12 * number, 2 * rows) for number in range(1, len(updates) + 1)
+    ]
     observation, action, reward, flags = 16, 4, 4, 4
     tree = 2 * 128 * 8
     assert {u.metrics["replay/bytes"] for u in updates} == {2 * rows * (observation + action + reward + flags) + tree}
@@ -480,17 +524,28 @@ def test_the_best_action_is_taken_without_a_key_and_any_with_epsilon_1():
     drawn = dqn.act(dqn.policy(exploring), observations, (), resets, None, np.array([1, 2], np.uint32)).actions
     assert abs(np.mean(np.asarray(drawn) == best) - 0.5) < 0.1
     greedy = state._replace(epsilon=np.float32(0.0))
-    np.testing.assert_array_equal(dqn.act(dqn.policy(greedy), observations, (), resets, None, np.array([1, 2], np.uint32)).actions, best)
+    np.testing.assert_array_equal(
+        dqn.act(dqn.policy(greedy), observations, (), resets, None, np.array([1, 2], np.uint32)).actions, best
+    )
 
 
 def test_schedules_stand_where_progress_is():
-    config = replace(SMALL, prioritized=True, learning_rate=linear(2e-2, 0.0), priority_correction=piecewise((0, 0.5, 1), (0, 0.3, 1)))
+    config = replace(
+        SMALL,
+        prioritized=True,
+        learning_rate=linear(2e-2, 0.0),
+        priority_correction=piecewise((0, 0.5, 1), (0, 0.3, 1)),
+    )
     state, rollouts, replay = lived(config)
     batches = dqn.draw(replay, state.key, config)[0]
-    batches = batches._replace(chances=np.random.default_rng(0).uniform(0.1, 2, batches.chances.shape).astype(np.float32))
+    batches = batches._replace(
+        probabilities=np.random.default_rng(0).uniform(0.1, 2, batches.probabilities.shape).astype(np.float32)
+    )
     halfway = state._replace(env_steps=np.int32(500))
     scheduled, metrics, _ = update(halfway, rollouts[-1], batches, config)
-    constant, _, _ = update(halfway, rollouts[-1], batches, replace(config, learning_rate=1e-2, priority_correction=0.3))
+    constant, _, _ = update(
+        halfway, rollouts[-1], batches, replace(config, learning_rate=1e-2, priority_correction=0.3)
+    )
     assert metrics["optimizer/learning_rate"] == pytest.approx(1e-2)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), scheduled.network, constant.network)
 
@@ -507,7 +562,10 @@ WRONG = {
     "update_ratio 0.0 must be positive": {"update_ratio": 0.0},
     "burn_in 10 must leave a step of rollout_length 10; use at most 9": {"burn_in": 10, "core": "lstm"},
     "burn_in 2 warms a memory up, and this network has none; use 0, or core lstm": {"burn_in": 2},
-    "prioritized draws single steps, and a network that remembers learns from sequences": {"prioritized": True, "core": "gru"},
+    "prioritized draws single steps, and a network that remembers learns from sequences": {
+        "prioritized": True,
+        "core": "gru",
+    },
     "replay_size 39 must hold a rollout: 10 steps of 4 environments": {"replay_size": 39},
     r"frame_stack 2 does not fit observations of shape \(2,\); use 1|no stacks of frames": {"frame_stack": 2},
     r"exploration from 0.1 to 1.5 must lie in \[0, 1\]": {"exploration": linear(1.5, 0.1)},
@@ -518,7 +576,10 @@ WRONG = {
     "target_every 0 must be at least 1": {"target_every": 0},
     "n_step 0 must be at least 1": {"n_step": 0},
     "learning_starts -1 must be 0 or more": {"learning_starts": -1},
-    "learning_starts 100 lies beyond the run's 100 total_steps": {"learning_starts": 100, "run": RunConfig(total_steps=100)},
+    "learning_starts 100 lies beyond the run's 100 total_steps": {
+        "learning_starts": 100,
+        "run": RunConfig(total_steps=100),
+    },
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "max_grad_norm 0.0 must be positive, or None": {"max_grad_norm": 0.0},
 }
@@ -553,7 +614,9 @@ def test_an_equinox_module_of_the_users_own_learns():
     config = replace(PROBE, env=EnvConfig("birl/ProbeObservationAction-v0", num_envs=4))
     *_, last = dqn.train(config, make_network=make_own)
     assert isinstance(last.state.network, OwnNetwork)
-    np.testing.assert_allclose(values_at(last.state.network, np.array([[-1.0], [1.0]], np.float32)), [[1, -1], [-1, 1]], atol=0.05)
+    np.testing.assert_allclose(
+        values_at(last.state.network, np.array([[-1.0], [1.0]], np.float32)), [[1, -1], [-1, 1]], atol=0.05
+    )
 
 
 # A chain whose Q is known
@@ -564,7 +627,11 @@ VARIANTS = [
     pytest.param({"dueling": True, "prioritized": True}, id="double, dueling and prioritised"),
     pytest.param({"target_every": 1, "target_rate": 0.05}, id="soft target", marks=slow),
     pytest.param({"hidden_sizes": (32,), "learning_rate": linear(1e-2, 1e-4)}, id="hidden layer", marks=slow),
-    pytest.param({"core": "gru", "core_size": 16, "learning_rate": linear(1e-2, 1e-4), "batch_size": 16}, id="sequences", marks=slow),
+    pytest.param(
+        {"core": "gru", "core_size": 16, "learning_rate": linear(1e-2, 1e-4), "batch_size": 16},
+        id="sequences",
+        marks=slow,
+    ),
 ]
 
 
@@ -614,31 +681,47 @@ def test_probe_a_reward_one_step_later_is_discounted_once():
 @pytest.mark.parametrize("n_step", [pytest.param(1, marks=slow), 3])
 def test_probe_where_an_episode_is_cut_the_value_goes_on(n_step):
     last = learned("birl/ProbeTruncation-v0", n_step=n_step, target_every=5, update_ratio=0.5)
-    np.testing.assert_allclose(answers(last.state, 0), [[10, 10]], atol=0.5)  # 1 / (1 - γ); without the bootstrap at the cut, below 4.1
+    np.testing.assert_allclose(
+        answers(last.state, 0), [[10, 10]], atol=0.5
+    )  # 1 / (1 - γ); without the bootstrap at the cut, below 4.1
 
 
 @slow
 def test_probe_the_better_action_follows_the_observation():
-    np.testing.assert_allclose(answers(learned("birl/ProbeObservationAction-v0").state, -1, 1), [[1, -1], [-1, 1]], atol=0.05)
+    np.testing.assert_allclose(
+        answers(learned("birl/ProbeObservationAction-v0").state, -1, 1), [[1, -1], [-1, 1]], atol=0.05
+    )
 
 
 @pytest.mark.parametrize("core", ["lstm", pytest.param("gru", marks=slow)])
 def test_probe_what_was_seen_at_the_start_is_remembered(core):
-    last = learned("birl/ProbeMemory-v0", core=core, exploration=linear(1.0, 0.0, 0.5), update_ratio=0.5, learning_rate=linear(1e-2, 0.0))
+    last = learned(
+        "birl/ProbeMemory-v0",
+        core=core,
+        exploration=linear(1.0, 0.0, 0.5),
+        update_ratio=0.5,
+        learning_rate=linear(1e-2, 0.0),
+    )
     assert last.metrics["episode/return"] >= 0.9
 
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
     env = EnvConfig("birl/ProbeMemory-v0", num_envs=4)
-    returns = [update.metrics["episode/return"] for update in dqn.train(replace(PROBE, env=env, exploration=linear(1.0, 0.0, 0.5)))]
+    returns = [
+        update.metrics["episode/return"]
+        for update in dqn.train(replace(PROBE, env=env, exploration=linear(1.0, 0.0, 0.5)))
+    ]
     assert np.mean(returns[-50:]) < 0.3  # 0 in the mean
 
 
 @pytest.mark.parametrize("core", ["feedforward", pytest.param("gru", marks=slow)])
 def test_probe_a_masked_action_is_never_taken(core):
     env = EnvConfig("birl/ProbeMask-v0", num_envs=4)
-    returns = {u.metrics["episode/return"] for u in dqn.train(replace(PROBE, env=env, core=core, run=RunConfig(total_steps=1000)))}
+    returns = {
+        u.metrics["episode/return"]
+        for u in dqn.train(replace(PROBE, env=env, core=core, run=RunConfig(total_steps=1000)))
+    }
     assert {score for score in returns if score == score} == {4.0}  # NaN before the first episode has ended
 
 

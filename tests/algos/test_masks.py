@@ -1,4 +1,6 @@
-"""What is never allowed is never bootstrapped from: at the true action values no algorithm that learns them finds an error."""
+"""What is never allowed is never bootstrapped from: at the true action values no algorithm that
+learns them finds an error.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -21,12 +23,16 @@ TRUE_VALUE = 1 / (1 - 0.9)  # with a reward of 1 in each step and a discount of 
 
 
 class Alternating(gym.Env):
-    """Reward 1 for ever, but cut after three steps. Of two actions the first is allowed at even times, the second at odd ones."""
+    """Reward 1 for ever, but cut after three steps. Of two actions the first is allowed at even
+    times, the second at odd ones.
+    """
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.time = 0
         return self.observe(), self.mask()
@@ -74,7 +80,9 @@ class TrueActorQ(eqx.Module):
 
 def true_actor_q_critic(table):
     """QAC's network, whose heads stand on the observation itself."""
-    network = make_actor_q_critic(np.random.default_rng(0), Alternating.observation_space, Alternating.action_space, QAC)
+    network = make_actor_q_critic(
+        np.random.default_rng(0), Alternating.observation_space, Alternating.action_space, QAC
+    )
     head = network.action_value_head.linear
     return eqx.tree_at(lambda n: n.action_value_head.linear, network, Linear(table, jnp.zeros_like(head.bias)))
 
@@ -105,7 +113,9 @@ CASES = {
 
 @pytest.mark.parametrize("forbidden_value", [-1000.0, 1000.0])
 @pytest.mark.parametrize("name", CASES)
-def test_at_the_true_action_values_there_is_no_error_whatever_a_forbidden_action_is_said_to_be_worth(name, forbidden_value):
+def test_at_the_true_action_values_there_is_no_error_whatever_a_forbidden_action_is_said_to_be_worth(
+    name, forbidden_value
+):
     algorithm, config, make = CASES[name]
     table = np.where(np.eye(2, dtype=bool), TRUE_VALUE, forbidden_value).astype(np.float32)  # [time, action]
     updates = list(algorithm.train(config, make_network=lambda *_: make(jnp.asarray(table))))

@@ -9,11 +9,13 @@ import pytest
 from birl.algos import a2c, a3c, async_q, dqn, ppo, trpo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_envs
-from birl.run.algorithms import algorithm_named
+from birl.registry import algorithm_named
 from birl.run.policy import make_policy
 from tests.nets.remembering import COUNT_START, make_remembering, make_remembering_values
 
-ENV = EnvConfig("CartPole-v1", num_envs=3, max_episode_steps=4)  # and a row to reset in: every rollout of 5 begins an episode
+ENV = EnvConfig(
+    "CartPole-v1", num_envs=3, max_episode_steps=4
+)  # and a row to reset in: every rollout of 5 begins an episode
 COMMON = {"env": ENV, "run": RunConfig(total_steps=1000), "rollout_length": 5}
 POOL = {"pool": "serial", "actor_learners": 2, "report_every": 20}
 CASES = {
@@ -21,7 +23,10 @@ CASES = {
     "a2c": (a2c.Config(**COMMON), make_remembering),
     "a3c": (a3c.Config(**COMMON, **POOL), make_remembering),
     "async-q": (async_q.Config(**COMMON, **POOL), make_remembering_values),
-    "dqn": (dqn.Config(**COMMON, learning_starts=0, update_ratio=1 / 15, batch_size=4, burn_in=1), make_remembering_values),
+    "dqn": (
+        dqn.Config(**COMMON, learning_starts=0, update_ratio=1 / 15, batch_size=4, burn_in=1),
+        make_remembering_values,
+    ),
 }
 
 
@@ -66,5 +71,7 @@ def test_trpo_thins_out_environments_where_there_is_memory():
 
 def test_dqn_draws_sequences_for_it_and_so_none_by_priority():
     config, make_network = CASES["dqn"]
-    with pytest.raises(ConfigError, match="prioritized draws single steps, and a network that remembers learns from sequences"):
+    with pytest.raises(
+        ConfigError, match="prioritized draws single steps, and a network that remembers learns from sequences"
+    ):
         next(dqn.train(replace(config, prioritized=True, burn_in=0), make_network=make_network))

@@ -1,4 +1,6 @@
-"""PPO's oracles: what must hold exactly, whatever it learns; and what it must have learned on probes whose answers are known."""
+"""PPO's oracles: what must hold exactly, whatever it learns; and what it must have learned on
+probes whose answers are known.
+"""
 
 from contextlib import closing
 from dataclasses import replace
@@ -12,9 +14,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
+from birl.accel.devices import prepare_jax
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.device import prepare_jax
 from birl.envs.make import make_env
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import exponential, linear, piecewise
@@ -35,7 +37,9 @@ SMALL = ppo.Config(
     core_size=8,
     learning_rate=1e-2,
 )
-WEIGHTS = ppo.Weights(learning_rate=jnp.float32(1e-2), clip_range=jnp.float32(0.2), entropy=jnp.float32(0.0), penalty=jnp.float32(3.0))
+WEIGHTS = ppo.Coefficients(
+    learning_rate=jnp.float32(1e-2), clip_range=jnp.float32(0.2), entropy=jnp.float32(0.0), penalty=jnp.float32(3.0)
+)
 NO_MEMORY = ()
 PROBE = ppo.Config(
     run=RunConfig(total_steps=4000),
@@ -56,7 +60,9 @@ def compiled_programs_on_disk() -> None:
 collected = partial(probing.collected, ppo)
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
-update = jax.jit(ppo.update.__wrapped__, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0})
+update = jax.jit(
+    ppo.update.__wrapped__, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0}
+)
 
 
 # The first minibatch
@@ -64,7 +70,9 @@ update = jax.jit(ppo.update.__wrapped__, static_argnames="config", compiler_opti
 
 @partial(jax.jit, static_argnames="config")
 def look_again(state: ppo.State, rollout: Rollout, config: ppo.Config):
-    """Log-ratios of the policy that acted to itself, its KL from itself, and the metrics of the loss before any step."""
+    """Log-ratios of the policy that acted to itself, its KL from itself, and the metrics of the
+    loss before any step.
+    """
     batch, _ = ppo.make_batch(state, rollout, replace(config, objective="kl"))
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
     _, metrics = ppo.loss(state.network, batch, rollout.memory, WEIGHTS, config)
@@ -86,11 +94,15 @@ FIRST_LOOKS = {
     "MultiDiscrete": replace(SMALL, env=EnvConfig("birl/ProbeMultiDiscrete-v0", num_envs=4)),
     "MultiBinary": replace(SMALL, env=EnvConfig("birl/ProbeMultiBinary-v0", num_envs=4)),
     "Dict of actions": replace(SMALL, env=EnvConfig("birl/ProbeDictAction-v0", num_envs=4), log_std=0.5),
-    "nested actions, masks, lstm": replace(SMALL, env=EnvConfig("tests.envs.hybrid:Hybrid-v0", 4, max_episode_steps=4), core="lstm"),
+    "nested actions, masks, lstm": replace(
+        SMALL, env=EnvConfig("tests.envs.hybrid:Hybrid-v0", 4, max_episode_steps=4), core="lstm"
+    ),
     "mask in the observation, gru": replace(
         SMALL, env=EnvConfig("birl/ProbeMaskedMemory-v0", 4, kwargs={"mask_in_observation": True}), core="gru"
     ),
-    "Dict": replace(SMALL, env=EnvConfig("birl/ProbeDict-v0", num_envs=4), encoder="cnn_small", normalize_observations=True),
+    "Dict": replace(
+        SMALL, env=EnvConfig("birl/ProbeDict-v0", num_envs=4), encoder="cnn_small", normalize_observations=True
+    ),
 }
 
 
@@ -137,7 +149,7 @@ make_batch = jax.jit(ppo.make_batch, static_argnames="config")
 loss_and_gradients = jax.jit(jax.value_and_grad(ppo.loss, has_aux=True), static_argnames="config")
 
 
-def everywhere(number: float) -> jax.Array:
+def replicated(number: float) -> jax.Array:
     return jnp.full((SMALL.rollout_length, SMALL.env.num_envs), number, jnp.float32)
 
 
@@ -145,10 +157,14 @@ def everywhere(number: float) -> jax.Array:
     ("ratio", "advantage", "learns"),
     [(1.5, 1.0, False), (1.5, -1.0, True), (0.5, -1.0, False), (0.5, 1.0, True), (1.1, 1.0, True), (0.9, -1.0, True)],
 )
-def test_the_policy_gradient_is_0_where_the_ratio_has_left_the_clip_in_the_direction_of_the_advantage(ratio, advantage, learns):
+def test_the_policy_gradient_is_0_where_the_ratio_has_left_the_clip_in_the_direction_of_the_advantage(
+    ratio, advantage, learns
+):
     config, (state, _) = replace(SMALL, normalize_advantages=False), collected(SMALL)
-    batch = tampered(config, advantages=everywhere(advantage))
-    batch = batch._replace(log_probs=batch.log_probs - jnp.log(jnp.float32(ratio)))  # as if the old policy had been less sure
+    batch = tampered(config, advantages=replicated(advantage))
+    batch = batch._replace(
+        log_probs=batch.log_probs - jnp.log(jnp.float32(ratio))
+    )  # as if the old policy had been less sure
     (_, metrics), gradients = loss_and_gradients(state.network, batch, NO_MEMORY, WEIGHTS, config)
     assert any(np.any(leaf) for leaf in jax.tree.leaves((gradients.actor, gradients.policy_head))) == learns
     assert float(metrics["policy/clip_fraction"]) == (1.0 if abs(ratio - 1) > 0.2 else 0.0)
@@ -158,7 +174,9 @@ def test_the_policy_gradient_is_0_where_the_ratio_has_left_the_clip_in_the_direc
 
 def test_eq_8_the_kl_costs_its_weight():
     config, (state, _) = replace(SMALL, objective="kl", normalize_advantages=False), collected(SMALL)
-    batch = tampered(config, advantages=everywhere(0.0), old=Categorical(jnp.stack([everywhere(0.0), everywhere(1.0)], axis=-1)))
+    batch = tampered(
+        config, advantages=replicated(0.0), old=Categorical(jnp.stack([replicated(0.0), replicated(1.0)], axis=-1))
+    )
     (_, metrics), _ = loss_and_gradients(state.network, batch, NO_MEMORY, WEIGHTS, config)
     new = oracle.softmax(np.asarray(state.network(batch.observations, NO_MEMORY, batch.resets, None)[0].logits))
     old = oracle.softmax(np.array([0.0, 1.0]))
@@ -172,7 +190,9 @@ def test_a_clipped_value_may_not_take_credit_for_moving_further():
     moved = tampered(SMALL, values=values - 1.0, value_targets=values)  # right on target, but 1 away from before
     losses = {}
     for value_clip in (None, 0.1):
-        (_, metrics), gradients = loss_and_gradients(state.network, moved, NO_MEMORY, WEIGHTS, replace(SMALL, value_clip=value_clip))
+        (_, metrics), gradients = loss_and_gradients(
+            state.network, moved, NO_MEMORY, WEIGHTS, replace(SMALL, value_clip=value_clip)
+        )
         losses[value_clip] = float(metrics["loss/value"])
         assert not np.any(gradients.value_head.weight)
     assert losses[None] == pytest.approx(0.0, abs=1e-9)
@@ -196,20 +216,26 @@ def test_advantages_are_gae_of_the_networks_values_with_targets_above_them():
     batch = make_batch(state, rollout, config)[0]
     never = np.zeros(rollout.observations.shape[:2], bool)
     values = np.asarray(state.network(rollout.observations, NO_MEMORY, never, None)[1], np.float64)
-    advantages = oracle.gae(rollout.rewards, values[:-1], values[1:], rollout.terminated, rollout.truncated, rollout.valid, 0.8, 0.7)
+    advantages = oracle.gae(
+        rollout.rewards, values[:-1], values[1:], rollout.terminated, rollout.truncated, rollout.valid, 0.8, 0.7
+    )
     np.testing.assert_allclose(batch.advantages, advantages, atol=1e-5)
     np.testing.assert_allclose(batch.value_targets, advantages + values[:-1], atol=1e-5)
 
 
 @pytest.mark.parametrize("row", ["in an episode", "ending an episode", "resetting"])
 def test_a_rollout_that_stops_earlier_has_the_same_td_errors_up_to_there(row):
-    """So the last successor's value is seen with the right memory: that of its episode, or none after a reset."""
+    """So the last successor's value is seen with the right memory: that of its episode, or none
+    after a reset.
+    """
     config = replace(FIRST_LOOKS["lstm"], gae_lambda=0.0, env=replace(SMALL.env, num_envs=1))
     state, rollout = collected(config)
     ended = rollout.terminated | rollout.truncated
     rows = {"in an episode": rollout.valid & ~ended, "ending an episode": ended, "resetting": ~rollout.valid}[row]
     last = int(np.flatnonzero(rows[2:, 0])[0]) + 2
-    changes = {name: getattr(rollout, name)[: last + 1] for name in ("actions", "rewards", "terminated", "truncated", "valid")}
+    changes = {
+        name: getattr(rollout, name)[: last + 1] for name in ("actions", "rewards", "terminated", "truncated", "valid")
+    }
     shorter = rollout._replace(observations=rollout.observations[: last + 2], **changes)
     whole, part = (np.asarray(make_batch(state, r, config)[0].advantages) for r in (rollout, shorter))
     np.testing.assert_allclose(part, whole[: last + 1], atol=1e-6)
@@ -217,7 +243,9 @@ def test_a_rollout_that_stops_earlier_has_the_same_td_errors_up_to_there(row):
 
 @pytest.mark.parametrize("changes", [{}, {"objective": "kl"}, {"core": "gru", "minibatches": 2}], ids=str)
 def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_update(changes):
-    config = replace(SMALL, normalize_rewards=True, normalize_observations=True, epochs=2, entropy_weight=0.01, **changes)
+    config = replace(
+        SMALL, normalize_rewards=True, normalize_observations=True, epochs=2, entropy_weight=0.01, **changes
+    )
     state, rollout = collected(config)
     strange = rollout._replace(
         rewards=np.where(rollout.valid, rollout.rewards, 1e6).astype(np.float32),
@@ -247,7 +275,9 @@ def test_the_step_in_which_an_environment_resets_itself_is_not_an_environment_st
 
 
 def test_minibatches_of_one_sample_valid_or_not_give_no_nan():
-    config = replace(SMALL, env=EnvConfig("birl/ProbeObservationAction-v0", num_envs=1), rollout_length=4, minibatches=4)  # SB3 #440
+    config = replace(
+        SMALL, env=EnvConfig("birl/ProbeObservationAction-v0", num_envs=1), rollout_length=4, minibatches=4
+    )  # SB3 #440
     state, rollout = collected(config)
     state, metrics = update(state, rollout, config)
     assert int(metrics["optimizer/steps"]) == int(rollout.valid.sum()) == 2  # the others move nothing
@@ -276,7 +306,9 @@ def test_schedules_stand_where_progress_is():
 def test_target_kl_stops_the_steps_of_all_epochs_that_are_left():
     state, rollout = collected(SMALL)
     stopping = replace(SMALL, target_kl=1e-7)  # the first step is taken at KL 0 and leads beyond
-    (three, metrics), (five, more_metrics) = (update(state, rollout, replace(stopping, epochs=epochs)) for epochs in (3, 5))
+    (three, metrics), (five, more_metrics) = (
+        update(state, rollout, replace(stopping, epochs=epochs)) for epochs in (3, 5)
+    )
     assert int(metrics["optimizer/steps"]) == int(more_metrics["optimizer/steps"]) == 1  # contrib #325: only real steps
     assert_same_bits((three.network, three.optimizer), (five.network, five.optimizer))
     assert np.any(three.network.policy_head.linear.weight != state.network.policy_head.linear.weight)
@@ -288,8 +320,13 @@ def test_target_kl_stops_the_steps_of_all_epochs_that_are_left():
 def test_steps_end_where_the_kl_is_above_one_and_a_half_times_its_target():
     state, rollout = collected(SMALL)
     twice = replace(SMALL, epochs=2)
-    kl = 2 * float(update(state, rollout, twice)[1]["policy/approx_kl"])  # the mean of 0, at the first step, and of this
-    steps = [int(update(state, rollout, replace(twice, target_kl=kl / factor))[1]["optimizer/steps"]) for factor in (1.4, 1.6)]
+    kl = 2 * float(
+        update(state, rollout, twice)[1]["policy/approx_kl"]
+    )  # the mean of 0, at the first step, and of this
+    steps = [
+        int(update(state, rollout, replace(twice, target_kl=kl / factor))[1]["optimizer/steps"])
+        for factor in (1.4, 1.6)
+    ]
     assert steps == [2, 1]
 
 
@@ -324,7 +361,10 @@ def test_the_kl_that_steers_the_penalty_is_that_of_the_valid_steps_from_the_poli
 def test_a_stronger_penalty_keeps_the_policy_closer():
     state, rollout = collected(SMALL)
     config = replace(SMALL, objective="kl", epochs=10)
-    kls = [float(update(state._replace(penalty_weight=np.float32(b)), rollout, config)[1]["policy/kl"]) for b in (0.01, 1.0, 100.0)]
+    kls = [
+        float(update(state._replace(penalty_weight=np.float32(b)), rollout, config)[1]["policy/kl"])
+        for b in (0.01, 1.0, 100.0)
+    ]
     assert kls[0] > kls[1] > kls[2]
 
 
@@ -338,7 +378,9 @@ WRONG = {
     r"gae_lambda -0.1 must lie in \[0, 1\]": {"gae_lambda": -0.1},
     "target_kl 0.0 must be positive, or None": {"target_kl": 0.0},
     "value_clip -1.0 must be positive, or None": {"value_clip": -1.0},
-    "rollout_length x num_envs 40 does not divide into 3 minibatches; use one of 1, 2, 4, 5, 8, 10, 20, 40": {"minibatches": 3},
+    "rollout_length x num_envs 40 does not divide into 3 minibatches; use one of 1, 2, 4, 5, 8, 10, 20, 40": {
+        "minibatches": 3
+    },
     "does not divide into 0 minibatches; use one of 1, 2": {"minibatches": 0},
     "num_envs 4 does not divide into 8 minibatches; use one of 1, 2, 4": {"minibatches": 8, "core": "lstm"},
     "env.num_envs 0 is less than 1; use 8, or 1": {"env": EnvConfig(num_envs=0)},
@@ -404,7 +446,9 @@ def test_a_vector_environment_of_the_users_own_is_stepped_and_left_open():
 # A tree of actions with masks
 
 
-HYBRID = replace(SMALL, env=EnvConfig("tests.envs.hybrid:Hybrid-v0", num_envs=4), core="lstm", normalize_observations=True)
+HYBRID = replace(
+    SMALL, env=EnvConfig("tests.envs.hybrid:Hybrid-v0", num_envs=4), core="lstm", normalize_observations=True
+)
 
 
 @cache
@@ -433,12 +477,12 @@ def test_with_a_tree_of_actions_workers_change_nothing(workers):
 def test_with_a_tree_of_actions_a_resumed_run_is_the_same_to_the_bit(workers):
     with closing(ppo.train(HYBRID)) as training:
         *_, stopped = islice(training, 3)
-        world = stopped.world()
-    assert world.exact
-    assert world.arrays["envs/actions"].dtype == np.float32
-    assert world.arrays["envs/actions"].shape[1:] == (4, 7)
+        snapshot = stopped.snapshot()
+    assert snapshot.exact
+    assert snapshot.arrays["envs/actions"].dtype == np.float32
+    assert snapshot.arrays["envs/actions"].shape[1:] == (4, 7)
     config = replace(HYBRID, env=replace(HYBRID.env, workers=workers))
-    with closing(ppo.train(config, None, stopped.state, world)) as training:
+    with closing(ppo.train(config, None, stopped.state, snapshot)) as training:
         for left, right in zip(hybrid_run()[3:], islice(training, 3), strict=True):
             assert_same_bits(left.state, right.state)
 
@@ -495,12 +539,17 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
-    returns = [update.metrics["episode/return"] for update in ppo.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
+    returns = [
+        update.metrics["episode/return"] for update in ppo.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))
+    ]
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean
 
 
 def test_probe_a_masked_action_is_never_taken():
-    assert all(update.metrics["episode/return"] == 4.0 for update in ppo.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0"))))
+    assert all(
+        update.metrics["episode/return"] == 4.0
+        for update in ppo.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0")))
+    )
 
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
@@ -564,7 +613,8 @@ def test_probe_every_bit_of_a_multi_binary_action_is_learned():
 
 
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
-    # Convolutions need small steps: a picture that is bright all over moves with every weight at once.
+    # Convolutions need small steps: a picture that is bright all over moves with every weight at
+    # once.
     settings = {"learning_rate": linear(5e-3, 0.0), "share_trunk": True}
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", run=RunConfig(total_steps=2000), **settings).state
     images = [np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255)]

@@ -1,4 +1,6 @@
-"""QAC's oracles: the actor's gradient by exact action values, the critic's by Sarsa's targets, what is known at a rollout's end, probes."""
+"""QAC's oracles: the actor's gradient by exact action values, the critic's by Sarsa's targets, what
+is known at a rollout's end, probes.
+"""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -10,9 +12,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from birl.accel.devices import prepare_jax
 from birl.algos import qac
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.device import prepare_jax
 from birl.envs.make import make_envs
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import linear
@@ -78,7 +80,9 @@ class TableHead(eqx.Module):
 
 
 class Table(eqx.Module):
-    """Logits, action values and a value for each state; an observation is the number of its state."""
+    """Logits, action values and a value for each state; an observation is the number of its
+    state.
+    """
 
     logits: jax.Array  # [S, A]
     action_value_head: TableHead
@@ -103,7 +107,9 @@ def rollout_of(observations, actions, rewards, terminated=False, truncated=False
 
 @cache
 def collected(config: qac.Config) -> tuple[qac.State, Rollout]:
-    """A state and the second rollout that it has collected: episodes and memories are under way at its start."""
+    """A state and the second rollout that it has collected: episodes and memories are under way at
+    its start.
+    """
     with make_envs(config.env, config.run.seed) as envs:
         state = qac.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
@@ -118,7 +124,8 @@ def assert_same_bits(left, right) -> None:
     jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
-# The actor. With exact action values its expected step is the gradient of J = Σ π(a) r(a): π(a) (r(a) - J)
+# The actor. With exact action values its expected step is the gradient of J = Σ π(a) r(a): π(a)
+# (r(a) - J)
 
 CHANCES, REWARDS = np.array([0.25, 0.75]), np.array([3.0, 1.0])
 J = CHANCES @ REWARDS
@@ -132,7 +139,9 @@ FORMS = {
 
 
 def ascent(pulls: list[int], config: qac.Config, rewards: np.ndarray = REWARDS) -> np.ndarray:
-    """The direction in which the actor moves the logits of a two-armed bandit, with a critic that knows the answers."""
+    """The direction in which the actor moves the logits of a two-armed bandit, with a critic that
+    knows the answers.
+    """
     network = table([np.log(CHANCES)], [REWARDS], [J] if config.critic == "v" else None)
     rollout = rollout_of(np.zeros((2, len(pulls))), [pulls], [rewards[pulls]], terminated=True)
     return -np.asarray(gradients_of(network, None, rollout, 0.0, config)[0].logits[0])
@@ -195,18 +204,24 @@ def test_the_state_values_move_towards_the_reward_and_the_next_value_which_is_he
     gradient, _ = gradients_of(network, None, rollout, 0.0, config)
     errors = np.array([1.0 - (0.5 + 0.8 * 3.0), 3.0 - (0.25 + 0.8 * 7.0)])  # the last row too: its next value is known
     np.testing.assert_allclose(gradient.values, [*errors, 0.0], rtol=1e-5)
-    np.testing.assert_allclose(gradient.logits[:, 0], [0.25 * errors[0], -0.25 * errors[1], 0.0], rtol=1e-4)  # -δ ∇log π / 2
+    np.testing.assert_allclose(
+        gradient.logits[:, 0], [0.25 * errors[0], -0.25 * errors[1], 0.0], rtol=1e-4
+    )  # -δ ∇log π / 2
 
 
 @CRITICS
 @pytest.mark.parametrize(
-    ("still", "moves"), [("learning_rate", ("critic", "value")), ("critic_learning_rate", ("actor", "policy"))], ids=["critic", "actor"]
+    ("still", "moves"),
+    [("learning_rate", ("critic", "value")), ("critic_learning_rate", ("actor", "policy"))],
+    ids=["critic", "actor"],
 )
 def test_actor_and_critic_step_at_rates_of_their_own(critic, still, moves):
     config = replace(SMALL, critic=critic)
     state, rollout = collected(config)
     after, _ = update(state, rollout, replace(config, **{still: 0.0}))
-    for path, difference in jax.tree.leaves_with_path(jax.tree.map(lambda old, new: np.any(old != new), state.network, after.network)):
+    for path, difference in jax.tree.leaves_with_path(
+        jax.tree.map(lambda old, new: np.any(old != new), state.network, after.network)
+    ):
         moved_part = any(word in jax.tree_util.keystr(path) for word in moves)
         assert bool(difference) == moved_part, path
 
@@ -215,17 +230,21 @@ def test_actor_and_critic_step_at_rates_of_their_own(critic, still, moves):
 
 
 @partial(jax.jit, static_argnames="config")
-def judged(state: qac.State, rollout: Rollout, config: qac.Config) -> qac.Judgement:
-    return qac.judge_actions(state.network, evaluate_rollout(qac.policy(state), rollout), rollout, config)
+def judged(state: qac.State, rollout: Rollout, config: qac.Config) -> qac.CriticTargets:
+    return qac.critic_targets_q(state.network, evaluate_rollout(qac.policy(state), rollout), rollout, config)
 
 
 @pytest.mark.parametrize(
-    "config", [SMALL, CUT, replace(SMALL, core="lstm"), replace(CUT, core="gru")], ids=["ends", "cuts", "ends, lstm", "cuts, gru"]
+    "config",
+    [SMALL, CUT, replace(SMALL, core="lstm"), replace(CUT, core="gru")],
+    ids=["ends", "cuts", "ends, lstm", "cuts, gru"],
 )
 def test_targets_are_the_explicit_ones_of_the_actions_that_were_drawn(config):
     state, rollout = collected(config)
     values, targets, known, _ = judged(state, rollout, config)
-    expected = oracle.sarsa_targets(rollout.rewards, np.asarray(values), rollout.terminated, rollout.valid, config.discount)
+    expected = oracle.sarsa_targets(
+        rollout.rewards, np.asarray(values), rollout.terminated, rollout.valid, config.discount
+    )
     assert np.any(rollout.valid[-1] & ~rollout.terminated[-1])  # steps whose next action is not known yet
     np.testing.assert_array_equal(known, ~np.isnan(expected))
     np.testing.assert_allclose(np.asarray(targets)[known], expected[known], rtol=1e-5, atol=1e-5)
@@ -238,7 +257,9 @@ def test_where_an_episode_was_cut_the_next_action_is_one_that_the_policy_drew_at
     cuts = np.argwhere(rollout.truncated[:-1])
     assert cuts.size
     distributions = evaluate_rollout(qac.policy(state), rollout).distributions
-    log_probs = jax.jit(lambda d, actions: d.log_prob(actions))(jax.tree.map(lambda x: x[:-1], distributions), rollout.actions)
+    log_probs = jax.jit(lambda d, actions: d.log_prob(actions))(
+        jax.tree.map(lambda x: x[:-1], distributions), rollout.actions
+    )
     told = np.asarray(told_log_probs(rollout))
     for t, b in cuts:
         assert not rollout.valid[t + 1, b]
@@ -300,18 +321,29 @@ def test_the_memory_at_the_rollouts_start_is_used(critic):
 def test_schedules_stand_where_progress_is():
     state, rollout = collected(SMALL)
     halfway = state._replace(env_steps=np.int32(500))
-    changing = {"learning_rate": linear(2e-2, 0), "critic_learning_rate": linear(4e-2, 0), "entropy_weight": linear(1, 0)}
+    changing = {
+        "learning_rate": linear(2e-2, 0),
+        "critic_learning_rate": linear(4e-2, 0),
+        "entropy_weight": linear(1, 0),
+    }
     standing = {"learning_rate": 1e-2, "critic_learning_rate": 2e-2, "entropy_weight": 0.5}
-    (scheduled, metrics), (constant, _) = (update(halfway, rollout, replace(SMALL, **settings)) for settings in (changing, standing))
+    (scheduled, metrics), (constant, _) = (
+        update(halfway, rollout, replace(SMALL, **settings)) for settings in (changing, standing)
+    )
     assert float(metrics["optimizer/learning_rate"]) == pytest.approx(1e-2)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), scheduled, constant)
 
 
 WRONG = {
     "rollout_length 0 must be at least 1": {"rollout_length": 0},
-    "rollout_length 1 holds no next action for the target of critic 'q'; use 2 or more, or critic v": {"rollout_length": 1},
+    "rollout_length 1 holds no next action for the target of critic 'q'; use 2 or more, or critic v": {
+        "rollout_length": 1
+    },
     "baseline True does not go with critic 'v'.*use baseline False, or critic q": {"critic": "v", "baseline": True},
-    "baseline True does not go with action space Box.*use baseline False, or critic v": {"env": CUT.env, "baseline": True},
+    "baseline True does not go with action space Box.*use baseline False, or critic v": {
+        "env": CUT.env,
+        "baseline": True,
+    },
     r"discount 1.5 must lie in \[0, 1\]": {"discount": 1.5},
     "max_grad_norm 0.0 must be positive, or None": {"max_grad_norm": 0.0},
     "^learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
@@ -366,14 +398,18 @@ def action_values(state: qac.State, observation: float) -> list[float]:
 
 
 def test_probe_a_reward_one_step_later_is_discounted_once():
-    state = learned("birl/ProbeDelayed-v0", entropy_weight=1.0).state  # both actions stay likely, so that both are learned
+    state = learned(
+        "birl/ProbeDelayed-v0", entropy_weight=1.0
+    ).state  # both actions stay likely, so that both are learned
     assert action_values(state, -1) == pytest.approx([0.9, 0.9], abs=0.05)
     assert action_values(state, 1) == pytest.approx([1.0, 1.0], abs=0.05)
 
 
 def test_probe_where_an_episode_is_cut_the_action_value_goes_on():
     state = learned("birl/ProbeTruncation-v0", critic_learning_rate=linear(5e-2, 0.0)).state
-    assert max(action_values(state, 0)) == pytest.approx(1 / (1 - 0.9), abs=0.5)  # without the bootstrap at the cut, below 4.1
+    assert max(action_values(state, 0)) == pytest.approx(
+        1 / (1 - 0.9), abs=0.5
+    )  # without the bootstrap at the cut, below 4.1
 
 
 def test_probe_each_action_has_its_own_value():
@@ -396,7 +432,9 @@ def test_probe_what_was_seen_at_the_start_is_remembered():
 @CRITICS
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric(critic):
     # Every Q is negative here: unless they are standardised, whatever is drawn is discouraged.
-    state = learned("birl/ProbeContinuous-v0", critic=critic, normalize_advantages=True, run=RunConfig(total_steps=12_000)).state
+    state = learned(
+        "birl/ProbeContinuous-v0", critic=critic, normalize_advantages=True, run=RunConfig(total_steps=12_000)
+    ).state
     for observation in (1, -1):
         assert best_action(state, observation) == pytest.approx(0.5, abs=0.1)
 

@@ -1,4 +1,6 @@
-"""REINFORCE's oracles: the gradient on problems small enough to sum over every action, returns of whole episodes, and probes."""
+"""REINFORCE's oracles: the gradient on problems small enough to sum over every action, returns of
+whole episodes, and probes.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,9 +13,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
+from birl.accel.devices import prepare_jax
 from birl.algos import reinforce
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.device import prepare_jax
 from birl.envs.make import make_env, make_envs
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import linear
@@ -76,7 +78,9 @@ def rollout_of(observations, actions, rewards, terminated, truncated=False, vali
 
 @cache
 def collected(config: reinforce.Config) -> tuple[reinforce.State, Rollout]:
-    """A state and the second rollout that it has collected: episodes and memories are under way at its start."""
+    """A state and the second rollout that it has collected: episodes and memories are under way at
+    its start.
+    """
     with make_envs(config.env, config.run.seed) as envs:
         state = reinforce.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
@@ -100,7 +104,9 @@ ANALYTIC = CHANCES * (REWARDS - J)
 
 def bandit(pulls: list[int], value: float = 0.0) -> tuple[Table, Rollout]:
     """The policy with those chances, and one episode of one step for each arm that was pulled."""
-    return table([np.log(CHANCES)], [value]), rollout_of(np.zeros((2, len(pulls))), [pulls], [REWARDS[pulls]], terminated=True)
+    return table([np.log(CHANCES)], [value]), rollout_of(
+        np.zeros((2, len(pulls))), [pulls], [REWARDS[pulls]], terminated=True
+    )
 
 
 def ascent(pulls: list[int], config: reinforce.Config, value: float = 0.0) -> np.ndarray:
@@ -168,7 +174,9 @@ def chain(discount: float) -> tuple[Table, Rollout]:
 
 
 def rows(rollout: Rollout, start: int, stop: int) -> Rollout:
-    parts = {name: getattr(rollout, name)[start:stop] for name in ("actions", "rewards", "terminated", "truncated", "valid")}
+    parts = {
+        name: getattr(rollout, name)[start:stop] for name in ("actions", "rewards", "terminated", "truncated", "valid")
+    }
     return rollout._replace(observations=rollout.observations[start : stop + 1], **parts)
 
 
@@ -199,7 +207,9 @@ def test_an_episode_that_the_rollout_cuts_is_dropped_without_a_baseline():
 # Returns
 
 
-def explicit_returns(rollout: Rollout, next_values: np.ndarray, config: reinforce.Config) -> tuple[np.ndarray, np.ndarray]:
+def explicit_returns(
+    rollout: Rollout, next_values: np.ndarray, config: reinforce.Config
+) -> tuple[np.ndarray, np.ndarray]:
     """Reward-to-go as a sum over the rows of the episode, and where it may be used."""
     returns, known = np.zeros(rollout.rewards.shape), np.zeros(rollout.rewards.shape, bool)
     for t, b in np.ndindex(*rollout.rewards.shape):
@@ -238,7 +248,8 @@ def test_without_a_baseline_nothing_in_an_unfinished_episode_changes_a_bit_of_th
     _, usable = explicit_returns(rollout, rollout.rewards, config)
     assert np.any(rollout.valid & ~usable)
     other = rollout._replace(
-        rewards=np.where(usable, rollout.rewards, 50.0).astype(np.float32), actions=np.where(usable, rollout.actions, 1 - rollout.actions)
+        rewards=np.where(usable, rollout.rewards, 50.0).astype(np.float32),
+        actions=np.where(usable, rollout.actions, 1 - rollout.actions),
     )
     (left, _), (right, _) = update(state, rollout, config), update(state, other, config)
     assert_same_bits(left.network, right.network)
@@ -287,8 +298,8 @@ def test_weights_are_standardised_over_the_steps_that_are_learned_from(baseline)
     returns, usable = explicit_returns(rollout, values[1:], config)
     weights = (returns - values[:-1] if baseline else returns)[usable]
     weights = (weights - weights.mean()) / weights.std()
-    chances = np.log(oracle.softmax(distribution.logits[:-1]))
-    log_probs = np.take_along_axis(chances, rollout.actions[..., None], axis=-1)[..., 0][usable]
+    probabilities = np.log(oracle.softmax(distribution.logits[:-1]))
+    log_probs = np.take_along_axis(probabilities, rollout.actions[..., None], axis=-1)[..., 0][usable]
     _, metrics = update(state, rollout, config)
     assert float(metrics["loss/policy"]) == pytest.approx(-(log_probs * weights).mean(), rel=1e-4)
 
@@ -312,16 +323,28 @@ def test_the_memory_at_the_rollouts_start_is_used(core):
     empty = rollout._replace(memory=jax.tree.map(jnp.zeros_like, rollout.memory))
     (_, kept), (_, lost) = update(state, rollout, config), update(state, empty, config)
     assert abs(float(kept["loss/policy"]) - float(lost["loss/policy"])) > 1e-4
-    inputs = rollout.observations[:-1], rollout.memory, np.concatenate([np.zeros((1, 4), bool), ~rollout.valid[:-1]]), None
-    log_probs = jax.jit(lambda network, actions, *inputs: network(*inputs)[0].log_prob(actions))(state.network, rollout.actions, *inputs)
+    inputs = (
+        rollout.observations[:-1],
+        rollout.memory,
+        np.concatenate([np.zeros((1, 4), bool), ~rollout.valid[:-1]]),
+        None,
+    )
+    log_probs = jax.jit(lambda network, actions, *inputs: network(*inputs)[0].log_prob(actions))(
+        state.network, rollout.actions, *inputs
+    )
     np.testing.assert_allclose(log_probs, told_log_probs(rollout), atol=1e-6)
 
 
 def test_schedules_stand_where_progress_is():
     state, rollout = collected(SMALL)
     halfway = state._replace(env_steps=np.int32(500))
-    changing, standing = {"learning_rate": linear(2e-2, 0), "entropy_weight": linear(1, 0)}, {"learning_rate": 1e-2, "entropy_weight": 0.5}
-    (scheduled, metrics), (constant, _) = (update(halfway, rollout, replace(SMALL, **settings)) for settings in (changing, standing))
+    changing, standing = (
+        {"learning_rate": linear(2e-2, 0), "entropy_weight": linear(1, 0)},
+        {"learning_rate": 1e-2, "entropy_weight": 0.5},
+    )
+    (scheduled, metrics), (constant, _) = (
+        update(halfway, rollout, replace(SMALL, **settings)) for settings in (changing, standing)
+    )
     assert float(metrics["optimizer/learning_rate"]) == pytest.approx(1e-2)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), scheduled, constant)
 
@@ -337,7 +360,10 @@ WRONG = {
         "env": EnvConfig("CartPole-v1"),
         "baseline": False,
     },
-    "rollout_length 9 is below the 10 steps": {"env": EnvConfig("CartPole-v1", max_episode_steps=10), "baseline": False},
+    "rollout_length 9 is below the 10 steps": {
+        "env": EnvConfig("CartPole-v1", max_episode_steps=10),
+        "baseline": False,
+    },
 }
 
 
@@ -404,14 +430,20 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
 
 
 def test_probe_episodes_longer_than_the_rollout_are_learned():
-    # Not with every seed: gradients go back two steps, and what was seen must be remembered for three.
-    last = learned("birl/ProbeMemory-v0", core="lstm", rollout_length=2, num_envs=16, run=RunConfig(total_steps=6000, seed=5))
+    # Not with every seed: gradients go back two steps, and what was seen must be remembered for
+    # three.
+    last = learned(
+        "birl/ProbeMemory-v0", core="lstm", rollout_length=2, num_envs=16, run=RunConfig(total_steps=6000, seed=5)
+    )
     assert last.metrics["episode/return"] >= 0.9
 
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
-    returns = [update.metrics["episode/return"] for update in reinforce.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
+    returns = [
+        update.metrics["episode/return"]
+        for update in reinforce.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))
+    ]
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean
 
 

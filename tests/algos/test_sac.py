@@ -1,4 +1,6 @@
-"""SAC's oracles: its soft targets, its temperature and its bounds in closed form; and what it must have learned on probes."""
+"""SAC's oracles: its soft targets, its temperature and its bounds in closed form; and what it must
+have learned on probes.
+"""
 
 import math
 from dataclasses import replace
@@ -11,14 +13,23 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from birl.accel.devices import prepare_jax
+from birl.accel.numpy_acting import take_apart
 from birl.algos import sac
 from birl.config import ConfigError, RunConfig
-from birl.data.stepwise import take_apart
-from birl.device import prepare_jax
 from birl.maths.squashed import SquashedGaussian
 from tests import oracle
 from tests.algos import bounded
-from tests.algos.bounded import VECTOR, bare, critics_of, noise_of, parameters_equal, rollout_of, terminated_and_cut, transitions
+from tests.algos.bounded import (
+    VECTOR,
+    bare,
+    critics_of,
+    noise_of,
+    parameters_equal,
+    rollout_of,
+    terminated_and_cut,
+    transitions,
+)
 from tests.algos.probing import sign
 
 BOX = spaces.Box(-2, 3, (2,), np.float32)
@@ -58,7 +69,9 @@ def entropy_of(std: float) -> float:
     """-∫ p log p of tanh(u), u normal about 0, over u."""
 
     def integrand(u: np.ndarray) -> np.ndarray:
-        return -oracle.normal_density(u, 0.0, std) * (np.log(oracle.normal_density(u, 0.0, std)) - np.log(1 - np.tanh(u) ** 2))
+        return -oracle.normal_density(u, 0.0, std) * (
+            np.log(oracle.normal_density(u, 0.0, std)) - np.log(1 - np.tanh(u) ** 2)
+        )
 
     return oracle.integral(integrand, -8 * std, 8 * std)
 
@@ -85,10 +98,16 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
 
 @pytest.mark.parametrize("std", [0.3, 1.0])
 def test_the_target_counts_the_entropy_of_the_next_action_at_the_temperature(std):
-    state = state_of(gaussian(std), lambda o, a: jnp.full(len(o), 5.0), lambda o, a: jnp.full(len(o), 3.0), temperature=0.5)
-    batch = transitions(20_000)._replace(rewards=np.zeros(20_000, np.float32), discounts=np.full(20_000, 0.9, np.float32))
+    state = state_of(
+        gaussian(std), lambda o, a: jnp.full(len(o), 5.0), lambda o, a: jnp.full(len(o), 3.0), temperature=0.5
+    )
+    batch = transitions(20_000)._replace(
+        rewards=np.zeros(20_000, np.float32), discounts=np.full(20_000, 0.9, np.float32)
+    )
     targets = np.asarray(sac.targets_of(state, batch, noise_of(20_000)))
-    assert targets.mean() == pytest.approx(0.9 * (3 + 0.5 * 2 * entropy_of(std)), abs=4.5 * float(targets.std()) / math.sqrt(20_000))
+    assert targets.mean() == pytest.approx(
+        0.9 * (3 + 0.5 * 2 * entropy_of(std)), abs=4.5 * float(targets.std()) / math.sqrt(20_000)
+    )
 
 
 def test_a_terminated_step_has_neither_bootstrap_nor_entropy_and_a_truncated_one_keeps_both():
@@ -117,8 +136,12 @@ def test_targets_of_another_shape_are_an_error_and_not_a_broadcast():
 
 def test_there_is_no_target_actor_and_the_target_critics_move_by_the_target_rate_in_each_gradient_step():
     before, now = after(1), after(2)
-    expected = jax.tree.map(lambda t, n: 0.995 * np.asarray(t) + 0.005 * np.asarray(n), before.target, now.network.critics)
-    jax.tree.map(lambda found, known: np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-7), now.target, expected)
+    expected = jax.tree.map(
+        lambda t, n: 0.995 * np.asarray(t) + 0.005 * np.asarray(n), before.target, now.network.critics
+    )
+    jax.tree.map(
+        lambda found, known: np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-7), now.target, expected
+    )
 
 
 def test_the_two_critics_begin_apart():
@@ -140,7 +163,9 @@ def test_the_actors_loss_is_minus_the_smaller_value_less_the_entropy_at_the_temp
 
 
 def test_the_actors_gradient_goes_through_the_sampled_action():
-    """With hardly any noise and temperature it is the deterministic policy gradient: -E[w (1 - μ²)] at the mean, for Q = w·a."""
+    """With hardly any noise and temperature it is the deterministic policy gradient: -E[w (1 - μ²)]
+    at the mean, for Q = w·a.
+    """
     weights, means = np.array([2.0, -3.0], np.float32), jnp.array([0.3, -0.8])
     critics = (lambda o, a: a @ weights, lambda o, a: a @ weights + 1.0)
 
@@ -152,7 +177,9 @@ def test_the_actors_gradient_goes_through_the_sampled_action():
 
 
 def test_the_loss_is_the_critics_and_the_actors():
-    state = state_of(gaussian(0.7), lambda o, a: jnp.full(len(o), 3.0), lambda o, a: jnp.full(len(o), 5.0), temperature=1e-20)
+    state = state_of(
+        gaussian(0.7), lambda o, a: jnp.full(len(o), 3.0), lambda o, a: jnp.full(len(o), 5.0), temperature=1e-20
+    )
     batch = transitions(16)._replace(rewards=np.zeros(16, np.float32), discounts=np.ones(16, np.float32))
     assert sac.loss(state, batch, noise_of(2, 16)) == pytest.approx(0.0 + (5 - 3) ** 2 - 3.0)
 
@@ -198,7 +225,7 @@ def act(state: sac.State, key: np.ndarray | None = KEY, envs: int = 2000):
 
 
 def test_while_warming_actions_are_uniform_in_a_box_from_minus_2_to_3():
-    action = act(fresh()._replace(warming=np.bool_(True)))
+    action = act(fresh()._replace(in_warmup=np.bool_(True)))
     actions = np.asarray(action.actions)
     assert np.all((actions >= -2) & (actions <= 3))
     for column in actions.T:
@@ -215,7 +242,7 @@ def test_sampled_actions_stay_in_a_box_from_minus_2_to_3_and_reach_both_sides():
 
 
 def test_without_a_key_the_action_is_tanh_of_the_mean():
-    state = fresh()._replace(warming=np.bool_(True))
+    state = fresh()._replace(in_warmup=np.bool_(True))
     expected = state.network.bounds.from_unit(jnp.tanh(state.network.actor(np.zeros((5, 3), np.float32)).mean))
     np.testing.assert_allclose(act(state, None, 5).actions, expected, rtol=1e-6)
 
@@ -234,9 +261,9 @@ def test_acting_is_taken_apart_into_numpy():
 def test_before_learning_starts_nothing_but_the_counters_and_the_key_changes():
     config = replace(SMALL, learning_starts=4)
     state = fresh(config)
-    assert state.warming
+    assert state.in_warmup
     states = [state := update(state, rollout_of(2), None, config)[0] for _ in range(2)]
-    assert [bool(state.warming) for state in states] == [True, False]
+    assert [bool(state.in_warmup) for state in states] == [True, False]
     assert parameters_equal(states[-1].network, fresh(config).network)
     assert states[-1].log_temperature == fresh(config).log_temperature
 
@@ -270,7 +297,9 @@ def test_probe_a_terminated_step_is_worth_its_reward_and_no_entropy():
 
 def test_probe_where_an_episode_is_cut_the_value_goes_on():
     state = bounded.learned(sac, "tests/BoundedTruncation-v0", temperature=1e-3, **FIXED).state
-    assert bounded.values_at(state) == pytest.approx([10.0, 10.0], abs=0.7)  # 1 / (1 - 0.9); without the bootstrap at the cut, below 4.1
+    assert bounded.values_at(state) == pytest.approx(
+        [10.0, 10.0], abs=0.7
+    )  # 1 / (1 - 0.9); without the bootstrap at the cut, below 4.1
 
 
 @pytest.mark.slow
@@ -297,5 +326,7 @@ def test_the_targets_action_and_the_actors_are_drawn_apart():
     state, batches, found = fresh(config), jax.tree.map(lambda x: x[None], one), []
     for number in range(40):
         metrics = update(state._replace(key=np.array([0, number], np.uint32)), rollout_of(4), batches, config)[1]
-        found.append((float(metrics["loss/value"]), float(metrics["policy/entropy"])))  # each grows with its own action's -log π
+        found.append(
+            (float(metrics["loss/value"]), float(metrics["policy/entropy"]))
+        )  # each grows with its own action's -log π
     assert abs(np.corrcoef(np.array(found).T)[0, 1]) < 0.5

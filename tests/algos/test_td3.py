@@ -1,4 +1,6 @@
-"""TD3's oracles: its targets, its delay and its noise in closed form; and what it must have learned on probes."""
+"""TD3's oracles: its targets, its delay and its noise in closed form; and what it must have learned
+on probes.
+"""
 
 import math
 from dataclasses import replace
@@ -11,15 +13,24 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from birl.accel.devices import prepare_jax
+from birl.accel.numpy_acting import take_apart
 from birl.algos import td3
 from birl.config import ConfigError, RunConfig
-from birl.data.stepwise import take_apart
-from birl.device import prepare_jax
 from birl.maths.schedules import linear
-from birl.nets.twin_critics import as_networks_see
+from birl.nets.twin_critics import normalize_batch
 from birl.types import Metrics
 from tests.algos import bounded
-from tests.algos.bounded import VECTOR, bare, critics_of, noise_of, parameters_equal, rollout_of, terminated_and_cut, transitions
+from tests.algos.bounded import (
+    VECTOR,
+    bare,
+    critics_of,
+    noise_of,
+    parameters_equal,
+    rollout_of,
+    terminated_and_cut,
+    transitions,
+)
 from tests.algos.probing import sign
 
 BOX = spaces.Box(-2, 3, (2,), np.float32)
@@ -45,7 +56,11 @@ def steps_of(count: int, config: td3.Config = SMALL) -> list[tuple[td3.State, Me
     """State and metrics before and after each of so many gradient steps."""
     reached: list[tuple[td3.State, Metrics]] = [(fresh(config), {})]
     for step in range(count):
-        reached.append(learn(reached[-1][0], (transitions(16, seed=step), noise_of(16)), np.float32(1e-3), np.float32(1e-3), config))
+        reached.append(
+            learn(
+                reached[-1][0], (transitions(16, seed=step), noise_of(16)), np.float32(1e-3), np.float32(1e-3), config
+            )
+        )
     return reached
 
 
@@ -56,7 +71,10 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
     first, second = (lambda o, a: o[:, 0] + a[:, 0]), (lambda o, a: o[:, 1] - a[:, 1])
     batch = transitions(50)
     targets = td3.targets_of(
-        bare(lambda o: jnp.tanh(o[:, :2]), first, second), batch, noise_of(len(batch.rewards)), replace(SMALL, target_noise=0.0)
+        bare(lambda o: jnp.tanh(o[:, :2]), first, second),
+        batch,
+        noise_of(len(batch.rewards)),
+        replace(SMALL, target_noise=0.0),
     )
     following, actions = batch.next_observations, np.tanh(batch.next_observations[:, :2])
     values = np.stack([following[:, 0] + actions[:, 0], following[:, 1] - actions[:, 1]])
@@ -71,19 +89,25 @@ def test_a_terminated_step_has_no_bootstrap_and_a_truncated_one_keeps_it():
 
 
 def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target():
-    target = bare(lambda o: jnp.zeros((len(o), 2)), lambda o, a: jnp.full(len(o), 2.0), lambda o, a: jnp.full(len(o), 3.0))
+    target = bare(
+        lambda o: jnp.zeros((len(o), 2)), lambda o, a: jnp.full(len(o), 2.0), lambda o, a: jnp.full(len(o), 3.0)
+    )
     batch = transitions(20)
     critics = (lambda o, a: o[:, 0], lambda o, a: a[:, 1])
     value, metrics = td3.critic_loss(critics, target, batch, noise_of(len(batch.rewards)), SMALL)
     targets = batch.rewards + batch.discounts * 2.0
     errors = batch.observations[:, 0] - targets, batch.actions[:, 1] - targets
     assert value == pytest.approx(sum(np.mean(error**2) for error in errors), rel=1e-5)
-    assert metrics["value/mean"] == pytest.approx((batch.observations[:, 0].mean() + batch.actions[:, 1].mean()) / 2, abs=1e-5)
+    assert metrics["value/mean"] == pytest.approx(
+        (batch.observations[:, 0].mean() + batch.actions[:, 1].mean()) / 2, abs=1e-5
+    )
 
 
 def test_no_gradient_flows_into_the_target():
     critics = fresh().network.critics
-    gradients = jit(jax.grad(lambda target: td3.critic_loss(critics, target, transitions(8), noise_of(8), SMALL)[0]))(fresh().target)
+    gradients = jit(jax.grad(lambda target: td3.critic_loss(critics, target, transitions(8), noise_of(8), SMALL)[0]))(
+        fresh().target
+    )
     assert not any(np.any(gradient) for gradient in jax.tree.leaves(gradients))
 
 
@@ -139,11 +163,15 @@ def test_with_a_delay_of_1_the_actor_moves_at_once():
 def test_targets_move_by_the_target_rate_to_the_new_networks():
     _, (before, _), (now, _) = steps_of(2)
     expected = jax.tree.map(lambda t, n: 0.995 * np.asarray(t) + 0.005 * np.asarray(n), before.target, now.network)
-    jax.tree.map(lambda found, known: np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-7), now.target, expected)
+    jax.tree.map(
+        lambda found, known: np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-7), now.target, expected
+    )
 
 
 def test_a_gradient_step_without_one_of_the_actor_reports_its_newest():
-    reports = [(float(metrics["loss/policy"]), float(metrics["optimizer/actor_grad_norm"])) for _, metrics in steps_of(3)[1:]]
+    reports = [
+        (float(metrics["loss/policy"]), float(metrics["optimizer/actor_grad_norm"])) for _, metrics in steps_of(3)[1:]
+    ]
     assert reports[0] == (0.0, 0.0)
     assert reports[1] == reports[2]
     assert all(reports[1])
@@ -163,7 +191,9 @@ def test_the_actor_climbs_the_first_critic_by_the_chain_rule():
 
 
 def test_the_loss_is_the_critics_and_the_actors():
-    network = bare(lambda o: jnp.zeros((len(o), 2)), lambda o, a: jnp.full(len(o), 3.0), lambda o, a: jnp.full(len(o), 5.0))
+    network = bare(
+        lambda o: jnp.zeros((len(o), 2)), lambda o, a: jnp.full(len(o), 3.0), lambda o, a: jnp.full(len(o), 5.0)
+    )
     batch = transitions(16)._replace(rewards=np.zeros(16, np.float32), discounts=np.ones(16, np.float32))
     assert td3.loss(network, network, batch, noise_of(16), SMALL) == pytest.approx(0.0 + (5 - 3) ** 2 - 3.0)
 
@@ -172,11 +202,13 @@ def test_the_loss_is_the_critics_and_the_actors():
 
 
 def act(state: td3.State, key: np.ndarray | None = KEY, envs: int = 2000) -> np.ndarray:
-    return np.asarray(td3.act(td3.policy(state), np.zeros((envs, 3), np.float32), (), np.zeros(envs, bool), None, key).actions)
+    return np.asarray(
+        td3.act(td3.policy(state), np.zeros((envs, 3), np.float32), (), np.zeros(envs, bool), None, key).actions
+    )
 
 
 def test_while_warming_actions_are_uniform_in_a_box_from_minus_2_to_3():
-    actions = act(fresh()._replace(warming=np.bool_(True)))
+    actions = act(fresh()._replace(in_warmup=np.bool_(True)))
     assert np.all((actions >= -2) & (actions <= 3))
     for column in actions.T:
         histogram, _ = np.histogram(column, bins=5, range=(-2, 3))
@@ -196,14 +228,14 @@ def test_exploration_noise_is_in_half_widths_and_each_number_of_each_environment
 
 
 def test_without_a_key_there_is_neither_noise_nor_warming():
-    state = fresh()._replace(warming=np.bool_(True))
+    state = fresh()._replace(in_warmup=np.bool_(True))
     expected = state.network.bounds.from_unit(state.network.actor(np.zeros((5, 3), np.float32)))
     np.testing.assert_allclose(act(state, None, 5), expected, rtol=1e-6)
 
 
 def test_the_critics_learn_from_actions_on_the_unit_box():
     state, drawn = fresh(), transitions(3)._replace(actions=np.array([[-2, 3], [0.5, 0.5], [3, -2]], np.float32))
-    batch = as_networks_see(drawn, state.network.bounds, state.normalizer)
+    batch = normalize_batch(drawn, state.network.bounds, state.normalizer)
     np.testing.assert_allclose(batch.actions, [[-1, 1], [0, 0], [1, -1]], atol=1e-6)
 
 
@@ -222,9 +254,9 @@ def test_exploration_follows_its_schedule():
 def test_before_learning_starts_nothing_but_the_counters_and_the_key_changes():
     config = replace(SMALL, learning_starts=4)
     state = fresh(config)
-    assert state.warming
+    assert state.in_warmup
     states = [state := update(state, rollout_of(2), None, config)[0] for _ in range(2)]
-    assert [bool(state.warming) for state in states] == [True, False]
+    assert [bool(state.in_warmup) for state in states] == [True, False]
     assert parameters_equal(states[-1].network, fresh(config).network)
     assert int(states[-1].gradient_steps) == 0
 
@@ -258,7 +290,9 @@ def test_actions_without_bounds_are_refused_with_the_remedy(space):
 
 @pytest.mark.slow
 def test_probe_a_terminated_step_is_worth_its_reward():
-    assert bounded.values_at(bounded.learned(td3, "tests/BoundedConstant-v0").state) == pytest.approx([1.0, 1.0], abs=0.05)
+    assert bounded.values_at(bounded.learned(td3, "tests/BoundedConstant-v0").state) == pytest.approx(
+        [1.0, 1.0], abs=0.05
+    )
 
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
@@ -282,14 +316,22 @@ def test_probe_the_best_action_at_the_middle():
 
 
 def test_every_gradient_step_smooths_with_noise_of_its_own():
-    config = replace(SMALL, batch_size=1, target_noise=0.5, target_noise_clip=9.0, actor_learning_rate=0.0, critic_learning_rate=0.0)
+    config = replace(
+        SMALL, batch_size=1, target_noise=0.5, target_noise_clip=9.0, actor_learning_rate=0.0, critic_learning_rate=0.0
+    )
     state, one = fresh(config), transitions(1)._replace(discounts=np.full(1, 0.9, np.float32))
     standing = state._replace(target=jax.tree.map(lambda x: 3 * x, state.target))
 
     def spread(steps: int) -> float:
-        """Between runs with other random keys, of the mean loss of so many gradient steps on the same transition."""
+        """Between runs with other random keys, of the mean loss of so many gradient steps on the
+        same transition.
+        """
         batches = jax.tree.map(lambda x: np.repeat(x[None], steps, axis=0), one)
         keys = [np.array([0, number], np.uint32) for number in range(24)]
-        return float(np.std([update(standing._replace(key=key), rollout_of(4), batches, config)[1]["loss/value"] for key in keys]))
+        return float(
+            np.std(
+                [update(standing._replace(key=key), rollout_of(4), batches, config)[1]["loss/value"] for key in keys]
+            )
+        )
 
     assert 0 < spread(32) < 0.5 * spread(1)  # of independent noise 1/√32; of one noise for all, the same

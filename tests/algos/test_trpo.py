@@ -1,4 +1,6 @@
-"""TRPO's oracles: what must hold exactly at every update, whatever it learns; and what it learns on probes whose answers are known."""
+"""TRPO's oracles: what must hold exactly at every update, whatever it learns; and what it learns on
+probes whose answers are known.
+"""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -11,10 +13,9 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from birl.accel.devices import prepare_jax
 from birl.algos import trpo
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.data.collect import Collector
-from birl.device import prepare_jax
 from birl.envs.make import make_envs
 from birl.errors import NonFiniteError
 from birl.maths.distributions import Categorical
@@ -22,6 +23,7 @@ from birl.maths.schedules import linear
 from birl.maths.trust_region import fisher_vector_product, natural_step
 from birl.nets.dependence import split_actor_critic
 from birl.nets.layers import Linear, make_linear
+from birl.rollouts.collector import Collector
 from birl.types import Rollout
 from tests import oracle
 from tests.algos import probing
@@ -50,7 +52,9 @@ PROBE = trpo.Config(
     core_size=8,
     learning_rate=linear(2e-2, 0.0),
 )
-HOPELESS = {"max_kl": 1e-30}  # so short a step changes no probability that float32 can tell: the line search accepts nothing
+HOPELESS = {
+    "max_kl": 1e-30
+}  # so short a step changes no probability that float32 can tell: the line search accepts nothing
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,7 +80,10 @@ def improve_policy(state: trpo.State, batch: trpo.Batch, memory, config: trpo.Co
 
 def bits(tree) -> list[tuple[str, bytes]]:
     """Every leaf with its name, as bytes: -0.0 is not 0.0."""
-    return [(jax.tree_util.keystr(path), np.asarray(leaf).tobytes()) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+    return [
+        (jax.tree_util.keystr(path), np.asarray(leaf).tobytes())
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    ]
 
 
 def parts(network) -> tuple[list, list]:
@@ -89,7 +96,9 @@ def parts(network) -> tuple[list, list]:
 
 @partial(jax.jit, static_argnames="config")
 def look_again(state: trpo.State, rollout: Rollout, config: trpo.Config):
-    """Log-ratios of the policy that acted to itself, its mean KL from itself, and that KL's gradient."""
+    """Log-ratios of the policy that acted to itself, its mean KL from itself, and that KL's
+    gradient.
+    """
     batch, _ = trpo.make_batch(state, rollout, config)
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
     kl, gradients = jax.value_and_grad(lambda network: trpo.loss(network, batch, rollout.memory)[1])(state.network)
@@ -108,7 +117,9 @@ SETTINGS = {
     "continuous, cut episodes, lstm": replace(SMALL, env=EnvConfig("Pendulum-v1", 4, max_episode_steps=4), core="lstm"),
     "MultiDiscrete": replace(SMALL, env=EnvConfig("birl/ProbeMultiDiscrete-v0", num_envs=4)),
     "MultiBinary": replace(SMALL, env=EnvConfig("birl/ProbeMultiBinary-v0", num_envs=4)),
-    "Dict": replace(SMALL, env=EnvConfig("birl/ProbeDict-v0", num_envs=4), encoder="cnn_small", normalize_observations=True),
+    "Dict": replace(
+        SMALL, env=EnvConfig("birl/ProbeDict-v0", num_envs=4), encoder="cnn_small", normalize_observations=True
+    ),
 }
 SECONDS_EACH = (
     "gru",
@@ -119,7 +130,10 @@ SECONDS_EACH = (
     "MultiBinary",
     "Dict",
 )  # to compile
-SOME_SETTINGS = [pytest.param(config, id=name, marks=pytest.mark.slow if name in SECONDS_EACH else ()) for name, config in SETTINGS.items()]
+SOME_SETTINGS = [
+    pytest.param(config, id=name, marks=pytest.mark.slow if name in SECONDS_EACH else ())
+    for name, config in SETTINGS.items()
+]
 
 
 @pytest.mark.parametrize("config", SOME_SETTINGS)
@@ -159,7 +173,9 @@ def test_an_update_moves_the_policy_by_a_kl_of_at_most_delta_and_fits_the_critic
 
 @quickly
 def fisher_products(state: trpo.State, rollout: Rollout, vectors, config: trpo.Config):
-    """Products of the damped Fisher matrix of the policy's leaves, and the gradient of the mean KL at a little beside them."""
+    """Products of the damped Fisher matrix of the policy's leaves, and the gradient of the mean KL
+    at a little beside them.
+    """
     batch, _ = trpo.make_batch(state, rollout, config)
     actor, critic = split_actor_critic(state.network, batch.observations)
     parameters, unravel = ravel_pytree(actor)
@@ -168,7 +184,9 @@ def fisher_products(state: trpo.State, rollout: Rollout, vectors, config: trpo.C
         return trpo.loss(eqx.combine(unravel(parameters), critic), batch, rollout.memory)[1]
 
     def distribution_of(parameters):
-        return eqx.combine(unravel(parameters), critic)(batch.observations, rollout.memory, batch.resets, batch.action_masks)[0]
+        return eqx.combine(unravel(parameters), critic)(
+            batch.observations, rollout.memory, batch.resets, batch.action_masks
+        )[0]
 
     product = fisher_vector_product(distribution_of, partial(trpo.mean_kl, batch), parameters, config.cg_damping)
     gradient = jax.grad(mean_kl)
@@ -281,7 +299,10 @@ def test_the_reported_step_size_is_that_of_the_step_taken():
     parameters, unravel = ravel_pytree(actor)
     inputs = batch.observations, NO_MEMORY, batch.resets, batch.action_masks
     product = fisher_vector_product(
-        lambda p: eqx.combine(unravel(p), critic)(*inputs)[0], partial(trpo.mean_kl, batch), parameters, SMALL.cg_damping
+        lambda p: eqx.combine(unravel(p), critic)(*inputs)[0],
+        partial(trpo.mean_kl, batch),
+        parameters,
+        SMALL.cg_damping,
     )
     gradient = jax.grad(lambda p: trpo.loss(eqx.combine(unravel(p), critic), batch, NO_MEMORY)[0])(parameters)
     direction, _ = natural_step(product, gradient, SMALL.max_kl, SMALL.cg_steps)
@@ -298,7 +319,10 @@ def test_a_failed_line_search_leaves_the_policy_equal_bit_for_bit_while_the_crit
     config = replace(SETTINGS[name], **HOPELESS)
     state, rollout = collected(SETTINGS[name])
     after, metrics = update(state, rollout, config)
-    assert (bool(metrics["trust_region/accepted"]), int(metrics["trust_region/backtracks"])) == (False, config.backtrack_tries)
+    assert (bool(metrics["trust_region/accepted"]), int(metrics["trust_region/backtracks"])) == (
+        False,
+        config.backtrack_tries,
+    )
     assert float(metrics["policy/kl"]) == float(metrics["trust_region/step_size"]) == 0.0
     (old_policy, old_critic), (policy, critic) = parts(state.network), parts(after.network)
     assert policy == old_policy
@@ -308,14 +332,17 @@ def test_a_failed_line_search_leaves_the_policy_equal_bit_for_bit_while_the_crit
 def test_advantages_of_0_leave_the_policy_equal_bit_for_bit():
     state, rollout = collected(SMALL)
     batch, _ = make_batch(state, rollout, SMALL)
-    network, metrics = improve_policy(state, batch._replace(advantages=jnp.zeros_like(batch.advantages)), NO_MEMORY, SMALL)
+    network, metrics = improve_policy(
+        state, batch._replace(advantages=jnp.zeros_like(batch.advantages)), NO_MEMORY, SMALL
+    )
     assert not bool(metrics["trust_region/accepted"])
     assert float(metrics["optimizer/grad_norm"]) == 0.0
     assert bits(network) == bits(state.network)
 
 
 def test_a_step_that_overshoots_is_shortened_until_its_kl_is_within_delta():
-    # Hardly any curvature is seen at a policy that is sure of itself, and none is added: the first step goes far too far.
+    # Hardly any curvature is seen at a policy that is sure of itself, and none is added: the first
+    # step goes far too far.
     state, rollout = collected(SMALL)
     sure = eqx.tree_at(lambda n: n.policy_head.linear.weight, state.network, replace_fn=lambda weight: 4 * weight)
     config = replace(SMALL, cg_damping=1e-6, max_kl=0.3, backtrack_tries=50)
@@ -326,7 +353,9 @@ def test_a_step_that_overshoots_is_shortened_until_its_kl_is_within_delta():
     assert int(metrics["trust_region/backtracks"]) > 0
     assert bool(metrics["trust_region/accepted"])
     assert float(trpo.loss(network, batch, NO_MEMORY)[1]) <= 0.3
-    stubborn, metrics = improve_policy(state, batch, NO_MEMORY, replace(config, backtrack_tries=int(metrics["trust_region/backtracks"])))
+    stubborn, metrics = improve_policy(
+        state, batch, NO_MEMORY, replace(config, backtrack_tries=int(metrics["trust_region/backtracks"]))
+    )
     assert not bool(metrics["trust_region/accepted"])
     assert bits(stubborn) == bits(state.network)
 
@@ -341,7 +370,9 @@ def test_a_reward_that_is_not_a_number_moves_no_bit_of_the_policy_and_stops_the_
 
 
 def test_a_critic_that_diverges_stops_the_run():
-    config = replace(SMALL, env=EnvConfig("birl/ProbeConstant-v0", num_envs=4), learning_rate=1e30, activation="relu", epochs=20)
+    config = replace(
+        SMALL, env=EnvConfig("birl/ProbeConstant-v0", num_envs=4), learning_rate=1e30, activation="relu", epochs=20
+    )
     with pytest.raises(NonFiniteError, match=r"gradient's norm is (nan|inf)"):
         list(trpo.train(config))
 
@@ -350,21 +381,33 @@ def test_a_critic_that_diverges_stops_the_run():
 
 
 def exact_kl(before: trpo.State, after: trpo.State, rollout: Rollout) -> float:
-    """The mean KL of a feed-forward, categorical policy from the one that acted, over the valid steps, in float64."""
+    """The mean KL of a feed-forward, categorical policy from the one that acted, over the valid
+    steps, in float64.
+    """
     inputs = rollout.observations[:-1], NO_MEMORY, ~rollout.valid, None
     old, new = (oracle.softmax(np.asarray(state.network(*inputs)[0].logits, np.float64)) for state in (before, after))
     return float((old * np.log(old / new)).sum(-1)[rollout.valid].mean())
 
 
 RUNS = {
-    "CartPole": (replace(trpo.Config(), env=EnvConfig("CartPole-v1", num_envs=4), rollout_length=64, minibatches=4), 30),
-    "CartPole, no damping": (trpo.Config(env=EnvConfig(num_envs=4), rollout_length=32, minibatches=1, cg_damping=0.0, max_kl=0.1), 30),
-    "LunarLander": (trpo.Config(env=EnvConfig("LunarLander-v3", num_envs=4), rollout_length=128, minibatches=4, cg_damping=0.01), 15),
+    "CartPole": (
+        replace(trpo.Config(), env=EnvConfig("CartPole-v1", num_envs=4), rollout_length=64, minibatches=4),
+        30,
+    ),
+    "CartPole, no damping": (
+        trpo.Config(env=EnvConfig(num_envs=4), rollout_length=32, minibatches=1, cg_damping=0.0, max_kl=0.1),
+        30,
+    ),
+    "LunarLander": (
+        trpo.Config(env=EnvConfig("LunarLander-v3", num_envs=4), rollout_length=128, minibatches=4, cg_damping=0.01),
+        15,
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("config", "updates"), [pytest.param(*run, id=name, marks=() if name == "CartPole" else pytest.mark.slow) for name, run in RUNS.items()]
+    ("config", "updates"),
+    [pytest.param(*run, id=name, marks=() if name == "CartPole" else pytest.mark.slow) for name, run in RUNS.items()],
 )
 def test_at_every_update_of_a_run_the_kl_is_at_most_delta(config, updates):
     kls, accepted = [], []
@@ -420,7 +463,9 @@ def test_the_critics_gradient_is_clipped_by_its_norm():
 
 def test_the_critics_learning_rate_stands_where_progress_is():
     state, rollout = collected(SMALL)
-    _, metrics = update(state._replace(env_steps=np.int32(500)), rollout, replace(SMALL, learning_rate=linear(2e-2, 0.0)))
+    _, metrics = update(
+        state._replace(env_steps=np.int32(500)), rollout, replace(SMALL, learning_rate=linear(2e-2, 0.0))
+    )
     assert float(metrics["optimizer/learning_rate"]) == pytest.approx(1e-2)
 
 
@@ -428,7 +473,9 @@ def test_a_perfect_critic_has_no_loss_and_a_fitted_one_less_than_before():
     state, rollout = collected(SMALL)
     batch, _ = make_batch(state, rollout, SMALL)
     actor, critic = split_actor_critic(state.network, batch.observations)
-    assert float(trpo.critic_loss(critic, actor, batch._replace(value_targets=batch.values), NO_MEMORY)) == pytest.approx(0.0, abs=1e-10)
+    assert float(
+        trpo.critic_loss(critic, actor, batch._replace(value_targets=batch.values), NO_MEMORY)
+    ) == pytest.approx(0.0, abs=1e-10)
     after, _ = update(state, rollout, replace(SMALL, epochs=100))
     fitted = split_actor_critic(after.network, batch.observations)
     # No critic can tell steps with the same observation apart: what their targets vary is left.
@@ -446,12 +493,16 @@ def test_advantages_are_gae_of_the_networks_values_with_targets_above_them():
     batch = make_batch(state, rollout, config)[0]
     never = np.zeros(rollout.observations.shape[:2], bool)
     values = np.asarray(state.network(rollout.observations, NO_MEMORY, never, None)[1], np.float64)
-    advantages = oracle.gae(rollout.rewards, values[:-1], values[1:], rollout.terminated, rollout.truncated, rollout.valid, 0.8, 0.7)
+    advantages = oracle.gae(
+        rollout.rewards, values[:-1], values[1:], rollout.terminated, rollout.truncated, rollout.valid, 0.8, 0.7
+    )
     np.testing.assert_allclose(batch.advantages, advantages, atol=1e-5)
     np.testing.assert_allclose(batch.value_targets, advantages + values[:-1], atol=1e-5)
     normalised = make_batch(state, rollout, replace(config, normalize_advantages=True))[0]
     kept = advantages[rollout.valid]
-    np.testing.assert_allclose(np.asarray(normalised.advantages)[rollout.valid], (kept - kept.mean()) / kept.std(), atol=1e-4)
+    np.testing.assert_allclose(
+        np.asarray(normalised.advantages)[rollout.valid], (kept - kept.mean()) / kept.std(), atol=1e-4
+    )
     np.testing.assert_allclose(normalised.value_targets, batch.value_targets, atol=1e-6)
 
 
@@ -486,7 +537,9 @@ WRONG = {
     "backtrack_factor 0.0 must lie between 0 and 1": {"backtrack_factor": 0.0},
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "max_grad_norm 0.0 must be positive, or None": {"max_grad_norm": 0.0},
-    "rollout_length x num_envs 40 does not divide into 3 minibatches; use one of 1, 2, 4, 5, 8, 10, 20, 40": {"minibatches": 3},
+    "rollout_length x num_envs 40 does not divide into 3 minibatches; use one of 1, 2, 4, 5, 8, 10, 20, 40": {
+        "minibatches": 3
+    },
     "num_envs 4 does not divide into 8 minibatches; use one of 1, 2, 4": {"minibatches": 8, "core": "lstm"},
     "env.num_envs 0 is less than 1; use 8, or 1": {"env": EnvConfig(num_envs=0)},
     "core_size 0 must be at least 1": {"core_size": 0},
@@ -603,13 +656,18 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_what_was_seen_at_the_start_cannot_be_known_without_memory():
-    returns = [update.metrics["episode/return"] for update in trpo.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))]
+    returns = [
+        update.metrics["episode/return"] for update in trpo.train(replace(PROBE, env=EnvConfig("birl/ProbeMemory-v0")))
+    ]
     assert np.mean(returns[-20:]) < 0.3  # 0 in the mean
 
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_a_masked_action_is_never_taken():
-    assert all(update.metrics["episode/return"] == 4.0 for update in trpo.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0"))))
+    assert all(
+        update.metrics["episode/return"] == 4.0
+        for update in trpo.train(replace(PROBE, env=EnvConfig("birl/ProbeMask-v0")))
+    )
 
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
@@ -635,7 +693,12 @@ def test_probe_every_bit_of_a_multi_binary_action_is_learned():
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
-    state = learned("birl/ProbeDict-v0", encoder="cnn_small", run=RunConfig(total_steps=2000), activation="relu", cg_steps=5).state
+    state = learned(
+        "birl/ProbeDict-v0", encoder="cnn_small", run=RunConfig(total_steps=2000), activation="relu", cg_steps=5
+    ).state
     images = [np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255)]
-    found = [int(action) for _, action in answers(state, *({"vector": sign(s), "image": image} for s in (-1, 1) for image in images))]
+    found = [
+        int(action)
+        for _, action in answers(state, *({"vector": sign(s), "image": image} for s in (-1, 1) for image in images))
+    ]
     assert found == [0, 1, 2, 3]

@@ -1,4 +1,6 @@
-"""update_ratio is gradient steps for each environment step: resets are none, and what is left of a step is carried on."""
+"""update_ratio is gradient steps for each environment step: resets are none, and what is left of a
+step is carried on.
+"""
 
 import importlib
 from typing import Any
@@ -19,7 +21,9 @@ class OneStep(gym.Env):
     def __init__(self, discrete: bool) -> None:
         self.action_space = spaces.Discrete(2) if discrete else spaces.Box(-1, 1, (1,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         return np.zeros(2, np.float32), {}
 
@@ -31,12 +35,19 @@ gym.register("tests/OneStep-v0", entry_point=OneStep, disable_env_checker=True)
 
 
 @pytest.mark.parametrize(
-    ("name", "ratio", "length"), [("dqn", 0.25, 4), ("dqn", 0.3, 4), ("dqn", 0.07, 3), ("ddpg", 1.0, 8), ("td3", 0.5, 5), ("sac", 1.0, 3)]
+    ("name", "ratio", "length"),
+    [("dqn", 0.25, 4), ("dqn", 0.3, 4), ("dqn", 0.07, 3), ("ddpg", 1.0, 8), ("td3", 0.5, 5), ("sac", 1.0, 3)],
 )
 def test_gradient_steps_are_the_update_ratio_of_valid_steps_and_the_remainder_is_carried(name, ratio, length):
     algorithm = importlib.import_module(f"birl.algos.{name}")
     env = EnvConfig("tests/OneStep-v0", num_envs=1, kwargs={"discrete": name == "dqn"})
-    settings = {"rollout_length": length, "update_ratio": ratio, "learning_starts": 10, "batch_size": 2, "hidden_sizes": (4,)}
+    settings = {
+        "rollout_length": length,
+        "update_ratio": ratio,
+        "learning_starts": 10,
+        "batch_size": 2,
+        "hidden_sizes": (4,),
+    }
     config = algorithm.Config(env=env, run=RunConfig(total_steps=150), **settings)
     steps = gradient_steps(config)
     due, before = 0.0, 0

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from birl.algos import async_nstep_q, async_q, async_sarsa
-from birl.data.collect import Collector
+from birl.asynchronous.actor_learner import Result, Weights, Work, open_learner, run_worker_step
+from birl.asynchronous.parameters import make_work, shared_parameters_of
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
-from birl.scale.pool import Job, Result, Weights, open_learner, take_turn
-from birl.scale.shared import board_of, job_of
+from birl.rollouts.collector import Collector
 from birl.types import Array, PyTree, Rollout
 from tests.algos import chain
 
@@ -22,7 +22,7 @@ THREE = (async_q, async_sarsa, async_nstep_q)
 class Turn(NamedTuple):
     """What went in, what happened, what came out."""
 
-    job: Job
+    work: Work
     weights: Weights
     key: np.ndarray
     rollout: Rollout
@@ -30,11 +30,11 @@ class Turn(NamedTuple):
 
     @property
     def network(self) -> Any:
-        return self.job.network.tree(self.weights.network)
+        return self.work.network.tree(self.weights.network)
 
     @property
-    def older(self) -> Any:
-        return self.job.network.tree(self.weights.older)
+    def target_weights(self) -> Any:
+        return self.work.network.tree(self.weights.target_weights)
 
 
 class Watched:
@@ -56,29 +56,39 @@ def shaken(network: Any, seed: int) -> Any:
 
 @cache
 def turns_of(algorithm: ModuleType, config: Any, count: int) -> list[Turn]:
-    """Turns in which nothing is written to the shared parameters; the target network is another one. ε has come to its end."""
+    """Turns in which nothing is written to the shared parameters; the target network is another
+    one. ε has come to its end.
+    """
     state = algorithm.init(config, *spaces_of(config.env))
     steps = np.int32(config.run.total_steps)
-    state = state._replace(network=shaken(state.network, 1), older=shaken(state.network, 2), env_steps=steps)
-    job = job_of(config, algorithm.__name__, algorithm.work, algorithm.update, state, until_end=True)
-    board, turns = board_of(state, job), []
-    learner = open_learner(job, 0, board.keys[0], config.run.seed)
+    state = state._replace(network=shaken(state.network, 1), target_weights=shaken(state.network, 2), env_steps=steps)
+    work = make_work(config, algorithm.__name__, algorithm.worker_step, algorithm.update, state, until_end=True)
+    shared, turns = shared_parameters_of(state, work), []
+    learner = open_learner(work, 0, shared.keys[0], config.run.seed)
     learner = learner._replace(collect=Watched(learner.collect))
     for _ in range(count):
-        key, weights = learner.key, board.read()
-        result, learner = take_turn(learner, weights, job)
+        key, weights = learner.key, shared.read()
+        result, learner = run_worker_step(learner, weights, work)
         watched = learner.collect
-        turns.append(Turn(job, weights, key, watched.rollout, result))
+        turns.append(Turn(work, weights, key, watched.rollout, result))
     learner.envs.close()
     return turns
 
 
-def gradients_of(algorithm: ModuleType, turn: Turn, rollout: Rollout, older: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+def gradients_of(
+    algorithm: ModuleType, turn: Turn, rollout: Rollout, target_weights: Any = None
+) -> tuple[np.ndarray, dict[str, Any]]:
     """What this turn would have found with that rollout, or with another target network."""
-    weights = turn.weights if older is None else turn.weights._replace(older=turn.job.network.vector(older))
+    weights = (
+        turn.weights
+        if target_weights is None
+        else turn.weights._replace(target_weights=turn.work.network.vector(target_weights))
+    )
     epsilon = [np.float32(turn.result.metrics["exploration/epsilon"])] if algorithm is async_sarsa else []
-    layouts = turn.job.network, turn.job.normalizer
-    found, _, _, metrics = algorithm.gradients(weights, np.int32(0), turn.key, *epsilon, rollout, layouts, turn.job.config)
+    layouts = turn.work.network, turn.work.normalizer
+    found, _, _, metrics = algorithm.gradients(
+        weights, np.int32(0), turn.key, *epsilon, rollout, layouts, turn.work.config
+    )
     return np.asarray(found), metrics
 
 
@@ -98,8 +108,12 @@ def taken(action_values: np.ndarray, actions: np.ndarray) -> np.ndarray:
 
 
 def assert_errors(turn: Turn, targets: np.ndarray) -> None:
-    """The turn's loss is the mean square of how far Q(s, a) is from these targets, over the valid steps."""
-    errors = (targets - taken(values_at(turn.network, turn.rollout.observations)[:-1], turn.rollout.actions))[turn.rollout.valid]
+    """The turn's loss is the mean square of how far Q(s, a) is from these targets, over the valid
+    steps.
+    """
+    errors = (targets - taken(values_at(turn.network, turn.rollout.observations)[:-1], turn.rollout.actions))[
+        turn.rollout.valid
+    ]
     np.testing.assert_allclose(turn.result.metrics["loss/value"], np.mean(errors**2), rtol=1e-4)
     np.testing.assert_allclose(turn.result.metrics["value/td_error"], np.mean(np.abs(errors)), rtol=1e-4)
 

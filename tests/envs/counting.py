@@ -1,4 +1,6 @@
-"""An environment that counts, so that every transition it can make is known in advance, and others made to misbehave."""
+"""An environment that counts, so that every transition it can make is known in advance, and others
+made to misbehave.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,9 +18,11 @@ MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLE
 
 
 class Counting(gym.Env):
-    """Observes (name, steps, sum of actions) of its episode; terminated once the sum reaches `goal`, truncated at `limit`.
+    """Observes (name, steps, sum of actions) of its episode; terminated once the sum reaches
+    `goal`, truncated at `limit`.
 
-    The reward of an action is 10 * steps + action, steps counted after it. Nothing depends on how often it was reset.
+    The reward of an action is 10 * steps + action, steps counted after it. Nothing depends on how
+    often it was reset.
     """
 
     observation_space = spaces.Box(0, np.inf, (3,), np.float64)
@@ -29,7 +33,9 @@ class Counting(gym.Env):
         self.steps = self.total = 0
         self.needs_reset = True
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.steps = self.total = 0
         self.needs_reset = False

@@ -1,4 +1,6 @@
-"""An environment with a tree of actions that insists on getting them right. Importing this registers it, in worker processes too."""
+"""An environment with a tree of actions that insists on getting them right. Importing this
+registers it, in worker processes too.
+"""
 
 from typing import Any
 
@@ -17,9 +19,11 @@ STATE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 
 
 class Hybrid(gym.Env):
-    """A random walk in which every part of an action leaves its trace. One move and one choice of the last switch are forbidden.
+    """A random walk in which every part of an action leaves its trace. One move and one choice of
+    the last switch are forbidden.
 
-    Masks come in the info as the tree of the actions, with parts missing; or in the observation; or not at all.
+    Masks come in the info as the tree of the actions, with parts missing; or in the observation; or
+    not at all.
     """
 
     action_space = ACTIONS
@@ -49,9 +53,17 @@ class Hybrid(gym.Env):
             assert second - 5 != self.forbidden, "a forbidden switch"
         self.steps += 1
         self.state = 0.9 * self.state + 0.1 * self.np_random.normal(size=3)
-        self.state += 0.1 * np.array([action["force"][0] + bits[0], action["force"][1] - bits[1], action["move"] - first - second + 4])
+        self.state += 0.1 * np.array(
+            [action["force"][0] + bits[0], action["force"][1] - bits[1], action["move"] - first - second + 4]
+        )
         observation, info = self._show()
-        return observation, float(-np.abs(self.state).sum()), bool(self.np_random.random() < 0.02), self.steps == 60, info
+        return (
+            observation,
+            float(-np.abs(self.state).sum()),
+            bool(self.np_random.random() < 0.02),
+            self.steps == 60,
+            info,
+        )
 
     def render(self) -> Any:
         return np.full((16, 16, 3), self.steps, np.uint8)

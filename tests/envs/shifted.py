@@ -1,4 +1,6 @@
-"""Environments whose choices do not start at 0: they raise at an action that is not theirs, and pay 1 for the first choice."""
+"""Environments whose choices do not start at 0: they raise at an action that is not theirs, and pay
+1 for the first choice.
+"""
 
 from typing import Any, ClassVar
 
@@ -19,7 +21,9 @@ class Shifted(gym.Env):
     def __init__(self, kind: str, render_mode: str | None = None) -> None:
         self.action_space, self.render_mode = SPACES[kind], render_mode
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.steps = 0
         return np.zeros(2, np.float32), {}

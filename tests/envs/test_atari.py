@@ -1,4 +1,6 @@
-"""Atari games: what is done to a frame, the same through ale-py and EnvPool, and a game's own state."""
+"""Atari games: what is done to a frame, the same through ale-py and EnvPool, and a game's own
+state.
+"""
 
 import os
 import signal
@@ -64,7 +66,10 @@ def test_an_episode_begins_with_one_frame_repeated_and_each_step_adds_one_at_the
 
 
 def test_an_action_is_held_and_the_brighter_of_the_last_two_frames_is_seen():
-    with make_env(game("SpaceInvaders")) as skipping, make_env(game("SpaceInvaders", replace(SAME_START, frame_skip=1))) as single:
+    with (
+        make_env(game("SpaceInvaders")) as skipping,
+        make_env(game("SpaceInvaders", replace(SAME_START, frame_skip=1))) as single,
+    ):
         skipping.reset()
         single.reset()
         rewards, flickered = [], False
@@ -291,9 +296,15 @@ BAD = {
     "no frames to wait": (game("Pong", AtariConfig(noop_max=0)), r"env.atari.noop_max 0 .*use 30"),
     "no frames to skip": (game("Pong", AtariConfig(frame_skip=0)), r"env.atari.frame_skip 0 .*use 4"),
     "a screen without pixels": (game("Pong", AtariConfig(screen_size=0)), r"env.atari.screen_size 0 .*use 84"),
-    "a screen that would have to be enlarged": (game("Pong", AtariConfig(screen_size=161)), r"env.atari.screen_size 161 .*160"),
+    "a screen that would have to be enlarged": (
+        game("Pong", AtariConfig(screen_size=161)),
+        r"env.atari.screen_size 161 .*160",
+    ),
     "no frames to see": (game("Pong", AtariConfig(stacked_frames=0)), r"env.atari.stacked_frames 0 .*use 4"),
-    "an action that is never taken": (game("Pong", AtariConfig(sticky_actions=1.0)), r"env.atari.sticky_actions 1.0 .*0.25"),
+    "an action that is never taken": (
+        game("Pong", AtariConfig(sticky_actions=1.0)),
+        r"env.atari.sticky_actions 1.0 .*0.25",
+    ),
     "ALE's own skipping": (game("Pong", kwargs={"frameskip": 4}), r"env.kwargs 'frameskip' .*env.atari.frame_skip"),
     "a game ALE has not": (game("Pongg"), r"env.id 'ALE/Pongg-v5' is not registered"),
     "a game EnvPool has not": (game("Pongg", backend="envpool"), r"env.id 'ALE/Pongg-v5' is not in EnvPool"),
@@ -314,23 +325,35 @@ def test_without_ale_py_the_extra_is_named_and_envpool_needs_none(backend, monke
         pytest.importorskip("envpool")
         assert spaces_of(game("Pong", backend="envpool"))[1].n == 6
         return
-    with pytest.raises(ConfigError, match=r"env.id 'ALE/Pong-v5' needs the module ale_py, .*pip install 'birl\[atari\]'"):
+    with pytest.raises(
+        ConfigError, match=r"env.id 'ALE/Pong-v5' needs the module ale_py, .*pip install 'birl\[atari\]'"
+    ):
         spaces_of(game("Pong"))
 
 
 def test_dqn_learns_from_frames_that_are_kept_once_and_reports_whole_games_with_their_real_scores():
-    """Episodes are lives: the scores are those of games, in points of 5 and more although it learns from signs."""
+    """Episodes are lives: the scores are those of games, in points of 5 and more although it learns
+    from signs.
+    """
     env = EnvConfig("ALE/SpaceInvaders-v5", 2, atari=AtariConfig(episodic_life=True), max_episode_steps=60)
-    settings = {"encoder": "cnn_small", "clip_rewards": True, "frame_stack": 4, "rollout_length": 16, "update_ratio": 1 / 32}
-    config = dqn.Config(env, RunConfig(total_steps=288), replay_size=1000, learning_starts=200, batch_size=4, **settings)
+    settings = {
+        "encoder": "cnn_small",
+        "clip_rewards": True,
+        "frame_stack": 4,
+        "rollout_length": 16,
+        "update_ratio": 1 / 32,
+    }
+    config = dqn.Config(
+        env, RunConfig(total_steps=288), replay_size=1000, learning_starts=200, batch_size=4, **settings
+    )
     *_, last = dqn.train(config)
-    world = last.world()
-    frames = next(array for array in world.arrays_under("replay/").values() if array.dtype == np.uint8)
+    snapshot = last.snapshot()
+    frames = next(array for array in snapshot.arrays_under("replay/").values() if array.dtype == np.uint8)
     assert frames.shape[1:] == (2, 84, 84)
     assert last.metrics["replay/bytes"] < 1.1 * 7056 * 1100
     assert np.isfinite(last.metrics["loss/value"])
     assert last.metrics["episode/count"] == 4
     assert last.metrics["episode/length"] == 60
-    scores = [score for score, _ in world.values["recent"]]
+    scores = [score for score, _ in snapshot.values["recent"]]
     assert max(scores) >= 5
     assert all(score % 5 == 0 for score in scores)

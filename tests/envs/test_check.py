@@ -10,7 +10,7 @@ from gymnasium import spaces
 from birl import ALGORITHMS
 from birl.config import ConfigError, EnvConfig
 from birl.envs.check import check_env, takers
-from birl.run.algorithms import algorithm_named
+from birl.registry import algorithm_named
 from tests.envs.counting import Counting
 
 
@@ -125,7 +125,9 @@ def check(kind, **kwargs):
         del gym.registry[f"check/{kind.__name__}-v0"]
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "birl/ProbeMask-v0", "birl/ProbeDict-v0", "birl/ProbeMultiDiscrete-v0", "FrozenLake-v1"])
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", "birl/ProbeMask-v0", "birl/ProbeDict-v0", "birl/ProbeMultiDiscrete-v0", "FrozenLake-v1"]
+)
 def test_a_good_environment_has_no_complaints(env_id):
     findings = check_env(EnvConfig(env_id, max_episode_steps=200 if env_id.startswith("birl/") else None))
     assert {finding.level for finding in findings} == {"ok"}
@@ -201,7 +203,9 @@ def test_each_fault_is_found(kind, level, title, words):
     ],
 )
 def test_a_broken_environment_gives_errors_and_no_exception(env_id, title, words):
-    errors = {finding.title: finding.explanation for finding in check_env(EnvConfig(env_id)) if finding.level == "error"}
+    errors = {
+        finding.title: finding.explanation for finding in check_env(EnvConfig(env_id)) if finding.level == "error"
+    }
     assert words in errors[title]
 
 
@@ -251,4 +255,6 @@ def test_the_algorithms_that_are_named_for_an_action_space_are_those_that_take_i
 
 
 def test_an_old_version_is_a_warning_that_names_the_new_one():
-    assert ("warning", "old version", "use CartPole-v1") in [(f.level, f.title, f.explanation) for f in check_env(EnvConfig("CartPole-v0"))]
+    assert ("warning", "old version", "use CartPole-v1") in [
+        (f.level, f.title, f.explanation) for f in check_env(EnvConfig("CartPole-v0"))
+    ]

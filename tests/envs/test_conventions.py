@@ -14,9 +14,19 @@ from birl.envs.make import make_envs
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 from birl.types import Step
-from tests.envs.counting import MODES, Counting, DictCounting, MaskedCounting, OverCounting, counting_functions, every_way
+from tests.envs.counting import (
+    MODES,
+    Counting,
+    DictCounting,
+    MaskedCounting,
+    OverCounting,
+    counting_functions,
+    every_way,
+)
 
-SHAPES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=3)  # (goal, limit) of each environment
+SHAPES = st.lists(
+    st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=3
+)  # (goal, limit) of each environment
 ACTIONS = st.lists(st.tuples(*[st.integers(0, 2)] * 3), min_size=1, max_size=25)
 
 
@@ -33,7 +43,9 @@ def test_every_mode_gives_the_same_rows(shapes, actions):
     for other_observations, other_steps in played.values():
         np.testing.assert_array_equal(observations, other_observations)
         for field in ("rewards", "terminated", "truncated", "valid"):
-            np.testing.assert_array_equal([getattr(s, field) for s in steps], [getattr(s, field) for s in other_steps], field)
+            np.testing.assert_array_equal(
+                [getattr(s, field) for s in steps], [getattr(s, field) for s in other_steps], field
+            )
 
 
 @given(SHAPES, ACTIONS)
@@ -72,7 +84,9 @@ def test_masks_belong_to_the_observation_they_come_with(shapes, actions):
                 step = envs.step(np.array(row[: len(shapes)]))
                 assert step.action_masks.dtype == bool
                 counts = step.observations["count/steps"] if kind is DictCounting else step.observations[:, 1]
-                expected = (np.arange(3) != counts[:, None] % 3) | step.terminated[:, None]  # a truncated one's own; nothing follows an end
+                expected = (np.arange(3) != counts[:, None] % 3) | step.terminated[
+                    :, None
+                ]  # a truncated one's own; nothing follows an end
                 np.testing.assert_array_equal(step.action_masks, expected)
 
 

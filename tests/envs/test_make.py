@@ -63,12 +63,17 @@ def test_the_same_seed_gives_the_same_run_also_after_a_second_reset(env_id, back
         first, _ = envs.reset(seed)
         return np.stack([first] + [envs.step(row).observations for row in actions])
 
-    with make_envs(EnvConfig(env_id, 8, backend), seed) as envs, make_envs(EnvConfig(env_id, 8, backend), seed) as others:
+    with (
+        make_envs(EnvConfig(env_id, 8, backend), seed) as envs,
+        make_envs(EnvConfig(env_id, 8, backend), seed) as others,
+    ):
         first = run(envs)
         np.testing.assert_array_equal(first, run(others))
         np.testing.assert_array_equal(first, run(envs))
         other = others.reset(seed + 1)[0]
-        assert not {tuple(row) for row in first[0]} & {tuple(row) for row in other}  # EnvPool alone would share seven of eight
+        assert not {tuple(row) for row in first[0]} & {
+            tuple(row) for row in other
+        }  # EnvPool alone would share seven of eight
 
 
 def test_envpool_bounds_that_are_wrong_are_replaced_by_none():
@@ -92,15 +97,27 @@ def test_one_environment_is_wrapped_as_the_vector_of_them():
 
 
 BAD = {
-    "a misspelt id": (EnvConfig("CartPol-v1"), r"env.id 'CartPol-v1' .*Did you mean: `CartPole`\?.*my_module:CartPol-v1"),
+    "a misspelt id": (
+        EnvConfig("CartPol-v1"),
+        r"env.id 'CartPol-v1' .*Did you mean: `CartPole`\?.*my_module:CartPol-v1",
+    ),
     "an unknown version": (EnvConfig("CartPole-v7"), r"env.id 'CartPole-v7' .*v0.*v1"),
     "an old version": (EnvConfig("LunarLander-v2"), r"env.id 'LunarLander-v2' .*LunarLander-v3"),
     "no version": (EnvConfig("CartPole"), r"env.id 'CartPole' .*CartPole-v1"),
-    "an unknown module": (EnvConfig("no_such_module:A-v0"), r"env.id 'no_such_module:A-v0' needs the module no_such_module"),
+    "an unknown module": (
+        EnvConfig("no_such_module:A-v0"),
+        r"env.id 'no_such_module:A-v0' needs the module no_such_module",
+    ),
     "no environments": (EnvConfig(num_envs=0), r"env.num_envs 0 is less than 1; use 8"),
     "no steps": (EnvConfig(max_episode_steps=0), r"env.max_episode_steps 0 .*None"),
-    "an unknown argument": (EnvConfig("LunarLander-v3", kwargs={"gravitty": 1}), r"env.kwargs \{'gravitty': 1\} .*LunarLander-v3"),
-    "an unknown argument of a native vector": (EnvConfig("CartPole-v1", kwargs={"gravity": 1}), r"env.kwargs \{'gravity': 1\}"),
+    "an unknown argument": (
+        EnvConfig("LunarLander-v3", kwargs={"gravitty": 1}),
+        r"env.kwargs \{'gravitty': 1\} .*LunarLander-v3",
+    ),
+    "an unknown argument of a native vector": (
+        EnvConfig("CartPole-v1", kwargs={"gravity": 1}),
+        r"env.kwargs \{'gravity': 1\}",
+    ),
     "an id EnvPool has not": (
         EnvConfig("CartPole-v2", backend="envpool"),
         r"env.id 'CartPole-v2' is not in EnvPool; did you mean CartPole-v1",
@@ -139,7 +156,9 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(module, config
         spaces_of(config)
 
 
-@pytest.mark.parametrize("config", [EnvConfig(), EnvConfig("LunarLander-v3", 2), EnvConfig("birl/ProbeDict-v0"), EnvConfig("Blackjack-v1")])
+@pytest.mark.parametrize(
+    "config", [EnvConfig(), EnvConfig("LunarLander-v3", 2), EnvConfig("birl/ProbeDict-v0"), EnvConfig("Blackjack-v1")]
+)
 def test_what_works_validates(config):
     spaces_of(config)
 
@@ -178,7 +197,9 @@ def test_runs_do_not_depend_on_the_hash_seed():
 
 def test_importing_birl_envs_registers_nothing_and_loads_no_extra():
     script = "import sys, gymnasium as g, birl.envs.make; print([i for i in g.registry if i.startswith('birl')], 'envpool' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=SECONDS).stdout
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=SECONDS
+    ).stdout
     assert found.strip() == "[] False"
 
 
@@ -193,5 +214,8 @@ def test_importing_birl_envs_registers_nothing_and_loads_no_extra():
 )
 def test_envs_that_are_no_vector_environment_are_refused_with_the_way_to_one(given, kind):
     remedy = re.escape("give gymnasium.make_vec('CartPole-v1', 2), or leave envs out")
-    with pytest.raises(ConfigError, match=rf"envs .*CartPole.* is {kind}.*; {remedy}"), open_envs(EnvConfig(num_envs=2), 0, given):
+    with (
+        pytest.raises(ConfigError, match=rf"envs .*CartPole.* is {kind}.*; {remedy}"),
+        open_envs(EnvConfig(num_envs=2), 0, given),
+    ):
         pass

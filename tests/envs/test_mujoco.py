@@ -16,7 +16,9 @@ BACKENDS = ("gymnasium", "envpool")
 
 
 def first_rewards(env_id: str, backend: str) -> tuple[np.ndarray, np.ndarray]:
-    """[3, B] rewards and the observations after three steps with one action for all environments."""
+    """[3, B] rewards and the observations after three steps with one action for all
+    environments.
+    """
     with make_envs(EnvConfig(env_id, 64, backend), 0) as envs:
         envs.reset(0)
         low, high = envs.action_space.low, envs.action_space.high
@@ -32,7 +34,9 @@ def test_spaces_and_first_rewards_are_the_same_through_gymnasium_and_envpool(env
         with make_envs(EnvConfig(env_id, 2, backend), 0) as envs:
             spaces.append((envs.observation_space, narrowed(envs.action_space)))  # EnvPool's actions are float64
     assert spaces[0] == spaces[1]
-    (rewards, observations), (pool_rewards, pool_observations) = (first_rewards(env_id, backend) for backend in BACKENDS)
+    (rewards, observations), (pool_rewards, pool_observations) = (
+        first_rewards(env_id, backend) for backend in BACKENDS
+    )
     # They begin at random: means of 64 differ by five standard errors at most.
     for found, expected in ((rewards, pool_rewards), (observations, pool_observations)):
         axis = 1 if found is rewards else 0

@@ -13,25 +13,36 @@ from birl.envs import snapshot as snapshots
 from birl.envs.make import make_env, make_envs
 from birl.envs.serial import SerialEnvs
 from birl.envs.wrappers import StepTimeout
-from birl.types import World
+from birl.types import Snapshot
 from tests.envs.test_snapshot import assert_same_steps, random_actions, written
 
-MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Reacher-v5", "Swimmer-v5", "Humanoid-v5", "Pusher-v5"]
+MUJOCO = [
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "Walker2d-v5",
+    "Ant-v5",
+    "Reacher-v5",
+    "Swimmer-v5",
+    "Humanoid-v5",
+    "Pusher-v5",
+]
 GAMES = ["Pong", "Breakout", "Qbert", "SpaceInvaders", "Seaquest"]
 SOME_GAMES = [pytest.param(name, marks=() if name in ("Breakout", "Qbert") else pytest.mark.slow) for name in GAMES]
 
 
 def assert_goes_on(functions, tier, before=60, after=60):
-    """A new set of environments, that have lived something else, goes on from a snapshot as the first one does."""
+    """A new set of environments, that have lived something else, goes on from a snapshot as the
+    first one does.
+    """
     envs, restored = SerialEnvs(functions), SerialEnvs(functions)
     observations, _ = envs.reset(0)
     for actions in random_actions(envs, before):
         observations, *_ = envs.step(actions)
-    world = written(envs.snapshot())
-    assert world.exact
-    assert world.values["tier"] == tier
+    snapshot = written(envs.snapshot())
+    assert snapshot.exact
+    assert snapshot.values["tier"] == tier
     restored.reset(1)
-    restored_observations, _ = restored.restore(world)
+    restored_observations, _ = restored.restore(snapshot)
     assert restored.restore_problem == ""
     np.testing.assert_array_equal(restored_observations, observations)
     future = random_actions(envs, after, seed=5)
@@ -45,7 +56,8 @@ def assert_goes_on(functions, tier, before=60, after=60):
 @pytest.mark.parametrize("env_id", MUJOCO)
 def test_mujoco_goes_on_from_its_state_also_across_resets(env_id):
     pytest.importorskip("mujoco")
-    # Three environments cut at different times, so that the snapshot is of a first step, of the middle and of an end.
+    # Three environments cut at different times, so that the snapshot is of a first step, of the
+    # middle and of an end.
     functions = [partial(make_env, EnvConfig(env_id, max_episode_steps=limit)) for limit in (59, 60, 1000)]
     steps = assert_goes_on(functions, snapshots.EACH)
     assert not all(step.valid.all() for step in steps)
@@ -68,7 +80,9 @@ def test_ale_goes_on_from_its_state_also_across_resets(name):
 @pytest.mark.parametrize("name", SOME_GAMES)
 def test_atari_with_sticky_actions_and_lives_goes_on_from_its_state(name):
     pytest.importorskip("ale_py")
-    config = EnvConfig(f"ALE/{name}-v5", atari=AtariConfig(sticky_actions=0.9, episodic_life=True))  # the held action nearly always matters
+    config = EnvConfig(
+        f"ALE/{name}-v5", atari=AtariConfig(sticky_actions=0.9, episodic_life=True)
+    )  # the held action nearly always matters
     assert_goes_on([partial(make_env, config)] * 2, snapshots.EACH)
 
 
@@ -77,17 +91,22 @@ def test_ale_with_sticky_actions_is_lived_again_for_its_state_does_not_say_which
 
 
 def test_ale_with_sticky_actions_says_that_a_later_episode_cannot_be_lived_again():
-    """What it draws is known only from the seed on. The screen shows nothing of it: replayed it would look right, and go on otherwise."""
+    """What it draws is known only from the seed on. The screen shows nothing of it: replayed it
+    would look right, and go on otherwise.
+    """
     functions = [game("Breakout", 20, repeat_action_probability=0.25)]
     envs, restored = SerialEnvs(functions), SerialEnvs(functions)
     envs.reset(0)
     for actions in random_actions(envs, 25):
         envs.step(actions)
-    world = written(envs.snapshot())
-    assert not world.exact
-    assert world.reason == "actions stick with a chance of 0.25, drawn by ALE, whose state does not say which one; use 0"
+    snapshot = written(envs.snapshot())
+    assert not snapshot.exact
+    assert (
+        snapshot.reason
+        == "actions stick with a chance of 0.25, drawn by ALE, whose state does not say which one; use 0"
+    )
     with pytest.warns(UserWarning, match="not exact: environment 0 began a new episode; actions stick"):
-        restored.restore(world)
+        restored.restore(snapshot)
     assert restored.fresh.all()
 
 
@@ -107,10 +126,10 @@ def test_a_snapshot_keeps_nothing_that_steps_change_and_changes_nothing():
     with make_envs(EnvConfig("Ant-v5", 1), 0) as envs, make_envs(EnvConfig("Ant-v5", 1), 0) as watched:
         envs.reset(0), watched.reset(0)
         for actions in random_actions(envs, 20):
-            world = watched.snapshot()
-            before = {name: array.copy() for name, array in world.arrays.items()}
+            snapshot = watched.snapshot()
+            before = {name: array.copy() for name, array in snapshot.arrays.items()}
             assert_same_steps([envs.step(actions)], [watched.step(actions)])
-            np.testing.assert_equal(world.arrays, before)
+            np.testing.assert_equal(snapshot.arrays, before)
 
 
 def test_a_checkpoint_of_the_replay_tier_is_still_lived_again():
@@ -122,9 +141,9 @@ def test_a_checkpoint_of_the_replay_tier_is_still_lived_again():
             envs.step(actions)
         roots = [root._replace(state=None) for root in envs.roots()]
         observations, ended = envs._arrays, np.array(envs._ended)
-        world = snapshots.save_single(envs._log, envs.action_space, 0, roots, observations, ended, None)
-        assert world.values["tier"] == snapshots.REPLAY
-        restored.restore(written(world))
+        snapshot = snapshots.save_single(envs._log, envs.action_space, 0, roots, observations, ended, None)
+        assert snapshot.values["tier"] == snapshots.REPLAY
+        restored.restore(written(snapshot))
         assert restored.restore_problem == ""
         future = random_actions(envs, 30, seed=5)
         assert_same_steps([envs.step(actions) for actions in future], [restored.step(actions) for actions in future])
@@ -135,10 +154,10 @@ def test_a_state_that_does_not_fit_begins_anew_and_says_so():
     pytest.importorskip("mujoco")
     with make_envs(EnvConfig("Hopper-v5", 1), 0) as envs, make_envs(EnvConfig("Hopper-v5", 1), 0) as restored:
         envs.reset(0)
-        world = written(envs.snapshot())
-        cut = {name: array[:-1] if name.endswith("/state") else array for name, array in world.arrays.items()}
+        snapshot = written(envs.snapshot())
+        cut = {name: array[:-1] if name.endswith("/state") else array for name, array in snapshot.arrays.items()}
         with pytest.warns(UserWarning, match="not exact: environment 0 began a new episode; it raised"):
-            restored.restore(World(cut, world.values))
+            restored.restore(Snapshot(cut, snapshot.values))
         assert restored.fresh.all()
         assert restored.step(random_actions(envs, 1)[0]).valid.all()
 
@@ -151,9 +170,9 @@ def test_states_go_from_workers_to_this_process_and_back(workers, others):
         envs.reset(0)
         for actions in random_actions(envs, 30):
             envs.step(actions)
-        world = written(envs.snapshot())
-        assert world.values["tier"] == snapshots.EACH
-        restored.restore(world)
+        snapshot = written(envs.snapshot())
+        assert snapshot.values["tier"] == snapshots.EACH
+        restored.restore(snapshot)
         assert restored.restore_problem == ""
         future = random_actions(envs, 30, seed=5)
         assert_same_steps([envs.step(actions) for actions in future], [restored.step(actions) for actions in future])

@@ -37,7 +37,10 @@ BEST = {
     "birl/ProbeMultiBinary-v0": (lambda o, i: np.full(3, int(o[0] > 0), np.int8), [1]),
     "birl/ProbeDictAction-v0": (lambda o, i: {"gear": int(o[0]), "throttle": o / 2}, [1]),
     "birl/ProbeTupleAction-v0": (
-        lambda o, i: (np.array([1, 2]), {"aim": np.float32([[0.5], [-0.5]]), "bits": np.full(2, int(o[0] > 0), np.int8)}),
+        lambda o, i: (
+            np.array([1, 2]),
+            {"aim": np.float32([[0.5], [-0.5]]), "bits": np.full(2, int(o[0] > 0), np.int8)},
+        ),
         [1],
     ),
     "birl/ProbeDict-v0": (lambda o, i: 2 * int(o["vector"][0] > 0) + int(o["image"].mean() > 127), [1]),
@@ -77,7 +80,10 @@ def test_the_observation_probe_pays_what_it_shows():
 
 def test_the_truncation_probe_shows_nothing_of_its_limit():
     seen = []
-    assert episode("birl/ProbeTruncation-v0", lambda o, i: seen.append(tuple(o)) or 0, limit=7) == ([1.0] * 7, "truncated")
+    assert episode("birl/ProbeTruncation-v0", lambda o, i: seen.append(tuple(o)) or 0, limit=7) == (
+        [1.0] * 7,
+        "truncated",
+    )
     assert len(set(seen)) == 1
 
 
@@ -109,13 +115,21 @@ def test_the_masked_memory_probe_takes_masks_and_memory(in_observation):
 
     for _ in range(10):
         first.clear()
-        assert episode("birl/ProbeMaskedMemory-v0", remember, mask_in_observation=in_observation) == ([0, 0, 1], "terminated")
+        assert episode("birl/ProbeMaskedMemory-v0", remember, mask_in_observation=in_observation) == (
+            [0, 0, 1],
+            "terminated",
+        )
         assert not np.any(np.array(first)[1:, :2])
     guesses = [
-        episode("birl/ProbeMaskedMemory-v0", lambda o, i: int(np.argmax(mask_of(o, i))), mask_in_observation=in_observation)[0]
+        episode(
+            "birl/ProbeMaskedMemory-v0", lambda o, i: int(np.argmax(mask_of(o, i))), mask_in_observation=in_observation
+        )[0]
         for _ in range(40)
     ]
-    assert {tuple(rewards) for rewards in guesses} == {(0, 0, 1), (0, 0, -1)}  # what masks allow, right or wrong by chance
+    assert {tuple(rewards) for rewards in guesses} == {
+        (0, 0, 1),
+        (0, 0, -1),
+    }  # what masks allow, right or wrong by chance
 
 
 def test_the_linear_quadratic_probe_returns_what_the_riccati_equation_says():
@@ -139,7 +153,9 @@ def test_no_best_action_of_the_linear_quadratic_probe_meets_the_bounds():
             place = (linear_quadratic.A - linear_quadratic.B @ gain) @ place
 
 
-@pytest.mark.parametrize(("env_id", "array"), [("birl/ProbeNaN-v0", "observations"), ("birl/ProbeInfinite-v0", "rewards")])
+@pytest.mark.parametrize(
+    ("env_id", "array"), [("birl/ProbeNaN-v0", "observations"), ("birl/ProbeInfinite-v0", "rewards")]
+)
 def test_faulty_environments_go_wrong_at_the_given_step(env_id, array):
     with make_envs(EnvConfig(env_id, 2, kwargs={"at": 2}), 0) as envs:
         envs.reset(0)
@@ -162,6 +178,8 @@ def test_registering_again_changes_nothing():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("env_id", sorted(set(PROBES) - {"birl/ProbeNaN-v0", "birl/ProbeInfinite-v0", "birl/ProbeRaise-v0"}))
+@pytest.mark.parametrize(
+    "env_id", sorted(set(PROBES) - {"birl/ProbeNaN-v0", "birl/ProbeInfinite-v0", "birl/ProbeRaise-v0"})
+)
 def test_probes_keep_gymnasiums_rules(env_id):
     gymnasium_check(make_env(EnvConfig(env_id)).unwrapped, skip_render_check=True)

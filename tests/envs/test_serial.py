@@ -19,7 +19,9 @@ from tests.envs.counting import Counting, DictCounting, counting_functions
 
 
 class Echo(gym.Env):
-    """Remembers the last action and whether the action space had it; returns one observation array that it keeps writing in."""
+    """Remembers the last action and whether the action space had it; returns one observation array
+    that it keeps writing in.
+    """
 
     observation_space = spaces.Box(-100, 100, (2,), np.float32)
 
@@ -98,7 +100,12 @@ def test_rewards_are_float32_and_flags_are_bools():
     envs = SerialEnvs(counting_functions([(5, 5)]))
     envs.reset(0)
     step = envs.step(np.zeros(1, int))
-    assert (step.rewards.dtype, step.terminated.dtype, step.truncated.dtype, step.valid.dtype) == (np.float32, bool, bool, bool)
+    assert (step.rewards.dtype, step.terminated.dtype, step.truncated.dtype, step.valid.dtype) == (
+        np.float32,
+        bool,
+        bool,
+        bool,
+    )
 
 
 def test_nested_dicts_and_tuples_become_one_flat_dict_without_the_mask():
@@ -246,7 +253,9 @@ def test_closing_closes_every_environment():
 
 
 def test_stepping_makes_fewer_calls_than_gymnasiums_sync_vector_env():
-    """Counted, not timed: a count is the same on a busy machine. benchmarks/speed.py has the times."""
+    """Counted, not timed: a count is the same on a busy machine. benchmarks/speed.py has the
+    times.
+    """
     functions = [partial(Echo, spaces.Discrete(2))] * 8
     ours, theirs = SerialEnvs(functions), gym.vector.SyncVectorEnv(functions)
     ours.reset(0)
@@ -374,7 +383,9 @@ class TextReward(Counting):
         return observation, "much", *rest
 
 
-@pytest.mark.parametrize(("kind", "said"), [(OldStep, "expected 5, got 4"), (TextReward, "could not convert string to float: 'much'")])
+@pytest.mark.parametrize(
+    ("kind", "said"), [(OldStep, "expected 5, got 4"), (TextReward, "could not convert string to float: 'much'")]
+)
 def test_an_answer_that_is_not_that_of_step_is_refused_with_the_rules(kind, said):
     envs = SerialEnvs(counting_functions([(5, 5)] * 2, kind))
     envs.reset(0)

@@ -19,7 +19,7 @@ from birl.envs.make import make_envs
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 from birl.errors import InexactResume
-from birl.types import World
+from birl.types import Snapshot
 from tests.envs.counting import Counting, DictCounting, MaskedCounting, counting_functions
 from tests.envs.troubled import NoRandomness, OldRandomness
 from tests.run.processes import SECONDS
@@ -40,9 +40,9 @@ RESUMABLE = {
 }
 
 
-def written(world: World) -> World:
+def written(snapshot: Snapshot) -> Snapshot:
     """The world after a journey through JSON."""
-    return World(world.arrays, json.loads(json.dumps(world.values)), world.exact, world.reason)
+    return Snapshot(snapshot.arrays, json.loads(json.dumps(snapshot.values)), snapshot.exact, snapshot.reason)
 
 
 def random_actions(envs, count, seed=0):
@@ -67,10 +67,10 @@ def test_restored_environments_go_on_as_the_originals(config, steps):
         for actions in random_actions(envs, steps):
             step = envs.step(actions)
             observations, masks = step.observations, step.action_masks
-        world = written(envs.snapshot())
-        assert world.exact
+        snapshot = written(envs.snapshot())
+        assert snapshot.exact
         restored.reset(1)  # a restore wipes out whatever was before
-        restored_observations, restored_masks = restored.restore(world)
+        restored_observations, restored_masks = restored.restore(snapshot)
         assert restored.restore_problem == ""
         assert not restored.fresh.any()
         np.testing.assert_equal(restored_observations, observations)
@@ -89,9 +89,9 @@ def test_every_single_moment_can_be_restored_also_right_after_an_end(kind):
     for row in actions:
         worlds.append(written(envs.snapshot()))
         steps.append(envs.step(row))
-    for t, world in enumerate(worlds[:20]):
+    for t, snapshot in enumerate(worlds[:20]):
         restored, twin = SerialEnvs(functions), SerialEnvs(functions)
-        restored.restore(world)
+        restored.restore(snapshot)
         twin.restore(written(restored.snapshot()))  # a snapshot of what was restored is as good
         assert_same_steps(steps[t : t + 9], [restored.step(row) for row in actions[t : t + 9]])
         assert_same_steps(steps[t : t + 9], [twin.step(row) for row in actions[t : t + 9]])
@@ -117,11 +117,11 @@ def test_a_new_process_goes_on_as_the_old_one_would_have_under_another_hash_seed
         envs.reset(0)
         for actions in random_actions(envs, 230):
             envs.step(actions)
-        world = envs.snapshot()
+        snapshot = envs.snapshot()
         future = np.array(random_actions(envs, 60, seed=5))
         steps = [envs.step(actions) for actions in future]
-    np.savez(tmp_path / "arrays.npz", **world.arrays)
-    (tmp_path / "values.json").write_text(json.dumps(world.values))
+    np.savez(tmp_path / "arrays.npz", **snapshot.arrays)
+    (tmp_path / "values.json").write_text(json.dumps(snapshot.values))
     np.save(tmp_path / "future.npy", future)
     subprocess.run(
         [sys.executable, "-c", RESUME_IN_NEW_PROCESS, str(tmp_path)],
@@ -186,11 +186,11 @@ def test_an_episode_too_long_to_log_is_not_exact_until_it_ends():
     envs.reset(0)
     for _ in range(7):
         envs.step(np.ones(2, int))
-    world = envs.snapshot()
-    assert "environments [0] are in an episode of more than 5 steps" in world.reason
+    snapshot = envs.snapshot()
+    assert "environments [0] are in an episode of more than 5 steps" in snapshot.reason
     restored = SerialEnvs(functions, action_limit=5)
     with pytest.warns(UserWarning, match="environment 0 began a new episode; its episode is longer than 5 steps"):
-        restored.restore(written(world))
+        restored.restore(written(snapshot))
     assert restored.fresh.tolist() == [True, False]
 
 
@@ -215,11 +215,11 @@ def test_what_cannot_save_its_state_begins_anew_and_says_so(make):
         first, _ = envs.reset(0)
         for _ in range(12):
             envs.step(np.ones(2, int))
-        world = written(envs.snapshot())
-        assert not world.exact
-        assert "cannot save its state" in world.reason
+        snapshot = written(envs.snapshot())
+        assert not snapshot.exact
+        assert "cannot save its state" in snapshot.reason
         with pytest.warns(UserWarning, match="not exact"):
-            observations, _ = restored.restore(world)
+            observations, _ = restored.restore(snapshot)
         assert restored.fresh.all()
         assert (np.abs(observations) <= 0.05).all()
         assert not np.array_equal(observations, first)  # new episodes, not the run's first ones over again
@@ -227,7 +227,10 @@ def test_what_cannot_save_its_state_begins_anew_and_says_so(make):
 
 
 def test_a_snapshot_of_another_kind_begins_anew():
-    with make_envs(EnvConfig("CartPole-v1", 8), 0) as native, make_envs(EnvConfig("CartPole-v1", 8, "envpool"), 0) as pool:
+    with (
+        make_envs(EnvConfig("CartPole-v1", 8), 0) as native,
+        make_envs(EnvConfig("CartPole-v1", 8, "envpool"), 0) as pool,
+    ):
         native.reset(0)
         with pytest.warns(UserWarning, match="another kind"):
             pool.restore(native.snapshot())
@@ -236,7 +239,10 @@ def test_a_snapshot_of_another_kind_begins_anew():
 
 @pytest.mark.parametrize("num_envs", [2, 8])
 def test_a_snapshot_with_another_number_of_environments_is_refused(num_envs):
-    with make_envs(EnvConfig("CartPole-v1", num_envs), 0) as envs, make_envs(EnvConfig("CartPole-v1", num_envs + 1), 0) as more:
+    with (
+        make_envs(EnvConfig("CartPole-v1", num_envs), 0) as envs,
+        make_envs(EnvConfig("CartPole-v1", num_envs + 1), 0) as more,
+    ):
         envs.reset(0)
         with pytest.raises(ValueError, match=f"snapshot has {num_envs} environments, not {num_envs + 1}"):
             more.restore(envs.snapshot())
@@ -257,11 +263,11 @@ def test_a_snapshot_keeps_nothing_that_steps_change():
     with make_envs(EnvConfig("CartPole-v1", 8), 0) as envs:
         envs.reset(0)
         envs.step(np.zeros(8, int))
-        world = envs.snapshot()
-        before = {name: array.copy() for name, array in world.arrays.items()}
+        snapshot = envs.snapshot()
+        before = {name: array.copy() for name, array in snapshot.arrays.items()}
         for _ in range(20):
             envs.step(np.zeros(8, int))
-        np.testing.assert_equal(world.arrays, before)
+        np.testing.assert_equal(snapshot.arrays, before)
 
 
 @pytest.mark.parametrize("steps", [3, 20])
@@ -271,9 +277,9 @@ def test_an_environment_that_draws_from_a_random_state_is_restored_exactly(steps
         envs.reset(0)
         for _ in range(steps):
             envs.step(np.ones(2, int))
-        world = written(envs.snapshot())
-        assert world.exact
-        restored.restore(world)
+        snapshot = written(envs.snapshot())
+        assert snapshot.exact
+        restored.restore(snapshot)
         assert not restored.restore_problem
         for _ in range(20):
             np.testing.assert_equal(tuple(restored.step(np.ones(2, int))), tuple(envs.step(np.ones(2, int))))
@@ -286,7 +292,8 @@ class Unreadable(Counting):
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [(NoRandomness, "TypeError: np_random is None, not a Generator"), (Unreadable, "OSError: the simulator is on")]
+    ("kind", "reason"),
+    [(NoRandomness, "TypeError: np_random is None, not a Generator"), (Unreadable, "OSError: the simulator is on")],
 )
 def test_an_environment_whose_state_cannot_be_read_begins_anew_and_says_so(kind, reason):
     class Short(kind):
@@ -302,15 +309,17 @@ def test_an_environment_whose_state_cannot_be_read_begins_anew_and_says_so(kind,
         envs.reset(0)
         for _ in range(8):
             envs.step(np.ones(1, int))
-        world = written(envs.snapshot())
-        assert not world.exact
-        assert f"its state cannot be read: {reason}" in world.reason
+        snapshot = written(envs.snapshot())
+        assert not snapshot.exact
+        assert f"its state cannot be read: {reason}" in snapshot.reason
         with pytest.warns(InexactResume, match="environment 0 began a new episode; its state cannot be read"):
-            restored.restore(world)
+            restored.restore(snapshot)
         assert restored.fresh.all()
 
 
-@pytest.mark.parametrize("config", [EnvConfig("LunarLander-v3", 8), EnvConfig("CartPole-v1", 1), EnvConfig("CartPole-v1", 2, workers=1)])
+@pytest.mark.parametrize(
+    "config", [EnvConfig("LunarLander-v3", 8), EnvConfig("CartPole-v1", 1), EnvConfig("CartPole-v1", 2, workers=1)]
+)
 def test_a_trial_finds_nothing_against_environments_that_can_be_lived_again(config):
     assert restore_problem(config) == ""
 

@@ -1,4 +1,6 @@
-"""Trees of actions as flat rows and back, masks in every form, and spaces that cannot be learned."""
+"""Trees of actions as flat rows and back, masks in every form, and spaces that cannot be
+learned.
+"""
 
 from collections import OrderedDict
 from typing import Any
@@ -39,7 +41,11 @@ def test_columns_are_the_keys_in_order_and_every_part_flattened():
     # force (2), move (1), switches/0 (2), switches/1 (2)
     assert (action_shape(ACTIONS), action_dtype(ACTIONS)) == ((7,), np.float32)
     (action,) = own_actions(ACTIONS, np.array([[0.5, 0.8, 2, 0, 1, 1, 2]], np.float32))
-    expected = {"force": np.float32([0.5, 0.8]).astype(float), "move": 3, "switches": (np.int8([0, 1]), np.array([1, 7]))}
+    expected = {
+        "force": np.float32([0.5, 0.8]).astype(float),
+        "move": 3,
+        "switches": (np.int8([0, 1]), np.array([1, 7])),
+    }
     assert equal(action, expected)
 
 
@@ -79,8 +85,12 @@ def _marked(space: Any) -> Any:
     return np.ones(space.shape) if isinstance(space, spaces.Box) else np.zeros(space.shape) + getattr(space, "start", 0)
 
 
-@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")  # Gymnasium hands on a number for a Box of shape ()
-@pytest.mark.parametrize("space", [tree for name, tree in TREES.items() if name != "empty branch"], ids=lambda space: type(space).__name__)
+@pytest.mark.filterwarnings(
+    "ignore:.*Casting input x to numpy array"
+)  # Gymnasium hands on a number for a Box of shape ()
+@pytest.mark.parametrize(
+    "space", [tree for name, tree in TREES.items() if name != "empty branch"], ids=lambda space: type(space).__name__
+)
 def test_the_tree_of_arrays_is_what_a_vector_environment_takes_apart_into_the_same_actions(space):
     space.seed(0)
     rows = np.stack([flat_action(space, space.sample()) for _ in range(3)])
@@ -169,7 +179,9 @@ def test_a_tree_of_masks_is_taken_out_of_the_observation():
     masks = spaces.Dict({"move": spaces.MultiBinary(3)})
     layout = layout_of(spaces.Dict({"state": STATE, "action_mask": masks}), ACTIONS)
     assert (list(layout.space.spaces), layout.mask_path) == (["state"], ("action_mask",))
-    kept = layout_of(spaces.Dict({"state": STATE, "action_mask": masks}), NUMBER)  # nothing that could be masked: plain numbers
+    kept = layout_of(
+        spaces.Dict({"state": STATE, "action_mask": masks}), NUMBER
+    )  # nothing that could be masked: plain numbers
     assert (list(kept.space.spaces), kept.mask_path) == (["action_mask/move", "state"], None)
 
 
@@ -211,7 +223,10 @@ def test_a_space_that_cannot_be_learned_is_refused_with_its_name_what_works_and_
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (spaces.Box(0, 255, (2,), np.uint8), "action space Box.*uint8.* has whole numbers; use MultiDiscrete, or a Box of float32"),
+        (
+            spaces.Box(0, 255, (2,), np.uint8),
+            "action space Box.*uint8.* has whole numbers; use MultiDiscrete, or a Box of float32",
+        ),
         (spaces.Dict({"a": spaces.Box(0, 9, (1,), np.int64)}), "action space Box.* at a has whole numbers"),
         (spaces.Dict({}), r"action space Dict\(\) has no parts; use Discrete"),
         (spaces.Tuple((spaces.Dict({}),)), "has no parts"),
@@ -224,7 +239,9 @@ def test_actions_that_could_not_be_given_are_refused(space, message):
 
 
 def test_an_observation_that_is_not_counted_from_0_is_refused_with_the_way_to_count_so():
-    with pytest.raises(ConfigError, match=r"observation space Discrete\(3, start=1\) at a is not counted from 0; subtract its start"):
+    with pytest.raises(
+        ConfigError, match=r"observation space Discrete\(3, start=1\) at a is not counted from 0; subtract its start"
+    ):
         layout_of(spaces.Dict({"a": spaces.Discrete(3, start=1)}), NUMBER)
 
 

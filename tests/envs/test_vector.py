@@ -1,4 +1,6 @@
-"""Vector environments that break a rule are refused with the remedy; good ones are not disturbed."""
+"""Vector environments that break a rule are refused with the remedy; good ones are not
+disturbed.
+"""
 
 import sys
 from functools import partial
@@ -65,7 +67,9 @@ def test_same_step_without_final_observations_is_refused():
         run(VectorAdapter(DropsFinalObservations(sync(AutoresetMode.SAME_STEP))), 5)
 
 
-@pytest.mark.parametrize(("declared", "said"), [({}, "does not say how it resets itself"), ({"autoreset_mode": "next"}, "by 'next'")])
+@pytest.mark.parametrize(
+    ("declared", "said"), [({}, "does not say how it resets itself"), ({"autoreset_mode": "next"}, "by 'next'")]
+)
 def test_an_environment_that_does_not_say_its_mode_is_refused_before_the_first_step(declared, said):
     remedy = r"set its metadata\['autoreset_mode'\] to one of AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED"
     with pytest.raises(ConfigError, match=f"{said}; {remedy}"):
@@ -80,7 +84,9 @@ def test_what_was_returned_never_changes_afterwards(mode):
     copies = [(observations.copy(), masks.copy())]
     for _ in range(8):
         step = envs.step(np.ones(2, int))
-        returned.append((step.observations, step.rewards, step.terminated, step.truncated, step.valid, step.action_masks))
+        returned.append(
+            (step.observations, step.rewards, step.terminated, step.truncated, step.valid, step.action_masks)
+        )
         copies.append(tuple(array.copy() for array in returned[-1]))
     for arrays, kept in zip(returned, copies, strict=True):
         for array, copy in zip(arrays, kept, strict=True):
@@ -137,7 +143,9 @@ def test_a_tree_of_actions_and_of_masks_goes_the_same_way_as_stepped_one_by_one(
 
 
 def allowed_rows(envs, masks):
-    """[B, K] flat actions that the masks allow, the first of each choice; with numbers far beyond the bounds."""
+    """[B, K] flat actions that the masks allow, the first of each choice; with numbers far beyond
+    the bounds.
+    """
     rows = np.zeros((envs.num_envs, 7), np.float32)
     rows[:, :2] = np.random.default_rng(0).normal(scale=5, size=(envs.num_envs, 2))
     if masks is not None:
@@ -155,7 +163,12 @@ def test_actions_of_the_wrong_length_raise():
 @pytest.mark.parametrize("mode", MODES)
 def test_rewards_are_float32_and_flags_are_bools(mode):
     step = run(VectorAdapter(sync(mode)), 1)[0]
-    assert (step.rewards.dtype, step.terminated.dtype, step.truncated.dtype, step.valid.dtype) == (np.float32, bool, bool, bool)
+    assert (step.rewards.dtype, step.terminated.dtype, step.truncated.dtype, step.valid.dtype) == (
+        np.float32,
+        bool,
+        bool,
+        bool,
+    )
 
 
 def test_a_mask_that_comes_only_in_step_is_refused():
@@ -168,7 +181,9 @@ def test_a_mask_that_comes_only_in_step_is_refused():
 
 
 def test_an_environment_of_the_users_own_is_stepped_by_step_whatever_else_it_has():
-    """A wrapper around an EnvPool may hand on its send and recv, which know nothing of what the wrapper does in step."""
+    """A wrapper around an EnvPool may hand on its send and recv, which know nothing of what the
+    wrapper does in step.
+    """
 
     class Sending(SyncVectorEnv):
         def send(self, actions):

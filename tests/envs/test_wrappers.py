@@ -52,7 +52,9 @@ def test_one_by_one_and_batched_hide_the_same_features(num_envs):
 
 
 def test_an_unknown_environment_names_the_known_ones():
-    with pytest.raises(ConfigError, match=r"hide_velocities True is not known for env.id 'FrozenLake-v1'; it is for Acrobot, CartPole"):
+    with pytest.raises(
+        ConfigError, match=r"hide_velocities True is not known for env.id 'FrozenLake-v1'; it is for Acrobot, CartPole"
+    ):
         make_envs(EnvConfig("FrozenLake-v1", hide_velocities=True), 0)
 
 
@@ -69,14 +71,20 @@ time.sleep(2.0)
 print("stepped", flush=True)
 env.step(HANG)
 """
-    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    finished = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert (finished.returncode, finished.stdout) == (-signal.SIGALRM, "stepped\n"), finished.stderr
 
 
-@pytest.mark.parametrize("config", [EnvConfig("ALE/Pong-v5", 2), EnvConfig("ALE/Pong-v5", 2, workers=2), EnvConfig("Ant-v5", 2, workers=2)])
+@pytest.mark.parametrize(
+    "config", [EnvConfig("ALE/Pong-v5", 2), EnvConfig("ALE/Pong-v5", 2, workers=2), EnvConfig("Ant-v5", 2, workers=2)]
+)
 def test_hiding_velocities_where_they_are_not_known_is_refused_wherever_environments_run(config):
     config = replace(config, hide_velocities=True)
-    with pytest.raises(ConfigError, match=f"hide_velocities True is not known for env.id '{config.id}'; it is for Acrobot, CartPole"):
+    with pytest.raises(
+        ConfigError, match=f"hide_velocities True is not known for env.id '{config.id}'; it is for Acrobot, CartPole"
+    ):
         make_envs(config, 0).close()
     with pytest.raises(ConfigError, match="hide_velocities True is not known"):
         make_env(config).close()

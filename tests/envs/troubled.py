@@ -1,4 +1,6 @@
-"""Environments that go wrong when their action tells them to. Importing this registers them, in worker processes too."""
+"""Environments that go wrong when their action tells them to. Importing this registers them, in
+worker processes too.
+"""
 
 import os
 import signal
@@ -18,7 +20,8 @@ CHILD = ["sleep", "98765"]  # what HANG_WITH_CHILD starts
 
 
 class Troubled(Counting):
-    """Counts with actions 0 to 2, under a new random name each episode; other actions are accidents, as is step `raise_at`.
+    """Counts with actions 0 to 2, under a new random name each episode; other actions are
+    accidents, as is step `raise_at`.
 
     So is step `bug_at` of every episode.
     """
@@ -26,7 +29,13 @@ class Troubled(Counting):
     action_space = spaces.Discrete(8)
 
     def __init__(
-        self, goal: int = 10**9, limit: int = 10**9, raise_at: int = -1, bug_at: int = -1, raise_in_reset: bool = False, quits: bool = False
+        self,
+        goal: int = 10**9,
+        limit: int = 10**9,
+        raise_at: int = -1,
+        bug_at: int = -1,
+        raise_in_reset: bool = False,
+        quits: bool = False,
     ) -> None:
         super().__init__(0, goal, limit)
         self.raise_at, self.bug_at, self.raise_in_reset, self.quits = raise_at, bug_at, raise_in_reset, quits
@@ -66,7 +75,9 @@ class SometimesMasked(Troubled):
 
 
 class Unrepeatable(Troubled):
-    """Cannot be lived again once it was reset twice, because the resets are counted outside its generator."""
+    """Cannot be lived again once it was reset twice, because the resets are counted outside its
+    generator.
+    """
 
     resets = 0
 
@@ -128,7 +139,10 @@ class Unruly(Troubled):
 
     def __init__(self, shape: int = 3, flag: str = "no") -> None:
         super().__init__()
-        self.shape, self.flag = (shape,), {"no": False, "none": None, "nan": float("nan"), "text": "False", "2": 2}[flag]
+        self.shape, self.flag = (
+            (shape,),
+            {"no": False, "none": None, "nan": float("nan"), "text": "False", "2": 2}[flag],
+        )
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         _, reward, _, truncated, info = super().step(action)
@@ -140,5 +154,16 @@ class Broken(Troubled):
         raise ZeroDivisionError("mass is zero")
 
 
-for kind in (Troubled, SometimesMasked, Unrepeatable, Buggy, Leaky, OldRandomness, NoRandomness, Unruly, Broken, DictCounting):
+for kind in (
+    Troubled,
+    SometimesMasked,
+    Unrepeatable,
+    Buggy,
+    Leaky,
+    OldRandomness,
+    NoRandomness,
+    Unruly,
+    Broken,
+    DictCounting,
+):
     gym.register(f"{kind.__name__}-v0", kind, disable_env_checker=True, order_enforce=False)

@@ -64,7 +64,10 @@ def multi_categorical_table(logits: np.ndarray) -> dict[tuple[int, ...], float]:
 
 def bernoulli_table(logits: np.ndarray) -> dict[tuple[int, ...], float]:
     ones = 1.0 / (1.0 + np.exp(-logits))
-    return {bits: math.prod(p if bit else 1.0 - p for bit, p in zip(bits, ones, strict=True)) for bits in oracle.joint_actions((2,) * 5)}
+    return {
+        bits: math.prod(p if bit else 1.0 - p for bit, p in zip(bits, ones, strict=True))
+        for bits in oracle.joint_actions((2,) * 5)
+    }
 
 
 discrete = pytest.mark.parametrize(
@@ -116,9 +119,15 @@ def test_samples_come_as_often_as_their_probability_says(make, table):
 
 
 def test_gaussian_log_prob_is_the_log_of_the_product_of_densities():
-    means, stds, actions = GENERATOR.normal(size=(3, 2)), np.exp(GENERATOR.normal(size=(3, 2))), GENERATOR.normal(size=(3, 2))
+    means, stds, actions = (
+        GENERATOR.normal(size=(3, 2)),
+        np.exp(GENERATOR.normal(size=(3, 2))),
+        GENERATOR.normal(size=(3, 2)),
+    )
     expected = np.log(oracle.normal_density(actions, means, stds)).sum(axis=-1)
-    np.testing.assert_allclose(log_prob(DiagonalGaussian(array(means), array(np.log(stds))), array(actions)), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        log_prob(DiagonalGaussian(array(means), array(np.log(stds))), array(actions)), expected, rtol=1e-4
+    )
 
 
 def test_gaussian_density_integrates_to_1():
@@ -142,7 +151,10 @@ def test_gaussian_kl_is_its_integral():
         density, other = oracle.normal_density(x, 0.7, 0.6), oracle.normal_density(x, -0.2, 1.1)
         return density * np.log(density / other)
 
-    one, other = DiagonalGaussian(array([0.7]), array([math.log(0.6)])), DiagonalGaussian(array([-0.2]), array([math.log(1.1)]))
+    one, other = (
+        DiagonalGaussian(array([0.7]), array([math.log(0.6)])),
+        DiagonalGaussian(array([-0.2]), array([math.log(1.1)])),
+    )
     assert kl(one, other) == pytest.approx(oracle.integral(integrand, -5.0, 6.0), abs=1e-4)
 
 
@@ -170,7 +182,9 @@ def gaussian(logits: np.ndarray) -> DiagonalGaussian:
 
 
 def joint(logits: np.ndarray) -> Joint:
-    """Two choices and three, two bits, a choice of three and two numbers, made of the same logits: columns 2, 2, 1, 2."""
+    """Two choices and three, two bits, a choice of three and two numbers, made of the same logits:
+    columns 2, 2, 1, 2.
+    """
     log_std = jnp.broadcast_to(array([0.1, -0.3]), (*logits.shape[:-1], 2))
     parts = (
         MultiCategorical(array(logits), (2, 3)),
@@ -196,9 +210,15 @@ def test_kl_of_a_distribution_from_itself_is_0_with_gradient_0(make):
 def test_a_distribution_goes_through_jit_vmap_and_trees(make):
     distribution = make(LOGITS)
     np.testing.assert_allclose(entropy(distribution), distribution.entropy(), rtol=1e-6)
-    rows = make(LOGITS) if make is not gaussian else gaussian(LOGITS)._replace(log_std=jnp.tile(distribution.log_std, (4, 1)))
+    rows = (
+        make(LOGITS)
+        if make is not gaussian
+        else gaussian(LOGITS)._replace(log_std=jnp.tile(distribution.log_std, (4, 1)))
+    )
     np.testing.assert_allclose(jax.vmap(entropy)(rows), entropy(distribution), rtol=1e-6)
-    assert [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(lambda d: d, rows))] == [leaf.shape for leaf in jax.tree.leaves(rows)]
+    assert [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(lambda d: d, rows))] == [
+        leaf.shape for leaf in jax.tree.leaves(rows)
+    ]
 
 
 @every
@@ -234,7 +254,9 @@ def joint_terms(logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
     )
 
 
-JOINT_ACTIONS = np.array([[0, 2, 1, 0, 2, 0.3, -1.5], [1, 0, 0, 0, 0, 2.0, 0.1], [1, 1, 1, 1, 1, -0.4, 0.0], [0, 0, 0, 1, 2, 1.0, 1.0]])
+JOINT_ACTIONS = np.array(
+    [[0, 2, 1, 0, 2, 0.3, -1.5], [1, 0, 0, 0, 0, 2.0, 0.1], [1, 1, 1, 1, 1, -0.4, 0.0], [0, 0, 0, 1, 2, 1.0, 1.0]]
+)
 
 
 def test_joint_log_prob_is_the_sum_over_its_parts_each_given_its_columns():
@@ -258,7 +280,12 @@ def test_joint_kl_is_the_mean_log_ratio_over_its_own_samples():
 
 def test_joint_mode_is_the_mode_of_every_part_side_by_side():
     expected = [
-        [*max(multi_categorical_table(row), key=multi_categorical_table(row).get), *(row[:2] > 0), row[2:].argmax(), *row[3:]]
+        [
+            *max(multi_categorical_table(row), key=multi_categorical_table(row).get),
+            *(row[:2] > 0),
+            row[2:].argmax(),
+            *row[3:],
+        ]
         for row in LOGITS
     ]
     np.testing.assert_allclose(mode(joint(LOGITS)), np.array(expected, float), rtol=1e-5)

@@ -1,18 +1,27 @@
-"""Exploration against closed forms: chances, autocorrelations, variances, and where the adaptive scale settles."""
+"""Exploration against closed forms: chances, autocorrelations, variances, and where the adaptive
+scale settles.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.maths.exploration import action_distance, adapt_noise_scale, epsilon_greedy, gaussian, ornstein_uhlenbeck, parameter_noise
+from birl.maths.exploration import (
+    action_distance,
+    adapt_noise_scale,
+    epsilon_greedy,
+    gaussian,
+    ornstein_uhlenbeck,
+    parameter_noise,
+)
 
 KEY = jnp.array([1, 2], jnp.uint32)
 VALUES = jnp.array([[1.0, 3.0, 2.0, -1.0], [0.0, -5.0, 0.0, -9.0]])
 MASKS = jnp.array([[True, False, True, True], [False, False, False, True]])
 
 
-def chances(*inputs):
+def probabilities(*inputs):
     """Of each action; log_prob says the same as the logits."""
     behaviour = epsilon_greedy(*inputs)
     log_probs = jax.vmap(behaviour.log_prob, out_axes=-1)(jnp.arange(4)[:, None].repeat(2, 1))
@@ -25,12 +34,17 @@ def chances(*inputs):
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 1.0])
 def test_the_best_action_has_chance_1_minus_epsilon_and_its_share_of_epsilon(epsilon):
     share = epsilon / 4
-    expected = [[share, 1 - epsilon + share, share, share], [1 - epsilon + share, share, share, share]]  # of two best, the first
-    np.testing.assert_allclose(chances(VALUES, epsilon, None), expected, atol=1e-6)
+    expected = [
+        [share, 1 - epsilon + share, share, share],
+        [1 - epsilon + share, share, share, share],
+    ]  # of two best, the first
+    np.testing.assert_allclose(probabilities(VALUES, epsilon, None), expected, atol=1e-6)
 
 
 def test_masked_actions_have_no_chance_and_epsilon_is_shared_among_the_others():
-    np.testing.assert_allclose(chances(VALUES, 0.3, MASKS), [[0.1, 0.0, 0.8, 0.1], [0.0, 0.0, 0.0, 1.0]], atol=1e-6)
+    np.testing.assert_allclose(
+        probabilities(VALUES, 0.3, MASKS), [[0.1, 0.0, 0.8, 0.1], [0.0, 0.0, 0.0, 1.0]], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 0.99])
@@ -79,7 +93,9 @@ def test_ornstein_uhlenbeck_noise_has_the_stationary_variance_of_its_closed_form
 
 @PROCESSES
 @pytest.mark.parametrize("lag", [1, 4])
-def test_ornstein_uhlenbeck_noise_is_correlated_with_itself_k_steps_later_by_1_minus_theta_dt_to_the_k(rate, time_step, lag):
+def test_ornstein_uhlenbeck_noise_is_correlated_with_itself_k_steps_later_by_1_minus_theta_dt_to_the_k(
+    rate, time_step, lag
+):
     noise = walk(rate, 0.3, time_step, 100, (4000,))
     assert np.corrcoef(noise[-1 - lag], noise[-1])[0, 1] == pytest.approx((1 - rate * time_step) ** lag, abs=0.05)
 
@@ -121,7 +137,8 @@ def test_the_scale_grows_by_the_factor_up_to_the_target_distance_and_shrinks_by_
 
 @pytest.mark.parametrize("start", [1e-3, 10.0])
 def test_the_adaptive_scale_settles_where_the_actions_of_a_linear_actor_lie_at_the_target_distance(start):
-    # a = W s with |s|² = n and W perturbed by σ N(0, 1): the distance is σ √n, so σ settles at δ / √n.
+    # a = W s with |s|² = n and W perturbed by σ N(0, 1): the distance is σ √n, so σ settles at δ /
+    # √n.
     states = jnp.sign(jax.random.normal(KEY, (64, 25)))
     weight = jnp.ones((25, 50))
 

@@ -1,4 +1,6 @@
-"""Losses against their formulas, worked out for single samples, and against exact expectations over all actions."""
+"""Losses against their formulas, worked out for single samples, and against exact expectations over
+all actions.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -56,21 +58,25 @@ def test_normalizing_equal_advantages_gives_0():
 def test_policy_gradient_equals_the_analytic_one_over_all_actions():
     probabilities = oracle.softmax(OLD_LOGITS)
     # Weighing by π makes the mean over actions an exact expectation.
-    gradient = jax.grad(lambda logits: losses.policy_gradient(jax.nn.log_softmax(logits), ADVANTAGES, jnp.array(probabilities)))(OLD_LOGITS)
+    gradient = jax.grad(
+        lambda logits: losses.policy_gradient(jax.nn.log_softmax(logits), ADVANTAGES, jnp.array(probabilities))
+    )(OLD_LOGITS)
     baseline = probabilities @ np.asarray(ADVANTAGES)
     np.testing.assert_allclose(gradient, -probabilities * (ADVANTAGES - baseline), atol=1e-6)
 
 
 def test_surrogate_is_schulman_2015_equation_14_with_the_policy_gradient_at_the_old_policy():
     probabilities = oracle.softmax(OLD_LOGITS)
-    value, gradient = jax.value_and_grad(lambda logits: losses.surrogate(log_ratios_of(logits), ADVANTAGES, jnp.array(probabilities)))(
-        OLD_LOGITS
-    )
+    value, gradient = jax.value_and_grad(
+        lambda logits: losses.surrogate(log_ratios_of(logits), ADVANTAGES, jnp.array(probabilities))
+    )(OLD_LOGITS)
     baseline = probabilities @ np.asarray(ADVANTAGES)
     assert value == pytest.approx(-baseline, rel=1e-5)
     np.testing.assert_allclose(gradient, -probabilities * (ADVANTAGES - baseline), atol=1e-6)
     moved = losses.surrogate(log_ratios_of(NEW_LOGITS), ADVANTAGES, jnp.array(probabilities))
-    assert moved == pytest.approx(-(oracle.softmax(NEW_LOGITS) @ np.asarray(ADVANTAGES)), rel=1e-5)  # importance sampling is exact
+    assert moved == pytest.approx(
+        -(oracle.softmax(NEW_LOGITS) @ np.asarray(ADVANTAGES)), rel=1e-5
+    )  # importance sampling is exact
 
 
 @pytest.mark.parametrize(
@@ -115,11 +121,15 @@ def test_a_row_that_is_not_valid_cannot_spoil_the_surrogates_gradient():
 
 
 def test_kl_penalised_surrogate_is_schulman_2017_equation_8():
-    loss = losses.kl_penalised_surrogate(jnp.log(jnp.array([2.0, 0.5])), jnp.array([3.0, -4.0]), jnp.array([0.5, 0.1]), jnp.ones(2), 10.0)
+    loss = losses.kl_penalised_surrogate(
+        jnp.log(jnp.array([2.0, 0.5])), jnp.array([3.0, -4.0]), jnp.array([0.5, 0.1]), jnp.ones(2), 10.0
+    )
     assert loss == pytest.approx(-((2.0 * 3.0 - 10.0 * 0.5) + (0.5 * -4.0 - 10.0 * 0.1)) / 2.0)
 
 
-@pytest.mark.parametrize(("kl", "factor"), [(0.016, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0067, 1.0), (0.0066, 0.5), (0.0, 0.5)])
+@pytest.mark.parametrize(
+    ("kl", "factor"), [(0.016, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0067, 1.0), (0.0066, 0.5), (0.0, 0.5)]
+)
 def test_kl_weight_doubles_above_and_halves_below_its_target(kl, factor):
     assert losses.adapt_kl_weight(3.0, kl, 0.01) == pytest.approx(3.0 * factor)
 
@@ -135,7 +145,10 @@ def test_kl_weight_comes_back_after_a_long_time_at_either_limit():
 
 
 def test_value_loss_is_the_mean_squared_error():
-    assert losses.value_loss(jnp.array([1.0, 5.0, 0.0]), jnp.array([3.0, 4.0, 99.0]), jnp.array([1.0, 1.0, 0.0])) == (4.0 + 1.0) / 2
+    assert (
+        losses.value_loss(jnp.array([1.0, 5.0, 0.0]), jnp.array([3.0, 4.0, 99.0]), jnp.array([1.0, 1.0, 0.0]))
+        == (4.0 + 1.0) / 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +171,9 @@ def test_approx_kl_in_expectation_is_the_kl():
 
 
 def test_approx_kl_is_never_negative():
-    assert jnp.all(jax.vmap(lambda ratio: losses.approx_kl(ratio[None], jnp.ones(1)))(jnp.linspace(-3.0, 3.0, 1001)) >= 0.0)
+    assert jnp.all(
+        jax.vmap(lambda ratio: losses.approx_kl(ratio[None], jnp.ones(1)))(jnp.linspace(-3.0, 3.0, 1001)) >= 0.0
+    )
 
 
 def test_approx_kl_of_a_tiny_change_is_half_its_square():

@@ -1,6 +1,8 @@
-"""Every estimator against the papers' explicit sums, over random ends of episodes, and the identities between them.
+"""Every estimator against the papers' explicit sums, over random ends of episodes, and the
+identities between them.
 
-The value after the last row is never 0: a bootstrap counted twice would not be seen otherwise (rl-triton #4).
+The value after the last row is never 0: a bootstrap counted twice would not be seen otherwise
+(rl-triton #4).
 """
 
 from typing import NamedTuple
@@ -55,7 +57,9 @@ class Case(NamedTuple):
 
 
 def make_case(ends: list[list[int]], reset_first: list[bool], seed: int, reset_rows: bool = True) -> Case:
-    """Random numbers under given ends; the row after an end is the environment's own reset, as in NEXT_STEP order, or the next episode."""
+    """Random numbers under given ends; the row after an end is the environment's own reset, as in
+    NEXT_STEP order, or the next episode.
+    """
     ends, generator = np.array(ends), np.random.default_rng(seed)
     valid = np.ones(ends.shape, bool)
     valid[0] = ~np.array(reset_first)
@@ -132,7 +136,16 @@ def test_gae_is_schulman_2016_equation_16(case, discount, gae_lambda):
 
 @given(case=cases, discount=shares, gae_lambda=shares, clips=st.sampled_from([(1.0, 1.0), (2.0, 0.5), (0.7, 1.5)]))
 def test_vtrace_is_espeholt_2018_equation_1(case, discount, gae_lambda, clips):
-    arguments = (case.rewards, case.values, case.next_values, *case.flags, case.log_ratios, discount, gae_lambda, *clips)
+    arguments = (
+        case.rewards,
+        case.values,
+        case.next_values,
+        *case.flags,
+        case.log_ratios,
+        discount,
+        gae_lambda,
+        *clips,
+    )
     targets, advantages = vtrace(*arguments)
     expected_targets, expected_advantages = oracle.vtrace(*arguments)
     assert_close(targets, expected_targets)
@@ -141,7 +154,15 @@ def test_vtrace_is_espeholt_2018_equation_1(case, discount, gae_lambda, clips):
 
 @given(case=cases, discount=shares, trace_lambda=shares)
 def test_retrace_is_munos_2016_equation_3(case, discount, trace_lambda):
-    arguments = (case.rewards, case.action_values, case.next_values, *case.flags, case.log_ratios, discount, trace_lambda)
+    arguments = (
+        case.rewards,
+        case.action_values,
+        case.next_values,
+        *case.flags,
+        case.log_ratios,
+        discount,
+        trace_lambda,
+    )
     assert_close(retrace(*arguments), oracle.retrace(*arguments))
 
 
@@ -238,7 +259,9 @@ def test_the_end_of_a_rollout_is_a_cut():
     open_ended = uninterrupted()
     truncated = open_ended.truncated.copy()
     truncated[-1] = True
-    for left_open, cut in zip(all_estimates(open_ended), all_estimates(open_ended._replace(truncated=truncated)), strict=True):
+    for left_open, cut in zip(
+        all_estimates(open_ended), all_estimates(open_ended._replace(truncated=truncated)), strict=True
+    ):
         assert_close(left_open, cut)
 
 
@@ -286,7 +309,9 @@ def test_a_row_before_one_that_is_not_valid_bootstraps_even_if_no_end_was_report
 
 def test_flags_may_be_floats():
     case = make_case([[TERMINATED, TRUNCATED, BOTH]] * T, [False, True, False], seed=3)
-    floats = case._replace(**{name: getattr(case, name).astype(np.float32) for name in ("terminated", "truncated", "valid")})
+    floats = case._replace(
+        **{name: getattr(case, name).astype(np.float32) for name in ("terminated", "truncated", "valid")}
+    )
     for one, other in zip(all_estimates(case), all_estimates(floats), strict=True):
         assert np.array_equal(one, other)
 

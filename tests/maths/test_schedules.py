@@ -16,7 +16,9 @@ arguments = st.one_of(
     st.tuples(st.just(constant), numbers),
     st.tuples(st.just(linear), numbers, numbers, st.floats(0.01, 1.0)),
     st.tuples(st.just(exponential), positives, positives),
-    shares.flatmap(lambda points: st.tuples(st.just(piecewise), st.just(tuple(points)), st.tuples(*[numbers] * len(points)))),
+    shares.flatmap(
+        lambda points: st.tuples(st.just(piecewise), st.just(tuple(points)), st.tuples(*[numbers] * len(points)))
+    ),
 )
 
 

@@ -1,4 +1,6 @@
-"""The squashed Gaussian against integration over its actions, and where float32 can no longer tell them apart."""
+"""The squashed Gaussian against integration over its actions, and where float32 can no longer tell
+them apart.
+"""
 
 import math
 from functools import partial
@@ -13,7 +15,9 @@ from tests import oracle
 
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 log_prob = jit(lambda distribution, actions: distribution.log_prob(actions))
-action_and_log_prob = jit(lambda distribution, key: distribution.action_and_log_prob(jax.random.normal(key, distribution.mean.shape)))
+action_and_log_prob = jit(
+    lambda distribution, key: distribution.action_and_log_prob(jax.random.normal(key, distribution.mean.shape))
+)
 
 SHAPES = [(0.0, 1.0), (0.4, 0.3), (-1.2, 0.8), (0.0, 2.0)]  # mean and deviation before tanh
 mean_and_std = pytest.mark.parametrize(("mean", "std"), SHAPES)
@@ -31,7 +35,9 @@ def drawn(mean: float, std: float, count: int = 20_000) -> tuple[np.ndarray, np.
 
 @mean_and_std
 def test_the_density_integrates_to_1(mean, std):
-    def density_over_u(u: np.ndarray) -> np.ndarray:  # ∫ p(a) da = ∫ p(tanh u) (1 - tanh² u) du, without the peaks at ±1
+    def density_over_u(
+        u: np.ndarray,
+    ) -> np.ndarray:  # ∫ p(a) da = ∫ p(tanh u) (1 - tanh² u) du, without the peaks at ±1
         actions = np.tanh(u)
         log_probs = log_prob(squashed(mean, std, len(u), 1), jnp.asarray(actions, jnp.float32)[:, None])
         return np.exp(np.asarray(log_probs, np.float64)) * (1.0 - actions**2)
@@ -74,12 +80,16 @@ def test_samples_are_as_frequent_as_the_density_says(mean, std):
 
 def test_the_mode_is_the_median_of_the_samples():
     actions, _ = drawn(0.4, 0.3)
-    assert np.mean(actions < float(squashed(0.4, 0.3, 1).mode()[0])) == pytest.approx(0.5, abs=4.5 * 0.5 / math.sqrt(len(actions)))
+    assert np.mean(actions < float(squashed(0.4, 0.3, 1).mode()[0])) == pytest.approx(
+        0.5, abs=4.5 * 0.5 / math.sqrt(len(actions))
+    )
 
 
 def test_log_densities_sum_over_the_numbers_of_an_action():
     distribution = SquashedGaussian(jnp.array([[0.1, -0.7]]), jnp.log(jnp.array([[0.5, 1.5]])))
-    single = [log_prob(squashed(mean, std, 1, 1), jnp.array([[a]])) for mean, std, a in ((0.1, 0.5, 0.3), (-0.7, 1.5, -0.9))]
+    single = [
+        log_prob(squashed(mean, std, 1, 1), jnp.array([[a]])) for mean, std, a in ((0.1, 0.5, 0.3), (-0.7, 1.5, -0.9))
+    ]
     np.testing.assert_allclose(log_prob(distribution, jnp.array([[0.3, -0.9]])), sum(single), rtol=1e-5)
 
 
@@ -88,9 +98,16 @@ def test_where_all_actions_round_to_one_number_a_sample_still_has_the_exact_log_
     actions, log_probs = drawn(mean, 0.01, count=8)
     assert len(set(actions)) == 1
     assert np.all(np.abs(actions) > 0.999999)
-    # log N(u) at u = μ + σε is -ε²/2 - log σ - ½ log 2π, and log(1 - tanh²(u)) is 2 log 2 - 2|u| to 1e-12
+    # log N(u) at u = μ + σε is -ε²/2 - log σ - ½ log 2π, and log(1 - tanh²(u)) is 2 log 2 - 2|u| to
+    # 1e-12
     noise = np.asarray(jax.random.normal(jax.random.key(0), (8, 1)), np.float64)[:, 0]
-    expected = -(noise**2) / 2 - math.log(0.01) - 0.5 * math.log(2 * math.pi) - 2 * math.log(2) + 2 * np.abs(mean + 0.01 * noise)
+    expected = (
+        -(noise**2) / 2
+        - math.log(0.01)
+        - 0.5 * math.log(2 * math.pi)
+        - 2 * math.log(2)
+        + 2 * np.abs(mean + 0.01 * noise)
+    )
     np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=1e-3)
 
 
@@ -111,10 +128,16 @@ def test_gradients_are_finite_at_saturation(mean):
 
 def test_at_saturation_the_log_density_still_pushes_the_mean_back():
     def mean_log_prob(mean: jax.Array) -> jax.Array:
-        return jnp.mean(SquashedGaussian(mean, jnp.zeros((64, 1))).action_and_log_prob(jax.random.normal(jax.random.key(0), (64, 1)))[1])
+        return jnp.mean(
+            SquashedGaussian(mean, jnp.zeros((64, 1))).action_and_log_prob(
+                jax.random.normal(jax.random.key(0), (64, 1))
+            )[1]
+        )
 
     slopes = jit(jax.grad(mean_log_prob))(jnp.full((64, 1), 20.0))
-    np.testing.assert_allclose(slopes * 64, 2.0, rtol=1e-5)  # d/du of 2|u|: a gradient of log(1 - tanh²) as written would be NaN
+    np.testing.assert_allclose(
+        slopes * 64, 2.0, rtol=1e-5
+    )  # d/du of 2|u|: a gradient of log(1 - tanh²) as written would be NaN
 
 
 @pytest.mark.usefixtures("types_unchecked")

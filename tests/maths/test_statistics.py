@@ -1,4 +1,6 @@
-"""Moments against NumPy in float64; scores against hand-worked and enumerated values, and SciPy's."""
+"""Moments against NumPy in float64; scores against hand-worked and enumerated values, and
+SciPy's.
+"""
 
 import itertools
 
@@ -10,7 +12,15 @@ import pytest
 import scipy.stats
 from hypothesis import given
 
-from birl.maths.statistics import Moments, bootstrap_interval, explained_variance, initial_moments, iqm, normalize_by, update_moments
+from birl.maths.statistics import (
+    Moments,
+    bootstrap_interval,
+    explained_variance,
+    initial_moments,
+    iqm,
+    normalize_by,
+    update_moments,
+)
 
 update = jax.jit(update_moments)
 
@@ -22,7 +32,11 @@ def moments_of(batches: list[np.ndarray]) -> Moments:
     return moments
 
 
-@given(seed=st.integers(0, 2**32 - 1), sizes=st.lists(st.sampled_from([1, 2, 7]), min_size=1, max_size=6), offset=st.floats(-100.0, 100.0))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.lists(st.sampled_from([1, 2, 7]), min_size=1, max_size=6),
+    offset=st.floats(-100.0, 100.0),
+)
 def test_moments_of_batches_are_those_of_all_samples_together(seed, sizes, offset):
     generator = np.random.default_rng(seed)
     batches = [generator.normal(offset, 3.0, size=(size, 2)) for size in sizes]
@@ -73,7 +87,12 @@ def test_normalizing_what_never_varied_is_finite():
 
 @pytest.mark.parametrize(
     ("values", "explained"),
-    [([1.0, 2.0, 3.0, 6.0], 1.0), ([11.0, 12.0, 13.0, 16.0], 1.0), ([0.0, 0.0, 0.0, 0.0], 0.0), ([-1.0, -2.0, -3.0, -6.0], -3.0)],
+    [
+        ([1.0, 2.0, 3.0, 6.0], 1.0),
+        ([11.0, 12.0, 13.0, 16.0], 1.0),
+        ([0.0, 0.0, 0.0, 0.0], 0.0),
+        ([-1.0, -2.0, -3.0, -6.0], -3.0),
+    ],
 )
 def test_explained_variance_is_its_closed_form(values, explained):
     targets, valid = jnp.array([1.0, 2.0, 3.0, 6.0, 99.0]), jnp.array([1.0, 1.0, 1.0, 1.0, 0.0])
@@ -116,14 +135,17 @@ def test_bootstrap_interval_is_the_quantile_of_all_resamples():
 
 def test_bootstrap_interval_of_the_iqm_is_scipys():
     scores = np.random.default_rng(2).normal(size=40)
-    expected = scipy.stats.bootstrap((scores,), iqm, vectorized=False, n_resamples=4000, method="percentile", rng=0).confidence_interval
+    expected = scipy.stats.bootstrap(
+        (scores,), iqm, vectorized=False, n_resamples=4000, method="percentile", rng=0
+    ).confidence_interval
     assert bootstrap_interval(scores[:, None], repetitions=4000) == pytest.approx(tuple(expected), abs=0.03)
 
 
 def test_bootstrap_draws_runs_for_each_task_apart():
     tasks_differ_runs_do_not = np.tile([0.0, 100.0, 1000.0], (5, 1))
     assert bootstrap_interval(tasks_differ_runs_do_not, np.mean, repetitions=50) == pytest.approx((1100 / 3, 1100 / 3))
-    # Two tasks that mirror each other: if a run's scores were drawn together, every mean would be 0.
+    # Two tasks that mirror each other: if a run's scores were drawn together, every mean would be
+    # 0.
     low, high = bootstrap_interval(np.array([[1.0, -1.0], [2.0, -2.0], [3.0, -3.0]]), np.mean, repetitions=200)
     assert low < -0.3
     assert high > 0.3
@@ -131,7 +153,9 @@ def test_bootstrap_draws_runs_for_each_task_apart():
 
 def test_bootstrap_interval_is_the_same_for_the_same_seed_and_wider_for_a_higher_level():
     scores = np.random.default_rng(3).normal(size=(5, 4))
-    assert bootstrap_interval(scores, seed=0) == bootstrap_interval(scores, seed=0) != bootstrap_interval(scores, seed=1)
+    assert (
+        bootstrap_interval(scores, seed=0) == bootstrap_interval(scores, seed=0) != bootstrap_interval(scores, seed=1)
+    )
     narrow, wide = bootstrap_interval(scores, level=0.5), bootstrap_interval(scores, level=0.99)
     assert wide[0] < narrow[0] < iqm(scores) < narrow[1] < wide[1]
 

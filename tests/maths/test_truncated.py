@@ -1,4 +1,6 @@
-"""Truncated importance sampling with bias correction against exact gradients: sums over actions, integrals over the real line."""
+"""Truncated importance sampling with bias correction against exact gradients: sums over actions,
+integrals over the real line.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,9 @@ ALL_ACTIONS = jnp.arange(4)
 
 
 def softmax_gradients(truncation: float, values: float = VALUE, behaviour: jax.Array = BEHAVIOUR) -> np.ndarray:
-    """[action taken, logit] the gradient of the objective where each action was taken and its target is its value."""
+    """[action taken, logit] the gradient of the objective where each action was taken and its
+    target is its value.
+    """
 
     def objective(logits: jax.Array, action: jax.Array) -> jax.Array:
         target = ACTION_VALUES[action]
@@ -39,7 +43,10 @@ def test_wang_2017_equation_9_in_expectation_over_the_behaviour_is_the_exact_gra
 
 
 def test_without_the_correction_the_gradient_would_be_another():
-    no_correction = [min(1.0, ratio) * (np.eye(4)[a] - PROBABILITIES) * (float(ACTION_VALUES[a]) - VALUE) for a, ratio in enumerate(RATIOS)]
+    no_correction = [
+        min(1.0, ratio) * (np.eye(4)[a] - PROBABILITIES) * (float(ACTION_VALUES[a]) - VALUE)
+        for a, ratio in enumerate(RATIOS)
+    ]
     assert np.abs(BEHAVIOUR_PROBABILITIES @ np.array(no_correction) - EXACT).max() > 0.1
 
 
@@ -48,13 +55,17 @@ def test_with_c_above_every_ratio_there_is_no_correction_and_each_sample_has_its
     assert not np.any(truncated.correction_weights(jnp.log(jnp.asarray(RATIOS, jnp.float32)), truncation))
     for action, gradient in enumerate(softmax_gradients(truncation)):
         advantage = float(ACTION_VALUES[action]) - VALUE
-        np.testing.assert_allclose(gradient, RATIOS[action] * (np.eye(4)[action] - PROBABILITIES) * advantage, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            gradient, RATIOS[action] * (np.eye(4)[action] - PROBABILITIES) * advantage, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_the_two_weights_share_the_ratio_between_them():
     ratios = np.array([1e-3, 0.5, 1.0, 2.0, 10.0, 500.0], np.float32)
     for truncation in (0.5, 2.0, 10.0):
-        kept, cut = (f(jnp.log(ratios), truncation) for f in (truncated.truncated_weights, truncated.correction_weights))
+        kept, cut = (
+            f(jnp.log(ratios), truncation) for f in (truncated.truncated_weights, truncated.correction_weights)
+        )
         np.testing.assert_allclose(kept + ratios * cut, ratios, rtol=1e-5)
         np.testing.assert_allclose(kept, np.minimum(ratios, truncation), rtol=1e-5)
 
@@ -77,7 +88,9 @@ def test_a_masked_action_counts_for_nothing():
     def objective(logits: jax.Array, first_value: float) -> jax.Array:
         values = ACTION_VALUES.at[0].set(first_value)
         policy, behaviour = Categorical(logits + masked), Categorical(BEHAVIOUR + masked)
-        return truncated.softmax_objective(policy, behaviour, jnp.int32(3), jnp.float32(2.0), values, jnp.float32(1.0), 0.5)
+        return truncated.softmax_objective(
+            policy, behaviour, jnp.int32(3), jnp.float32(2.0), values, jnp.float32(1.0), 0.5
+        )
 
     gradients = [np.asarray(jax.grad(objective)(LOGITS, value)) for value in (0.0, 1e6)]
     assert np.isfinite(gradients).all()
@@ -93,13 +106,19 @@ GRID = jnp.linspace(-12.0, 12.0, 4001)
 
 
 def gaussian_gradients(actions_count: bool, truncation: float) -> tuple[np.ndarray, np.ndarray]:
-    """On a grid of actions taken, or of new actions, the objective's gradient by mean and log deviation where Q(a) = a² and V = 1."""
+    """On a grid of actions taken, or of new actions, the objective's gradient by mean and log
+    deviation where Q(a) = a² and V = 1.
+    """
 
     def objective(statistics: tuple[jax.Array, jax.Array], action: jax.Array) -> jax.Array:
         value, one, quiet = action**2, jnp.float32(1.0), jnp.zeros(1)
         taken, new = (action[None], quiet) if actions_count else (quiet, action[None])
-        targets, new_values = (value, one) if actions_count else (one, value)  # an advantage of 0 takes the other term away
-        return truncated.gaussian_objective(DiagonalGaussian(*statistics), WIDE, taken, targets, new, new_values, one, truncation)
+        targets, new_values = (
+            (value, one) if actions_count else (one, value)
+        )  # an advantage of 0 takes the other term away
+        return truncated.gaussian_objective(
+            DiagonalGaussian(*statistics), WIDE, taken, targets, new, new_values, one, truncation
+        )
 
     statistics = jnp.array([MEAN]), jnp.array([LOG_STD])
     mean, log_std = jax.jit(jax.vmap(jax.grad(objective), (None, 0)))(statistics, GRID)
@@ -113,7 +132,9 @@ def test_wang_2017_algorithm_3_in_expectation_over_behaviour_and_policy_is_the_e
     policy = oracle.normal_density(grid, MEAN, np.exp(LOG_STD))
     found = [
         np.trapezoid(behaviour * from_actions, grid) + np.trapezoid(policy * from_new, grid)
-        for from_actions, from_new in zip(gaussian_gradients(True, truncation), gaussian_gradients(False, truncation), strict=True)
+        for from_actions, from_new in zip(
+            gaussian_gradients(True, truncation), gaussian_gradients(False, truncation), strict=True
+        )
     ]
     assert found == pytest.approx([2 * MEAN, 2 * np.exp(2 * LOG_STD)], abs=1e-3)  # of E[a²] = mean² + std²
 
@@ -130,11 +151,16 @@ def test_the_gaussian_correction_takes_part_where_the_policy_is_denser_and_not_w
 
 
 def test_no_gradient_flows_through_targets_values_weights_or_new_actions():
-    policy, behaviour = DiagonalGaussian(jnp.ones((3, 2)), jnp.zeros((3, 2))), DiagonalGaussian(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
+    policy, behaviour = (
+        DiagonalGaussian(jnp.ones((3, 2)), jnp.zeros((3, 2))),
+        DiagonalGaussian(jnp.zeros((3, 2)), jnp.zeros((3, 2))),
+    )
     numbers, actions = jnp.array([1.0, 2.0, 3.0]), jnp.full((3, 2), 0.5)
 
     def total(targets, new_actions, new_values, values):
-        return truncated.gaussian_objective(policy, behaviour, actions, targets, new_actions, new_values, values, 0.5).sum()
+        return truncated.gaussian_objective(
+            policy, behaviour, actions, targets, new_actions, new_values, values, 0.5
+        ).sum()
 
     assert not any(np.any(g) for g in jax.grad(total, argnums=(0, 1, 2, 3))(numbers, actions, 2 * numbers, 3 * numbers))
 
@@ -144,13 +170,17 @@ def test_no_gradient_flows_through_targets_values_weights_or_new_actions():
             logits, Categorical(jnp.tile(BEHAVIOUR, (3, 1))), jnp.arange(3), targets, action_values, values, 0.5
         ).sum()
 
-    assert not any(np.any(g) for g in jax.grad(softmax_total, argnums=(0, 1, 2))(numbers, jnp.ones((3, 4)), 2 * numbers))
+    assert not any(
+        np.any(g) for g in jax.grad(softmax_total, argnums=(0, 1, 2))(numbers, jnp.ones((3, 4)), 2 * numbers)
+    )
 
 
 def test_a_column_for_a_row_is_refused_and_not_broadcast():
     policy = Categorical(jnp.zeros((3, 4)))
     with pytest.raises(Exception, match="targets"):
-        truncated.softmax_objective(policy, policy, jnp.arange(3), jnp.zeros((3, 1)), jnp.zeros((3, 4)), jnp.zeros(3), 1.0)
+        truncated.softmax_objective(
+            policy, policy, jnp.arange(3), jnp.zeros((3, 1)), jnp.zeros((3, 4)), jnp.zeros(3), 1.0
+        )
 
 
 # Stochastic dueling
@@ -159,7 +189,10 @@ def test_a_column_for_a_row_is_refused_and_not_broadcast():
 def test_dueling_values_of_the_sampled_actions_have_the_state_value_as_their_mean():
     """(Wang et al. 2017, eq. 13)."""
     rng = np.random.default_rng(0)
-    values, sampled = jnp.asarray(rng.standard_normal((3, 2)), jnp.float32), jnp.asarray(rng.standard_normal((5, 3, 2)), jnp.float32)
+    values, sampled = (
+        jnp.asarray(rng.standard_normal((3, 2)), jnp.float32),
+        jnp.asarray(rng.standard_normal((5, 3, 2)), jnp.float32),
+    )
     found = jnp.stack([truncated.dueling_values(values, advantages, sampled) for advantages in sampled])
     np.testing.assert_allclose(found.mean(0), values, atol=1e-6)
     np.testing.assert_allclose(found[0] - found[1], sampled[0] - sampled[1], atol=1e-6)
@@ -167,4 +200,6 @@ def test_dueling_values_of_the_sampled_actions_have_the_state_value_as_their_mea
 
 def test_a_constant_added_to_every_advantage_changes_no_dueling_value():
     values, advantages, sampled = jnp.array([1.0]), jnp.array([0.3]), jnp.array([[0.1], [0.7]])
-    np.testing.assert_allclose(truncated.dueling_values(values, advantages + 5.0, sampled + 5.0), [1.0 + 0.3 - 0.4], atol=1e-6)
+    np.testing.assert_allclose(
+        truncated.dueling_values(values, advantages + 5.0, sampled + 5.0), [1.0 + 0.3 - 0.4], atol=1e-6
+    )

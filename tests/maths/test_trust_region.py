@@ -1,4 +1,6 @@
-"""The trust region against closed forms: Fisher matrices of softmax and Gaussian, NumPy's solver, the quadratic model, a projection."""
+"""The trust region against closed forms: Fisher matrices of softmax and Gaussian, NumPy's solver,
+the quadratic model, a projection.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -72,9 +74,12 @@ def test_the_product_is_the_finite_difference_of_the_kl_of_a_network_in_float64(
 
     flat = jnp.asarray(parameters, jnp.float32)
     old = Categorical(logits(flat, jnp.tanh))
-    product = fisher_vector_product(lambda p: Categorical(logits(p, jnp.tanh)), lambda new: old.kl(new).mean(), flat, 0.0)
+    product = fisher_vector_product(
+        lambda p: Categorical(logits(p, jnp.tanh)), lambda new: old.kl(new).mean(), flat, 0.0
+    )
     for vector in rng.standard_normal((4, 20)):
-        # The KL and its gradient are 0 at the old parameters, so vᵀHv is what is left of the second difference.
+        # The KL and its gradient are 0 at the old parameters, so vᵀHv is what is left of the second
+        # difference.
         second = (exact_kl(parameters + 1e-4 * vector) + exact_kl(parameters - 1e-4 * vector)) / 1e-8
         assert float(vector @ np.asarray(product(jnp.asarray(vector, jnp.float32)))) == pytest.approx(second, rel=1e-3)
 
@@ -94,7 +99,8 @@ def test_as_many_steps_suffice_as_there_are_different_eigenvalues_and_no_fewer()
     target = np.random.default_rng(1).standard_normal(12)
     solution = np.linalg.solve(matrix, target)
     errors = [
-        np.abs(conjugate_gradient(times(matrix), jnp.asarray(target, jnp.float32), max_steps=steps) - solution).max() for steps in (2, 3)
+        np.abs(conjugate_gradient(times(matrix), jnp.asarray(target, jnp.float32), max_steps=steps) - solution).max()
+        for steps in (2, 3)
     ]
     assert errors[0] > 0.05
     assert errors[1] < 1e-4
@@ -112,7 +118,9 @@ def test_of_nothing_the_solution_is_nothing():
 def test_a_direction_that_does_not_curve_upwards_is_not_followed():
     found = conjugate_gradient(times(np.diag([2.0, -1e-9])), jnp.array([1.0, 1.0]), max_steps=10)
     assert np.abs(found).max() < 10
-    np.testing.assert_array_equal(conjugate_gradient(times(-np.eye(2)), jnp.array([1.0, 1.0]), max_steps=10), [0.0, 0.0])
+    np.testing.assert_array_equal(
+        conjugate_gradient(times(-np.eye(2)), jnp.array([1.0, 1.0]), max_steps=10), [0.0, 0.0]
+    )
 
 
 # The natural step
@@ -135,7 +143,9 @@ def test_too_few_steps_of_conjugate_gradients_still_give_a_quadratic_model_of_de
 
 
 def test_the_natural_gradient_of_a_softmax_is_its_advantages():
-    """F⁻¹ ∇ E[A] = A - E[A] up to a constant for all logits, which changes no probability (Kakade 2001)."""
+    """F⁻¹ ∇ E[A] = A - E[A] up to a constant for all logits, which changes no probability (Kakade
+    2001).
+    """
     advantages = np.array([1.0, -2.0, 0.5, 3.0])
     gradient = -SOFTMAX * (advantages - SOFTMAX @ advantages)  # of -E[A]
     product = fisher_vector_product(same, softmax_kl, LOGITS, damping=0.0)
@@ -190,7 +200,10 @@ FAILURES = {
     "every step is worse": {"step": [-1.0, 0.0]},
     "every step is too far": {"step": [1.0, 0.0], "max_kl": 1e-9},
     "a step of nothing is no better": {"step": [0.0, 0.0]},
-    "the loss becomes NaN": {"step": [1.0, 0.0], "evaluate": lambda p: (jnp.where(p[0] == 0, 1.0, jnp.nan), bowl(p)[1])},
+    "the loss becomes NaN": {
+        "step": [1.0, 0.0],
+        "evaluate": lambda p: (jnp.where(p[0] == 0, 1.0, jnp.nan), bowl(p)[1]),
+    },
     "the KL is NaN": {"step": [1.0, 0.0], "evaluate": lambda p: (bowl(p)[0], bowl(p)[1] * jnp.nan)},
     "the step is NaN": {"step": [jnp.nan, 0.0]},
 }
@@ -250,7 +263,9 @@ def test_where_the_policies_are_the_same_nothing_is_projected_and_nothing_is_nan
 
 def test_the_statistics_of_all_leaves_are_one_vector_and_each_state_has_its_own():
     rng = np.random.default_rng(1)
-    gradients, kl_gradients = (DiagonalGaussian(*map(jnp.asarray, rng.standard_normal((2, 5, 3)) + 1.0)) for _ in range(2))
+    gradients, kl_gradients = (
+        DiagonalGaussian(*map(jnp.asarray, rng.standard_normal((2, 5, 3)) + 1.0)) for _ in range(2)
+    )
     found = project(gradients, kl_gradients, 0.2)
     flat = project(jnp.concatenate(gradients, axis=-1), jnp.concatenate(kl_gradients, axis=-1), 0.2)
     np.testing.assert_allclose(jnp.concatenate(found, axis=-1), flat, atol=1e-6)

@@ -1,4 +1,6 @@
-"""A recurrent network such as a user may write: memory of several shapes, none of which starts at zero."""
+"""A recurrent network such as a user may write: memory of several shapes, none of which starts at
+zero.
+"""
 
 import equinox as eqx
 import jax
@@ -6,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.maths.distributions import Categorical
-from birl.nets.cores import forget
+from birl.nets.recurrent import forget
 
 COUNT_START = 7
 
 
 class Remembering(eqx.Module):
-    """Counts the steps of an episode in every leaf of its memory; its logits and values say what each leaf has counted."""
+    """Counts the steps of an episode in every leaf of its memory; its logits and values say what
+    each leaf has counted.
+    """
 
     start: jax.Array  # of two leaves
     bias: jax.Array  # [A], for up to three actions
@@ -34,9 +38,14 @@ class Remembering(eqx.Module):
             memory = forget(memory, starts, initial)
             counts = (
                 memory["count"] - COUNT_START,
-                *[extreme(memory[name] - initial[name], axis=(1, 2)) for name, extreme in (("slots", jnp.min), ("row", jnp.max))],
+                *[
+                    extreme(memory[name] - initial[name], axis=(1, 2))
+                    for name, extreme in (("slots", jnp.min), ("row", jnp.max))
+                ],
             )
-            return jax.tree.map(lambda leaf: leaf + 1, memory), jnp.stack([count.astype(jnp.float32) for count in counts], axis=-1)
+            return jax.tree.map(lambda leaf: leaf + 1, memory), jnp.stack(
+                [count.astype(jnp.float32) for count in counts], axis=-1
+            )
 
         if len(resets) == 1:
             memory, counts = step(memory, resets[0])

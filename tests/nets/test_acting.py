@@ -1,4 +1,6 @@
-"""Memory of any shape and any initial value, wherever an episode may begin. The network counts the steps of each episode."""
+"""Memory of any shape and any initial value, wherever an episode may begin. The network counts the
+steps of each episode.
+"""
 
 from dataclasses import replace
 
@@ -7,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.data import collect as collecting
-from birl.data.collect import Collector
-from birl.data.replay import Replay
 from birl.envs.serial import SerialEnvs
 from birl.maths.distributions import Categorical
 from birl.nets import values
 from birl.nets.acting import act, evaluate_rollout
+from birl.rollouts import collector as collecting
+from birl.rollouts.collector import Collector
+from birl.rollouts.replay import Replay
 from tests.envs.counting import Counting, counting_functions
 from tests.nets.remembering import make_remembering, make_remembering_values
 
@@ -34,16 +36,22 @@ def steps_of(rollout):
 
 
 def assert_counted(rollout, policy):
-    """Acting, and looking at the rollout again, every leaf of the memory has counted as the environment has."""
+    """Acting, and looking at the rollout again, every leaf of the memory has counted as the
+    environment has.
+    """
     valid = rollout.valid
     assert (~valid).any()
-    np.testing.assert_array_equal(rollout.behaviour.logits[valid], np.broadcast_to(steps_of(rollout), (*valid.shape, 3))[valid])
+    np.testing.assert_array_equal(
+        rollout.behaviour.logits[valid], np.broadcast_to(steps_of(rollout), (*valid.shape, 3))[valid]
+    )
     again = jax.jit(evaluate_rollout)(policy, rollout).distributions.logits[:-1]
     np.testing.assert_array_equal(again[valid], rollout.behaviour.logits[valid])
 
 
 @pytest.mark.parametrize("way", ["in NumPy", "compiled"])
-@pytest.mark.parametrize("shapes", [AT_EVERY_ROLLOUTS_END, NOW_AND_THEN], ids=["at every rollout's end", "now and then"])
+@pytest.mark.parametrize(
+    "shapes", [AT_EVERY_ROLLOUTS_END, NOW_AND_THEN], ids=["at every rollout's end", "now and then"]
+)
 def test_an_episode_begins_with_the_networks_own_initial_memory(shapes, way, monkeypatch):
     if way == "compiled":
         monkeypatch.setattr(collecting, "take_apart", lambda *args: None)
@@ -84,4 +92,6 @@ def test_a_value_networks_pass_over_a_rollout_begins_episodes_in_the_same_way():
     for _ in range(3):
         rollout = collect((network, None, np.float32(0.5)), KEY)
         found = jax.jit(values.rollout_values)(network, None, rollout)[:-1]
-        np.testing.assert_array_equal(found[rollout.valid], np.broadcast_to(steps_of(rollout), found.shape)[rollout.valid])
+        np.testing.assert_array_equal(
+            found[rollout.valid], np.broadcast_to(steps_of(rollout), found.shape)[rollout.valid]
+        )

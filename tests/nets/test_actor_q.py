@@ -75,10 +75,14 @@ def test_what_is_kept_of_the_behaviour_has_the_shapes_that_act_answers_with(spac
     action = jax.eval_shape(acer.act, (network, None), OBSERVATIONS[0], (), NEVER[0], None, np.zeros(2, np.uint32))
     kept = empty_behaviour(space, B)
     assert type(kept) is type(action.behaviour)
-    assert [(x.shape, x.dtype) for x in jax.tree.leaves(kept)] == [(x.shape, x.dtype) for x in jax.tree.leaves(action.behaviour)]
+    assert [(x.shape, x.dtype) for x in jax.tree.leaves(kept)] == [
+        (x.shape, x.dtype) for x in jax.tree.leaves(action.behaviour)
+    ]
 
 
-@pytest.mark.parametrize("space", [spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Dict({"what": spaces.Discrete(2)})])
+@pytest.mark.parametrize(
+    "space", [spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Dict({"what": spaces.Discrete(2)})]
+)
 def test_other_spaces_are_refused_with_the_algorithms_that_take_them(space):
     with pytest.raises(ConfigError, match=rf"{type(space).__name__}.*use Discrete or Box, or ppo"):
         network_for(space)

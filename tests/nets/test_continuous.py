@@ -37,7 +37,10 @@ def test_the_bounds_minus_2_and_3_are_minus_1_and_1_and_their_centre_0():
         assert float(bounds.to_unit(np.float32([own]))[0]) == pytest.approx(unit, abs=1e-6)
 
 
-@given(st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.floats(0.125, 1e3, width=32)), min_size=1, max_size=4), st.integers(0, 99))
+@given(
+    st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.floats(0.125, 1e3, width=32)), min_size=1, max_size=4),
+    st.integers(0, 99),
+)
 def test_there_and_back_again_is_where_one_was_for_each_number_by_its_own_bounds(lows_and_widths, seed):
     low, width = np.array(lows_and_widths, np.float32).T
     bounds = bounds_of(spaces.Box(low, low + width, dtype=np.float32))
@@ -75,7 +78,9 @@ def test_a_box_that_cannot_be_scaled_by_is_refused_with_what_to_do(space):
         bounds_of(space)
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Dict({"a": BOX})])
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Dict({"a": BOX})]
+)
 def test_a_space_that_is_no_box_is_refused_with_the_algorithms_that_take_it(space):
     with pytest.raises(ConfigError, match=rf"{type(space).__name__}.* use a Box: dqn takes Discrete.*ppo"):
         bounds_of(space)
@@ -96,7 +101,9 @@ def test_an_actors_first_actions_are_near_the_middle_and_its_largest_within_the_
 @pytest.mark.parametrize("hidden_sizes", [(8, 7), (5,), ()])
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_a_critic_values_each_action_from_the_observation_and_all_of_the_action(layer_norm, hidden_sizes):
-    critic = make_action_critic(np.random.default_rng(0), BOX, 2, Settings(hidden_sizes=hidden_sizes, layer_norm=layer_norm))
+    critic = make_action_critic(
+        np.random.default_rng(0), BOX, 2, Settings(hidden_sizes=hidden_sizes, layer_norm=layer_norm)
+    )
     assert critic(OBSERVATIONS, ACTIONS).shape == (6,)
     of_observation, of_action = jax.grad(lambda o, a: critic(o, a).sum(), argnums=(0, 1))(OBSERVATIONS, ACTIONS)
     assert np.all(np.abs(of_action).sum(0) > 0)

@@ -29,7 +29,9 @@ class Settings:
 
 
 def network_of(action_space=None, **settings):
-    return make_actor_critic(np.random.default_rng(0), NUMBERS, action_space or spaces.Discrete(2), Settings(**settings))
+    return make_actor_critic(
+        np.random.default_rng(0), NUMBERS, action_space or spaces.Discrete(2), Settings(**settings)
+    )
 
 
 def paths(tree) -> set[str]:

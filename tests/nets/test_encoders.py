@@ -14,7 +14,9 @@ T, B = 3, 2
 # Hardly optimised: else the tests would mostly compile.
 quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 encode = quickly(lambda encoder, observations: encoder(observations))
-make_bare = partial(make_encoder, name="mlp", hidden_sizes=(), activation="tanh")  # no layers: what the network is given
+make_bare = partial(
+    make_encoder, name="mlp", hidden_sizes=(), activation="tanh"
+)  # no layers: what the network is given
 
 
 def bare_features(space, observations):
@@ -29,7 +31,9 @@ def samples(space):
     """[T, B, ...] observations of the space; a dict of them for a Dict."""
     space.seed(0)
     draws = [[space.sample() for _ in range(B)] for _ in range(T)]
-    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(T, B, *np.shape(leaves[0])), *[draw for row in draws for draw in row])
+    return jax.tree.map(
+        lambda *leaves: np.stack(leaves).reshape(T, B, *np.shape(leaves[0])), *[draw for row in draws for draw in row]
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 3, 4)])
@@ -96,7 +100,10 @@ def test_images_in_either_channel_order_give_the_same_features():
 def test_bytes_are_scaled_to_0_to_1_and_floats_are_left_alone():
     bytes_space, float_space = spaces.Box(0, 255, (36, 36, 1), np.uint8), spaces.Box(0, 1, (36, 36, 1), np.float32)
     images = samples(bytes_space)
-    encoders = [make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0] for space in (bytes_space, float_space)]
+    encoders = [
+        make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0]
+        for space in (bytes_space, float_space)
+    ]
     features = [encode(encoders[0], images), encode(encoders[1], images.astype(np.float32) / 255)]
     np.testing.assert_allclose(*features, atol=1e-6)
 
@@ -126,7 +133,9 @@ def test_other_whole_numbers_are_taken_as_they_are(space):
 
 
 def test_a_small_array_beside_an_image_is_a_vector():
-    space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "view": spaces.Box(0, 255, (7, 7, 3), np.uint8)})
+    space = spaces.Dict(
+        {"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "view": spaces.Box(0, 255, (7, 7, 3), np.uint8)}
+    )
     encoder, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")
     observations = samples(space)
     np.testing.assert_array_equal(encode(encoder, observations)[..., 128:], observations["view"].reshape(T, B, -1))
@@ -135,13 +144,17 @@ def test_a_small_array_beside_an_image_is_a_vector():
 def test_a_map_of_symbols_is_convolved_as_it_is():
     small, bytes_space = spaces.Box(0, 10, (36, 36, 1), np.uint8), spaces.Box(0, 255, (36, 36, 1), np.uint8)
     symbols = samples(small)
-    encoders = [make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0] for space in (small, bytes_space)]
+    encoders = [
+        make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0] for space in (small, bytes_space)
+    ]
     assert [encoder.parts[0].scale for encoder in encoders] == [1, 1 / 255]
     assert np.abs(encode(encoders[0], symbols)).max() > 0.01
 
 
 def test_an_image_beside_a_vector_is_convolved_and_both_meet_in_the_dense_layers():
-    space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (3,), np.float32)})
+    space = spaces.Dict(
+        {"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (3,), np.float32)}
+    )
     encoder, width = make_encoder(np.random.default_rng(0), space, "cnn_small", (16, 8), "relu")
     assert [layer.weight.shape for layer in encoder.mlp.layers] == [(128 + 3, 16), (16, 8)]
     observations = samples(space)
@@ -153,10 +166,17 @@ def test_an_image_beside_a_vector_is_convolved_and_both_meet_in_the_dense_layers
 
 
 def test_an_image_beside_numbers_has_features_of_their_length_in_all():
-    """Hundreds of features of order 1 would drown them: it took a strong entropy bonus, and luck, to learn from both."""
+    """Hundreds of features of order 1 would drown them: it took a strong entropy bonus, and luck,
+    to learn from both.
+    """
     vector, image = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(0, 255, (36, 36, 1), np.uint8)
-    for numbers, expected in (({"vector": vector}, np.sqrt(3 / 128)), ({"vector": vector, "kind": spaces.Discrete(5)}, np.sqrt(8 / 128))):
-        encoder, _ = make_encoder(np.random.default_rng(0), spaces.Dict({"image": image} | numbers), "cnn_small", (4,), "relu")
+    for numbers, expected in (
+        ({"vector": vector}, np.sqrt(3 / 128)),
+        ({"vector": vector, "kind": spaces.Discrete(5)}, np.sqrt(8 / 128)),
+    ):
+        encoder, _ = make_encoder(
+            np.random.default_rng(0), spaces.Dict({"image": image} | numbers), "cnn_small", (4,), "relu"
+        )
         by_key = dict(zip(encoder.keys, encoder.scales, strict=True))
         assert by_key == pytest.approx({"image": expected} | dict.fromkeys(numbers, 1.0))
     long, _ = make_encoder(
@@ -166,12 +186,16 @@ def test_an_image_beside_numbers_has_features_of_their_length_in_all():
         (),
         "relu",
     )
-    two, _ = make_encoder(np.random.default_rng(0), spaces.Dict({"left": image, "right": image}), "cnn_small", (), "relu")
+    two, _ = make_encoder(
+        np.random.default_rng(0), spaces.Dict({"left": image, "right": image}), "cnn_small", (), "relu"
+    )
     assert long.scales == two.scales == (1.0, 1.0)  # numbers that are many, or none: nothing is drowned
 
 
 def test_the_scale_of_an_image_is_applied_to_its_features():
-    space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (2,), np.float32)})
+    space = spaces.Dict(
+        {"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (2,), np.float32)}
+    )
     encoder, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")
     observations = samples(space)
     features = encode(encoder, observations)
@@ -191,15 +215,21 @@ def test_hidden_layers_are_dense_layers_each_followed_by_the_activation():
 
 
 def test_leading_axes_do_not_matter():
-    encoder, _ = make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (36, 36, 1), np.uint8), "cnn_small", (), "relu")
+    encoder, _ = make_encoder(
+        np.random.default_rng(0), spaces.Box(0, 255, (36, 36, 1), np.uint8), "cnn_small", (), "relu"
+    )
     images = samples(spaces.Box(0, 255, (36, 36, 1), np.uint8))
     together = np.asarray(encode(encoder, images))
-    np.testing.assert_allclose(together.reshape(T * B, -1), encode(encoder, images.reshape(T * B, 36, 36, 1)), atol=1e-6)
+    np.testing.assert_allclose(
+        together.reshape(T * B, -1), encode(encoder, images.reshape(T * B, 36, 36, 1)), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("side", [7, 20])
 def test_an_image_too_small_for_the_convolutions_is_refused_with_a_way_out(side):
-    with pytest.raises(ConfigError, match=rf"encoder 'cnn' needs larger images than \({side}, {side}, 3\).*84x84.*--encoder mlp"):
+    with pytest.raises(
+        ConfigError, match=rf"encoder 'cnn' needs larger images than \({side}, {side}, 3\).*84x84.*--encoder mlp"
+    ):
         make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (side, side, 3), np.uint8), "cnn", (), "relu")
 
 

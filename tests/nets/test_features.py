@@ -35,7 +35,10 @@ def test_products_of_fourier_features_are_near_a_gaussian_of_the_distance(scale)
 
 
 def test_fourier_features_of_two_seeds_differ():
-    assert np.all(features_of("fourier", np.ones((1, 2), np.float32)) != features_of("fourier", np.ones((1, 2), np.float32), seed=1))
+    assert np.all(
+        features_of("fourier", np.ones((1, 2), np.float32))
+        != features_of("fourier", np.ones((1, 2), np.float32), seed=1)
+    )
 
 
 def test_a_dict_and_a_category_have_features_too_and_a_text_has_none():

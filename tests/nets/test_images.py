@@ -1,4 +1,6 @@
-"""Images to features: in parts, in blocks and from what is known, the numbers of the plain convolutions."""
+"""Images to features: in parts, in blocks and from what is known, the numbers of the plain
+convolutions.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,9 @@ from tests.nets.test_encoders import quickly, samples
 
 def value_and_gradients(encoder, observations):
     """Compiled anew: which form is taken is decided while it is traced."""
-    compiled = quickly(lambda encoder, seen: (encoder(seen), jax.grad(lambda encoder: jnp.sum(jnp.sin(encoder(seen))))(encoder)))
+    compiled = quickly(
+        lambda encoder, seen: (encoder(seen), jax.grad(lambda encoder: jnp.sum(jnp.sin(encoder(seen))))(encoder))
+    )
     return jax.tree.leaves(compiled(encoder, observations))
 
 
@@ -36,7 +40,9 @@ KINDS = pytest.mark.parametrize(
 
 
 @KINDS
-def test_in_parts_and_in_blocks_images_have_the_features_and_gradients_of_xlas_convolutions(name, shape, kind, monkeypatch):
+def test_in_parts_and_in_blocks_images_have_the_features_and_gradients_of_xlas_convolutions(
+    name, shape, kind, monkeypatch
+):
     monkeypatch.setattr(images, "IMAGES_AT_ONCE", 4)  # of T · B = 6: one whole part, and two images left
     space = spaces.Box(0, 255 if kind == np.uint8 else 1, shape, kind)
     encoder, _ = make_encoder(np.random.default_rng(0), space, name, (), "relu")
@@ -55,13 +61,20 @@ def test_in_parts_gives_what_the_whole_gives(rows, monkeypatch):
 
 
 def test_patches_are_not_kept_for_the_gradient():
-    """Those of Mnih's first layer are 8 x 8 / (4 x 4) floats for a byte of the image: memory for one more image must stay below that."""
+    """Those of Mnih's first layer are 8 x 8 / (4 x 4) floats for a byte of the image: memory for
+    one more image must stay below that.
+    """
     space = spaces.Box(0, 255, (44, 44, 4), np.uint8)
     encoder, _ = make_encoder(np.random.default_rng(0), space, "conv_only", (), "relu")
 
     def needed(count):
         gradient = quickly(jax.grad(lambda encoder, images: jnp.sum(jnp.sin(encoder(images)))))
-        return gradient.lower(encoder, np.zeros((count, *space.shape), np.uint8)).compile().memory_analysis().temp_size_in_bytes
+        return (
+            gradient.lower(encoder, np.zeros((count, *space.shape), np.uint8))
+            .compile()
+            .memory_analysis()
+            .temp_size_in_bytes
+        )
 
     patches = 4 * (10 * 10 * 8 * 8 * 4 + 4 * 4 * 4 * 4 * 32 + 2 * 2 * 3 * 3 * 64)
     assert (needed(64) - needed(16)) / 48 < patches / 2
@@ -69,7 +82,9 @@ def test_patches_are_not_kept_for_the_gradient():
 
 @KINDS
 @pytest.mark.parametrize("last_only", [False, True])
-def test_from_what_was_computed_before_images_have_their_features_and_gradients(name, shape, kind, last_only, monkeypatch):
+def test_from_what_was_computed_before_images_have_their_features_and_gradients(
+    name, shape, kind, last_only, monkeypatch
+):
     monkeypatch.setattr(images, "IMAGES_AT_ONCE", 4)  # of T · B = 6
     space = spaces.Box(0, 255 if kind == np.uint8 else 1, shape, kind)
     encoder = make_encoder(np.random.default_rng(0), space, name, (), "silu")[0].parts[0]
@@ -81,12 +96,16 @@ def test_from_what_was_computed_before_images_have_their_features_and_gradients(
 
 @pytest.mark.parametrize("last_only", [False, True])
 def test_what_was_computed_before_is_not_computed_again(last_only):
-    """If it is wrong, so are the features; and the program has no products left but those of the gradient."""
+    """If it is wrong, so are the features; and the program has no products left but those of the
+    gradient.
+    """
     space = spaces.Box(0, 255, (2, 24, 20), np.uint8)
     encoder = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0].parts[0]
     pictures = samples(space)
     outputs = quickly(lambda encoder, pictures: encoder.outputs(pictures))(encoder, pictures)
-    wrong = tuple(None if last_only and number + 1 < len(outputs) else output + 1 for number, output in enumerate(outputs))
+    wrong = tuple(
+        None if last_only and number + 1 < len(outputs) else output + 1 for number, output in enumerate(outputs)
+    )
     features = jax.jit(lambda encoder, seen: encoder(seen))
     np.testing.assert_allclose(features(encoder, Seen(pictures, wrong)), np.maximum(outputs[-1] + 1, 0), rtol=1e-5)
     text = features.lower(encoder, Seen(pictures, wrong)).compile().as_text()

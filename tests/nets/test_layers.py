@@ -55,7 +55,10 @@ def test_linear_is_x_times_weight_plus_bias_over_any_leading_axes():
 def test_the_gradient_of_linear_is_inputs_times_errors_for_the_weight_and_the_sum_of_errors_for_the_bias(outputs):
     rng = np.random.default_rng(0)
     linear = make_linear(rng, 70, outputs)
-    x, errors = rng.standard_normal((5, 3, 70)).astype(np.float32), rng.standard_normal((5, 3, outputs)).astype(np.float32)
+    x, errors = (
+        rng.standard_normal((5, 3, 70)).astype(np.float32),
+        rng.standard_normal((5, 3, outputs)).astype(np.float32),
+    )
     gradients, inputs = jax.grad(lambda linear, x: jnp.sum(linear(x) * errors), (0, 1))(linear, x)
     np.testing.assert_allclose(gradients.weight, np.einsum("tbi,tbo->io", x, errors), atol=1e-4)
     np.testing.assert_allclose(gradients.bias, errors.sum((0, 1)), atol=1e-5)
@@ -74,7 +77,13 @@ def test_layer_norm_of_equal_inputs_is_0_and_not_nan():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("tanh", np.tanh(-0.5)), ("relu", 0.0), ("elu", np.expm1(-0.5)), ("silu", -0.5 / (1 + np.exp(0.5))), ("gelu", -0.154286)],
+    [
+        ("tanh", np.tanh(-0.5)),
+        ("relu", 0.0),
+        ("elu", np.expm1(-0.5)),
+        ("silu", -0.5 / (1 + np.exp(0.5))),
+        ("gelu", -0.154286),
+    ],
 )
 def test_activations_are_the_ones_they_are_named_after(name, expected):
     assert float(ACTIVATIONS[name](jnp.float32(-0.5))) == pytest.approx(expected, abs=1e-5)

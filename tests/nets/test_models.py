@@ -36,8 +36,12 @@ def network_for(action_space, core="feedforward", share_trunk=False, log_std=0.0
 
 def test_initial_scales_are_root_2_hidden_0_01_policy_and_1_value():
     network = network_for(spaces.Discrete(3))
-    np.testing.assert_allclose(np.linalg.norm(network.actor.encoder.mlp.layers[0].weight, axis=1), np.sqrt(2), rtol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(network.critic.encoder.mlp.layers[0].weight, axis=1), np.sqrt(2), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(network.actor.encoder.mlp.layers[0].weight, axis=1), np.sqrt(2), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        np.linalg.norm(network.critic.encoder.mlp.layers[0].weight, axis=1), np.sqrt(2), rtol=1e-5
+    )
     np.testing.assert_allclose(np.linalg.norm(network.policy_head.linear.weight, axis=0), 0.01, rtol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(network.value_head.weight, axis=0), 1.0, rtol=1e-5)
 
@@ -76,7 +80,9 @@ def test_an_action_space_without_a_head_is_refused_by_name():
 def test_a_masked_action_has_probability_0_and_the_others_share_the_rest():
     head = make_policy_head(np.random.default_rng(0), spaces.Discrete(3), 5, 0.0)
     masks = np.array([[[True, False, True], [True, True, True]]])
-    logits = jit(lambda head, features, masks: head(features, masks))(head, np.zeros((1, 2, 5), np.float32), masks).logits
+    logits = jit(lambda head, features, masks: head(features, masks))(
+        head, np.zeros((1, 2, 5), np.float32), masks
+    ).logits
     np.testing.assert_allclose(jax.nn.softmax(logits), [[[0.5, 0, 0.5], [1 / 3] * 3]], atol=1e-6)
 
 
@@ -92,7 +98,9 @@ def test_the_parts_of_a_tree_are_cut_from_one_layer_in_the_order_of_the_columns(
     features = np.random.default_rng(1).normal(size=(T, B, 5)).astype(np.float32)
     outputs = features @ np.asarray(head.linear.weight)
     aim, gear, bits, choices = jit(lambda head, features: head(features, None))(head, features).parts
-    np.testing.assert_allclose(np.concatenate([aim.mean, gear.logits, bits.logits, choices.logits], -1), outputs, atol=1e-6)
+    np.testing.assert_allclose(
+        np.concatenate([aim.mean, gear.logits, bits.logits, choices.logits], -1), outputs, atol=1e-6
+    )
     assert (gear.sizes, choices.sizes) == ((3,), (2, 3))
     np.testing.assert_array_equal(aim.log_std, np.full((T, B, 2), -0.5, np.float32))
     assert head.log_std.shape == (2,)
@@ -102,7 +110,10 @@ def test_the_mask_of_a_tree_forbids_choices_of_its_discrete_parts_and_touches_no
     head = make_policy_head(np.random.default_rng(0), HYBRID, 5, 0.0)
     features, masks = np.ones((1, 1, 5), np.float32), np.array([[[False, False, True, True, False, False, True, True]]])
     call = jit(lambda head, features, masks: head(features, masks))
-    (aim, gear, bits, choices), free = call(head, features, masks).parts, call(head, features, np.ones_like(masks)).parts
+    (aim, gear, bits, choices), free = (
+        call(head, features, masks).parts,
+        call(head, features, np.ones_like(masks)).parts,
+    )
     np.testing.assert_allclose(jax.nn.softmax(gear.logits)[0, 0], [0, 0, 1])
     np.testing.assert_allclose(jax.nn.softmax(choices.logits[..., :2])[0, 0], [1, 0])
     assert (jax.nn.softmax(choices.logits[..., 2:])[0, 0] > 0).tolist() == [False, True, True]
@@ -196,7 +207,10 @@ def action_values(network, actions):
 )
 def test_an_action_value_depends_on_every_part_of_the_action_in_each_space(space, one, other, core, share_trunk):
     network = q_network_for(space, core, share_trunk)
-    first, second = (jit(action_values)(network, np.broadcast_to(np.array(action), (T, B, *np.shape(action)))) for action in (one, other))
+    first, second = (
+        jit(action_values)(network, np.broadcast_to(np.array(action), (T, B, *np.shape(action))))
+        for action in (one, other)
+    )
     assert first.shape == (T, B)
     assert np.all(first != second)
     assert (network.critic is None) == share_trunk
@@ -207,9 +221,13 @@ def test_an_output_for_each_action_is_picked_by_it_and_averaged_by_the_policy():
     distribution, features, _ = network(OBSERVATIONS, (), NEVER, None)
     outputs = np.asarray(network.action_value_head.linear(features))
     actions = np.array([[0, 1], [2, 0], [1, 2]])
-    np.testing.assert_allclose(action_values(network, actions), np.take_along_axis(outputs, actions[..., None], -1)[..., 0], rtol=1e-6)
-    chances = np.asarray(jax.nn.softmax(distribution.logits))
-    np.testing.assert_allclose(network.action_value_head.expected(features, distribution), (chances * outputs).sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(
+        action_values(network, actions), np.take_along_axis(outputs, actions[..., None], -1)[..., 0], rtol=1e-6
+    )
+    probabilities = np.asarray(jax.nn.softmax(distribution.logits))
+    np.testing.assert_allclose(
+        network.action_value_head.expected(features, distribution), (probabilities * outputs).sum(-1), rtol=1e-5
+    )
 
 
 def test_with_trunks_apart_policy_and_action_values_share_no_parameters():

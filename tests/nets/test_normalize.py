@@ -9,7 +9,13 @@ from gymnasium import spaces
 
 from birl.config import ConfigError
 from birl.maths.statistics import Moments
-from birl.nets.normalize import initial_normalizer, learn_observations, merged_moments, normalize_observations, normalize_rewards
+from birl.nets.normalize import (
+    initial_normalizer,
+    learn_observations,
+    merged_moments,
+    normalize_observations,
+    normalize_rewards,
+)
 from birl.types import Rollout
 
 T, B, DISCOUNT = 12, 3, 0.9
@@ -38,7 +44,9 @@ def random_episodes(seed, length, num_envs):
 
 
 def rows(rollout, start, stop):
-    return rollout._replace(**{name: getattr(rollout, name)[start:stop] for name in ("rewards", "terminated", "truncated", "valid")})
+    return rollout._replace(
+        **{name: getattr(rollout, name)[start:stop] for name in ("rewards", "terminated", "truncated", "valid")}
+    )
 
 
 def running_returns(rollout):
@@ -100,7 +108,9 @@ def test_a_reward_on_the_step_that_resets_is_never_counted():
 
 def test_scaled_rewards_are_clipped_at_10():
     rollout = random_episodes(0, T, B)
-    outlier = rollout._replace(rewards=np.where(np.arange(T)[:, None] == 0, np.array([1e4, 0, 0]), 0.01).astype(np.float32))
+    outlier = rollout._replace(
+        rewards=np.where(np.arange(T)[:, None] == 0, np.array([1e4, 0, 0]), 0.01).astype(np.float32)
+    )
     normalizer = initial_normalizer(BOX, B, False, True)
     normalizer = normalizer._replace(returns=normalizer.returns._replace(count=np.float32(1e12)))  # variance stays 1
     assert float(normalize(normalizer, outlier)[0][0, 0]) == 10.0
@@ -134,7 +144,9 @@ def test_before_anything_was_seen_observations_pass_unchanged_but_clipped_at_10(
 
 
 def test_of_a_dict_numbers_are_normalised_and_images_and_categories_are_left_alone():
-    space = spaces.Dict({"image": IMAGE, "vector": BOX, "counts": COUNTS, "symbols": SYMBOLS, "kind": spaces.Discrete(3)})
+    space = spaces.Dict(
+        {"image": IMAGE, "vector": BOX, "counts": COUNTS, "symbols": SYMBOLS, "kind": spaces.Discrete(3)}
+    )
     moments = initial_normalizer(space, B, True, False).observations
     assert set(moments) == {"vector", "counts", "symbols"}
     rng = np.random.default_rng(0)
@@ -153,7 +165,9 @@ def test_of_a_dict_numbers_are_normalised_and_images_and_categories_are_left_alo
     np.testing.assert_array_equal(normalized["kind"], observations["kind"])
 
 
-@pytest.mark.parametrize("space", [COUNTS, SYMBOLS, spaces.Box(0, 255, (128,), np.uint8), spaces.Box(0, 1, (2,), bool)], ids=str)
+@pytest.mark.parametrize(
+    "space", [COUNTS, SYMBOLS, spaces.Box(0, 255, (128,), np.uint8), spaces.Box(0, 1, (2,), bool)], ids=str
+)
 def test_whole_numbers_are_normalised_like_any_numbers(space):
     rng = np.random.default_rng(0)
     observations = rng.integers(space.low, space.high, (T, B, *space.shape), endpoint=True).astype(space.dtype)
@@ -169,12 +183,17 @@ def test_whole_numbers_are_normalised_like_any_numbers(space):
         (spaces.Discrete(3), r"Discrete\(3\): categories are one-hot"),
         (spaces.MultiBinary(2), r"MultiBinary\(2\): bits are 0 and 1"),
         (IMAGE, r"Box\(0, 255, \(9, 8, 1\), uint8\): images are divided by 255"),
-        (spaces.Dict({"sight": IMAGE, "kind": spaces.MultiDiscrete([2, 3])}), r"kind: MultiDiscrete.* one-hot; sight: Box.* by 255"),
+        (
+            spaces.Dict({"sight": IMAGE, "kind": spaces.MultiDiscrete([2, 3])}),
+            r"kind: MultiDiscrete.* one-hot; sight: Box.* by 255",
+        ),
     ],
     ids=["Discrete", "MultiBinary", "image", "Dict"],
 )
 def test_where_there_are_no_numbers_normalize_observations_is_refused_with_the_reason(space, reason):
-    with pytest.raises(ConfigError, match=rf"normalize_observations.* has no numbers to normalise: {reason}.* leave it off"):
+    with pytest.raises(
+        ConfigError, match=rf"normalize_observations.* has no numbers to normalise: {reason}.* leave it off"
+    ):
         initial_normalizer(space, B, True, False)
     assert initial_normalizer(space, B, False, True).observations is None
 
@@ -182,7 +201,9 @@ def test_where_there_are_no_numbers_normalize_observations_is_refused_with_the_r
 def test_moments_of_what_three_have_seen_apart_are_those_of_everything():
     rng = np.random.default_rng(0)
     parts = [rng.normal(mean, 2.0, (count, 2)) for mean, count in ((0, 5), (3, 50), (-1, 500))]
-    rows = Moments(*(np.stack(x) for x in zip(*[(np.float32(len(p)), p.mean(0), p.var(0)) for p in parts], strict=True)))
+    rows = Moments(
+        *(np.stack(x) for x in zip(*[(np.float32(len(p)), p.mean(0), p.var(0)) for p in parts], strict=True))
+    )
     everything = np.concatenate(parts)
     for convert in (np.asarray, jax.numpy.asarray):
         merged = merged_moments({"sight": jax.tree.map(convert, rows), "none": None})

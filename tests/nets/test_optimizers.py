@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.nets.optimizers import LARGE, first_mean_square, gradient_step, initial_optimizer_state, make_optimizer, shared_rmsprop
+from birl.nets.optimizers import (
+    LARGE,
+    first_mean_square,
+    gradient_step,
+    initial_optimizer_state,
+    make_optimizer,
+    shared_rmsprop,
+)
 
 PARAMETERS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
 GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm 5
@@ -37,7 +44,10 @@ def second_moment(optimizer_state):
 TWO_GRADIENTS = np.array([3.0, 1e-4]), np.array([-1.0, 2e-4])  # the second parameter's are small: there ε matters
 ROOTS = {  # of a mean square g, and where g starts
     "rmsprop": (lambda mean_square, epsilon: np.sqrt(mean_square) + epsilon, 0.0),  # torch.optim.RMSprop
-    "rmsprop-tf": (lambda mean_square, epsilon: np.sqrt(mean_square + epsilon), 1.0),  # tf.train.RMSPropOptimizer, as Baselines had it
+    "rmsprop-tf": (
+        lambda mean_square, epsilon: np.sqrt(mean_square + epsilon),
+        1.0,
+    ),  # tf.train.RMSPropOptimizer, as Baselines had it
 }
 
 
@@ -99,7 +109,9 @@ def test_a_zero_gradient_is_not_divided_by_its_norm():
 
 
 def test_the_step_is_proportional_to_the_learning_rate_given_with_it():
-    moved = [step("adam", PARAMETERS, None, GRADIENTS, rate, None)[0]["b"] - PARAMETERS["b"] for rate in (0.0, 0.1, 0.2)]
+    moved = [
+        step("adam", PARAMETERS, None, GRADIENTS, rate, None)[0]["b"] - PARAMETERS["b"] for rate in (0.0, 0.1, 0.2)
+    ]
     assert float(moved[0][0, 0]) == 0.0
     assert float(moved[1][0, 0]) == pytest.approx(-0.1, rel=1e-4)  # Adam's first step has length 1
     assert float(moved[2][0, 0]) == pytest.approx(-0.2, rel=1e-4)
@@ -107,24 +119,28 @@ def test_the_step_is_proportional_to_the_learning_rate_given_with_it():
 
 @pytest.mark.parametrize("name", ROOTS)
 def test_eq_s2_and_s3_the_shared_rmsprop_writes_in_place(name):
-    weights, squares = np.float32([1.0, -2.0]), np.full(2, first_mean_square(name), np.float32)
-    kept_weights, kept_squares = weights, squares
+    weights, mean_squares = np.float32([1.0, -2.0]), np.full(2, first_mean_square(name), np.float32)
+    kept_weights, kept_squares = weights, mean_squares
     for gradient in TWO_GRADIENTS:
-        shared_rmsprop(weights, squares, np.float32(gradient), 0.1, SharedSettings(name, 1e-3, 0.9))
+        shared_rmsprop(weights, mean_squares, np.float32(gradient), 0.1, SharedSettings(name, 1e-3, 0.9))
     expected, mean_square = expected_steps(name, 0.1, 0.9, 1e-3)
     np.testing.assert_allclose(kept_weights, expected, rtol=1e-5)
     np.testing.assert_allclose(kept_squares, mean_square, rtol=1e-5)
-    assert weights.dtype == squares.dtype == np.float32
+    assert weights.dtype == mean_squares.dtype == np.float32
 
 
 def test_large_and_small_arrays_are_moved_alike_and_clipped_together():
     rng = np.random.default_rng(0)
     shapes = {"first": (3,), "large": (LARGE // 128, 128), "middle": (2, 2), "larger": (LARGE + 1,), "last": ()}
-    parameters, gradients = ({name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(2))
+    parameters, gradients = (
+        {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(2)
+    )
     moved, state, norm = step("rmsprop-tf", parameters, None, gradients, 0.1, 1.0)
     expected = np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients.values()))
     assert float(norm) == pytest.approx(expected, rel=1e-4)
     for name, gradient in gradients.items():
         clipped = gradient / expected
-        np.testing.assert_allclose(moved[name], parameters[name] - 0.1 * clipped / np.sqrt(0.99 + 0.01 * clipped**2 + 1e-5), atol=1e-5)
+        np.testing.assert_allclose(
+            moved[name], parameters[name] - 0.1 * clipped / np.sqrt(0.99 + 0.01 * clipped**2 + 1e-5), atol=1e-5
+        )
     assert [group.shape for group in state.nu] == [shapes["large"], shapes["larger"], (8,)]

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from birl.algos import dqn
 from birl.config import ConfigError
-from birl.nets.values import make_q_network, of_actions, of_best_actions, rollout_values
+from birl.nets.values import make_q_network, max_q_values, q_of_actions, rollout_values
 from birl.types import Rollout
 
 T, B, A = 3, 2, 5
@@ -62,7 +62,9 @@ def test_a_constant_added_to_every_advantage_changes_no_dueling_value_but_one_ad
 
 def test_initial_scales_are_root_2_hidden_and_1_heads():
     network = network_for(dueling=True)
-    np.testing.assert_allclose(np.linalg.norm(network.trunk.encoder.mlp.layers[0].weight, axis=1), np.sqrt(2), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(network.trunk.encoder.mlp.layers[0].weight, axis=1), np.sqrt(2), rtol=1e-5
+    )
     for head in (network.head, network.value_head):
         np.testing.assert_allclose(np.linalg.norm(head.weight, axis=0), 1.0, rtol=1e-5)
     assert network_for(dueling=False).value_head is None
@@ -78,7 +80,9 @@ def test_memory_is_emptied_where_an_episode_begins():
     assert np.abs(values[1:, 1:] - on).max() > 1e-3
 
 
-@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,), np.float32), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)])
+@pytest.mark.parametrize(
+    "space", [spaces.Box(-1, 1, (2,), np.float32), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)]
+)
 def test_a_space_without_a_value_for_each_action_is_refused_with_the_algorithms_that_take_it(space):
     with pytest.raises(ConfigError, match=rf"{type(space).__name__}.*only Discrete.*ddpg, td3 and sac take Box.*ppo"):
         make_q_network(np.random.default_rng(0), BOX, space, dqn.Config(), dueling=False)
@@ -91,11 +95,15 @@ def test_values_of_a_rollout_begin_with_its_memory_and_forget_it_after_a_reset(c
     memory = jax.tree.map(lambda m: m + 0.5, network.initial_memory(B))
     rollout = Rollout(OBSERVATIONS, None, None, None, None, valid, memory)
     resets = np.array([[False, False], [False, True], [False, False]])
-    np.testing.assert_allclose(rollout_values(network, None, rollout), network(OBSERVATIONS, memory, resets)[0], atol=1e-6)
+    np.testing.assert_allclose(
+        rollout_values(network, None, rollout), network(OBSERVATIONS, memory, resets)[0], atol=1e-6
+    )
 
 
 def test_the_best_of_the_allowed_actions_and_those_of_given_actions():
     values = np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]], np.float32)
-    np.testing.assert_array_equal(of_actions(values, np.array([2, 0])), [2.0, 5.0])
-    np.testing.assert_array_equal(of_best_actions(values, None), [3.0, 6.0])
-    np.testing.assert_array_equal(of_best_actions(values, np.array([[True, False, True], [False, True, False]])), [2.0, 4.0])
+    np.testing.assert_array_equal(q_of_actions(values, np.array([2, 0])), [2.0, 5.0])
+    np.testing.assert_array_equal(max_q_values(values, None), [3.0, 6.0])
+    np.testing.assert_array_equal(
+        max_q_values(values, np.array([[True, False, True], [False, True, False]])), [2.0, 4.0]
+    )

@@ -29,7 +29,13 @@ ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "SDL_VIDEODRIVER": "dummy", 
 def birl(*words: Any, cwd: Path, timeout: float = SECONDS) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, whatever that is."""
     return subprocess.run(
-        [*COMMAND, *map(str, words)], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=timeout, check=False
+        [*COMMAND, *map(str, words)],
+        cwd=cwd,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
 
 
@@ -61,7 +67,9 @@ def call_well(*words: Any) -> str:
 def start(*words: Any, cwd: Path) -> subprocess.Popen[str]:
     """A command under way; its output is in cwd/output."""
     with (cwd / "output").open("w") as output:
-        return subprocess.Popen([*COMMAND, *map(str, words)], cwd=cwd, env=ENVIRONMENT, stdout=output, stderr=output, text=True)
+        return subprocess.Popen(
+            [*COMMAND, *map(str, words)], cwd=cwd, env=ENVIRONMENT, stdout=output, stderr=output, text=True
+        )
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = SECONDS) -> None:
@@ -76,7 +84,10 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], se
 def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
     """metrics.jsonl without what a clock measured."""
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "seconds" and not name.startswith("time/")} for row in rows]
+    return [
+        {name: value for name, value in row.items() if name != "seconds" and not name.startswith("time/")}
+        for row in rows
+    ]
 
 
 def training_rows(run_dir: Path) -> list[dict[str, Any]]:
@@ -87,10 +98,10 @@ def training_rows(run_dir: Path) -> list[dict[str, Any]]:
 def end_of(run_dir: Path) -> dict[str, Any]:
     """Everything in the last checkpoint that does not come from a clock: the files' bytes."""
     last = numbered(run_dir / "checkpoints")[-1]
-    world = json.loads((last / "world.json").read_text())
-    del world["seconds"]
+    snapshot = json.loads((last / "world.json").read_text())
+    del snapshot["seconds"]
     arrays = {name: (last / name).read_bytes() for name in ("state.safetensors", "world.safetensors", "spaces.json")}
-    return {"number": last.name, "world": world} | arrays
+    return {"number": last.name, "world": snapshot} | arrays
 
 
 def assert_same_run(left: Path, right: Path) -> None:
@@ -100,14 +111,16 @@ def assert_same_run(left: Path, right: Path) -> None:
 
 
 def write_untrained(run_dir: Path, config: ppo.Config) -> ppo.State:
-    """A run directory with one checkpoint of a policy that has learned nothing, but has seen things; its state."""
+    """A run directory with one checkpoint of a policy that has learned nothing, but has seen
+    things; its state.
+    """
     with make_envs(config.env, 0) as envs:
         envs.reset(0)
-        spaces, world = (envs.observation_space, envs.action_space), envs.snapshot()
+        spaces, snapshot = (envs.observation_space, envs.action_space), envs.snapshot()
     state = ppo.init(config, *spaces)
     rng = np.random.default_rng(1)
     seen = jax.tree.map(lambda x: rng.uniform(0.5, 2.0, np.shape(x)).astype(np.float32), state.normalizer.observations)
     state = state._replace(normalizer=state.normalizer._replace(observations=seen))
     run_dir.mkdir(parents=True, exist_ok=True)
-    checkpoints.save(run_dir / "checkpoints", "ppo", config, spaces, state, world, {})
+    checkpoints.save(run_dir / "checkpoints", "ppo", config, spaces, state, snapshot, {})
     return state

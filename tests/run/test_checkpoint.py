@@ -23,10 +23,10 @@ from birl.maths.count import count_of
 from birl.run import checkpoint as checkpoints
 from birl.run import files
 from birl.run import train as driver
+from birl.run.driver import resume, train
 from birl.run.evaluate import Evaluation
 from birl.run.track import JsonlSink
-from birl.run.train import resume, train
-from birl.types import World
+from birl.types import Snapshot
 
 FILES = ["config.json", "manifest.json", "spaces.json", "state.safetensors", "world.json", "world.safetensors"]
 CONFIG = ppo.Config(EnvConfig("CartPole-v1", num_envs=2), hidden_sizes=(4,), normalize_observations=True)
@@ -41,13 +41,13 @@ def save() -> Callable[..., Path]:
     """Write a checkpoint of that many steps."""
     with make_envs(CONFIG.env, 0) as envs:
         envs.reset(0)
-        spaces, world = (envs.observation_space, envs.action_space), envs.snapshot()
+        spaces, snapshot = (envs.observation_space, envs.action_space), envs.snapshot()
     state = ppo.init(CONFIG, *spaces)
 
     def write(directory: Path, env_steps: int, **more: Any) -> Path:
         progress = {"wall_seconds": 0.1 + 0.2, "cpu_seconds": 1e-7, "best": None}
         numbered = state._replace(env_steps=count_of(env_steps))
-        return checkpoints.save(directory, "ppo", CONFIG, spaces, more.get("state", numbered), world, progress)
+        return checkpoints.save(directory, "ppo", CONFIG, spaces, more.get("state", numbered), snapshot, progress)
 
     return write
 
@@ -70,7 +70,9 @@ def flip_bit(path: Path, position: int, bit: int) -> None:
 
 
 def every_operation(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[int], None]) -> None:
-    """Call `interrupt` with a running number before each thing that `save` does to the disk, and between open and write."""
+    """Call `interrupt` with a running number before each thing that `save` does to the disk, and
+    between open and write.
+    """
     count = iter(range(1000))
 
     def before(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,7 +105,9 @@ def test_a_checkpoint_comes_back_as_it_was(save, tmp_path):
     assert from_json(ppo.Config, saved.config) == CONFIG
     template = ppo.init(CONFIG, saved.observation_space, saved.action_space)
     state = checkpoints.tensors_to_state(template, saved.tensors)
-    assert jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b), state, template._replace(env_steps=count_of(7))))
+    assert jax.tree.all(
+        jax.tree.map(lambda a, b: np.array_equal(a, b), state, template._replace(env_steps=count_of(7)))
+    )
     assert saved.tensors[".env_steps"].dtype == np.int64, "one number, for whoever reads the file"
     with pytest.raises(CheckpointError, match=r"\.updates is -1 in the checkpoint: there is no such number of steps"):
         checkpoints.tensors_to_state(template, saved.tensors | {".updates": np.array(-1)})
@@ -113,7 +117,9 @@ def test_a_state_of_another_network_is_refused_by_name(save, tmp_path):
     saved = checkpoints.load(save(tmp_path, 7))
     spaces = saved.observation_space, saved.action_space
     wider = ppo.init(ppo.Config(CONFIG.env, hidden_sizes=(5,), normalize_observations=True), *spaces)
-    with pytest.raises(CheckpointError, match=r"weight is float32\(4, 4\) in the checkpoint but float32\(4, 5\) in this network"):
+    with pytest.raises(
+        CheckpointError, match=r"weight is float32\(4, 4\) in the checkpoint but float32\(4, 5\) in this network"
+    ):
         checkpoints.tensors_to_state(wider, saved.tensors)
     deeper = ppo.init(ppo.Config(CONFIG.env, hidden_sizes=(4, 4), normalize_observations=True), *spaces)
     with pytest.raises(CheckpointError, match=r"does not fit this network: missing .*network"):
@@ -204,7 +210,9 @@ def test_a_newer_format_is_refused_and_nothing_older_is_taken_instead(save, tmp_
     monkeypatch.setattr(checkpoints, "FORMAT", 2)
     save(tmp_path, 2)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="has format 2; this Birl reads format 1: install the version that wrote it"):
+    with pytest.raises(
+        CheckpointError, match="has format 2; this Birl reads format 1: install the version that wrote it"
+    ):
         newest(tmp_path)
 
 
@@ -227,7 +235,9 @@ def test_a_thousand_million_steps_are_newer_than_one_less(save, tmp_path):
 
 
 def test_damaged_ones_that_are_newer_do_not_push_out_good_ones(save, tmp_path):
-    """A resume that is not exact saves at other steps, below the damaged number; pruning must not count that as the newest."""
+    """A resume that is not exact saves at other steps, below the damaged number; pruning must not
+    count that as the newest.
+    """
     save(tmp_path, 100)
     flip_bit(save(tmp_path, 200) / "world.json", 3, 1)
     assert newest(tmp_path)[0] == 100
@@ -252,7 +262,10 @@ def test_a_best_that_is_gone_or_unreadable_is_none(save, tmp_path):
 
 def test_weights_that_are_not_finite_are_never_saved(save, tmp_path):
     save(tmp_path, 1)
-    state = ppo.init(CONFIG, *[checkpoints.load(tmp_path / "000000001").__dict__[f"{name}_space"] for name in ("observation", "action")])
+    state = ppo.init(
+        CONFIG,
+        *[checkpoints.load(tmp_path / "000000001").__dict__[f"{name}_space"] for name in ("observation", "action")],
+    )
     broken = state._replace(network=jax.tree.map(lambda x: np.full_like(x, np.nan), state.network))
     with pytest.raises(NonFiniteError, match="holds NaN or infinity, so this state was not saved"):
         save(tmp_path, 2, state=broken)
@@ -269,15 +282,17 @@ def test_every_json_file_is_strict_and_the_hashes_are_those_of_the_files(save, t
         if name.endswith(".json"):
             json.loads((path / name).read_text(), parse_constant=refuse)
     manifest = json.loads((path / "manifest.json").read_text())
-    assert manifest["sha256"] == {name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in FILES if name != "manifest.json"}
+    assert manifest["sha256"] == {
+        name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in FILES if name != "manifest.json"
+    }
     assert set(manifest["versions"]) >= {"python", "birl", "jax", "numpy", "gymnasium"}
 
 
 def test_what_is_not_json_cannot_be_saved(save, tmp_path):
-    world = World(values={"value": float("nan")})
+    snapshot = Snapshot(values={"value": float("nan")})
     spaces = [checkpoints.load(save(tmp_path, 1)).__dict__[f"{name}_space"] for name in ("observation", "action")]
     with pytest.raises(ValueError, match="not JSON compliant"):
-        checkpoints.save(tmp_path, "ppo", CONFIG, tuple(spaces), ppo.init(CONFIG, *spaces), world, {})
+        checkpoints.save(tmp_path, "ppo", CONFIG, tuple(spaces), ppo.init(CONFIG, *spaces), snapshot, {})
 
 
 def sources() -> Iterator[tuple[Path, ast.AST]]:
@@ -286,7 +301,9 @@ def sources() -> Iterator[tuple[Path, ast.AST]]:
 
 
 def test_nothing_in_birl_can_run_code_from_a_file():
-    """SB3 #2281, zoo #505: no pickle, no eval, no exec, no yaml, no torch.load, no allow_pickle=True anywhere."""
+    """SB3 #2281, zoo #505: no pickle, no eval, no exec, no yaml, no torch.load, no
+    allow_pickle=True anywhere.
+    """
     modules = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "yaml", "jsonpickle"}
     calls = {"eval", "exec", "compile", "__import__"}
     found = []
@@ -339,7 +356,9 @@ def test_a_disk_too_full_for_metrics_does_not_end_a_run_either(tmp_path, monkeyp
 
     monkeypatch.setattr(JsonlSink, "write", sometimes_full)
     assert train(short_run(tmp_path / "run"))["env_steps"] >= 500
-    assert capsys.readouterr().out.count("metrics not written, training goes on: [Errno 28] No space left on device") == 1, "said once"
+    assert (
+        capsys.readouterr().out.count("metrics not written, training goes on: [Errno 28] No space left on device") == 1
+    ), "said once"
 
 
 def test_pruning_in_a_run_keeps_its_newest_and_its_best(tmp_path, monkeypatch):
@@ -350,11 +369,16 @@ def test_pruning_in_a_run_keeps_its_newest_and_its_best(tmp_path, monkeypatch):
     steps = [row["env_steps"] for row in rows if "eval/return_mean" in row]
     kept = [int(path.name) for path in checkpoints.numbered(tmp_path / "run" / "checkpoints")]
     assert kept == [steps[1], *steps[-2:]]
-    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == {"checkpoint": f"{steps[1]:09d}", "return_mean": 5.0}
+    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == {
+        "checkpoint": f"{steps[1]:09d}",
+        "return_mean": 5.0,
+    }
 
 
 def test_a_best_whose_name_was_not_written_in_time_is_the_best_after_a_resume(tmp_path, monkeypatch):
-    """Killed between the checkpoint and best.json: the checkpoint itself knows that it is the best."""
+    """Killed between the checkpoint and best.json: the checkpoint itself knows that it is the
+    best.
+    """
 
     def killed(directory: Path, best: dict[str, Any] | None) -> None:
         if best is not None:

@@ -16,7 +16,12 @@ import pytest
 from birl.run.console import Console, Progress, draw
 from tests.run.processes import SECONDS
 
-METRICS = {"episode/return": 195.5, "time/environment_share": 0.31, "time/policy_share": 0.22, "time/learning_share": 0.47}
+METRICS = {
+    "episode/return": 195.5,
+    "time/environment_share": 0.31,
+    "time/policy_share": 0.22,
+    "time/learning_share": 0.47,
+}
 
 
 class Terminal(io.StringIO):
@@ -95,7 +100,12 @@ def test_an_update_in_which_no_episode_ended_leaves_the_return_standing():
 @pytest.mark.parametrize(
     ("env_steps", "start_steps", "metrics", "summary"),
     [
-        (1000, 0, {"eval/return_mean": 487.5, "eval/return_std": 12.0}, "1,000 steps in 1:15, evaluation return 487.5 +/- 12"),
+        (
+            1000,
+            0,
+            {"eval/return_mean": 487.5, "eval/return_std": 12.0},
+            "1,000 steps in 1:15, evaluation return 487.5 +/- 12",
+        ),
         (1000, 0, {"eval/return_mean": -12345.6}, "1,000 steps in 1:15, evaluation return -12,346"),
         (1000, 0, {"episode/return": 42.0}, "1,000 steps in 1:15, training return 42, not evaluated"),
         (400, 0, {"episode/return": 42.0}, "stopped at 400 of 1,000 steps in 1:15, training return 42, not evaluated"),
@@ -165,7 +175,9 @@ def test_a_message_stands_above_the_bar_and_after_it_the_bar_is_drawn_again():
 
 @pytest.mark.parametrize("unicode", [True, False])
 def test_the_bar_has_two_lines_never_wider_than_the_terminal(unicode):
-    progress = Progress("ppo CartPole-v1", 0.5, [" 50%", "500 / 1,000 steps", "5 s left"], ["return 195.5", "100 steps/s", "policy 22%"])
+    progress = Progress(
+        "ppo CartPole-v1", 0.5, [" 50%", "500 / 1,000 steps", "5 s left"], ["return 195.5", "100 steps/s", "policy 22%"]
+    )
     for width in range(1, 130):
         first, second = draw(progress, width, unicode).plain.split("\n")
         assert max(len(first), len(second)) <= width
@@ -210,7 +222,11 @@ def test_a_dumb_terminal_gets_plain_lines():
 def interrupt_on_a_terminal(code: str, environment: dict[str, str]) -> str:
     """What a program has shown on a terminal of its own, started and then sent SIGINT."""
     master, slave = pty.openpty()
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "COLORTERM")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "COLORTERM")
+    }
     program = [sys.executable, "-c", code]
     process = subprocess.Popen(
         program, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env={**kept, "PYTHONUTF8": "1", **environment}
@@ -237,7 +253,10 @@ def test_an_evaluation_that_takes_long_says_how_far_it_is():
         clock.now = float(second)
         console.evaluating(2, 20, 1000 * second)
     shown = [line for line in stream.getvalue().splitlines() if "evaluating" in line]
-    assert shown == [f"ppo CartPole-v1:  50%, 500 / 1,000 steps, evaluating: 2 of 20 episodes, step {step}" for step in ("2,000", "4,000")]
+    assert shown == [
+        f"ppo CartPole-v1:  50%, 500 / 1,000 steps, evaluating: 2 of 20 episodes, step {step}"
+        for step in ("2,000", "4,000")
+    ]
 
 
 def test_the_last_steps_are_shown_before_their_evaluation_whose_result_is_said_once():
@@ -259,7 +278,11 @@ def test_a_run_that_was_stopped_does_not_repeat_an_evaluation_of_earlier_steps()
     console.write(500, 1.0, METRICS | {"eval/return_mean": 7.0})
     console.write(600, 1.0, METRICS)
     console.close()
-    assert stream.getvalue().splitlines()[-1].endswith("stopped at 600 of 1,000 steps in 1.0 s, training return 195.5, not evaluated")
+    assert (
+        stream.getvalue()
+        .splitlines()[-1]
+        .endswith("stopped at 600 of 1,000 steps in 1.0 s, training return 195.5, not evaluated")
+    )
 
 
 @pytest.mark.parametrize("error", [errno.EPIPE, errno.EIO, errno.ENOSPC])

@@ -1,4 +1,6 @@
-"""A run that is refused leaves nothing behind, and a resumed one goes by the settings that were verified."""
+"""A run that is refused leaves nothing behind, and a resumed one goes by the settings that were
+verified.
+"""
 
 import json
 import shutil
@@ -12,13 +14,25 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.run.checkpoint import numbered
 from tests.run.processes import call, call_well
 
-DQN = ["train", "dqn", "CartPole-v1", "--num-envs", 2, "--learning-starts", 16, "--hidden-sizes", 8, "--eval-episodes", 1]
+DQN = [
+    "train",
+    "dqn",
+    "CartPole-v1",
+    "--num-envs",
+    2,
+    "--learning-starts",
+    16,
+    "--hidden-sizes",
+    8,
+    "--eval-episodes",
+    1,
+]
 DQN += ["--total-steps", 40, "--batch-size", 4, "--tensorboard"]
 
 
 @pytest.fixture
 def a_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("birl.data.replay.free_memory", lambda: 100_000)
+    monkeypatch.setattr("birl.rollouts.replay.free_memory", lambda: 100_000)
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +62,20 @@ def test_a_refused_run_takes_nothing_away_that_was_there_before(tmp_path, a_litt
     assert (tmp_path / "tensorboard" / "of another").exists()
 
 
-def test_a_refused_run_in_a_directory_of_its_own_name_is_not_numbered_the_next_time(tmp_path, a_little_memory, monkeypatch):
+def test_a_refused_run_in_a_directory_of_its_own_name_is_not_numbered_the_next_time(
+    tmp_path, a_little_memory, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert call(*DQN, "--replay-size", 10**6)[0] == 2
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_network_that_cannot_be_made_leaves_nothing_behind(tmp_path):
-    config = a2c.Config(EnvConfig("CartPole-v1", num_envs=2), RunConfig(total_steps=16, run_dir=str(tmp_path / "run")), hidden_sizes=(8,))
+    config = a2c.Config(
+        EnvConfig("CartPole-v1", num_envs=2),
+        RunConfig(total_steps=16, run_dir=str(tmp_path / "run")),
+        hidden_sizes=(8,),
+    )
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("no layers")
@@ -67,9 +87,18 @@ def test_a_network_that_cannot_be_made_leaves_nothing_behind(tmp_path):
 
 def test_a_resume_that_is_refused_leaves_the_run_as_it_was(tmp_path, monkeypatch):
     run = RunConfig(total_steps=40, eval_episodes=1, run_dir=str(tmp_path / "run"))
-    api.train(dqn.Config(EnvConfig("CartPole-v1", num_envs=2), run, replay_size=1000, learning_starts=16, batch_size=4, hidden_sizes=(8,)))
+    api.train(
+        dqn.Config(
+            EnvConfig("CartPole-v1", num_envs=2),
+            run,
+            replay_size=1000,
+            learning_starts=16,
+            batch_size=4,
+            hidden_sizes=(8,),
+        )
+    )
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr("birl.data.replay.free_memory", lambda: 10)
+    monkeypatch.setattr("birl.rollouts.replay.free_memory", lambda: 10)
     with pytest.raises(ConfigError, match="replay_size 1,000 needs"):
         api.resume(tmp_path / "run", total_steps=80)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -79,11 +108,17 @@ def test_settings_that_differ_from_the_verified_ones_are_named_and_not_used(whol
     run = shutil.copytree(whole, tmp_path / "run")
     text = (run / "config.json").read_text()
     assert '"discount": 0.9' in text
-    (run / "config.json").write_text(text.replace('"discount": 0.9', '"discount": 0.8').replace('"log_every": 1', '"log_evert": 3'))
+    (run / "config.json").write_text(
+        text.replace('"discount": 0.9', '"discount": 0.8').replace('"log_every": 1', '"log_evert": 3')
+    )
     said = call_well("resume", run, "--total-steps", 32)
     newest = numbered(whole / "checkpoints")[-1].name
     assert f"{run / 'config.json'} differs from checkpoint {newest}, which was verified and is used: " in said
-    for difference in ("discount is 0.8, verified 0.9", "run.log_evert is 3, verified nothing", "run.log_every is nothing, verified 1"):
+    for difference in (
+        "discount is 0.8, verified 0.9",
+        "run.log_evert is 3, verified nothing",
+        "run.log_every is nothing, verified 1",
+    ):
         assert difference in said
     assert "see birl resume --help for what can be changed" in said
     for path in (run / "config.json", numbered(run / "checkpoints")[-1] / "config.json"):

@@ -1,4 +1,6 @@
-"""The doctor finds a healthy installation healthy, and says what is wrong with a sick one and what to do."""
+"""The doctor finds a healthy installation healthy, and says what is wrong with a sick one and what
+to do.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -46,7 +48,9 @@ def test_the_version_of_an_installed_simulator_is_said(package, monkeypatch):
 
 def test_a_missing_extra_is_named_with_how_to_install_it_and_is_not_a_failure(monkeypatch):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("ale_py", "ray") else find_spec(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in ("ale_py", "ray") else find_spec(name)
+    )
     only(monkeypatch, "devices")
     lines: list[str] = []
     assert examine(lines.append)
@@ -56,7 +60,13 @@ def test_a_missing_extra_is_named_with_how_to_install_it_and_is_not_a_failure(mo
 
 @pytest.mark.parametrize(
     ("title", "broken"),
-    [("training", "train"), ("rendering", "make_env"), ("video", "film"), ("cache", "cache_directory"), ("devices", "jax")],
+    [
+        ("training", "train"),
+        ("rendering", "make_env"),
+        ("video", "film"),
+        ("cache", "cache_directory"),
+        ("devices", "jax"),
+    ],
 )
 def test_what_fails_is_said_with_a_remedy_and_the_rest_is_still_looked_at(title, broken, monkeypatch):
     only(monkeypatch, title, "disk")

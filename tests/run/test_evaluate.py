@@ -22,10 +22,10 @@ from birl.envs.make import make_env, make_envs
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
 from birl.run import checkpoint as checkpoints
 from birl.run.console import number
+from birl.run.driver import train
 from birl.run.evaluate import Evaluation, evaluate_policy, with_limit
 from birl.run.policy import Policy, find_checkpoint, make_policy
 from birl.run.record import _episode
-from birl.run.train import train
 from birl.types import Step
 from tests.run.processes import assert_same_run, call, call_well, metric_rows
 
@@ -39,7 +39,9 @@ class Lottery(gym.Env):
     observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
     left = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.left = int(self.np_random.choice(LENGTHS))
         return np.zeros(1, np.float32), {}
@@ -62,7 +64,9 @@ class Lives(Choice):
     metadata: ClassVar[dict[str, Any]] = {HAS_LIVES: True}
     lives = 3
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         begins = self.lives == 0 or seed is not None
         self.lives = 3 if begins else self.lives
         return super().reset(seed=seed)[0], {GAME_OVER: begins}
@@ -77,7 +81,9 @@ class Fragile(Lottery):
 
     steps = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         start = super().reset(seed=seed)
         self.left = 10
         return start
@@ -90,8 +96,10 @@ class Fragile(Lottery):
 
 
 class Scripted:
-    """One environment of CartPole's spaces in which what happens is written down: "s" a step of reward 10, "l" the same and a life is
-    lost, "g" and the game is, "r" a reset to the next life, "n" one to a new game."""
+    """One environment of CartPole's spaces in which what happens is written down: "s" a step of
+    reward 10, "l" the same and a life is lost, "g" and the game is, "r" a reset to the next life,
+    "n" one to a new game.
+    """
 
     def __init__(self, script: str) -> None:
         self.script = iter(script)
@@ -152,22 +160,38 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on CartPole in which evaluations chose a best checkpoint."""
     path = tmp_path_factory.mktemp("evaluate") / "run"
     settings = RunConfig(
-        total_steps=6000, eval_every=1000, eval_episodes=5, checkpoint_every=500, keep_checkpoints=100, run_dir=str(path), seed=3
+        total_steps=6000,
+        eval_every=1000,
+        eval_episodes=5,
+        checkpoint_every=500,
+        keep_checkpoints=100,
+        run_dir=str(path),
+        seed=3,
     )
-    train(ppo.Config(EnvConfig("CartPole-v1"), settings, rollout_length=32, epochs=4, learning_rate=3e-3, hidden_sizes=(32,)))
+    train(
+        ppo.Config(
+            EnvConfig("CartPole-v1"), settings, rollout_length=32, epochs=4, learning_rate=3e-3, hidden_sizes=(32,)
+        )
+    )
     return path
 
 
 @pytest.mark.parametrize("episodes", [1, 3, 20, 47])
 def test_an_environment_that_pays_5_each_time_is_scored_5(episodes):
-    """ProbeTruncation: reward 1 a step, cut after 5; the step in which it resets itself does not count."""
-    evaluation = evaluate_policy(untrained("birl/ProbeTruncation-v0"), EnvConfig("birl/ProbeTruncation-v0"), episodes, 0)
+    """ProbeTruncation: reward 1 a step, cut after 5; the step in which it resets itself does not
+    count.
+    """
+    evaluation = evaluate_policy(
+        untrained("birl/ProbeTruncation-v0"), EnvConfig("birl/ProbeTruncation-v0"), episodes, 0
+    )
     assert evaluation.returns.tolist() == [5.0] * episodes
     assert evaluation.lengths.tolist() == [5] * episodes
 
 
 def test_each_environment_plays_its_share_so_that_short_episodes_are_not_favoured():
-    """The first 30 to finish of 20 environments would nearly all be short ones: 30 episodes are the first one or two of each."""
+    """The first 30 to finish of 20 environments would nearly all be short ones: 30 episodes are the
+    first one or two of each.
+    """
     evaluation = evaluate_policy(untrained("Lottery-v0"), EnvConfig("Lottery-v0"), 30, seed=7)
     expected = []
     for index, seed in enumerate(derived_seeds(derived_seeds([7, 0xE7A1], 2)[0], 20)):
@@ -201,7 +225,9 @@ def test_an_episode_that_was_lost_with_its_worker_counts_for_nothing():
 
 
 @pytest.mark.parametrize(("script", "length"), [("slrsslrsg", 7), ("slrsnslrsg", 4), ("snsg", 2), ("slrslnsg", 4)])
-def test_a_game_ends_with_its_last_life_or_while_the_next_is_waited_for_but_not_with_its_worker(script, length, monkeypatch):
+def test_a_game_ends_with_its_last_life_or_while_the_next_is_waited_for_but_not_with_its_worker(
+    script, length, monkeypatch
+):
     monkeypatch.setattr("birl.run.evaluate.make_envs", lambda config, seed: Scripted(script))
     evaluation = evaluate_policy(untrained("CartPole-v1"), EnvConfig("CartPole-v1"), 1, seed=0)
     assert (evaluation.returns.tolist(), evaluation.lengths.tolist()) == ([10.0 * length], [length])
@@ -209,7 +235,9 @@ def test_a_game_ends_with_its_last_life_or_while_the_next_is_waited_for_but_not_
 
 def test_the_same_seed_gives_the_same_episodes_and_another_gives_others():
     policy = untrained("CartPole-v1")  # a trained one may reach the end of every episode
-    first, again, other = (evaluate_policy(policy, EnvConfig("CartPole-v1"), 20, seed, deterministic=True) for seed in (1, 1, 2))
+    first, again, other = (
+        evaluate_policy(policy, EnvConfig("CartPole-v1"), 20, seed, deterministic=True) for seed in (1, 1, 2)
+    )
     assert first.returns.tolist() == again.returns.tolist()
     assert first.returns.tolist() != other.returns.tolist()
 
@@ -217,7 +245,9 @@ def test_the_same_seed_gives_the_same_episodes_and_another_gives_others():
 def test_the_most_likely_action_is_taken_always_and_a_sample_only_sometimes():
     policy = untrained("Choice-v0")
     best = evaluate_policy(policy, EnvConfig("Choice-v0"), 200, 0, deterministic=True).returns
-    sampled = [evaluate_policy(policy, EnvConfig("Choice-v0"), 200, seed, deterministic=False).returns for seed in (0, 0, 1)]
+    sampled = [
+        evaluate_policy(policy, EnvConfig("Choice-v0"), 200, seed, deterministic=False).returns for seed in (0, 0, 1)
+    ]
     assert len(set(best.tolist())) == 1
     assert 60 < sampled[0].sum() < 140, "an untrained policy tosses a coin, 200 times"
     assert sampled[0].tolist() == sampled[1].tolist()
@@ -239,7 +269,9 @@ def test_the_best_checkpoint_is_the_one_that_is_loaded_and_it_scores_what_it_is_
 def test_another_checkpoint_can_be_named(run):
     first = checkpoints.numbered(run / "checkpoints")[0]
     assert find_checkpoint(first).path == first
-    assert birl.evaluate(first, episodes=5, seed=3).returns.mean() < birl.evaluate(run, episodes=5, seed=3).returns.mean()
+    assert (
+        birl.evaluate(first, episodes=5, seed=3).returns.mean() < birl.evaluate(run, episodes=5, seed=3).returns.mean()
+    )
 
 
 def test_without_a_best_the_newest_is_loaded_and_damage_is_warned_of(run, tmp_path):
@@ -255,7 +287,9 @@ def test_without_a_best_the_newest_is_loaded_and_damage_is_warned_of(run, tmp_pa
 def test_the_command_prints_the_score(run):
     said = call_well("eval", run, "--episodes", 5, "--seed", 3)
     returns = birl.evaluate(run, episodes=5, seed=3).returns
-    mean, deviation, least, most = (number(float(value)) for value in (returns.mean(), returns.std(), returns.min(), returns.max()))
+    mean, deviation, least, most = (
+        number(float(value)) for value in (returns.mean(), returns.std(), returns.min(), returns.max())
+    )
     assert f"return {mean} +/- {deviation} over 5 episodes (min {least}, max {most})" in said
 
 
@@ -301,7 +335,9 @@ def test_episodes_that_do_not_end_are_cut_and_counted(workers):
 
 
 def test_an_episode_that_the_environment_ends_is_not_said_to_be_cut():
-    evaluation = evaluate_policy(untrained("birl/ProbeTruncation-v0"), EnvConfig("birl/ProbeTruncation-v0"), 3, 0, max_steps=6)
+    evaluation = evaluate_policy(
+        untrained("birl/ProbeTruncation-v0"), EnvConfig("birl/ProbeTruncation-v0"), 3, 0, max_steps=6
+    )
     assert evaluation.cuts() == ""
     evaluation = evaluate_policy(untrained("Lottery-v0"), EnvConfig("Lottery-v0"), 40, 7, max_steps=30)
     assert sorted(set(evaluation.lengths.tolist())) == [1, 30]
@@ -309,18 +345,55 @@ def test_an_episode_that_the_environment_ends_is_not_said_to_be_cut():
 
 
 def test_training_says_how_many_episodes_of_an_evaluation_were_cut(tmp_path):
-    settings = ["--total-steps", 64, "--rollout-length", 32, "--num-envs", 1, "--eval-episodes", 3, "--eval-max-steps", 40]
+    settings = [
+        "--total-steps",
+        64,
+        "--rollout-length",
+        32,
+        "--num-envs",
+        1,
+        "--eval-episodes",
+        3,
+        "--eval-max-steps",
+        40,
+    ]
     said = call_well("train", "ppo", ENDLESS, *settings, "--run-dir", tmp_path / "run")
-    assert "3 of 3 episodes did not end by themselves: cut after 40 steps; eval_max_steps sets how many are played" in said
+    assert (
+        "3 of 3 episodes did not end by themselves: cut after 40 steps; eval_max_steps sets how many are played" in said
+    )
     said = call_well("eval", tmp_path / "run", "--episodes", 2)
     assert "2 of 2 episodes did not end by themselves: cut after 40 steps" in said, "the run's own limit"
-    assert "cut after 7 steps; --max-steps sets" in call_well("eval", tmp_path / "run", "--episodes", 2, "--max-steps", 7)
+    assert "cut after 7 steps; --max-steps sets" in call_well(
+        "eval", tmp_path / "run", "--episodes", 2, "--max-steps", 7
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_again(number, tmp_path):
-    settings = ["--total-steps", 96, "--rollout-length", 32, "--num-envs", 1, "--eval-episodes", 3, "--eval-max-steps", 200]
-    train_words = ["train", "ppo", ENDLESS, *settings, "--minibatches", 1, "--eval-every", 64, "--max-episode-steps", 90]
+    settings = [
+        "--total-steps",
+        96,
+        "--rollout-length",
+        32,
+        "--num-envs",
+        1,
+        "--eval-episodes",
+        3,
+        "--eval-max-steps",
+        200,
+    ]
+    train_words = [
+        "train",
+        "ppo",
+        ENDLESS,
+        *settings,
+        "--minibatches",
+        1,
+        "--eval-every",
+        64,
+        "--max-episode-steps",
+        90,
+    ]
     train_words += ["--log-seconds", 0]  # a line for every update, whatever the clock says
     call_well(*train_words, "--run-dir", tmp_path / "whole")
     with sent_in_an_evaluation(number):
@@ -330,11 +403,24 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_aga
     call_well("resume", tmp_path / "run")
     assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "whole")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
-    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == checkpoints.read_best(tmp_path / "whole" / "checkpoints")
+    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == checkpoints.read_best(
+        tmp_path / "whole" / "checkpoints"
+    )
 
 
 def test_a_signal_in_the_last_evaluation_leaves_a_run_that_is_resumed_to_its_score(tmp_path):
-    settings = ["--total-steps", 64, "--rollout-length", 32, "--num-envs", 1, "--minibatches", 1, "--eval-max-steps", 200]
+    settings = [
+        "--total-steps",
+        64,
+        "--rollout-length",
+        32,
+        "--num-envs",
+        1,
+        "--minibatches",
+        1,
+        "--eval-max-steps",
+        200,
+    ]
     with sent_in_an_evaluation(signal.SIGINT):
         code, said = call("train", "ppo", ENDLESS, *settings, "--run-dir", tmp_path / "run")
     assert (code, "SIGINT: saved at 64 steps" in said) == (130, True)
@@ -346,4 +432,7 @@ def test_a_signal_in_the_last_evaluation_leaves_a_run_that_is_resumed_to_its_sco
 
 
 def test_an_evaluation_is_shown_by_its_mean_and_spread():
-    assert repr(Evaluation(np.array([1.0, 0.91]), np.array([10, 20]))) == "Evaluation(return 0.955 +/- 0.045, length 15, 2 episodes)"
+    assert (
+        repr(Evaluation(np.array([1.0, 0.91]), np.array([10, 20])))
+        == "Evaluation(return 0.955 +/- 0.045, length 15, 2 episodes)"
+    )

@@ -13,7 +13,6 @@ import pytest
 import birl as api
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.envs import worker_crew
 from birl.envs.probes import PROBES, Faulty
 from birl.errors import NonFiniteError
 from birl.nets.models import make_actor_critic
@@ -21,9 +20,23 @@ from birl.run import train as driver
 from birl.run.checkpoint import load, numbered
 from birl.run.evaluate import evaluate_policy
 from birl.run.policy import make_policy
+from birl.workers import supervisor as worker_crew
 from tests.run.processes import birl, call, call_well, metric_rows
 
-SMALL = ["--num-envs", 4, "--rollout-length", 16, "--epochs", 1, "--minibatches", 1, "--hidden-sizes", 8, "--eval-episodes", 1]
+SMALL = [
+    "--num-envs",
+    4,
+    "--rollout-length",
+    16,
+    "--epochs",
+    1,
+    "--minibatches",
+    1,
+    "--hidden-sizes",
+    8,
+    "--eval-episodes",
+    1,
+]
 SMALL += ["--total-steps", 2000, "--checkpoint-every", 64]
 
 
@@ -33,7 +46,9 @@ class Recording(gym.Env):
     observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
     steps = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         return np.zeros(1, np.float32), {}
 
@@ -47,7 +62,9 @@ gym.register("Recording-v0", entry_point=Recording)
 
 def small_config(env_id: str, run_dir: Path, **settings: Any) -> ppo.Config:
     run = RunConfig(total_steps=2000, checkpoint_every=64, eval_episodes=1, run_dir=str(run_dir))
-    return ppo.Config(EnvConfig(env_id, num_envs=4), run, rollout_length=16, epochs=1, minibatches=1, hidden_sizes=(8,), **settings)
+    return ppo.Config(
+        EnvConfig(env_id, num_envs=4), run, rollout_length=16, epochs=1, minibatches=1, hidden_sizes=(8,), **settings
+    )
 
 
 def assert_last_checkpoint_is_kept(run: Path, said: str) -> None:
@@ -69,7 +86,10 @@ def test_a_nan_from_the_environment_stops_the_run_with_a_report_and_keeps_the_la
     run = tmp_path / "run"
     code, said = call("train", "ppo", env_id, *SMALL, "--kwargs", "at", 100, "--run-dir", run)
     assert code == 3
-    assert f"birl: training stopped: {env_id} after {int(numbered(run / 'checkpoints')[-1].name):,} steps: {report}" in said
+    assert (
+        f"birl: training stopped: {env_id} after {int(numbered(run / 'checkpoints')[-1].name):,} steps: {report}"
+        in said
+    )
     assert_last_checkpoint_is_kept(run, said)
     assert not (run / "summary.json").exists()
 
@@ -87,7 +107,16 @@ def test_a_nan_in_an_evaluation_stops_the_run_too(tmp_path, monkeypatch):
 
 def test_a_gradient_that_is_not_finite_stops_the_run_and_its_update_is_thrown_away(tmp_path):
     run = tmp_path / "run"
-    words = ["train", "ppo", "CartPole-v1", *SMALL, "--learning-rate", "piecewise:0=1e-3,0.3=1e-3,0.31=3e38,1=3e38", "--run-dir", run]
+    words = [
+        "train",
+        "ppo",
+        "CartPole-v1",
+        *SMALL,
+        "--learning-rate",
+        "piecewise:0=1e-3,0.3=1e-3,0.31=3e38,1=3e38",
+        "--run-dir",
+        run,
+    ]
     code, said = call(*words, "--epochs", 4, "--max-grad-norm", "None")
     assert code == 3
     assert "birl: training stopped: CartPole-v1 after" in said
@@ -99,9 +128,20 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_its_update_is_thrown_aw
 
 
 def test_weights_that_overflow_in_a_single_step_are_not_saved_over_good_ones(tmp_path):
-    """The gradient was finite, the step was not: one minibatch, one epoch, so no second gradient tells."""
+    """The gradient was finite, the step was not: one minibatch, one epoch, so no second gradient
+    tells.
+    """
     run = tmp_path / "run"
-    words = ["train", "ppo", "CartPole-v1", *SMALL, "--learning-rate", "piecewise:0=1e-3,0.3=1e-3,0.31=3e38,1=3e38", "--run-dir", run]
+    words = [
+        "train",
+        "ppo",
+        "CartPole-v1",
+        *SMALL,
+        "--learning-rate",
+        "piecewise:0=1e-3,0.3=1e-3,0.31=3e38,1=3e38",
+        "--run-dir",
+        run,
+    ]
     code, said = call(*words, "--optimizer", "adam", "--keep-checkpoints", 1)
     assert code == 3, said
     last = numbered(run / "checkpoints")[-1]
@@ -114,12 +154,16 @@ def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
         network = make_actor_critic(rng, *spaces, ppo.Config(hidden_sizes=(8,)))
         return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), network)
 
-    with pytest.raises(NonFiniteError, match=r"CartPole-v1 after 0 steps: the gradient's norm is nan.*none had been written yet"):
+    with pytest.raises(
+        NonFiniteError, match=r"CartPole-v1 after 0 steps: the gradient's norm is nan.*none had been written yet"
+    ):
         driver.train(small_config("CartPole-v1", tmp_path / "run"), make_network=make_broken)
 
 
 def test_a_run_stopped_by_a_nan_goes_on_from_its_last_checkpoint(tmp_path):
-    """Its environments, made anew, count to the fault again: the run gets further, and is stopped again."""
+    """Its environments, made anew, count to the fault again: the run gets further, and is stopped
+    again.
+    """
     run = tmp_path / "run"
     call("train", "ppo", "birl/ProbeNaN-v0", *SMALL, "--kwargs", "at", 100, "--run-dir", run)
     first = metric_rows(run)
@@ -131,7 +175,9 @@ def test_a_run_stopped_by_a_nan_goes_on_from_its_last_checkpoint(tmp_path):
 
 
 def test_an_environment_that_raises_is_named_and_keeps_its_own_traceback(tmp_path):
-    finished = birl("train", "ppo", "birl/ProbeRaise-v0", *SMALL, "--kwargs", "at", 100, "--run-dir", "run", cwd=tmp_path)
+    finished = birl(
+        "train", "ppo", "birl/ProbeRaise-v0", *SMALL, "--kwargs", "at", 100, "--run-dir", "run", cwd=tmp_path
+    )
     assert finished.returncode == 1
     assert "RuntimeError: environment 0 raised in step: ValueError: the simulator diverged" in finished.stderr
     assert 'raise ValueError("the simulator diverged")' in finished.stderr
@@ -142,7 +188,9 @@ BUGGY = "tests.envs.troubled:Buggy-v0"
 
 
 def test_an_environment_that_exits_in_peace_ends_the_run_as_an_error(tmp_path):
-    finished = birl("train", "ppo", BUGGY, *SMALL, "--kwargs", "bug_at", 30, "quits", True, "--run-dir", "run", cwd=tmp_path)
+    finished = birl(
+        "train", "ppo", BUGGY, *SMALL, "--kwargs", "bug_at", 30, "quits", True, "--run-dir", "run", cwd=tmp_path
+    )
     assert finished.returncode == 1
     assert "RuntimeError: environment 0 raised in step: SystemExit: 0" in finished.stderr
 
@@ -162,7 +210,10 @@ BAD = [
     (["--num-envs", "-3"], ["num_envs -3", "use 8"]),
     (["--minibatches", "3"], ["does not divide into 3 minibatches", "use one of 1, 2, 4, 8"]),
     (["--minibatches", "0"], ["does not divide into 0 minibatches", "use one of 1, 2"]),
-    (["--core", "lstm", "--num-envs", "4", "--minibatches", "8"], ["num_envs 4 does not divide into 8 minibatches", "use one of 1, 2, 4"]),
+    (
+        ["--core", "lstm", "--num-envs", "4", "--minibatches", "8"],
+        ["num_envs 4 does not divide into 8 minibatches", "use one of 1, 2, 4"],
+    ),
     (["--rollout-length", "0"], ["rollout_length 0", "at least 1"]),
     (["--epochs", "0"], ["epochs 0", "at least 1"]),
     (["--discount", "1.5"], ["discount 1.5", "[0, 1]"]),
@@ -202,7 +253,9 @@ BAD = [
 @pytest.mark.parametrize(("words", "parts"), BAD, ids=[" ".join(words) for words, _ in BAD])
 def test_bad_settings_fail_before_the_first_step_with_field_value_and_remedy(words, parts, tmp_path):
     Recording.steps = 0
-    code, said = call("train", "ppo", "tests.run.test_faults:Recording-v0", "--run-dir", tmp_path / "runs" / "mine", *words)
+    code, said = call(
+        "train", "ppo", "tests.run.test_faults:Recording-v0", "--run-dir", tmp_path / "runs" / "mine", *words
+    )
     assert code == 2, said
     unwrapped = " ".join(said.replace("│", " ").split())  # tyro draws a box
     assert [part for part in parts if part not in unwrapped] == [], said
@@ -218,11 +271,20 @@ BAD_TASKS = [
     (["train", "ppo", "CartPole"], ["env.id 'CartPole'", "ids end in a version"]),
     (["train", "ppo", "no_such_module:My-v0"], ["no_such_module", "correct the module before the colon"]),
     (["train", "ppo"], ["needs an environment: birl train ppo CartPole-v1"]),
-    (["train", "CartPole-v1"], ["needs an algorithm before the environment: birl train ppo CartPole-v1; algorithms: reinforce,"]),
-    (["train", "CartPole-v1", "--seed", "1"], ["needs an algorithm before the environment: birl train ppo CartPole-v1"]),
+    (
+        ["train", "CartPole-v1"],
+        ["needs an algorithm before the environment: birl train ppo CartPole-v1; algorithms: reinforce,"],
+    ),
+    (
+        ["train", "CartPole-v1", "--seed", "1"],
+        ["needs an algorithm before the environment: birl train ppo CartPole-v1"],
+    ),
     (["train", "CartPole-v1", "dqn"], ["needs an algorithm before the environment: birl train dqn CartPole-v1"]),
     (["train", "ppo", "Ant-v2"], ["birl: env.id 'Ant-v2' cannot be made: ", "gymnasium-robotics", "; use Ant-v5"]),
-    (["train", "ppo", "LunarLander-v2"], ["birl: env.id 'LunarLander-v2' is too old: ", "use `LunarLander-v3` instead"]),
+    (
+        ["train", "ppo", "LunarLander-v2"],
+        ["birl: env.id 'LunarLander-v2' is too old: ", "use `LunarLander-v3` instead"],
+    ),
     (["record", "runs/none"], ["birl: runs/none holds no checkpoint; give a run directory"]),
 ]
 
@@ -262,7 +324,9 @@ def test_a_directory_that_holds_a_run_or_what_is_left_of_one_is_refused(held, tm
     (tmp_path / held).mkdir() if held == "checkpoints" else (tmp_path / held).write_text("{}")
     code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path)
     assert code == 2
-    assert f"run_dir {tmp_path} already holds a run ({held}); go on with birl resume {tmp_path}, or name another" in said
+    assert (
+        f"run_dir {tmp_path} already holds a run ({held}); go on with birl resume {tmp_path}, or name another" in said
+    )
     assert (tmp_path / held).exists()
 
 
@@ -276,7 +340,16 @@ def test_a_run_directory_that_cannot_be_made_is_said_in_a_sentence(tmp_path):
 
 
 def test_the_config_of_a_run_is_strict_json_with_every_setting(tmp_path):
-    call_well("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--learning-rate", "linear:1e-3:0", "--run-dir", tmp_path / "run")
+    call_well(
+        "train",
+        "ppo",
+        "birl/ProbeConstant-v0",
+        *SMALL,
+        "--learning-rate",
+        "linear:1e-3:0",
+        "--run-dir",
+        tmp_path / "run",
+    )
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -289,7 +362,18 @@ def test_the_config_of_a_run_is_strict_json_with_every_setting(tmp_path):
 
 def test_an_old_version_is_said_once_in_one_plain_line(tmp_path):
     """In a process of its own, for a warning is said once."""
-    training = ["--total-steps", 32, "--rollout-length", 16, "--minibatches", 1, "--eval-episodes", 1, "--run-dir", "run"]
+    training = [
+        "--total-steps",
+        32,
+        "--rollout-length",
+        16,
+        "--minibatches",
+        1,
+        "--eval-episodes",
+        1,
+        "--run-dir",
+        "run",
+    ]
     ended = birl("train", "ppo", "CartPole-v0", *training, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     said = ended.stdout + ended.stderr
@@ -307,7 +391,20 @@ def test_gymnasiums_own_warnings_lose_their_colours_and_their_place_in_the_sourc
         "    return CartPoleEnv(**kwargs)\n"
         "gym.register('Coloured-v0', entry_point=make, max_episode_steps=10)\n"
     )
-    training = ["--num-envs", 2, "--total-steps", 32, "--rollout-length", 16, "--minibatches", 1, "--eval-episodes", 1, "--run-dir", "run"]
+    training = [
+        "--num-envs",
+        2,
+        "--total-steps",
+        32,
+        "--rollout-length",
+        16,
+        "--minibatches",
+        1,
+        "--eval-episodes",
+        1,
+        "--run-dir",
+        "run",
+    ]
     for words in (["check-env", "coloured:Coloured-v0"], ["train", "ppo", "coloured:Coloured-v0", *training]):
         ended = birl(*words, cwd=tmp_path)
         said = ended.stdout + ended.stderr

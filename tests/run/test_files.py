@@ -34,13 +34,27 @@ KINDS = ["pipe", "link", "device", "directory", "socket"]
 @pytest.mark.timeout(600)
 def test_what_is_not_a_regular_file_is_refused_and_nobody_waits_for_it(kind, tmp_path):
     make(kind, tmp_path / "config.json")
-    with pytest.raises(CheckpointError, match=r"config\.json is (a symbolic link|not a regular file|a socket or a device); put"):
+    with pytest.raises(
+        CheckpointError, match=r"config\.json is (a symbolic link|not a regular file|a socket or a device); put"
+    ):
         files.read_json(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"\xff", b"NaN", b"[1e999]", b"9" * 41, b"9" * 5000, b"[" * 101 + b"]" * 101, b"[" * 1_000_000, b'"\xed\xa0\x80"', b"1 2"],
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"NaN",
+        b"[1e999]",
+        b"9" * 41,
+        b"9" * 5000,
+        b"[" * 101 + b"]" * 101,
+        b"[" * 1_000_000,
+        b'"\xed\xa0\x80"',
+        b"1 2",
+    ],
 )
 def test_what_is_not_strict_json_of_a_sensible_size_is_damaged(content, tmp_path):
     (tmp_path / "a.json").write_bytes(content)
@@ -104,7 +118,9 @@ def test_a_new_file_is_never_written_over_another_or_through_a_link(tmp_path):
 def test_a_directory_that_is_a_link_or_no_directory_is_refused(kind, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "checkpoints").symlink_to("elsewhere") if kind == "link" else os.mkfifo(tmp_path / "checkpoints")
-    with pytest.raises(CheckpointError, match=r"is a symbolic link; put the directory itself there|is not a directory; move it away"):
+    with pytest.raises(
+        CheckpointError, match=r"is a symbolic link; put the directory itself there|is not a directory; move it away"
+    ):
         files.own_directory(tmp_path / "checkpoints")
 
 

@@ -1,6 +1,8 @@
-"""Thousands of damaged and forged run directories: each ends in success or in a sentence, soon, and nothing outside is touched.
+"""Thousands of damaged and forged run directories: each ends in success or in a sentence, soon, and
+nothing outside is touched.
 
-Every case has a number, which is its seed: `ALGORITHM=dqn CASE=123 pytest tests/run/test_fuzz.py` runs that one again.
+Every case has a number, which is its seed: `ALGORITHM=dqn CASE=123 pytest tests/run/test_fuzz.py`
+runs that one again.
 """
 
 import hashlib
@@ -26,14 +28,21 @@ from birl.algos import a3c, dqn
 from birl.config import ConfigError, EnvConfig
 from birl.run import checkpoint as checkpoints
 from birl.run import train as driver
+from birl.run.driver import train
 from birl.run.evaluate import Evaluation
-from birl.run.train import train
 from tests.run.processes import call
 from tests.run.test_hostile import small_config
 
 IN_MAKE_TEST, IN_MAKE_TEST_FAULTS, BLOCK = 60, 1400, 200  # of each algorithm, of which make test has one
 CASE_SECONDS = 60  # a case takes a tenth of a second; a reader who waits for a pipe waits for ever
-CHECKPOINT_FILES = ["manifest.json", "config.json", "spaces.json", "state.safetensors", "world.safetensors", "world.json"]
+CHECKPOINT_FILES = [
+    "manifest.json",
+    "config.json",
+    "spaces.json",
+    "state.safetensors",
+    "world.safetensors",
+    "world.json",
+]
 HOSTILE_VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 7, 2**31, 2**63, 2**64, -(2**63), 10**39, 0.5, 1e308, 5e-324, [], [[]], [None], [1, 2, 3], ["x"] * 10,
     "", "0", "nan", "inf", "ppo", "../../..", "/etc/passwd", "1²", "\x00", "\ud800", "\x1b[2J", "a" * 5000, "CartPole-v1", "CartPole-v999",
@@ -103,7 +112,9 @@ def put_a_pipe(rng: random.Random, path: Path, outside: Path) -> None:
 
 def put_a_link(rng: random.Random, path: Path, outside: Path) -> None:
     path.unlink()
-    path.symlink_to(rng.choice([outside / "file.json", outside, "/dev/zero", "/dev/stdin", "/etc/passwd", "nowhere", path]))
+    path.symlink_to(
+        rng.choice([outside / "file.json", outside, "/dev/zero", "/dev/stdin", "/etc/passwd", "nowhere", path])
+    )
 
 
 def put_a_directory(rng: random.Random, path: Path, outside: Path) -> None:
@@ -185,7 +196,9 @@ def damage_files(rng: random.Random, run: Path, outside: Path) -> str:
 
 
 def seal(path: Path) -> None:
-    """Seal the checkpoint again as a forger would, after this file of it was changed; if its manifest can still be read."""
+    """Seal the checkpoint again as a forger would, after this file of it was changed; if its
+    manifest can still be read.
+    """
     sealed = path.with_name("manifest.json")
     try:
         manifest = json.loads(sealed.read_text() if sealed.is_file() and sealed.stat().st_size < 1 << 20 else "")
@@ -205,7 +218,9 @@ def damage_directories(rng: random.Random, run: Path, outside: Path) -> str:
     choice = rng.randrange(6)
     match choice:
         case 0:
-            one.rename(directory / rng.choice(["1²", "-00000001", "9" * 40, "000000007", "9223372036854775808", "latest"]))
+            one.rename(
+                directory / rng.choice(["1²", "-00000001", "9" * 40, "000000007", "9223372036854775808", "latest"])
+            )
         case 1:
             shutil.rmtree(directory)
             directory.symlink_to(rng.choice([outside, outside / "file.json", "nowhere", directory]))
@@ -233,7 +248,14 @@ def configs(run_dir: Path) -> dict[str, Any]:
     """A plain run, one with a replay, one of actor-learners: their snapshots differ."""
     plain = small_config(run_dir)
     env = EnvConfig("CartPole-v1", num_envs=2)
-    replay = {"rollout_length": 8, "learning_starts": 32, "batch_size": 8, "replay_size": 100, "update_ratio": 0.125, "prioritized": True}
+    replay = {
+        "rollout_length": 8,
+        "learning_starts": 32,
+        "batch_size": 8,
+        "replay_size": 100,
+        "update_ratio": 0.125,
+        "prioritized": True,
+    }
     return {
         "ppo": plain,
         "dqn": dqn.Config(env, plain.run, hidden_sizes=(8,), **replay),
@@ -243,17 +265,23 @@ def configs(run_dir: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the algorithm asked for that is over, with several checkpoints, of which the second is the best."""
+    """A run of the algorithm asked for that is over, with several checkpoints, of which the second
+    is the best.
+    """
     run_dir = tmp_path_factory.mktemp("sound") / "run"
     scores = iter([1.0, 5.0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "evaluate_policy", lambda *_, **__: Evaluation(np.array([next(scores, 1.0)]), np.array([1])))
+        patch.setattr(
+            driver, "evaluate_policy", lambda *_, **__: Evaluation(np.array([next(scores, 1.0)]), np.array([1]))
+        )
         train(configs(run_dir)[request.param])
     return run_dir
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+    }
 
 
 def no_picture(*_: Any, **__: Any) -> None:
@@ -261,7 +289,9 @@ def no_picture(*_: Any, **__: Any) -> None:
 
 
 def use(rng: random.Random, run: Path, outside: Path, score: Evaluation) -> tuple[str, int, str]:
-    """What a person may do with it: the words, the exit code and what was said. Evaluations are not played: that is slow."""
+    """What a person may do with it: the words, the exit code and what was said. Evaluations are not
+    played: that is slow.
+    """
     one = min((run / "checkpoints").glob("0*"), default=run)
     words = rng.choice([
         ["eval", run], ["eval", run], ["eval", one], ["plot", run, "--out", outside.parent / "curves.png"],
@@ -303,7 +333,9 @@ def run_case(number: int, sound: Path, place: Path) -> str:
 def run_cases(numbers: range, sound: Path, tmp_path: Path) -> None:
     for number in numbers:
         try:
-            run_case(number, sound, tmp_path / "case")  # always there: another run_dir is another config, to be compiled for
+            run_case(
+                number, sound, tmp_path / "case"
+            )  # always there: another run_dir is another config, to be compiled for
         except Exception as problem:
             problem.add_note(f"run it again with CASE={number}")
             raise

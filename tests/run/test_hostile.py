@@ -1,4 +1,6 @@
-"""Nothing in a run directory, damaged or forged, ends in a traceback, waits for ever, or touches what lies outside it."""
+"""Nothing in a run directory, damaged or forged, ends in a traceback, waits for ever, or touches
+what lies outside it.
+"""
 
 import errno
 import hashlib
@@ -23,9 +25,9 @@ from birl.errors import CheckpointError, RunDirectoryError
 from birl.run import checkpoint as checkpoints
 from birl.run import files
 from birl.run import train as driver
+from birl.run.driver import resume, train
 from birl.run.evaluate import Evaluation
 from birl.run.policy import find_checkpoint
-from birl.run.train import resume, train
 from tests.run.processes import call, metric_rows
 
 pytestmark = pytest.mark.timeout(600)
@@ -33,14 +35,19 @@ pytestmark = pytest.mark.timeout(600)
 
 def small_config(run_dir: Path, **settings: Any) -> ppo.Config:
     run = RunConfig(
-        **{"total_steps": 192, "checkpoint_every": 64, "eval_every": 64, "eval_episodes": 1, "run_dir": str(run_dir)} | settings
+        **{"total_steps": 192, "checkpoint_every": 64, "eval_every": 64, "eval_episodes": 1, "run_dir": str(run_dir)}
+        | settings
     )
-    return ppo.Config(EnvConfig("CartPole-v1", num_envs=4), run, rollout_length=16, epochs=1, minibatches=1, hidden_sizes=(8,))
+    return ppo.Config(
+        EnvConfig("CartPole-v1", num_envs=4), run, rollout_length=16, epochs=1, minibatches=1, hidden_sizes=(8,)
+    )
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that is over: three checkpoints, of which the second is the best, metrics and a summary."""
+    """A run that is over: three checkpoints, of which the second is the best, metrics and a
+    summary.
+    """
     run_dir = tmp_path_factory.mktemp("hostile") / "run"
     scores = iter([1.0, 5.0, 2.0])
     with pytest.MonkeyPatch.context() as patch:
@@ -93,7 +100,10 @@ FORGED: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda m: m.update(exact="yes"), "manifest.exact must be"),
     (lambda m: m.update(progress=None), "manifest.progress must be"),
     (lambda m: m["progress"].update(wall_seconds="long"), "manifest.progress.wall_seconds"),
-    (lambda m: m["progress"].update(best={"checkpoint": "../..", "return_mean": 1.0}), "is not the name of a checkpoint"),
+    (
+        lambda m: m["progress"].update(best={"checkpoint": "../..", "return_mean": 1.0}),
+        "is not the name of a checkpoint",
+    ),
     (lambda m: m["progress"].update(best={"checkpoint": "1²", "return_mean": 1.0}), "is not the name of a checkpoint"),
     (lambda m: m.update(versions={"jax": None}), "manifest.versions.jax must be"),
     (lambda m: m.update(more={}), "manifest has no field more"),
@@ -121,7 +131,9 @@ def test_no_file_is_opened_that_is_not_part_of_a_checkpoint(run, monkeypatch):
     os.mkfifo(newest / "pipe")
     forge(newest, lambda manifest: manifest["sha256"].update({"pipe": "0" * 64, "../../config.json": "0" * 64}))
     opened: list[str] = []
-    monkeypatch.setattr(files, "open_to_read", lambda path, real=files.open_to_read: opened.append(path.name) or real(path))
+    monkeypatch.setattr(
+        files, "open_to_read", lambda path, real=files.open_to_read: opened.append(path.name) or real(path)
+    )
     with pytest.raises(CheckpointError, match="not the files of a checkpoint"):
         checkpoints.load(newest)
     assert opened == ["manifest.json"]
@@ -150,7 +162,15 @@ def test_of_a_run_whose_best_checkpoint_is_damaged_the_newest_is_loaded_and_that
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "null", '{"checkpoint": 5}', '{"checkpoint": "../x", "return_mean": 1}', "[" * 9999, '{"checkpoint": "000000064"}'],
+    [
+        "",
+        "[]",
+        "null",
+        '{"checkpoint": 5}',
+        '{"checkpoint": "../x", "return_mean": 1}',
+        "[" * 9999,
+        '{"checkpoint": "000000064"}',
+    ],
 )
 def test_a_damaged_best_json_is_said_and_the_newest_checkpoint_taken(content, run):
     (run / "checkpoints" / "best.json").write_text(content)
@@ -226,11 +246,18 @@ def test_settings_of_which_no_network_can_be_made_are_said(name, value, run):
     assert (code, name in said or "no network can be made" in said) == (2, True), said
 
 
-FORESEEABLE = [".config.json.partial", ".metrics.jsonl.partial", ".summary.json.partial", "checkpoints/.best.json.partial"]
+FORESEEABLE = [
+    ".config.json.partial",
+    ".metrics.jsonl.partial",
+    ".summary.json.partial",
+    "checkpoints/.best.json.partial",
+]
 
 
 def test_a_resume_writes_through_no_link_that_somebody_put_there(run, tmp_path):
-    """The names that files had while they were written, the files themselves, and the checkpoint that comes next."""
+    """The names that files had while they were written, the files themselves, and the checkpoint
+    that comes next.
+    """
     victim = tmp_path / "bashrc"
     victim.write_text("mine")
     for name in FORESEEABLE:
@@ -245,7 +272,9 @@ def test_a_resume_writes_through_no_link_that_somebody_put_there(run, tmp_path):
 
 @pytest.mark.parametrize(("name", "code"), [("config.json", 0), ("metrics.jsonl", 2)])
 def test_what_a_link_leads_to_is_neither_read_nor_written(name, code, run, tmp_path):
-    """Without metrics.jsonl there is nothing to write to; instead of config.json there is the checkpoint's copy."""
+    """Without metrics.jsonl there is nothing to write to; instead of config.json there is the
+    checkpoint's copy.
+    """
     (run / name).rename(tmp_path / "elsewhere")
     (run / name).symlink_to(tmp_path / "elsewhere")
     before = (tmp_path / "elsewhere").read_text()
@@ -302,7 +331,8 @@ def test_a_directory_that_leads_out_of_the_run_is_refused(name, run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", '{"env_steps": 192}', '{"env_steps": 192, "evaluation": 5}', "[" * 99_999, '{"env_steps": 1e999}']
+    "content",
+    ["", "[]", '{"env_steps": 192}', '{"env_steps": 192, "evaluation": 5}', "[" * 99_999, '{"env_steps": 1e999}'],
 )
 def test_a_damaged_summary_is_said_and_written_again(content, run, capsys):
     (run / "summary.json").write_text(content)
@@ -326,14 +356,29 @@ def test_a_run_whose_directory_is_gone_stops_and_does_not_bring_it_back(replaced
 
     checkpoints_save = checkpoints.save
     monkeypatch.setattr(checkpoints, "save", save_and_lose)
-    with pytest.raises(RunDirectoryError, match="run was removed, moved or replaced while the run was writing there; what was learned"):
+    with pytest.raises(
+        RunDirectoryError, match="run was removed, moved or replaced while the run was writing there; what was learned"
+    ):
         train(small_config(run_dir, total_steps=2000, eval_every=0))
     assert len(saves) == 2
     assert not run_dir.exists() or not list(run_dir.iterdir())
 
 
 def test_a_run_whose_directory_is_gone_ends_with_code_1_and_a_sentence(tmp_path, monkeypatch):
-    words = ["--num-envs", 4, "--rollout-length", 16, "--epochs", 1, "--minibatches", 1, "--eval-every", 64, "--total-steps", 2000]
+    words = [
+        "--num-envs",
+        4,
+        "--rollout-length",
+        16,
+        "--epochs",
+        1,
+        "--minibatches",
+        1,
+        "--eval-every",
+        64,
+        "--total-steps",
+        2000,
+    ]
     monkeypatch.setattr(driver.Run, "_evaluate", lambda self, *_: shutil.rmtree(tmp_path / "run", ignore_errors=True))
     code, said = call("train", "ppo", "CartPole-v1", *words, "--run-dir", tmp_path / "run")
     assert code == 1
@@ -344,14 +389,18 @@ def test_a_run_whose_directory_is_gone_ends_with_code_1_and_a_sentence(tmp_path,
 
 def test_a_checkpoints_directory_that_was_emptied_to_make_room_is_made_again(tmp_path, monkeypatch):
     directories = iter([tmp_path / "run" / "checkpoints"])
-    monkeypatch.setattr(driver.Run, "_evaluate", lambda self, *_: shutil.rmtree(next(directories, "none"), ignore_errors=True))
+    monkeypatch.setattr(
+        driver.Run, "_evaluate", lambda self, *_: shutil.rmtree(next(directories, "none"), ignore_errors=True)
+    )
     train(small_config(tmp_path / "run"))
     assert len(three(tmp_path / "run")) == 3
 
 
 def test_a_checkpoint_whose_removal_was_cut_short_is_never_met_again(run, monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_delete", lambda path: (path / "state.safetensors").unlink())  # killed in the middle of it
+        patch.setattr(
+            files, "_delete", lambda path: (path / "state.safetensors").unlink()
+        )  # killed in the middle of it
         files.remove(three(run)[0])
     assert len(three(run)) == 2
     resume(run, total_steps=256)
@@ -359,7 +408,9 @@ def test_a_checkpoint_whose_removal_was_cut_short_is_never_met_again(run, monkey
 
 
 def test_rows_that_a_full_disk_refused_are_written_once_there_is_room(tmp_path, monkeypatch, capsys):
-    """It fails in the middle of a line, too: what was begun is ended, and no line is there twice."""
+    """It fails in the middle of a line, too: what was begun is ended, and no line is there
+    twice.
+    """
     write, calls, full = os.write, iter(range(10_000)), range(2, 5)
 
     def sometimes_full(descriptor: int, line: bytes) -> int:
@@ -374,7 +425,9 @@ def test_rows_that_a_full_disk_refused_are_written_once_there_is_room(tmp_path, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("birl.run.track.os.write", sometimes_full)
         train(config)
-    assert capsys.readouterr().out.count("metrics not written, training goes on: [Errno 28] No space left on device") == 1, "said once"
+    assert (
+        capsys.readouterr().out.count("metrics not written, training goes on: [Errno 28] No space left on device") == 1
+    ), "said once"
     train(small_config(tmp_path / "other", total_steps=500, log_seconds=0.0, eval_every=0))
     assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "other")
 

@@ -1,4 +1,6 @@
-"""One run at a time in a directory: whoever comes second is told who is there, and a dead holder holds nothing."""
+"""One run at a time in a directory: whoever comes second is told who is there, and a dead holder
+holds nothing.
+"""
 
 import errno
 import fcntl
@@ -16,8 +18,8 @@ import pytest
 from birl.algos import a2c
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.errors import CheckpointError
+from birl.run.driver import resume, train
 from birl.run.lock import LOCK, locked
-from birl.run.train import resume, train
 from tests.run.processes import ENVIRONMENT
 
 HOLD = """
@@ -75,7 +77,10 @@ def test_a_run_that_is_under_way_is_neither_resumed_nor_trained_over_and_its_hol
     for directory, use in uses.items():
         process, _ = holder(directory)
         try:
-            with pytest.raises(ConfigError, match=f"is in use by process {process.pid} on {socket.gethostname()}; wait until it has ended"):
+            with pytest.raises(
+                ConfigError,
+                match=f"is in use by process {process.pid} on {socket.gethostname()}; wait until it has ended",
+            ):
                 use(directory)
         finally:
             kill(process)
@@ -134,14 +139,21 @@ def test_a_lock_file_that_is_something_else_is_refused_and_nothing_is_written_th
 
 
 def test_what_a_killed_holder_left_is_taken_over(tmp_path):
-    (tmp_path / LOCK).write_text(json.dumps({"pid": os.getpid(), "machine": socket.gethostname()}) + "rest of a longer line")
+    (tmp_path / LOCK).write_text(
+        json.dumps({"pid": os.getpid(), "machine": socket.gethostname()}) + "rest of a longer line"
+    )
     with locked(tmp_path):
         assert json.loads((tmp_path / LOCK).read_text()) == {"pid": os.getpid(), "machine": socket.gethostname()}
 
 
 def test_without_locks_the_file_is_the_lock(no_locks, tmp_path):
     with locked(tmp_path):
-        with pytest.raises(ConfigError, match=f"in use by process {os.getpid()} on .*; if it is dead, remove .*run.lock"), locked(tmp_path):
+        with (
+            pytest.raises(
+                ConfigError, match=f"in use by process {os.getpid()} on .*; if it is dead, remove .*run.lock"
+            ),
+            locked(tmp_path),
+        ):
             pass
         assert (tmp_path / LOCK).exists()
     assert list(tmp_path.iterdir()) == []
@@ -159,7 +171,9 @@ def test_without_locks_the_dead_of_this_machine_are_known_and_others_are_asked_a
 
 
 def test_a_lock_that_is_removed_between_opening_and_locking_is_made_anew(tmp_path, monkeypatch):
-    """The holder before ends at that moment: a lock on a file without a name would keep nobody out."""
+    """The holder before ends at that moment: a lock on a file without a name would keep nobody
+    out.
+    """
     flock, calls = fcntl.flock, []
 
     def late(descriptor: int, operation: int) -> None:

@@ -1,4 +1,6 @@
-"""Which updates get a line in metrics.jsonl: few enough that no run fills a disk, and the ones that matter."""
+"""Which updates get a line in metrics.jsonl: few enough that no run fills a disk, and the ones that
+matter.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from birl.presets import PRESETS
 from birl.run import train as driver
 from birl.run.checkpoint import numbered
 from birl.run.console import Console
-from birl.run.train import resume, train
+from birl.run.driver import resume, train
 from tests.run.processes import metric_rows, training_rows
 
 ONE_UPDATE = 61  # steps of the first: 4 environments, 16 steps each, of which 3 were used to begin anew
@@ -19,7 +21,13 @@ FOREVER = 1e9
 
 
 def config(run_dir: Path, **settings: Any) -> ppo.Config:
-    defaults = {"total_steps": 600, "checkpoint_every": 0, "eval_episodes": 1, "run_dir": str(run_dir), "log_seconds": 0.0}
+    defaults = {
+        "total_steps": 600,
+        "checkpoint_every": 0,
+        "eval_episodes": 1,
+        "run_dir": str(run_dir),
+        "log_seconds": 0.0,
+    }
     return ppo.Config(
         EnvConfig("CartPole-v1", num_envs=4),
         RunConfig(**defaults | settings),
@@ -53,7 +61,9 @@ def test_within_the_wait_only_what_is_saved_or_evaluated_is_logged(tmp_path):
     assert training_rows(tmp_path / "last") == training_rows(tmp_path / "all")[-1:]
 
     train(config(tmp_path / "some", log_seconds=FOREVER, checkpoint_every=200, keep_checkpoints=100))
-    assert steps_of(training_rows(tmp_path / "some")) == [int(path.name) for path in numbered(tmp_path / "some" / "checkpoints")]
+    assert steps_of(training_rows(tmp_path / "some")) == [
+        int(path.name) for path in numbered(tmp_path / "some" / "checkpoints")
+    ]
 
     train(config(tmp_path / "evaluated", log_seconds=FOREVER, eval_every=150))
     evaluated = steps_of([row for row in metric_rows(tmp_path / "evaluated") if "eval/return_mean" in row])
@@ -98,5 +108,9 @@ def test_a_resumed_run_logs_the_same_lines_where_there_are_fewer_than_updates(tm
             train(stopped)
     resume(tmp_path / "stopped")
     at = int(numbered(tmp_path / "stopped" / "checkpoints")[0].name)
-    rows = [row for row in training_rows(tmp_path / "stopped") if row["env_steps"] != at or row in training_rows(tmp_path / "whole")]
+    rows = [
+        row
+        for row in training_rows(tmp_path / "stopped")
+        if row["env_steps"] != at or row in training_rows(tmp_path / "whole")
+    ]
     assert rows == training_rows(tmp_path / "whole"), "but for the line of the update that was stopped at"

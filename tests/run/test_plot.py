@@ -1,4 +1,6 @@
-"""A plot shows the numbers it was given, groups seeds and nothing else, and says what is missing."""
+"""A plot shows the numbers it was given, groups seeds and nothing else, and says what is
+missing.
+"""
 
 import json
 import subprocess
@@ -13,11 +15,24 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from birl.config import ConfigError
-from birl.run.plot import COLOURS, Series, bootstrap_band, draw_series, group, moving_mean, plot_curves, plot_runs, read_run, short_number
+from birl.run.plot import (
+    COLOURS,
+    Series,
+    bootstrap_band,
+    draw_series,
+    group,
+    moving_mean,
+    plot_curves,
+    plot_runs,
+    read_run,
+    short_number,
+)
 from birl.run.track import JsonlSink
 
 
-def make_run(run_dir: Path, seed: int = 1, algorithm: str = "ppo", env_id: str = "CartPole-v1", **settings: Any) -> Path:
+def make_run(
+    run_dir: Path, seed: int = 1, algorithm: str = "ppo", env_id: str = "CartPole-v1", **settings: Any
+) -> Path:
     """A run whose return is env_steps / 10 + seed, in rows 100 steps and 1 second apart."""
     config = {"env": {"id": env_id, "num_envs": 8}, "run": {"seed": seed, "total_steps": 1000, "run_dir": str(run_dir)}}
     run_dir.mkdir(parents=True)
@@ -30,7 +45,9 @@ def make_run(run_dir: Path, seed: int = 1, algorithm: str = "ppo", env_id: str =
 
 
 def labels(*run_dirs: Path) -> list[str]:
-    return [series.label for series in group([read_run(run_dir, "env_steps", "episode/return") for run_dir in run_dirs])]
+    return [
+        series.label for series in group([read_run(run_dir, "env_steps", "episode/return") for run_dir in run_dirs])
+    ]
 
 
 def drawn(series: Series, smooth: float = 0.0) -> Any:
@@ -59,7 +76,9 @@ def test_points_on_a_line_between_points_do_not_change_the_moving_mean():
     sparse, at = np.array([0.0, 2.0, 10.0]), np.linspace(0, 10, 50)
     y = np.array([0.0, 8.0, 4.0])
     dense = np.linspace(0, 10, 101)
-    np.testing.assert_allclose(moving_mean(sparse, y, at, 3.0), moving_mean(dense, np.interp(dense, sparse, y), at, 3.0))
+    np.testing.assert_allclose(
+        moving_mean(sparse, y, at, 3.0), moving_mean(dense, np.interp(dense, sparse, y), at, 3.0)
+    )
 
 
 def test_a_moving_mean_without_width_is_the_line_through_the_points():
@@ -113,18 +132,27 @@ def test_runs_that_differ_in_seed_directory_and_bookkeeping_are_one_series(tmp_p
 
 def test_a_series_is_named_by_the_settings_that_set_it_apart(tmp_path):
     runs = [make_run(tmp_path / str(i), clip_range=clip_range, core="lstm") for i, clip_range in enumerate((0.1, 0.2))]
-    assert labels(*runs, make_run(tmp_path / "a2c", algorithm="a2c")) == ["ppo, clip_range=0.1", "ppo, clip_range=0.2", "a2c"]
+    assert labels(*runs, make_run(tmp_path / "a2c", algorithm="a2c")) == [
+        "ppo, clip_range=0.1",
+        "ppo, clip_range=0.2",
+        "a2c",
+    ]
 
 
 def test_of_many_different_settings_the_fewest_that_tell_series_apart_are_named(tmp_path):
-    settings = [{"core": core, "epochs": 1 + (core == "lstm"), "discount": 0.9, "minibatches": 1} for core in ("gru", "lstm")]
+    settings = [
+        {"core": core, "epochs": 1 + (core == "lstm"), "discount": 0.9, "minibatches": 1} for core in ("gru", "lstm")
+    ]
     settings.append({"core": "feedforward", "epochs": 1, "discount": 0.99, "minibatches": 2})
     runs = [make_run(tmp_path / str(i), **one) for i, one in enumerate(settings)]
     assert labels(*runs) == [f"ppo, core={core}, and 3 more settings" for core in ("gru", "lstm", "feedforward")]
 
 
 def test_a_series_is_named_by_its_environment_if_there_are_several(tmp_path):
-    assert labels(make_run(tmp_path / "a"), make_run(tmp_path / "b", env_id="Acrobot-v1")) == ["ppo CartPole-v1", "ppo Acrobot-v1"]
+    assert labels(make_run(tmp_path / "a"), make_run(tmp_path / "b", env_id="Acrobot-v1")) == [
+        "ppo CartPole-v1",
+        "ppo Acrobot-v1",
+    ]
 
 
 def test_a_picture_shows_each_series_in_its_colour(tmp_path):
@@ -137,7 +165,8 @@ def test_a_picture_shows_each_series_in_its_colour(tmp_path):
 def test_seconds_are_shown_in_the_unit_that_reads_best(tmp_path, monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        "birl.run.plot.plot_curves", lambda series, out, title, x_label, *_: seen.update(curve=series[0].curves[0], label=x_label)
+        "birl.run.plot.plot_curves",
+        lambda series, out, title, x_label, *_: seen.update(curve=series[0].curves[0], label=x_label),
     )
     run = make_run(tmp_path / "a")
     (run / "metrics.jsonl").write_text(
@@ -190,7 +219,8 @@ def test_a_run_that_is_still_being_written_can_be_plotted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0"), (-150.0, "-150"), (1500.0, "1.5k"), (100_000.0, "100k"), (2e6, "2M"), (0.25, "0.25")]
+    ("value", "text"),
+    [(0.0, "0"), (-150.0, "-150"), (1500.0, "1.5k"), (100_000.0, "100k"), (2e6, "2M"), (0.25, "0.25")],
 )
 def test_numbers_on_axes_are_short(value, text):
     assert short_number(value) == text

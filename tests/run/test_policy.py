@@ -1,4 +1,6 @@
-"""A loaded policy acts as the one that was trained, one observation at a time or many, without its environment."""
+"""A loaded policy acts as the one that was trained, one observation at a time or many, without its
+environment.
+"""
 
 import os
 import re
@@ -43,7 +45,9 @@ TASKS = {
 
 def config_of(name: str) -> ppo.Config:
     env_id, core = TASKS[name]
-    return ppo.Config(EnvConfig(env_id, num_envs=2), core=core, core_size=8, hidden_sizes=(8,), normalize_observations=True)
+    return ppo.Config(
+        EnvConfig(env_id, num_envs=2), core=core, core_size=8, hidden_sizes=(8,), normalize_observations=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +114,9 @@ def test_the_environment_is_not_made(runs, monkeypatch):
 
 
 def test_the_normaliser_of_the_run_is_part_of_the_policy(runs, states):
-    """The action is that of the network for (observation - mean) / deviation, and another one without it."""
+    """The action is that of the network for (observation - mean) / deviation, and another one
+    without it.
+    """
     state = states[runs["feedforward"]]
     policy, observation = birl.load(runs["feedforward"]), np.array([0.5, -0.5, 3.0], np.float32)
     action, _ = policy.act(observation)
@@ -126,7 +132,9 @@ def test_the_normaliser_of_the_run_is_part_of_the_policy(runs, states):
 def test_a_forbidden_action_is_never_taken(runs):
     policy = birl.load(runs["mask"])
     for allowed in ([True, False, False], [False, True, False], [False, True, True], [True, False, True]):
-        actions = [policy.act(np.zeros(1, np.float32), action_mask=np.array(allowed), seed=seed)[0] for seed in range(30)]
+        actions = [
+            policy.act(np.zeros(1, np.float32), action_mask=np.array(allowed), seed=seed)[0] for seed in range(30)
+        ]
         actions.append(policy.act(np.zeros(1, np.float32), action_mask=np.array(allowed))[0])
         assert {index for index in range(3) if allowed[index]} == set(actions)
 
@@ -189,7 +197,11 @@ def test_a_batch_has_the_actions_and_the_memory_of_each_of_its_observations(name
         assert batch_space(policy.action_space, 3).contains(actions)
         for index, action in enumerate(iterate(batch_space(policy.action_space, 3), actions)):
             jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), action, alone[index][step])
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), memory, jax.tree.map(lambda *m: np.concatenate(m), *memories))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6),
+        memory,
+        jax.tree.map(lambda *m: np.concatenate(m), *memories),
+    )
 
 
 def test_masks_of_a_batch_are_each_observations_own(runs):
@@ -219,13 +231,21 @@ def test_choices_that_start_elsewhere_are_the_environments_own_when_acting_evalu
 def test_lists_and_other_types_are_taken_as_the_numbers_they_are(runs):
     policy, numbers = birl.load(runs["feedforward"]), [1, 0, -2]
     action, _ = policy.act(np.array(numbers, np.float32))
-    for given in (numbers, tuple(numbers), np.array(numbers, np.int8), np.array(numbers, np.float64), jnp.array(numbers)):
+    for given in (
+        numbers,
+        tuple(numbers),
+        np.array(numbers, np.int8),
+        np.array(numbers, np.float64),
+        jnp.array(numbers),
+    ):
         assert np.array_equal(policy.act(given)[0], action)
         assert np.array_equal(policy.act([given, given])[0], [action, action])
 
 
 def test_a_nested_observation_is_taken_as_the_environment_has_it():
-    flat = spaces.Dict({"a/0": spaces.Box(-1, 1, (2,), np.float32), "a/1": spaces.Discrete(3), "b": spaces.MultiBinary(2)})
+    flat = spaces.Dict(
+        {"a/0": spaces.Box(-1, 1, (2,), np.float32), "a/1": spaces.Discrete(3), "b": spaces.MultiBinary(2)}
+    )
     arrays, size = read_observations(flat, {"a": ([0.5, 1], 2), "b": [0, 1], "action_mask": [1, 1]})
     assert size is None
     assert {name: array.tolist() for name, array in arrays.items()} == {"a/0": [[0.5, 1.0]], "a/1": [2], "b": [[0, 1]]}
@@ -240,8 +260,16 @@ PAIR = spaces.Dict({"kind": spaces.Discrete(3), "where": spaces.Box(-1, 1, (2,),
 @pytest.mark.parametrize(
     ("space", "given", "message"),
     [
-        (BOX, np.zeros(3), r"observation has shape (3,); Box(-1.0, 1.0, (4,), float32) needs (4,), or (B, 4) for a batch"),
-        (BOX, np.zeros((2, 3, 4)), r"observation has shape (2, 3, 4); Box(-1.0, 1.0, (4,), float32) needs (4,), or (B, 4) for a batch"),
+        (
+            BOX,
+            np.zeros(3),
+            r"observation has shape (3,); Box(-1.0, 1.0, (4,), float32) needs (4,), or (B, 4) for a batch",
+        ),
+        (
+            BOX,
+            np.zeros((2, 3, 4)),
+            r"observation has shape (2, 3, 4); Box(-1.0, 1.0, (4,), float32) needs (4,), or (B, 4) for a batch",
+        ),
         (BOX, np.zeros((4, 1)), "observation has shape (4, 1)"),
         (BOX, 0.5, "observation has shape ()"),
         (BOX, np.zeros((0, 4)), "observation has shape (0, 4), a batch of none"),
@@ -250,7 +278,11 @@ PAIR = spaces.Dict({"kind": spaces.Discrete(3), "where": spaces.Box(-1, 1, (2,),
         (BOX, ({"x": 1}, {}), "observation ({'x': 1}, {}) holds no numbers"),
         (BOX, [0, float("nan"), 0, 0], "observation is nan at [1]; a policy needs finite numbers"),
         (BOX, [[0, 0, 0, 0], [0, 0, np.inf, 0]], "observation is inf at [1, 2]"),
-        (IMAGE, np.full((8, 8, 3), 0.5), "observation holds 0.5; Box(0, 255, (8, 8, 3), uint8) needs whole numbers from 0 to 255"),
+        (
+            IMAGE,
+            np.full((8, 8, 3), 0.5),
+            "observation holds 0.5; Box(0, 255, (8, 8, 3), uint8) needs whole numbers from 0 to 255",
+        ),
         (IMAGE, np.full((8, 8, 3), 300), "observation holds 300;"),
         (IMAGE, np.zeros((3, 8, 8), np.uint8), "observation has shape (3, 8, 8)"),
         (spaces.Discrete(3), 3, "observation holds 3; Discrete(3) needs whole numbers from 0 to 2"),
@@ -261,7 +293,11 @@ PAIR = spaces.Dict({"kind": spaces.Discrete(3), "where": spaces.Box(-1, 1, (2,),
         (PAIR, {"kind": 1}, "the observation has no part 'where'; it needs 'kind', 'where'"),
         (PAIR, [1, 2], "the observation has no part 'kind'"),
         (PAIR, {"kind": 1, "where": [0, 0], "when": 3}, "the observation has a part 'when'; it needs 'kind', 'where'"),
-        (PAIR, {"kind": [1, 2], "where": [0, 0]}, "the parts of the observation do not agree: 'kind' a batch of 2, 'where' one"),
+        (
+            PAIR,
+            {"kind": [1, 2], "where": [0, 0]},
+            "the parts of the observation do not agree: 'kind' a batch of 2, 'where' one",
+        ),
         (PAIR, {"kind": 1, "where": [0, np.nan]}, "observation 'where' is nan at [1]"),
     ],
 )
@@ -273,11 +309,15 @@ def test_what_is_no_observation_of_the_space_is_refused_in_words(space, given, m
 def test_memory_of_another_number_of_observations_is_refused(runs):
     policy = birl.load(runs["lstm"])
     _, memory = policy.act(np.zeros(3))
-    with pytest.raises(ValueError, match=r"memory has shapes .*; 2 observations at once need .*: hand in what act returned .* or None"):
+    with pytest.raises(
+        ValueError, match=r"memory has shapes .*; 2 observations at once need .*: hand in what act returned .* or None"
+    ):
         policy.act(np.zeros((2, 3)), memory)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("feedforward", r"parameters\)$"), ("lstm", r"parameters, with memory\)$")])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("feedforward", r"parameters\)$"), ("lstm", r"parameters, with memory\)$")]
+)
 def test_a_policy_says_what_it_takes_and_gives_in_one_line(name, expected, runs):
     text = repr(birl.load(runs[name]))
     assert text.startswith("Policy(Box([-1. -1. -8.], [1. 1. 8.], (3,), float32) -> Box(-2.0, 2.0, (1,), float32), ")
@@ -287,7 +327,9 @@ def test_a_policy_says_what_it_takes_and_gives_in_one_line(name, expected, runs)
 @pytest.mark.parametrize("masks", ["info", "observation", "none"])
 def test_evaluation_gives_a_tree_only_actions_that_it_has_and_allows(masks, tmp_path):
     """The environment raises at any other."""
-    config = replace(config_of("tree of actions"), env=EnvConfig("tests.envs.hybrid:Hybrid-v0", 2, kwargs={"masks": masks}))
+    config = replace(
+        config_of("tree of actions"), env=EnvConfig("tests.envs.hybrid:Hybrid-v0", 2, kwargs={"masks": masks})
+    )
     write_untrained(tmp_path, config)
     for deterministic in (False, True):
         assert len(birl.evaluate(tmp_path, episodes=3, deterministic=deterministic).returns) == 3
@@ -320,5 +362,9 @@ for _ in range(100):
     use()
 print(megabytes() - before)
 """
-    finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    assert float(finished.stdout) < 20, "a hundred policies of 100 kB, were they kept with their programs, would be 100 MB"
+    finished = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    assert float(finished.stdout) < 20, (
+        "a hundred policies of 100 kB, were they kept with their programs, would be 100 MB"
+    )

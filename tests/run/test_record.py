@@ -29,7 +29,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {env_id: directory / env_id for env_id in ("CartPole-v1", "LunarLander-v3")}
     for env_id, path in paths.items():
         write_untrained(path, ppo.Config(EnvConfig(env_id, num_envs=2), hidden_sizes=(8,)))
-    write_untrained(directory / "Hybrid-v0", ppo.Config(EnvConfig("tests.envs.hybrid:Hybrid-v0", num_envs=2), hidden_sizes=(8,)))
+    write_untrained(
+        directory / "Hybrid-v0", ppo.Config(EnvConfig("tests.envs.hybrid:Hybrid-v0", num_envs=2), hidden_sizes=(8,))
+    )
     return paths | {"Hybrid-v0": directory / "Hybrid-v0"}
 
 
@@ -84,7 +86,9 @@ def test_a_video_never_overwrites_another(runs, tmp_path):
         first = paths[0].read_bytes() if seed == 0 else first
     assert paths == [tmp_path / "film.mp4", tmp_path / "film-2.mp4"]
     assert paths[0].read_bytes() == first
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["film-2.mp4", "film.mp4"], "and leaves nothing else behind"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film-2.mp4", "film.mp4"], (
+        "and leaves nothing else behind"
+    )
 
 
 def test_without_a_name_it_goes_to_the_runs_own_videos(runs):
@@ -120,7 +124,11 @@ def test_play_without_a_screen_says_what_to_do_instead(runs, monkeypatch):
     with pytest.raises(ConfigError, match="there is no screen to play on; film it instead: birl record"):
         play(runs["CartPole-v1"], 1, 0, True)
     code, said = call("play", "runs/none")
-    assert (code, "runs/none holds no checkpoint; give a run directory" in said, "birl record" in said) == (2, True, False)
+    assert (code, "runs/none holds no checkpoint; give a run directory" in said, "birl record" in said) == (
+        2,
+        True,
+        False,
+    )
     code, said = call("play", runs["CartPole-v1"])
     assert code == 2
     assert f"birl record {runs['CartPole-v1']}" in said
@@ -148,7 +156,9 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-HEADLESS = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL")}
+HEADLESS = {
+    name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL")
+}
 
 
 @pytest.mark.slow
@@ -181,7 +191,9 @@ def test_mujoco_draws_by_what_is_installed_unless_the_user_chose(libraries, give
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of Gymnasium's renderer, half made
 def test_where_mujoco_cannot_draw_the_error_says_what_to_install(hopper, tmp_path, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "no such thing")
-    with pytest.raises(ConfigError, match=r"Hopper-v5 cannot be drawn here: .*MUJOCO_GL.*; .*apt install libegl1 or libosmesa6"):
+    with pytest.raises(
+        ConfigError, match=r"Hopper-v5 cannot be drawn here: .*MUJOCO_GL.*; .*apt install libegl1 or libosmesa6"
+    ):
         record(hopper, tmp_path / "film.mp4", episodes=1, seed=0, deterministic=True)
     assert not list(tmp_path.iterdir())
 
@@ -215,7 +227,10 @@ class BadlyDrawn(Undrawn):
             Undrawn,
             "env.id 'tests/Undrawn-v0' cannot be drawn: .* let its class take render_mode, list 'rgb_array' in metadata.*render method",
         ),
-        (BadlyDrawn, "cannot be drawn here: RuntimeError: out of paint; its render method must work with render_mode 'rgb_array'"),
+        (
+            BadlyDrawn,
+            "cannot be drawn here: RuntimeError: out of paint; its render method must work with render_mode 'rgb_array'",
+        ),
     ],
 )
 def test_an_environment_that_cannot_be_drawn_is_told_what_it_lacks_once(kind, message, tmp_path):

@@ -1,4 +1,6 @@
-"""A run that was stopped and resumed in a new process is, to the bit, the run that was not stopped."""
+"""A run that was stopped and resumed in a new process is, to the bit, the run that was not
+stopped.
+"""
 
 import importlib.metadata
 import json
@@ -12,7 +14,8 @@ from birl.envs.serial import SerialEnvs
 from birl.run.checkpoint import numbered
 from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed
 
-# Small, but with everything that changes: both normalisers, schedules, and episodes that outlast a rollout.
+# Small, but with everything that changes: both normalisers, schedules, and episodes that outlast a
+# rollout.
 SETTINGS = [
     "--rollout-length", 32, "--epochs", 2, "--minibatches", 2, "--hidden-sizes", 16, "--core-size", 8,
     "--normalize-observations", "--normalize-rewards", "--learning-rate", "linear:1e-3:0", "--clip-range", "linear:0.3:0.1",
@@ -38,7 +41,12 @@ WITH_REPLAY = {
     "td3": ("td3", "Pendulum-v1", []),
     "sac": ("sac", "Pendulum-v1", []),
 }
-ALSO = ("dqn, sequences", "ddpg, ou", "ddpg, parameter", "td3")  # slow tests: tests/test_contract.py has them in one process
+ALSO = (
+    "dqn, sequences",
+    "ddpg, ou",
+    "ddpg, parameter",
+    "td3",
+)  # slow tests: tests/test_contract.py has them in one process
 REPLAY_SETTINGS = [
     "--num-envs", 2, "--rollout-length", 8, "--update-ratio", 0.25, "--learning-starts", 40, "--batch-size", 8, "--replay-size", 48,
     "--hidden-sizes", 16, "--normalize-observations", "--normalize-rewards", "--total-steps", 161, "--log-every", 1,
@@ -53,7 +61,9 @@ def train_words(env_id: str, core: str, num_envs: int, updates: int, run_dir: Pa
 
 
 def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
-    """A copy of the run as it was when it had written `kept` checkpoints, had it been killed some time later."""
+    """A copy of the run as it was when it had written `kept` checkpoints, had it been killed some
+    time later.
+    """
     shutil.copytree(run_dir, copy)
     for path in numbered(copy / "checkpoints")[kept:]:
         shutil.rmtree(path)
@@ -62,11 +72,13 @@ def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
 
 
 def assert_it_goes_on_from_the_states_of_its_environments(tmp_path: Path, kept: int, package: str) -> None:
-    """Resumed where `kept` checkpoints were written, the run in `whole` ends in the same bits; and who simulated it is on record."""
+    """Resumed where `kept` checkpoints were written, the run in `whole` ends in the same bits; and
+    who simulated it is on record.
+    """
     resumed = cut_back(tmp_path / "whole", kept, tmp_path / "resumed")
     files = numbered(resumed / "checkpoints")[-1]
-    world, manifest = (json.loads((files / name).read_text()) for name in ("world.json", "manifest.json"))
-    assert (world["envs"]["tier"], manifest["exact"]) == ("each", True)
+    snapshot, manifest = (json.loads((files / name).read_text()) for name in ("world.json", "manifest.json"))
+    assert (snapshot["envs"]["tier"], manifest["exact"]) == ("each", True)
     assert "not exact" not in succeed("resume", resumed, cwd=tmp_path)
     assert_same_run(resumed, tmp_path / "whole")
     assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
@@ -75,8 +87,32 @@ def assert_it_goes_on_from_the_states_of_its_environments(tmp_path: Path, kept: 
 
 
 ON_PONG = {
-    "ppo": ["--core", "lstm", "--core-size", 8, "--rollout-length", 8, "--epochs", 1, "--minibatches", 2, "--sticky-actions", 0.25],
-    "dqn": ["--rollout-length", 8, "--update-ratio", 0.125, "--learning-starts", 16, "--batch-size", 4, "--replay-size", 48],
+    "ppo": [
+        "--core",
+        "lstm",
+        "--core-size",
+        8,
+        "--rollout-length",
+        8,
+        "--epochs",
+        1,
+        "--minibatches",
+        2,
+        "--sticky-actions",
+        0.25,
+    ],
+    "dqn": [
+        "--rollout-length",
+        8,
+        "--update-ratio",
+        0.125,
+        "--learning-starts",
+        16,
+        "--batch-size",
+        4,
+        "--replay-size",
+        48,
+    ],
 }
 
 
@@ -92,7 +128,8 @@ IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1]  # the others differ in their envir
 
 
 @pytest.mark.parametrize(
-    ("env_id", "core", "num_envs"), [pytest.param(*task, marks=() if task in IN_MAKE_TEST else pytest.mark.slow) for task in TASKS]
+    ("env_id", "core", "num_envs"),
+    [pytest.param(*task, marks=() if task in IN_MAKE_TEST else pytest.mark.slow) for task in TASKS],
 )
 def test_a_resumed_run_ends_in_the_same_bits(env_id, core, num_envs, tmp_path):
     succeed(*train_words(env_id, core, num_envs, 8, tmp_path / "whole"), cwd=tmp_path)
@@ -104,7 +141,9 @@ def test_a_resumed_run_ends_in_the_same_bits(env_id, core, num_envs, tmp_path):
     assert "not exact" not in said
 
 
-@pytest.mark.parametrize("task", [pytest.param(task, marks=pytest.mark.slow if task in ALSO else ()) for task in WITH_REPLAY])
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.slow if task in ALSO else ()) for task in WITH_REPLAY]
+)
 def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
     algorithm, env_id, switches = WITH_REPLAY[task]
     succeed("train", algorithm, env_id, "--run-dir", tmp_path / "whole", *REPLAY_SETTINGS, *switches, cwd=tmp_path)
@@ -118,10 +157,23 @@ def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_a_resumed_run_on_pong_goes_on_from_its_state_to_the_same_bits(algorithm, tmp_path, monkeypatch):
-    """The games are cut at 25 steps, so the run is stopped inside one, and the emulators' states are all there is of it."""
+    """The games are cut at 25 steps, so the run is stopped inside one, and the emulators' states
+    are all there is of it.
+    """
     pytest.importorskip("ale_py")
     monkeypatch.delitem(ENVIRONMENT, "NPROC")  # as users have it: with images, each core is a device
-    often = ["--total-steps", 97, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--log-every", 1, "--eval-episodes", 1]
+    often = [
+        "--total-steps",
+        97,
+        "--checkpoint-every",
+        1,
+        "--keep-checkpoints",
+        100,
+        "--log-every",
+        1,
+        "--eval-episodes",
+        1,
+    ]
     small = ["--num-envs", 2, "--encoder", "cnn_small", "--max-episode-steps", 25, "--run-dir", tmp_path / "whole"]
     succeed("train", algorithm, "ALE/Pong-v5", *small, *often, *ON_PONG[algorithm], cwd=tmp_path)
     assert_it_goes_on_from_the_states_of_its_environments(tmp_path, 5, "ale-py")
@@ -129,7 +181,9 @@ def test_a_resumed_run_on_pong_goes_on_from_its_state_to_the_same_bits(algorithm
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("td3", marks=pytest.mark.slow)])
 def test_a_resumed_run_on_mujoco_goes_on_from_its_state_to_the_same_bits(algorithm, tmp_path):
-    """The environments are cut at 25 steps, so the run is stopped inside an episode, and their state is all there is of it."""
+    """The environments are cut at 25 steps, so the run is stopped inside an episode, and their
+    state is all there is of it.
+    """
     pytest.importorskip("mujoco")
     words = {"ppo": train_words("HalfCheetah-v5", "feedforward", 2, 8, tmp_path / "whole")}
     words["td3"] = ["train", "td3", "HalfCheetah-v5", "--run-dir", tmp_path / "whole", *REPLAY_SETTINGS]
@@ -164,7 +218,9 @@ def test_a_finished_run_says_so_and_stays_as_it_is(whole):
     said = call_well("resume", whole)
     assert "this run has reached its 1,281 steps; train on with: birl resume" in said
     assert "evaluation return" in said
-    assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == files, "nothing is scaled or written twice"
+    assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == files, (
+        "nothing is scaled or written twice"
+    )
 
 
 def test_more_total_steps_say_that_schedules_change_and_train_on(whole, tmp_path):
@@ -218,7 +274,10 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_run_still_ends_the_same(wh
     (damaged / "state.safetensors").write_bytes((damaged / "state.safetensors").read_bytes()[:-1])
     said = call_well("resume", resumed)
     before = numbered(whole / "checkpoints")[1].name
-    assert f"{damaged / 'state.safetensors'} is damaged: its SHA-256 is not the manifest's; going on from {before} instead" in said
+    assert (
+        f"{damaged / 'state.safetensors'} is damaged: its SHA-256 is not the manifest's; going on from {before} instead"
+        in said
+    )
     assert_same_run(resumed, whole)
 
 
@@ -260,7 +319,9 @@ def test_without_a_checkpoint_a_config_that_cannot_be_read_is_reported_in_a_sent
 
 
 def test_a_run_with_workers_that_has_ended_can_be_gone_on_with_exactly(tmp_path):
-    """Its last checkpoint is due when the generator is at its end, and may not wait until that has closed the environments."""
+    """Its last checkpoint is due when the generator is at its end, and may not wait until that has
+    closed the environments.
+    """
     settings = ["--num-envs", 2, "--workers", 2, "--hidden-sizes", 8, "--eval-episodes", 2, "--total-steps", 40]
     call_well("train", "a2c", "CartPole-v1", *settings, "--run-dir", tmp_path / "run")
     [last] = numbered(tmp_path / "run" / "checkpoints")
@@ -272,7 +333,9 @@ def manifest_of(checkpoint: Path) -> dict[str, Any]:
     return json.loads((checkpoint / "manifest.json").read_text())
 
 
-def test_a_run_that_cannot_be_resumed_exactly_says_so_at_once_and_all_its_later_checkpoints_know_of_the_resume(tmp_path):
+def test_a_run_that_cannot_be_resumed_exactly_says_so_at_once_and_all_its_later_checkpoints_know_of_the_resume(
+    tmp_path,
+):
     reason = "after a restore it went another way than the original: it keeps state from one episode to the next"
     words = train_words("tests.envs.troubled:Leaky-v0", "feedforward", 2, 4, tmp_path / "run")
     said = call_well(*words, "--kwargs", "limit", 9)
@@ -294,7 +357,7 @@ def test_after_an_inexact_resume_the_next_can_be_exact_and_the_history_stays(tmp
     resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
     start = numbered(resumed / "checkpoints")[-1]
     with monkeypatch.context() as patch:
-        patch.setattr("birl.run.train.restore_problem", lambda config: "")
+        patch.setattr("birl.run.driver.restore_problem", lambda config: "")
         patch.setattr(SerialEnvs, "_return", lambda *_: "it was another day")
         assert "this resume is not exact: 2 environments" in call_well("resume", resumed)
     for path in numbered(resumed / "checkpoints")[2:]:
@@ -321,4 +384,7 @@ def test_an_environment_that_has_no_generator_is_trained_and_resumed_in_new_epis
     said = call_well(*words, "--kwargs", "limit", 9)
     assert "a resume of this run will not be exact: its state cannot be read: TypeError: np_random is None" in said
     said = call_well("resume", cut_back(tmp_path / "run", 1, tmp_path / "resumed"))
-    assert "this resume is not exact: 2 environments, 0 the first of them, began a new episode; its state cannot be read" in said
+    assert (
+        "this resume is not exact: 2 environments, 0 the first of them, began a new episode; its state cannot be read"
+        in said
+    )

@@ -1,4 +1,6 @@
-"""However a run is stopped, it can go on, and ends in the same bits as if it had not been stopped."""
+"""However a run is stopped, it can go on, and ends in the same bits as if it had not been
+stopped.
+"""
 
 import contextlib
 import os
@@ -19,7 +21,8 @@ from birl.run.signals import Interrupted, caught_signals
 from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, call, metric_rows, start, succeed, wait_until
 
 TOTAL_STEPS = 12_000
-# A checkpoint after each update, so that a blow at a random moment often falls into the writing of one.
+# A checkpoint after each update, so that a blow at a random moment often falls into the writing of
+# one.
 SETTINGS = [
     "--num-envs", 4, "--rollout-length", 16, "--epochs", 4, "--minibatches", 4, "--hidden-sizes", 16,
     "--normalize-observations", "--normalize-rewards", "--checkpoint-every", 1, "--keep-checkpoints", 3, "--eval-episodes", 2,
@@ -33,7 +36,9 @@ class Slow(gym.Env):
 
     observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         return np.zeros(1, np.float32), {}
 
@@ -88,7 +93,9 @@ def test_sigint_and_sigterm_end_in_a_checkpoint_with_their_own_exit_codes_and_th
 
 
 def test_a_second_signal_stops_at_once(tmp_path):
-    """The update takes seconds, because its environment is slow; the second signal does not wait for it."""
+    """The update takes seconds, because its environment is slow; the second signal does not wait
+    for it.
+    """
     run = tmp_path / "run"
     settings = ["--num-envs", 1, "--rollout-length", 1000, "--minibatches", 1, "--max-episode-steps", 100]
     process = start("train", "ppo", "tests.run.test_signals:Slow-v0", *settings, "--run-dir", run, cwd=tmp_path)
@@ -104,7 +111,9 @@ def test_a_second_signal_stops_at_once(tmp_path):
 
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_after_kill_9_at_random_moments_resume_works_each_time(kills, whole, tmp_path):
-    """Some blows fall while the process starts, most while it trains and saves; each life goes on from the one before."""
+    """Some blows fall while the process starts, most while it trains and saves; each life goes on
+    from the one before.
+    """
     run, rng = tmp_path / "run", np.random.default_rng(2)
     words: list[object] = [*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", run]
     reached = [0]
@@ -183,7 +192,9 @@ with starting():
         pass
 print("it was lost")
 """
-    finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    finished = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert (finished.returncode, finished.stdout, finished.stderr) == (128 + number, "", "birl: interrupted\n")
 
 

@@ -1,4 +1,6 @@
-"""Somebody else's run cannot run code, start processes or reach other machines unless the person says so; one's own run can."""
+"""Somebody else's run cannot run code, start processes or reach other machines unless the person
+says so; one's own run can.
+"""
 
 import hashlib
 import importlib
@@ -51,7 +53,9 @@ def other_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    """Be in a directory as if nothing had been imported from anywhere, which is much quicker than a new process."""
+    """Be in a directory as if nothing had been imported from anywhere, which is much quicker than a
+    new process.
+    """
     path = [*sys.path]
 
     def begin(directory: Path) -> None:
@@ -66,8 +70,12 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], No
     begin(Path.cwd())
 
 
-def forged(original: Path, copy: Path, env: dict[str, Any] = NOTHING, run: dict[str, Any] = NOTHING, signed: bool = True) -> Path:
-    """A copy of a run with other settings, as a stranger makes it who knows how manifests are written."""
+def forged(
+    original: Path, copy: Path, env: dict[str, Any] = NOTHING, run: dict[str, Any] = NOTHING, signed: bool = True
+) -> Path:
+    """A copy of a run with other settings, as a stranger makes it who knows how manifests are
+    written.
+    """
     shutil.copytree(original, copy)
     stored = json.loads((copy / "config.json").read_text())
     stored["config"]["env"] |= env
@@ -100,7 +108,9 @@ def put_module(directory: Path, name: str) -> Path:
     return mark
 
 
-@pytest.mark.parametrize("words", [["eval", "--episodes", 1], ["record"], ["play", "--episodes", 1], ["resume", "--total-steps", 32]])
+@pytest.mark.parametrize(
+    "words", [["eval", "--episodes", 1], ["record"], ["play", "--episodes", 1], ["resume", "--total-steps", 32]]
+)
 def test_a_module_that_a_strangers_run_names_is_not_imported(words, own_run, tmp_path, monkeypatch):
     run = forged(own_run, tmp_path / "received" / "stranger", env={"id": "received.stranger.evil:Marked-v0"})
     mark = put_module(run, "evil")
@@ -109,7 +119,10 @@ def test_a_module_that_a_strangers_run_names_is_not_imported(words, own_run, tmp
     monkeypatch.syspath_prepend(tmp_path)  # it would be found
     code, said = call(words[0], "received/stranger", *words[1:])
     assert code == 2
-    assert f"env.id 'received.stranger.evil:Marked-v0' would import the module received.stranger.evil in {tmp_path}" in said
+    assert (
+        f"env.id 'received.stranger.evil:Marked-v0' would import the module received.stranger.evil in {tmp_path}"
+        in said
+    )
     assert "if you trust it, say --trust" in said
     assert "--env received.stranger.evil:Marked-v0" in said
     assert not mark.exists()
@@ -160,7 +173,9 @@ def test_ones_own_run_on_a_module_of_ones_own_is_evaluated_and_resumed_without_a
 
 
 def test_ones_own_run_that_comes_back_with_a_module_beside_it_does_not_import_that(tmp_path, new_process):
-    """The settings bear one's own signature; what has changed is where the module they name is found."""
+    """The settings bear one's own signature; what has changed is where the module they name is
+    found.
+    """
     home, received = tmp_path / "home", tmp_path / "received"
     home.mkdir()
     put_module(home, "my_module")
@@ -179,7 +194,9 @@ def test_ones_own_run_that_comes_back_with_a_module_beside_it_does_not_import_th
 def test_a_run_whose_settings_were_changed_or_never_signed_is_a_strangers(signed, own_run, tmp_path):
     run = forged(own_run, tmp_path / "old", env={"id": "tests.envs.flaky:FlakyCartPole-v0"}, signed=signed)
     for use in (api.evaluate, api.resume):
-        with pytest.raises(ConfigError, match=r"would import the module tests\.envs\.flaky.*--trust \(trust=True in Python\)"):
+        with pytest.raises(
+            ConfigError, match=r"would import the module tests\.envs\.flaky.*--trust \(trust=True in Python\)"
+        ):
             use(run)
     assert len(api.evaluate(run, episodes=1, trust=True).returns) == 1
 
@@ -189,13 +206,17 @@ def test_text_for_an_environment_is_asked_about_and_numbers_are_not(own_run, tmp
     assert len(api.evaluate(harmless, episodes=1).returns) == 1
     run = forged(own_run, tmp_path / "text", env={"id": "GymV26Environment-v0", "kwargs": {"env_id": "evil:Evil-v0"}})
     for given in (None, "GymV26Environment-v0"):
-        with pytest.raises(ConfigError, match=r"env\.kwargs \{'env_id': 'evil:Evil-v0'\} would hand text to GymV26Environment-v0"):
+        with pytest.raises(
+            ConfigError, match=r"env\.kwargs \{'env_id': 'evil:Evil-v0'\} would hand text to GymV26Environment-v0"
+        ):
             api.evaluate(run, env=given)
 
 
 def test_a_strangers_workers_are_left_out_with_the_same_result(own_run, tmp_path):
     run = forged(own_run, tmp_path / "workers", env={"workers": 1000, "ray_address": "ray://evil:10001"})
-    with pytest.warns(UserWarning, match=r"env\.workers 1000 is left out, for this run was not made here: this process steps"):
+    with pytest.warns(
+        UserWarning, match=r"env\.workers 1000 is left out, for this run was not made here: this process steps"
+    ):
         evaluation = api.evaluate(run, episodes=3)
     assert evaluation.returns.tolist() == api.evaluate(own_run, episodes=3).returns.tolist()
     said = call_well("resume", run, "--total-steps", 32)
@@ -229,12 +250,23 @@ def test_a_strangers_run_connects_to_no_cluster(env, message, own_run, tmp_path)
 def test_actor_learners_of_a_strangers_run_are_asked_about_before_they_start(tmp_path, other_person):
     """Here by config.json alone: there is no checkpoint yet."""
     run = RunConfig(total_steps=16, eval_episodes=1, run_dir=str(tmp_path / "run"))
-    api.train(a3c.Config(EnvConfig("CartPole-v1", num_envs=1), run, pool="serial", actor_learners=2, hidden_sizes=(8,), report_every=8))
+    api.train(
+        a3c.Config(
+            EnvConfig("CartPole-v1", num_envs=1),
+            run,
+            pool="serial",
+            actor_learners=2,
+            hidden_sizes=(8,),
+            report_every=8,
+        )
+    )
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     stored["config"]["pool"] = "processes"
     write(tmp_path / "run" / "config.json", stored)
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    with pytest.raises(ConfigError, match=r"actor_learners 2 would start so many processes; if you trust it, say --trust"):
+    with pytest.raises(
+        ConfigError, match=r"actor_learners 2 would start so many processes; if you trust it, say --trust"
+    ):
         api.resume(tmp_path / "run")
 
 

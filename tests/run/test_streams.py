@@ -11,7 +11,9 @@ from tests.run.processes import COMMAND, ENVIRONMENT, SECONDS
 
 def run_in_shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     words = " ".join([*COMMAND, command])
-    return subprocess.run(["bash", "-c", words], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return subprocess.run(
+        ["bash", "-c", words], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
 
 
 def test_a_run_whose_output_is_closed_trains_and_writes_its_files(tmp_path):
@@ -26,7 +28,9 @@ def test_a_run_whose_output_is_closed_trains_and_writes_its_files(tmp_path):
 def test_a_reader_who_has_left_is_not_an_error(tmp_path):
     read, write = os.pipe()
     os.close(read)
-    finished = subprocess.run([*COMMAND, "--help"], env=ENVIRONMENT, stdout=write, stderr=subprocess.PIPE, timeout=SECONDS, check=False)
+    finished = subprocess.run(
+        [*COMMAND, "--help"], env=ENVIRONMENT, stdout=write, stderr=subprocess.PIPE, timeout=SECONDS, check=False
+    )
     os.close(write)
     assert (finished.returncode, finished.stderr) == (0, b"")
 

@@ -1,4 +1,6 @@
-"""Metrics reach their files under the right names, and a resumed run continues them without a gap or a duplicate."""
+"""Metrics reach their files under the right names, and a resumed run continues them without a gap
+or a duplicate.
+"""
 
 import json
 import math
@@ -137,7 +139,9 @@ DAMAGED_LINES = [
 def test_damage_before_the_last_line_is_left_out_and_warned_of_with_the_line(damage, tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"env_steps": 100}}\n{damage}\n{{"env_steps": 300}}\n{damage}')
-    with pytest.warns(UserWarning, match=r"metrics.jsonl: 1 lines are not rows of metrics and are left out; the first is line 2"):
+    with pytest.warns(
+        UserWarning, match=r"metrics.jsonl: 1 lines are not rows of metrics and are left out; the first is line 2"
+    ):
         assert steps_in(path) == [100, 300]
     with pytest.warns(UserWarning, match="the first is line 2"):
         write_steps(path, [400], resume_at=300)
@@ -145,7 +149,9 @@ def test_damage_before_the_last_line_is_left_out_and_warned_of_with_the_line(dam
 
 
 def test_metrics_are_read_one_row_at_a_time(tmp_path):
-    """A file larger than memory could be read: here the reading stops where a reader stops, long before the damage."""
+    """A file larger than memory could be read: here the reading stops where a reader stops, long
+    before the damage.
+    """
     path = tmp_path / "metrics.jsonl"
     write_steps(path, list(range(1000)))
     with path.open("a") as file:
@@ -161,13 +167,26 @@ def test_metrics_are_read_one_row_at_a_time(tmp_path):
 
 
 def test_stable_baselines3_names():
-    metrics = {"episode/return": 195.0, "loss/policy": -0.01, "eval/return_mean": 480.0, "time/env_steps_per_second": 9000.0}
-    expected = {"rollout/ep_rew_mean": 195.0, "train/policy_gradient_loss": -0.01, "eval/mean_reward": 480.0, "time/fps": 9000.0}
+    metrics = {
+        "episode/return": 195.0,
+        "loss/policy": -0.01,
+        "eval/return_mean": 480.0,
+        "time/env_steps_per_second": 9000.0,
+    }
+    expected = {
+        "rollout/ep_rew_mean": 195.0,
+        "train/policy_gradient_loss": -0.01,
+        "eval/mean_reward": 480.0,
+        "time/fps": 9000.0,
+    }
     assert rename(metrics, "sb3") == expected
 
 
 def test_stable_baselines3_logs_the_negative_entropy():
-    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, "sb3") == {"train/entropy_loss": -0.6, "train/value_loss": 2.0}
+    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, "sb3") == {
+        "train/entropy_loss": -0.6,
+        "train/value_loss": 2.0,
+    }
 
 
 def test_cleanrl_logs_half_the_squared_error():
@@ -175,7 +194,12 @@ def test_cleanrl_logs_half_the_squared_error():
 
 
 def test_cleanrl_names_with_the_entropys_own_sign():
-    metrics = {"episode/return": 195.0, "policy/entropy": 0.6, "policy/clip_fraction": 0.1, "time/env_steps_per_second": 9000.0}
+    metrics = {
+        "episode/return": 195.0,
+        "policy/entropy": 0.6,
+        "policy/clip_fraction": 0.1,
+        "time/env_steps_per_second": 9000.0,
+    }
     expected = {"charts/episodic_return": 195.0, "losses/entropy": 0.6, "losses/clipfrac": 0.1, "charts/SPS": 9000.0}
     assert rename(metrics, "cleanrl") == expected
 

@@ -1,4 +1,6 @@
-"""Settings are signed by a secret that only this person has; a signature holds for nothing but what was signed."""
+"""Settings are signed by a secret that only this person has; a signature holds for nothing but what
+was signed.
+"""
 
 import os
 import stat
@@ -98,7 +100,10 @@ def test_the_secret_lies_where_data_belongs(monkeypatch):
 def test_processes_that_start_together_agree_on_one_secret(data):
     script = "from birl.run.trust import sign; print(sign('ppo', {}))"
     command = [sys.executable, "-c", script]
-    both = [subprocess.Popen(command, env=ENVIRONMENT | {"BIRL_DATA_DIR": str(data)}, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, env=ENVIRONMENT | {"BIRL_DATA_DIR": str(data)}, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     said = {process.communicate()[0] for process in both}
     assert said == {f"{sign('ppo', {})}\n"}
 
@@ -117,7 +122,9 @@ def test_a_module_elsewhere_is_another_module(data, tmp_path, monkeypatch):
     assert "my_package" not in sys.modules
 
 
-@pytest.mark.parametrize("env", [{"id": ":X-v0"}, {"id": ".x:X-v0"}, {"id": "__main__:X-v0"}, {"id": "a b:X-v0"}, {"id": 3}, {}, None, []])
+@pytest.mark.parametrize(
+    "env", [{"id": ":X-v0"}, {"id": ".x:X-v0"}, {"id": "__main__:X-v0"}, {"id": "a b:X-v0"}, {"id": 3}, {}, None, []]
+)
 def test_settings_of_any_kind_can_be_looked_at(env, data):
     assert is_own("ppo", {"env": env}, sign("ppo", {"env": env}))
     assert not is_own("ppo", {"env": env}, "0" * 64)

@@ -96,7 +96,10 @@ def test_a_video_that_ffmpeg_cut_short_is_an_error_and_leaves_no_file(tmp_path, 
         ([], "at least one frame"),
         ([np.zeros((32, 32), np.uint8)], r"frame 0 is uint8 \(32, 32\)"),
         ([np.zeros((32, 32, 3), np.float32)], "frame 0 is float32"),
-        ([np.zeros((32, 32, 3), np.uint8), np.zeros((32, 30, 3), np.uint8)], r"frame 1 is \(32, 30, 3\), the first was \(32, 32, 3\)"),
+        (
+            [np.zeros((32, 32, 3), np.uint8), np.zeros((32, 30, 3), np.uint8)],
+            r"frame 1 is \(32, 30, 3\), the first was \(32, 32, 3\)",
+        ),
     ],
 )
 def test_frames_that_cannot_be_a_video_are_named(tmp_path, bad, message):

@@ -1,0 +1,203 @@
+"""A policy's act function taken apart, so that a step costs little where the network is small.
+
+Between two steps of Python environments a call of a compiled program costs about 80 µs, and the
+environments are slower after it: more than the arithmetic of a small network. So act is traced
+once, and its operations are sorted by what they wait for. Those that wait for the policy alone are
+computed once in a rollout; those that wait for the random key, for all its steps at once; both by
+JAX. What waits for the observations is left for each step, and runs in NumPy. A large network, or
+one with an operation that is not listed here, is not taken apart: it is called as one compiled
+program. So is one in which NumPy would give something else than JAX, rounding aside.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from birl.accel.numpy_program import Operation, Value, WaitsFor, numpy_program
+from birl.maths.keys import stream
+from birl.types import Action, Array, PyTree
+
+MOST_PRODUCTS = 2_000_000  # multiplications in a step: with more, XLA's arithmetic is worth its call
+MOST_OPERATIONS = 64  # in a step, of about 1 µs each
+
+ActAt = Callable[
+    [int, PyTree, PyTree, Array, Array | None], Action
+]  # step of the rollout, observations, memory, resets, action masks
+Start = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
+
+
+def take_apart(act: Callable[..., Action], policy: PyTree, inputs: PyTree, key: Array, length: int) -> Start | None:
+    """How to begin rollouts of this length with policies and inputs of these shapes; None if act is
+    better called as a whole.
+    """
+    leaves, structure = jax.tree.flatten(policy)
+    closed, action = jax.make_jaxpr(
+        lambda leaves, key, inputs: act(jax.tree.unflatten(structure, leaves), *inputs, key), return_shape=True
+    )(leaves, key, inputs)
+    types = [variable.aval.dtype for variable in closed.jaxpr.invars]
+    if closed.effects:  # what is printed, for example
+        return None
+    kinds = [WaitsFor.POLICY] * len(leaves) + [WaitsFor.KEY] + [WaitsFor.STEP] * len(jax.tree.leaves(inputs))
+    arguments = [Value(kind, variable.aval.shape) for kind, variable in zip(kinds, closed.jaxpr.invars, strict=True)]
+    operations: list[Operation] = []
+    results = _inline(closed.jaxpr, closed.consts, arguments, operations)
+    operations = _needed(operations, results)
+    in_step = [operation for operation in operations if operation.waits_for == WaitsFor.STEP]
+    if len(in_step) > MOST_OPERATIONS or sum(map(_products, in_step)) > MOST_PRODUCTS:
+        return None
+    before = [operation for operation in operations if operation.waits_for != WaitsFor.STEP]
+    wanted = list(dict.fromkeys([value for operation in in_step for value in operation.inputs] + results))
+    constants = [value for value in wanted if value.constant is not None]
+    number_of = {value: number for number, value in enumerate(arguments[: len(leaves)])}
+    untouched = [
+        value for value in wanted if value in number_of
+    ]  # the policy's own arrays: they need not go through JAX
+    from_policy, from_key = (
+        [value for value in wanted if value.constant is None and value.waits_for == kind and value not in number_of]
+        for kind in (WaitsFor.POLICY, WaitsFor.KEY)
+    )
+    used = [value for value in number_of if any(value in operation.inputs for operation in before)]
+    given = [value for value in arguments if value.waits_for == WaitsFor.STEP]
+    step = numpy_program([*constants, *untouched, *from_policy, *from_key, *given], in_step, results)
+    if step is None:
+        return None
+    leaves_of, action_of = _flattening(inputs, types[len(leaves) + 1 :]), _unflattening(action)
+
+    @jax.jit
+    def prepare(leaves: Sequence[Array], key: Array) -> tuple[list[Array], list[Array]]:
+        once = _evaluate([op for op in before if op.waits_for == WaitsFor.POLICY], dict(zip(used, leaves, strict=True)))
+
+        def at_one_step(step_key: Array) -> list[Array]:
+            known = once | {arguments[len(number_of)]: step_key}
+            found = _evaluate([op for op in before if op.waits_for == WaitsFor.KEY], known)
+            return [found[value] for value in from_key]
+
+        return [once[value] for value in from_policy], jax.vmap(at_one_step)(step_keys(key, length))
+
+    def start(policy: PyTree, key: Array) -> ActAt:
+        leaves = jax.tree.leaves(policy)
+        once, each = prepare([leaves[number_of[value]] for value in used], key)
+        numbers = [number_of[value] for value in untouched]
+        same = [value.constant for value in constants] + [
+            np.asarray(leaves[number], types[number]) for number in numbers
+        ]
+        same += [np.asarray(array) for array in once]
+        prepared = [np.asarray(array) for array in each]
+
+        def act_at(t: int, *inputs: PyTree) -> Action:
+            with np.errstate(all="ignore"):  # what is not finite is looked for in the rollout
+                return action_of(step(*same, *[array[t] for array in prepared], *leaves_of(inputs)))
+
+        return act_at
+
+    return start
+
+
+def _flattening(
+    inputs: tuple[PyTree, PyTree, Array, Array | None], types: list[np.dtype]
+) -> Callable[[PyTree], Sequence[Array]]:
+    """How to take inputs like these apart, as arrays of JAX's types: float64 and int64 in 32
+    bits.
+    """
+    apart = _leaves_of(inputs)
+    if [np.asarray(leaf).dtype for leaf in jax.tree.leaves(inputs)] == types:
+        return apart
+    return lambda given: [np.asarray(leaf, dtype) for leaf, dtype in zip(apart(given), types, strict=True)]
+
+
+def _leaves_of(inputs: tuple[PyTree, PyTree, Array, Array | None]) -> Callable[[PyTree], Sequence[Array]]:
+    """JAX's own way takes 10 µs, which is much where a step takes 100."""
+    observations, memory, _, masks = inputs
+    if isinstance(observations, dict) or jax.tree.leaves(memory):
+        return jax.tree.leaves
+    return (lambda given: (given[0], given[2])) if masks is None else (lambda given: (given[0], given[2], given[3]))
+
+
+def _unflattening(action: Action) -> Callable[[list[Array]], Action]:
+    """How to put an action like this together."""
+    structure = jax.tree.structure(action)
+    if jax.tree.leaves((action.memory, action.behaviour, action.seen)) or isinstance(action.actions, dict):
+        return lambda results: jax.tree.unflatten(structure, results)
+    return lambda results: Action(results[0], action.memory)
+
+
+def compiled(act: Callable[..., Action], policy: PyTree, length: int) -> Start:
+    """The same for an act function that is called as a whole."""
+    structure = jax.tree.structure(policy)
+    # A policy of Equinox modules is taken apart in Python at each call; its bare arrays are not (94
+    # against 50 µs a call).
+    whole = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
+    keys_of = jax.jit(step_keys, static_argnames="length")
+
+    def start(policy: PyTree, key: Array) -> ActAt:
+        leaves, keys = jax.tree.leaves(policy), np.asarray(keys_of(key, length=length))
+        return lambda t, *inputs: whole(leaves, *inputs, keys[t])
+
+    return start
+
+
+def step_keys(key: Array, length: int) -> Array:
+    """A random key for each step of a rollout."""
+    return jax.random.split(stream(key, "steps"), length)
+
+
+def _inline(
+    jaxpr: Any, constants: Sequence[Array], inputs: Sequence[Value], operations: list[Operation]
+) -> list[Value]:
+    """Append the equations of a traced function, and in their place those of the functions that it
+    calls; its results.
+    """
+    known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
+    known |= {
+        variable: _constant(array, variable.aval) for variable, array in zip(jaxpr.constvars, constants, strict=True)
+    }
+
+    def value_of(atom: Any) -> Value:
+        return _constant(atom.val, atom.aval) if hasattr(atom, "val") else known[atom]
+
+    for equation in jaxpr.eqns:
+        values = [value_of(atom) for atom in equation.invars]
+        inner = equation.params.get("jaxpr" if equation.primitive.name == "jit" else "call_jaxpr")
+        if inner is None:
+            waits_for = max((value.waits_for for value in values), default=WaitsFor.POLICY)
+            outputs = [Value(waits_for, variable.aval.shape) for variable in equation.outvars]
+            operations.append(Operation(equation, values, outputs))
+        else:
+            outputs = _inline(inner.jaxpr, inner.consts, values, operations)
+        known |= dict(zip(equation.outvars, outputs, strict=True))
+    return [value_of(atom) for atom in jaxpr.outvars]
+
+
+def _constant(array: Any, aval: Any) -> Value:
+    return Value(WaitsFor.POLICY, aval.shape, np.asarray(array, aval.dtype))
+
+
+def _needed(operations: list[Operation], results: list[Value]) -> list[Operation]:
+    """The operations on which the results depend, in order."""
+    wanted, kept = set(results), []
+    for operation in reversed(operations):
+        if wanted & set(operation.outputs):
+            wanted |= set(operation.inputs)
+            kept.append(operation)
+    return kept[::-1]
+
+
+def _evaluate(operations: list[Operation], known: dict[Value, Array]) -> dict[Value, Array]:
+    """The operations' results, by JAX."""
+    known = dict(known)
+    for equation, inputs, outputs in operations:
+        arrays = [known[value] if value.constant is None else value.constant for value in inputs]
+        found = equation.primitive.bind(*arrays, **equation.params)
+        known |= zip(outputs, found if equation.primitive.multiple_results else [found], strict=True)
+    return known
+
+
+def _products(operation: Operation) -> int:
+    """Multiplications of a matrix product."""
+    if operation.equation.primitive.name != "dot_general":
+        return 0
+    (contracted, _), _ = operation.equation.params["dimension_numbers"]
+    return math.prod(operation.outputs[0].shape) * math.prod(operation.inputs[0].shape[axis] for axis in contracted)

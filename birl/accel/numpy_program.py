@@ -1,0 +1,246 @@
+"""A traced function's operations as calls of NumPy."""
+
+import operator
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from birl.types import Array
+
+
+class WaitsFor(IntEnum):
+    """The last thing that must be there before a value can be computed."""
+
+    POLICY = 0
+    KEY = 1
+    STEP = 2
+
+
+class Value:
+    """An argument, a constant, or the result of an operation."""
+
+    def __init__(self, waits_for: WaitsFor, shape: tuple[int, ...], constant: Array | None = None) -> None:
+        self.waits_for, self.shape, self.constant = waits_for, shape, constant
+
+
+class Operation(NamedTuple):
+    """One equation of the traced function."""
+
+    equation: Any
+    inputs: list[Value]
+    outputs: list[Value]
+
+    @property
+    def waits_for(self) -> WaitsFor:
+        return self.outputs[0].waits_for
+
+
+# JAX's primitives in NumPy: of arrays of which kinds (b: bools, i and u: integers, f: float32) it
+# gives what JAX gives, and how. What is not said here is left to JAX. Those of the first table work
+# element by element; the second's need the equation's parameters.
+ELEMENTWISE: dict[str, tuple[str, Callable[..., Array]]] = {
+    "abs": ("iuf", np.abs),
+    "add": ("iuf", operator.add),
+    "and": ("biu", operator.and_),
+    "cos": ("f", np.cos),
+    "div": ("f", operator.truediv),  # JAX's quotient of integers is an integer
+    "eq": ("biuf", operator.eq),
+    "exp": ("f", np.exp),
+    "expm1": ("f", np.expm1),
+    "ge": ("biuf", operator.ge),
+    "gt": ("biuf", operator.gt),
+    "le": ("biuf", operator.le),
+    "log": ("f", np.log),
+    "log1p": ("f", np.log1p),
+    "logistic": (
+        "f",
+        lambda x: 1 / (1 + np.exp(-x)),
+    ),  # by tanh it would be 0 from -17 on, and its logarithm minus infinity
+    "lt": ("biuf", operator.lt),
+    "max": ("iuf", np.maximum),
+    "min": ("iuf", np.minimum),
+    "mul": ("iuf", operator.mul),
+    "ne": ("biuf", operator.ne),
+    "neg": ("iuf", operator.neg),
+    "not": ("biu", operator.invert),
+    "or": ("biu", operator.or_),
+    "rsqrt": ("f", lambda x: 1 / np.sqrt(x)),
+    "select_n": ("biuf", lambda which, first, second: np.where(which, second, first)),
+    "sign": ("iuf", np.sign),
+    "sqrt": ("f", np.sqrt),
+    "square": ("iuf", np.square),
+    "sub": ("iuf", operator.sub),
+    "tanh": ("f", np.tanh),
+}
+OTHERS: dict[str, tuple[str, Callable[[Any], Callable[..., Array]]]] = {
+    "argmax": ("biuf", lambda p: lambda x: x.argmax(p.axes[0]).astype(p.dtype)),
+    "broadcast_in_dim": ("biuf", lambda p: lambda x: np.broadcast_to(x.reshape(p.placed), p.shape)),
+    "concatenate": ("biuf", lambda p: lambda *arrays: np.concatenate(arrays, p.dimension)),
+    "convert_element_type": ("biuf", lambda p: lambda x: x.astype(p.dtype)),
+    "dot_general": ("f", lambda p: np.matmul),
+    "integer_pow": ("f", lambda p: lambda x: x**p.y),
+    "reduce_and": ("b", lambda p: lambda x: np.logical_and.reduce(x, p.axes)),  # of integers JAX's is bit by bit
+    "reduce_max": ("iuf", lambda p: lambda x: np.maximum.reduce(x, p.axes)),
+    "reduce_min": ("iuf", lambda p: lambda x: np.minimum.reduce(x, p.axes)),
+    "reduce_or": ("b", lambda p: lambda x: np.logical_or.reduce(x, p.axes)),
+    "reduce_sum": ("iuf", lambda p: lambda x: np.add.reduce(x, p.axes, p.dtype)),
+    "slice": ("biuf", lambda p: lambda x: x[p.window]),
+    "stack": ("biuf", lambda p: lambda *arrays: np.stack(arrays, p.axis)),
+    "transpose": ("biuf", lambda p: lambda x: x.transpose(p.permutation)),
+}
+RESHAPES = ("reshape", "squeeze", "stop_gradient", "copy")
+
+
+class Program:
+    """NumPy functions to call one after another. What is only reshaped keeps its shape until
+    somebody needs the other one.
+    """
+
+    def __init__(self, inputs: list[Value]) -> None:
+        self.calls: list[
+            tuple[Callable[..., Array], tuple[int, ...]]
+        ] = []  # a function, and the places of its arguments
+        self.size = len(inputs)  # places: the inputs come first, then what each call gives
+        self.places = {value: place for place, value in enumerate(inputs)}
+        self.shapes = {value: value.shape for value in inputs}  # to be seen by whoever uses the value
+        self.held = dict(self.shapes)  # of the array at its place
+
+    def reshape(self, output: Value, value: Value, shape: tuple[int, ...]) -> None:
+        self.places[output], self.held[output], self.shapes[output] = self.places[value], self.held[value], shape
+
+    def call(self, function: Callable[..., Array], inputs: list[Value], output: Value, elementwise: bool) -> None:
+        same = {(self.held[value], self.shapes[value]) for value in inputs if value.shape != ()}
+        as_held = elementwise and len(same) == 1  # all are reshaped in the same way, and so is what comes of them
+        # A number may be held as an array of several axes: with these the result would have more
+        # than it should.
+        taken = [self.places[value] if as_held and value.shape != () else self.place_of(value) for value in inputs]
+        self.calls.append((function, tuple(taken)))
+        self.places[output], self.size = self.size, self.size + 1
+        self.held[output], self.shapes[output] = same.pop() if as_held else (output.shape, output.shape)
+
+    def place_of(self, value: Value) -> int:
+        """Where it is in the shape that it should have."""
+        if self.held[value] != self.shapes[value]:
+            self.calls.append((operator.methodcaller("reshape", self.shapes[value]), (self.places[value],)))
+            self.places[value], self.size, self.held[value] = self.size, self.size + 1, self.shapes[value]
+        return self.places[value]
+
+    def function(self, results: list[Value]) -> Callable[..., list[Array]]:
+        """Inputs to results."""
+        wanted, calls = [self.place_of(value) for value in results], self.calls
+
+        def step(*arrays: Array) -> list[Array]:
+            values = list(arrays)
+            for function, taken in calls:
+                match taken:  # unpacking any number of them would double this loop's own time
+                    case (one,):
+                        values.append(function(values[one]))
+                    case (one, two):
+                        values.append(function(values[one], values[two]))
+                    case _:
+                        values.append(function(*[values[place] for place in taken]))
+            return [values[place] for place in wanted]
+
+        return step
+
+
+def numpy_program(
+    inputs: list[Value], operations: list[Operation], results: list[Value]
+) -> Callable[..., list[Array]] | None:
+    """A function of the inputs that gives the results; None if NumPy might not give what JAX
+    gives.
+    """
+    users: dict[Value, list[Operation | None]] = {value: [None] for value in results}  # None: whoever takes the results
+    for operation in operations:
+        for value in operation.inputs:
+            users.setdefault(value, []).append(operation)
+    spread = {op.outputs[0] for op in operations if op.equation.primitive.name == "broadcast_in_dim"}
+    program = Program(inputs)
+    for operation in operations:
+        name, values, output = operation.equation.primitive.name, operation.inputs, operation.outputs[0]
+        if not _is_same_in_numpy(operation):
+            return None
+        if name == "broadcast_in_dim":
+            placed = _placed(operation)
+            if placed == output.shape or all(_brings(user, output.shape, spread) for user in users[output]):
+                program.reshape(
+                    output, values[0], placed
+                )  # where it meets an array of the whole shape, NumPy does the rest
+                continue
+        if name in RESHAPES:
+            program.reshape(output, values[0], output.shape)
+            continue
+        for function, output in zip(_in_numpy(operation), operation.outputs, strict=True):
+            program.call(function, values, output, name in ELEMENTWISE)
+    return program.function(results)
+
+
+def _is_same_in_numpy(operation: Operation) -> bool:
+    """Whether NumPy gives what JAX gives, but for rounding."""
+    equation, shapes = operation.equation, [value.shape for value in (*operation.inputs, *operation.outputs)]
+    name, params = equation.primitive.name, equation.params
+    given, results = ([np.dtype(atom.aval.dtype) for atom in atoms] for atoms in (equation.invars, equation.outvars))
+    if not is_known([*given, *results]) or any(0 in shape for shape in shapes):
+        return False
+    if name in RESHAPES:
+        return params.get("dimensions") is None or name == "squeeze"  # a reshape may come with a transposition
+    kinds = "biuf" if name == "split" else (ELEMENTWISE.get(name) or OTHERS.get(name) or ("", None))[0]
+    if any(dtype.kind not in kinds for dtype in given):
+        return False
+    match name:
+        case "select_n":  # an integer chooses among any number of cases
+            return given[0].kind == "b" and len(given) == 3
+        case "convert_element_type":  # beyond an integer's range JAX gives its last number
+            return given[0].kind != "f" or results[0].kind in "bf"
+        case "dot_general":
+            return _is_matrix_product(params["dimension_numbers"], shapes[:2])
+        case "slice":
+            return not params["strides"]
+    return True
+
+
+def is_known(dtypes: Iterable[np.dtype]) -> bool:
+    """Whether NumPy's arithmetic with these types is JAX's: of floats, only float32's is."""
+    return all(dtype == np.float32 or (dtype.kind in "biu" and dtype.itemsize <= 4) for dtype in dtypes)
+
+
+def _in_numpy(operation: Operation) -> list[Callable[..., Array]]:
+    """A function of the operation's inputs for each of its outputs."""
+    name = operation.equation.primitive.name
+    known = {"shape": operation.outputs[0].shape, "dtype": np.dtype(operation.equation.outvars[0].aval.dtype)}
+    params = SimpleNamespace(**operation.equation.params | known)
+    if name == "split":
+        bounds = pairwise([0, *np.cumsum(params.sizes).tolist()])
+        return [operator.itemgetter((slice(None),) * params.axis + (slice(*bound),)) for bound in bounds]
+    if name == "slice":
+        params.window = tuple(map(slice, params.start_indices, params.limit_indices))
+    if name == "broadcast_in_dim":
+        params.placed = _placed(operation)
+    return [ELEMENTWISE[name][1] if name in ELEMENTWISE else OTHERS[name][1](params)]
+
+
+def _placed(operation: Operation) -> tuple[int, ...]:
+    """The shape of what is broadcast, with axes of 1 where it is spread."""
+    placed = [1] * len(operation.outputs[0].shape)
+    for axis, size in zip(operation.equation.params["broadcast_dimensions"], operation.inputs[0].shape, strict=True):
+        placed[axis] = size
+    return tuple(placed)
+
+
+def _is_matrix_product(dimension_numbers: Any, shapes: list[tuple[int, ...]]) -> bool:
+    """Whether it is x @ y for a matrix y, or for two stacks of as many matrices."""
+    first, second = map(len, shapes)
+    stacked = tuple(range(second - 2))
+    fits = second == 2 or first == second > 2
+    return fits and dimension_numbers == (((first - 1,), (second - 2,)), (stacked, stacked))
+
+
+def _brings(user: Operation | None, shape: tuple[int, ...], spread: set[Value]) -> bool:
+    """Whether an operation has an input that is of this shape without being spread to it."""
+    if user is None or user.equation.primitive.name not in ELEMENTWISE:
+        return False
+    return any(value.shape == shape and value not in spread for value in user.inputs)

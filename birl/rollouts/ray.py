@@ -1,0 +1,268 @@
+"""Rollouts whose parts are collected in Ray actors, each with the policy and its share of the
+environments.
+
+The same seed and number of actors give the same run, and a resumed run goes on exactly. When an
+actor is lost, so are the episodes in it: its part of the rollout is collected again, in new ones.
+"""
+
+import importlib
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
+from typing import Any
+
+import jax
+import numpy as np
+
+from birl.accel.devices import prepare_jax
+from birl.asynchronous.actor_learner import seed_of
+from birl.asynchronous.ray import Actors, connected, machine_died, put, replying
+from birl.config import EnvConfig
+from birl.envs.make import make_share, spaces_of
+from birl.errors import InexactResume, NonFiniteError, snapshot_errors
+from birl.maths.keys import numbered
+from birl.rollouts.collector import Act, Collector, Keep
+from birl.rollouts.episode_stats import EpisodeStats
+from birl.types import Array, Metrics, PyTree, Rollout, Snapshot
+from birl.workers.faults import Fault, Faults
+from birl.workers.process import Failure
+from birl.workers.supervisor import START_TIMEOUT, named
+
+DIED = "process has died"  # Ray's words
+
+
+@contextmanager
+def open_ray_stage(config: EnvConfig) -> Iterator["RayStage"]:
+    """A place for rollouts in the cluster that the config names; nothing is left of it
+    afterwards.
+    """
+    with connected(config.ray_address, config.ray_actors):
+        stage = RayStage(config)
+        try:
+            yield stage
+        finally:
+            stage.actors.close()
+
+
+class RayStage:
+    """The machines of a Ray cluster."""
+
+    def __init__(self, config: EnvConfig) -> None:
+        self.config, self.num_envs = config, config.num_envs
+        self.observation_space, self.action_space = spaces_of(config)
+        self.actors = Actors(config.ray_actors)
+
+    def collector(self, act: Act, length: int, memory: PyTree, keep: Keep = "nothing") -> "RayCollector":
+        """What collects rollouts there; what the actors' policies see stays with them."""
+        return RayCollector(self.config, self.actors, act, length, memory)
+
+
+class PartActor:
+    """A Collector of some of the environments, on some machine."""
+
+    def __init__(self, config: EnvConfig, share: range, act: tuple[str, str], length: int, memory: PyTree) -> None:
+        self.config, self.share, self.act, self.length, self.memory = config, share, act, length, memory
+
+    @replying
+    def begin(self, seed: int, snapshot: Snapshot | None) -> tuple[np.ndarray, str]:
+        """Make the environments and start; where a restore had to begin new episodes, and why."""
+        prepare_jax()
+        module, name = self.act
+        self.envs = make_share(self.config, self.share)
+        self.collector = Collector(self.envs, vars(importlib.import_module(module))[name], self.length, self.memory)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whoever asked says it for all parts
+            self.collector.start(seed, snapshot)
+        return self.envs.fresh, self.envs.restore_problem
+
+    @replying
+    def collect(self, policy: PyTree, key: np.ndarray) -> Rollout:
+        try:
+            rollout = self.collector(policy, key)
+        except NonFiniteError as problem:
+            raise NonFiniteError(f"among {named(self.share)}, counted from 0: {problem}") from problem
+        return jax.tree.map(np.asarray, rollout)
+
+    @replying
+    def snapshot(self) -> Snapshot:
+        return self.collector.snapshot()
+
+
+class RayCollector:
+    """Collects as Collector does, and keeps here what outlives an actor: counters, and the seeds of
+    new episodes.
+    """
+
+    def __init__(self, config: EnvConfig, actors: Actors, act: Act, length: int, memory: PyTree) -> None:
+        self.config, self.actors, self.length, self.memory = config, actors, length, memory
+        self.act = act.__module__, act.__name__  # a compiled function cannot be sent
+        bounds = [config.num_envs * number // config.ray_actors for number in range(config.ray_actors + 1)]
+        self.shares = [range(first, end) for first, end in pairwise(bounds)]
+        self.episode_stats = EpisodeStats(config.num_envs)
+        self._faults = Faults(config.ray_actors)
+        self._seed = self._rollouts = self._env_steps = 0
+        self._generations = [0] * config.ray_actors
+        self._has_ended_episode = np.zeros(config.ray_actors, bool)  # of each, since it was last replaced
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Every replacement of an actor so far."""
+        return self._faults.all
+
+    def start(self, seed: int, snapshot: Snapshot | None = None) -> None:
+        """Begin with fresh episodes, or go on where `snapshot` was taken."""
+        self._seed = seed
+        worlds: Sequence[Snapshot | None] = [None] * len(self.shares)
+        if snapshot is not None:
+            with snapshot_errors():
+                self.episode_stats.restore(snapshot)
+                self._rollouts, self._env_steps = int(snapshot.values["rollouts"]), int(snapshot.values["env_steps"])
+                worlds = _parts_of(snapshot, len(self.shares))
+            if not worlds:
+                self._seed = seed = seed_of(seed, 0, self._rollouts)
+                self.episode_stats.drop_unfinished(slice(None))
+                warnings.warn(
+                    f"this resume is not exact: {snapshot.reason}; all environments begin new episodes",
+                    InexactResume,
+                    stacklevel=2,
+                )
+                worlds = [None] * len(self.shares)
+        for index, part in enumerate(worlds):
+            self._start(index)
+            self._begin(index, seed, part)
+        problems: dict[int, str] = {}
+        while len(problems) < len(self.shares):
+            index, answer = self.actors.receive()
+            if isinstance(answer, Failure):
+                self._replace(index, answer, started=machine_died(answer))
+            else:
+                fresh, problems[index] = answer
+                self.episode_stats.drop_unfinished(np.arange(self.shares[index].start, self.shares[index].stop)[fresh])
+        for problem in filter(None, dict.fromkeys(problems.values())):
+            warnings.warn(problem, InexactResume, stacklevel=2)
+
+    def __call__(self, policy: PyTree, key: Array) -> Rollout:
+        """The next `length` steps of every environment."""
+        before = time.perf_counter()
+        sent = put(jax.tree.map(np.asarray, policy))
+        self.episode_stats.seconds["policy"] += time.perf_counter() - before
+        before = time.perf_counter()
+        for index in range(len(self.shares)):
+            self._collect(index, sent, key)
+        parts: dict[int, Rollout] = {}
+        while len(parts) < len(self.shares):
+            index, answer = self.actors.receive()
+            if isinstance(answer, Failure):
+                self._replace(index, answer, started=True)
+            elif isinstance(answer, Rollout):
+                parts[index] = answer
+            else:  # a replacement has begun
+                self._collect(index, sent, key)
+        rollout = joined([parts[index] for index in range(len(self.shares))])
+        self.episode_stats.seconds["environment"] += time.perf_counter() - before
+        self.episode_stats.count(rollout)
+        ended = np.any(rollout.terminated | rollout.truncated, axis=0)
+        self._has_ended_episode |= [bool(ended[share.start : share.stop].any()) for share in self.shares]
+        self._rollouts += 1
+        self._env_steps += int(np.count_nonzero(rollout.valid))
+        return rollout
+
+    def metrics(self) -> Metrics:
+        """Mean return and length of the last finished episodes, NaN before the first; seconds spent
+        waiting for actors.
+        """
+        return self.episode_stats.metrics()
+
+    def timed(self, name: str) -> AbstractContextManager[None]:
+        """Add what runs inside to `time/NAME_seconds`."""
+        return self.episode_stats.timed(name)
+
+    def snapshot(self) -> Snapshot:
+        """Everything needed to go on from here, exactly, with as many actors."""
+        values = self.episode_stats.values() | {"rollouts": self._rollouts, "env_steps": self._env_steps}
+        if self.actors.closed:
+            return Snapshot(self.episode_stats.arrays(), values, exact=False, reason="the Ray actors are gone")
+        for index in range(len(self.shares)):
+            self.actors.ask(index, lambda actor: actor.snapshot.remote(), START_TIMEOUT)
+        worlds = dict(self.actors.receive() for _ in self.shares)
+        for index, share in enumerate(self.shares):
+            if isinstance(worlds[index], Failure):  # the next rollout will find it dead and replace it
+                return Snapshot(
+                    self.episode_stats.arrays(),
+                    values,
+                    exact=False,
+                    reason=f"{named(share)} failed: {worlds[index].reason}",
+                )
+        parts = [worlds[index] for index in range(len(self.shares))]
+        arrays = {
+            f"parts/{index}/{name}": array for index, part in enumerate(parts) for name, array in part.arrays.items()
+        }
+        values["parts"] = [part.values for part in parts]
+        reasons = [part.reason for part in parts if not part.exact]
+        return Snapshot(self.episode_stats.arrays() | arrays, values, not reasons, "; ".join(reasons[:1]))
+
+    def _start(self, index: int) -> None:
+        share = self.shares[index]
+        memory = jax.tree.map(lambda x: np.asarray(x)[share.start : share.stop], self.memory)
+        self.actors.start(index, PartActor, self.config, share, self.act, self.length, memory)
+
+    def _begin(self, index: int, seed: int, snapshot: Snapshot | None) -> None:
+        # A long episode takes long to live again.
+        seconds = START_TIMEOUT if snapshot is None else START_TIMEOUT + self.config.step_timeout
+        self.actors.ask(index, lambda actor: actor.begin.remote(seed, snapshot), seconds)
+
+    def _collect(self, index: int, policy: Any, key: Array) -> None:
+        own_key = numbered(np.asarray(key), index)
+        # A step that takes too long ends its actor by itself (make_share): this limit is only for a
+        # machine that no longer answers.
+        seconds = START_TIMEOUT + self.config.step_timeout * self.length * len(self.shares[index])
+        self.actors.ask(index, lambda actor: actor.collect.remote(policy, own_key), seconds)
+
+    def _replace(self, index: int, failure: Failure, started: bool) -> None:
+        """Another actor, in new episodes: not those that failed, but the same ones whenever the run
+        is repeated.
+        """
+        self._faults.report(self._fault(index, failure), failure, self._has_ended_episode[index], started)
+        self._has_ended_episode[index] = False
+        self._generations[index] += 1
+        share = self.shares[index]
+        self.episode_stats.drop_unfinished(slice(share.start, share.stop))
+        self._start(index)
+        self._begin(index, seed_of(self._seed, index, self._rollouts, self._generations[index]), None)
+
+    def _fault(self, index: int, failure: Failure) -> Fault:
+        pid, machine = self.actors.places[index]
+        # Nobody is left there who could tell which of the two it was.
+        hint = (
+            f", or a step took longer than env.step_timeout {self.config.step_timeout:g}"
+            if DIED in failure.reason
+            else ""
+        )
+        return Fault("Ray actor", index, self._env_steps, pid, failure.reason + hint, machine)
+
+
+def joined(parts: Sequence[Rollout]) -> Rollout:
+    """One rollout of the environments of all parts."""
+    memory, resets = jax.tree.map(
+        lambda *arrays: np.concatenate(arrays), *[(part.memory, part.resets) for part in parts]
+    )
+    masks = [part.action_masks for part in parts]
+    if any(mask is not None for mask in masks):  # where some environments give none, theirs forbid nothing
+        width = next(mask.shape[2] for mask in masks if mask is not None)
+        shapes = [(len(part.rewards) + 1, part.rewards.shape[1], width) for part in parts]
+        masks = [np.ones(shape, bool) if mask is None else mask for shape, mask in zip(shapes, masks, strict=True)]
+    plain = [part._replace(memory=(), resets=None, action_masks=mask) for part, mask in zip(parts, masks, strict=True)]
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *plain)._replace(memory=memory, resets=resets)
+
+
+def _parts_of(snapshot: Snapshot, count: int) -> list[Snapshot]:
+    """What belongs to each actor; [] if there are not as many parts as actors."""
+    values = snapshot.values.get("parts", [])
+    if len(values) != count:
+        return []
+    return [
+        Snapshot(snapshot.arrays_under(f"parts/{index}/"), values[index], snapshot.exact, snapshot.reason)
+        for index in range(count)
+    ]

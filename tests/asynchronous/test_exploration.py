@@ -1,0 +1,73 @@
+"""The ε of actor-learners: whose it is, and when."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from birl.algos import async_q
+from birl.asynchronous.exploration import exploration_at, final_exploration
+from birl.config import ConfigError, RunConfig
+
+CONFIG = async_q.Config(run=RunConfig(total_steps=1000, seed=3))
+
+
+def test_final_explorations_are_drawn_with_their_chances():
+    """(Mnih et al. 2016, section 5.1.)"""
+    counts = Counter(final_exploration(CONFIG, number) for number in range(5000))
+    assert set(counts) == {0.1, 0.01, 0.5}
+    shares = [counts[epsilon] / 5000 for epsilon in (0.1, 0.01, 0.5)]
+    assert shares == pytest.approx([0.4, 0.3, 0.3], abs=0.03)  # four deviations
+
+
+def test_an_actor_learner_that_begins_anew_has_the_same_and_another_seed_gives_others():
+    first, again, other = (
+        [
+            final_exploration(replace(CONFIG, run=RunConfig(total_steps=steps, seed=seed)), number)
+            for number in range(50)
+        ]
+        for steps, seed in ((1000, 3), (9000, 3), (1000, 4))
+    )
+    assert first == again != other
+
+
+def test_what_has_no_chance_is_never_drawn():
+    config = replace(CONFIG, final_explorations=(0.2, 0.3, 0.4), exploration_chances=(0.0, 1.0, 0.0))
+    assert {final_exploration(config, number) for number in range(200)} == {0.3}
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_epsilon_falls_from_1_to_the_final_one_in_a_straight_line_and_stays(number):
+    config = replace(CONFIG, exploration_fraction=0.4)
+    final = final_exploration(config, number)
+    found = [float(exploration_at(config, number, steps)) for steps in (0, 100, 200, 300, 400, 700, 1100)]
+    assert found == pytest.approx(
+        [1.0, *((1 - share) + share * final for share in (0.25, 0.5, 0.75)), final, final, final], rel=1e-6
+    )
+
+
+WRONG = {
+    r"final_explorations \(0.1, 1.5\) must each lie in \[0, 1\]": {
+        "final_explorations": (0.1, 1.5),
+        "exploration_chances": (0.5, 0.5),
+    },
+    r"exploration_chances \(0.4, 0.3, 0.3\) must be as many as final_explorations \(0.1,\); for one ε alone, \(1.0,\)": {
+        "final_explorations": (0.1,)
+    },
+    r"exploration_chances \(0.4, 0.3, 0.2\) must not be negative and add up to 1, not 0.9": {
+        "exploration_chances": (0.4, 0.3, 0.2)
+    },
+    r"exploration_chances \(0.8, 0.7, -0.5\) must not be negative": {"exploration_chances": (0.8, 0.7, -0.5)},
+    r"exploration_chances \(\) must not be negative and add up to 1, not 0": {
+        "final_explorations": (),
+        "exploration_chances": (),
+    },
+    r"exploration_fraction 0.0 must lie in \(0, 1\]; 0.5 is usual": {"exploration_fraction": 0.0},
+    r"exploration_fraction 1.5 must lie in \(0, 1\]": {"exploration_fraction": 1.5},
+}
+
+
+@pytest.mark.parametrize(("message", "changes"), WRONG.items(), ids=WRONG)
+def test_settings_that_cannot_work_are_named(message, changes):
+    with pytest.raises(ConfigError, match=message):
+        async_q.validate(replace(CONFIG, **changes))
