@@ -131,95 +131,6 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def require_at_least_one(config: Any, *names: str) -> None:
-    """Raise ConfigError unless each of these fields is 1 or more."""
-    for name in names:
-        require(getattr(config, name) >= 1, f"{name} {getattr(config, name)} must be at least 1")
-
-
-def require_fractions(config: Any, *names: str) -> None:
-    """Raise ConfigError unless each of these fields lies in [0, 1]."""
-    for name in names:
-        require(0 <= getattr(config, name) <= 1, f"{name} {getattr(config, name)} must lie in [0, 1]")
-
-
-def require_positive(config: Any, *names: str) -> None:
-    """Raise ConfigError unless each of these fields is above 0, or None where that switches it
-    off.
-    """
-    for known in dataclasses.fields(config):
-        if known.name in names:
-            value, optional = getattr(config, known.name), type(None) in typing.get_args(known.type)
-            remedy = ", or None to switch it off" if optional else f"; {known.default:g} is usual"
-            require((optional and value is None) or value > 0, f"{known.name} {value} must be positive{remedy}")
-
-
-class Cycle(Protocol):
-    """The settings of an algorithm's Config that say when and how often it learns from its
-    replay.
-    """
-
-    @property
-    def env(self) -> EnvConfig: ...
-    @property
-    def run(self) -> RunConfig: ...
-    @property
-    def learning_starts(self) -> int: ...
-    @property
-    def rollout_length(self) -> int: ...
-    @property
-    def update_ratio(self) -> float: ...
-
-
-def gradient_steps(config: Cycle) -> int:
-    """Gradient steps of a cycle that learns: update_ratio for each environment step of a rollout
-    without a reset, rounded up.
-    """
-    return max(1, math.ceil(config.update_ratio * config.rollout_length * config.env.num_envs - 1e-3))
-
-
-def due_steps(config: Cycle, owed: float, env_steps: int) -> tuple[int, float]:
-    """Gradient steps to take after so many more environment steps, and how many are owed then.
-
-    All of a cycle's or none, so that one program is compiled: what is too little for a cycle is
-    carried on to the next.
-    """
-    owed, whole = owed + config.update_ratio * env_steps, gradient_steps(config)
-    return (whole, owed - whole) if owed > whole - 1e-3 else (0, owed)  # not all ratios are exact: a third, say
-
-
-def validate_cycle(config: Cycle) -> None:
-    """Raise ConfigError if nothing could be learned so."""
-    start, end = config.learning_starts, config.run.total_steps
-    require(start >= 0, f"learning_starts {start} must be 0 or more")
-    require(
-        start < end,
-        f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned; use fewer, say {end // 10}",
-    )
-
-
-def validate_run(run: RunConfig) -> None:
-    """Raise ConfigError if these settings cannot work."""
-    require(0 < run.total_steps <= 2**53, f"total_steps {run.total_steps} must lie between 1 and {2**53:,}")
-    require(0 <= run.seed < 2**31, f"seed {run.seed} must lie between 0 and {2**31 - 1:,}")
-    require(run.eval_every >= 0, f"eval_every {run.eval_every} must be 0 (only at the end) or more")
-    require(run.eval_episodes > 0, f"eval_episodes {run.eval_episodes} must be at least 1")
-    remedy = "use None for the environment's own limit, or 10,000 where it has none"
-    require(
-        run.eval_max_steps is None or run.eval_max_steps > 0,
-        f"eval_max_steps {run.eval_max_steps} must be at least 1; {remedy}",
-    )
-    require(run.checkpoint_every >= 0, f"checkpoint_every {run.checkpoint_every} must be 0 (only at the end) or more")
-    require(run.keep_checkpoints > 0, f"keep_checkpoints {run.keep_checkpoints} must be at least 1")
-    require(run.log_every > 0, f"log_every {run.log_every} must be at least 1")
-    require(run.log_seconds >= 0, f"log_seconds {run.log_seconds} must be 0 (every update is logged) or more")
-    remedy = "set eval_every, for instance to 10000"
-    require(
-        run.stop_at_return is None or run.eval_every > 0,
-        f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}",
-    )
-
-
 def to_json(config: Any) -> Any:
     """A dataclass as plain JSON values; nested dataclasses become objects, tuples become lists."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
@@ -238,17 +149,6 @@ def check_fields(config: Any) -> None:
     hints = _hints_of(config.__class__)
     for known in dataclasses.fields(config):
         object.__setattr__(config, known.name, from_json(hints[known.name], getattr(config, known.name), known.name))
-
-
-def require_config(config: Any, kind: type) -> None:
-    """Raise ConfigError unless this is the Config of the algorithm's own kind, whose settings may
-    have the same names.
-    """
-    if type(config) is kind:
-        return
-    own, given = kind.__module__.rpartition(".")[2], type(config).__module__.rpartition(".")[2]
-    wrong = f"this is the Config of birl.{given}" if type(config).__name__ == "Config" else f"{config!r} is no Config"
-    raise ConfigError(f"{wrong}; {own} needs birl.{own}.Config")
 
 
 def from_json(kind: Any, value: Any, where: str = "config") -> Any:

@@ -1,10 +1,37 @@
-"""Algorithms by name, and whether their settings can work."""
+"""The algorithms by name, and what each of them supports.
+
+Nothing of an algorithm is imported before it is asked for by name.
+"""
 
 import importlib
-from typing import Any
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
 
 from birl import ALGORITHMS
-from birl.config import require, validate_run
+from birl.checks import validate_run
+from birl.config import ConfigError, require
+
+ActionKind = Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple"]
+EVERY_ACTION: tuple[ActionKind, ...] = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
+
+
+@dataclass(frozen=True)
+class Supports:
+    """What an algorithm can learn from. Each algorithm's file declares it once, as SUPPORTS.
+
+    Error messages, `birl list`, `birl check-env` and the table in the docs are made from it.
+    """
+
+    actions: tuple[ActionKind, ...]
+    bounded: bool = False  # a Box needs finite bounds: actions are scaled to them
+    masks: bool = False  # action masks
+    recurrent: bool = False  # `core`: LSTM, GRU, layer-norm LSTM
+    passed_envs: bool = True  # environments passed to `train` as envs=
+    ray_rollouts: bool = False  # `env.ray_actors`: rollouts from Ray actors
+    actor_learners: bool = False  # `pool`: serial, processes or Ray
 
 
 def algorithm_named(name: str) -> Any:
@@ -14,7 +41,7 @@ def algorithm_named(name: str) -> Any:
 
 
 def name_of(config: Any) -> str:
-    """The algorithm whose Config this is."""
+    """The name of the algorithm whose Config this is."""
     names = {module: name for name, module in ALGORITHMS.items()}
     home = type(config).__module__
     require(home in names, f"{config!r} is not the Config of an algorithm; use birl.ppo.Config or one of its siblings")
@@ -25,3 +52,59 @@ def validate(name: str, config: Any) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_run(config.run)
     algorithm_named(name).validate(config)
+
+
+def supports(name: str) -> Supports:
+    """What the algorithm of that name supports."""
+    return algorithm_named(name).SUPPORTS
+
+
+def algorithms_for(space: gym.Space) -> list[str]:
+    """The names of the algorithms that take actions of this space."""
+    return [name for name in ALGORITHMS if _takes(supports(name), space)]
+
+
+def algorithms_with_ray_rollouts() -> list[str]:
+    """The names of the algorithms that take rollouts from Ray actors."""
+    return [name for name in ALGORITHMS if supports(name).ray_rollouts]
+
+
+def require_supported(config: Any, action_space: gym.Space) -> None:
+    """Raise ConfigError if the algorithm of this Config cannot learn such actions.
+
+    The message names the algorithms that can. An algorithm of the user's own without SUPPORTS is
+    not checked.
+    """
+    declared: Supports | None = vars(sys.modules[type(config).__module__]).get("SUPPORTS")
+    if declared is None:
+        return
+    if not _takes(declared, action_space):
+        name = type(config).__module__.rpartition(".")[2].replace("_", "-")
+        others = ", ".join(algorithms_for(action_space)) or "none"
+        bounds = " with finite bounds" if declared.bounded else ""
+        rescale = _lacks_bounds(declared, action_space)
+        remedy = " gymnasium.wrappers.RescaleAction gives a Box finite bounds;" if rescale else ""
+        raise ConfigError(
+            f"{name} takes {' and '.join(declared.actions)} actions{bounds}, and action space {' '.join(str(action_space).split())} "
+            f"is none;{remedy} algorithms that take it: {others}"
+        )
+    if config.env.ray_actors and not declared.ray_rollouts:
+        names = ", ".join(algorithms_with_ray_rollouts())
+        raise ConfigError(f"env.ray_actors {config.env.ray_actors}: only {names} take rollouts from Ray actors; use 0")
+
+
+def action_kind(space: gym.Space) -> str:
+    """The kind of an action space, by the name that Gymnasium gives it."""
+    return next((kind for kind in EVERY_ACTION if isinstance(space, vars(gym.spaces)[kind])), type(space).__name__)
+
+
+def _takes(declared: Supports, space: gym.Space) -> bool:
+    return action_kind(space) in declared.actions and not _lacks_bounds(declared, space)
+
+
+def _lacks_bounds(declared: Supports, space: gym.Space) -> bool:
+    """Whether the algorithm needs finite bounds and this Box has none, or empty ones."""
+    if not declared.bounded or not isinstance(space, gym.spaces.Box):
+        return False
+    widths = space.high.astype(float) - space.low
+    return not bool(((widths > 0) & (widths < 3.4e38)).all())

@@ -166,23 +166,15 @@ class CriticTargets(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_network(config)
-    require_at_least_one(config, "rollout_length", "advantage_samples", "frame_stack")
-    require_fractions(config, "discount", "average_decay")
-    require_positive(
-        config, "max_grad_norm", "optimizer_epsilon", "importance_truncation", "trust_region", "batch_size"
-    )
-    require(0 <= config.rmsprop_decay < 1, f"rmsprop_decay {config.rmsprop_decay} must lie in [0, 1); 0.99 is usual")
-    require_not_negative(config, "learning_rate", "replay_ratio", "learning_starts", "replay_size")
+    validate_settings(config, Config)
+; 0.99 is usual")
     if config.pool != "none":
         validate_actor_learners(config)
 
 
 def validate_actor_learners(config: Config) -> None:
     """Raise ConfigError if actor-learners cannot work with these settings."""
-    validate_pool(config)
+    validate_actor_learners(config)
     remedy = "actor-learners share the statistics of RMSProp; use optimizer rmsprop or rmsprop-tf, or pool none"
     wrong = f"optimizer {config.optimizer!r} does not go with pool {config.pool!r}"
     require(config.optimizer in typing.get_args(RMSPropName), f"{wrong}: {remedy}")

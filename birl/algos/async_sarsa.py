@@ -112,16 +112,10 @@ class Config:
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_network(config)
-    validate_pool(config)
+    validate_settings(config, Config)
+    validate_actor_learners(config)
     validate_exploration(config)
-    require_at_least_one(config, "rollout_length", "target_every")
-    require_fractions(config, "discount")
-    require_positive(config, "max_grad_norm", "optimizer_epsilon")
-    require(0 <= config.rmsprop_decay < 1, f"rmsprop_decay {config.rmsprop_decay} must lie in [0, 1); 0.99 is usual")
-    require_not_negative(config, "learning_rate")
+; 0.99 is usual")
 
 
 def init(

@@ -146,15 +146,7 @@ class State(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_action_networks(config)
-    require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
-    require_fractions(config, "discount", "target_rate")
-    require_positive(
-        config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "noise_rate", "noise_time_step"
-    )
-    require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "exploration_noise")
+    validate_settings(config, Config)
     drift = config.noise_rate * config.noise_time_step
     require(
         drift < 2,
@@ -171,7 +163,7 @@ def validate(config: Config) -> None:
             positive,
             "exploration_noise reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without",
         )
-    validate_cycle(config)
+    validate_replay(config)
 
 
 def init(

@@ -113,14 +113,7 @@ class LearningRates(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    require_at_least_one(config, "rollout_length", "num_features")
-    require_fractions(config, "discount")
-    require_positive(config, "feature_scale")
-    require_not_negative(
-        config, "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "exploration_noise"
-    )
+    validate_settings(config, Config)
 
 
 def init(

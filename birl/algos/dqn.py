@@ -136,13 +136,7 @@ class Batches(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_network(config)
-    require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "frame_stack", "n_step", "target_every")
-    require_fractions(config, "discount", "target_rate", "priority_exponent")
-    require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
-    require_not_negative(config, "learning_rate")
+    validate_settings(config, Config)
     least, most_exploration = lowest(config.exploration), highest(config.exploration)
     require(
         least >= 0 and most_exploration <= 1,
@@ -157,7 +151,7 @@ def validate(config: Config) -> None:
         0 <= config.burn_in <= most,
         f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}",
     )
-    validate_cycle(config)
+    validate_replay(config)
 
 
 def require_sequences_fit(config: Config, recurrent: bool) -> None:

@@ -147,14 +147,7 @@ class Learning(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_stage(config.env)
-    validate_network(config)
-    require_at_least_one(config, "rollout_length", "epochs")
-    require_fractions(config, "discount", "gae_lambda")
-    require_positive(config, "target_kl", "value_clip", "max_grad_norm", "penalty_target_kl", "penalty_weight")
-    require_not_negative(config, "learning_rate", "clip_range")
+    validate_settings(config, Config)
     require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, config.core != "feedforward")
 
 

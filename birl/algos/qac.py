@@ -122,20 +122,13 @@ class CriticTargets(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_stage(config.env)
-    validate_network(config)
-    require_at_least_one(config, "rollout_length")
+    validate_settings(config, Config)
     require(
         config.critic == "v" or config.rollout_length > 1,
         f"rollout_length {config.rollout_length} holds no next action for the target of critic 'q'; use 2 or more, or critic v",
     )
     remedy = "its TD error has V(s) subtracted already; use baseline False, or critic q"
     require(config.critic == "q" or not config.baseline, f"baseline True does not go with critic 'v': {remedy}")
-    require_fractions(config, "discount")
-    require_positive(config, "max_grad_norm")
-    require_not_negative(config, "learning_rate", "critic_learning_rate")
 
 
 def init(

@@ -102,14 +102,7 @@ class State(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_stage(config.env)
-    validate_network(config)
-    require_at_least_one(config, "rollout_length")
-    require_fractions(config, "discount")
-    require_positive(config, "max_grad_norm")
-    require_not_negative(config, "learning_rate")
+    validate_settings(config, Config)
 
 
 def require_whole_episodes(config: Config) -> None:

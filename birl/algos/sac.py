@@ -134,14 +134,8 @@ class Rates(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_action_networks(config)
-    require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step")
-    require_fractions(config, "discount", "target_rate")
-    require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate", "temperature")
-    require_not_negative(config, "actor_learning_rate", "critic_learning_rate", "temperature_learning_rate")
-    validate_cycle(config)
+    validate_settings(config, Config)
+    validate_replay(config)
 
 
 def init(

@@ -133,16 +133,8 @@ class State(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_action_networks(config)
-    require_at_least_one(config, "rollout_length", "batch_size", "replay_size", "n_step", "policy_delay")
-    require_fractions(config, "discount", "target_rate")
-    require_positive(config, "max_grad_norm", "optimizer_epsilon", "update_ratio", "target_rate")
-    require_not_negative(
-        config, "actor_learning_rate", "critic_learning_rate", "exploration_noise", "target_noise", "target_noise_clip"
-    )
-    validate_cycle(config)
+    validate_settings(config, Config)
+    validate_replay(config)
 
 
 def init(

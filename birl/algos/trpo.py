@@ -136,19 +136,12 @@ class Critic(NamedTuple):
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
-    require_config(config, Config)
-    validate_fields(config.env)
-    validate_stage(config.env)
-    validate_network(config)
-    require_at_least_one(config, "rollout_length", "epochs", "cg_steps", "fisher_every", "backtrack_tries")
-    require_fractions(config, "discount", "gae_lambda")
-    require_positive(config, "max_kl", "max_grad_norm")
+    validate_settings(config, Config)
     require(config.cg_damping >= 0, f"cg_damping {config.cg_damping} must not be negative; 0.1 is usual")
     require(
         0 < config.backtrack_factor < 1,
         f"backtrack_factor {config.backtrack_factor} must lie between 0 and 1; 0.8 is usual",
     )
-    require_not_negative(config, "learning_rate")
     require_parts(config, config.core != "feedforward")
 
 

@@ -182,27 +182,6 @@ class Pool(Protocol):
         """Everything needed to go on from the board that `run` gave."""
 
 
-def validate_pool(config: Settings) -> None:
-    """Raise ConfigError if these settings cannot work."""
-    require_at_least_one(config, "actor_learners", "report_every")
-    remedy = "each actor-learner steps its own environments; use workers 0, and more actor_learners"
-    require(config.env.workers == 0, f"env.workers {config.env.workers} does not go with actor-learners: {remedy}")
-    remedy = "use ray_actors 0 and pool ray"
-    require(
-        config.env.ray_actors == 0, f"env.ray_actors {config.env.ray_actors} does not go with actor-learners: {remedy}"
-    )
-
-
-def require_own_envs(envs: object) -> None:
-    """Raise ConfigError for environments that were handed in: there are not enough of them, and not
-    in the right process.
-    """
-    remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
-    require(
-        envs is None, f"envs {envs!r} cannot be shared out: each actor-learner makes environments of its own; {remedy}"
-    )
-
-
 def not_exact(where: str, work: Work) -> str:
     """Why a run of actor-learners that nobody holds in step cannot go on exactly."""
     replays = "" if work.replay is None else " and with empty replays"

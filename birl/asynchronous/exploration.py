@@ -21,24 +21,6 @@ class ExplorationSettings(Protocol):
     def exploration_fraction(self) -> float: ...
 
 
-def validate_exploration(config: ExplorationSettings) -> None:
-    """Raise ConfigError if these settings cannot work."""
-    finals, probabilities, fraction = config.final_explorations, config.exploration_chances, config.exploration_fraction
-    require(
-        all(0 <= epsilon <= 1 for epsilon in finals),
-        f"final_explorations {finals} must each lie in [0, 1]: they are chances",
-    )
-    same = (
-        f"exploration_chances {probabilities} must be as many as final_explorations {finals}; for one ε alone, (1.0,)"
-    )
-    require(len(finals) == len(probabilities), same)
-    sums = all(chance >= 0 for chance in probabilities) and isclose(sum(probabilities), 1, abs_tol=1e-6)
-    require(
-        sums, f"exploration_chances {probabilities} must not be negative and add up to 1, not {sum(probabilities):g}"
-    )
-    require(0 < fraction <= 1, f"exploration_fraction {fraction} must lie in (0, 1]; 0.5 is usual")
-
-
 def final_exploration(config: ExplorationSettings, number: int) -> float:
     """The ε that actor-learner `number` comes to: drawn, and the same whenever it begins anew in a
     run with this seed.

@@ -16,20 +16,7 @@ from gymnasium import spaces
 from birl.config import AtariConfig, ConfigError, EnvConfig, require
 from birl.envs.spaces import GAME_OVER, HAS_LIVES
 
-MOST_FRAMES = 108_000  # of a game, half an hour of play: then it is cut
 NOOP, FIRE = 0, 1  # ALE's numbers of these actions
-RESERVED = {  # arguments of ALE's environment that are decided here
-    "frameskip": "env.atari.frame_skip",
-    "repeat_action_probability": "env.atari.sticky_actions",
-    "max_num_frames_per_episode": "env.max_episode_steps",
-    "obs_type": "grey pictures",
-    "continuous": "its discrete actions",
-    "sound_obs": "pictures alone",
-}
-
-
-def is_atari(env_id: str) -> bool:
-    return env_id.rpartition(":")[2].startswith("ALE/")
 
 
 def has_lives(config: EnvConfig) -> bool:
@@ -40,28 +27,6 @@ def has_lives(config: EnvConfig) -> bool:
 def step_limit(config: EnvConfig) -> int:
     """The steps after which a game is cut, lives or not."""
     return config.max_episode_steps or MOST_FRAMES // config.atari.frame_skip
-
-
-def validate_atari(config: EnvConfig) -> None:
-    """Raise ConfigError if these settings cannot work."""
-    atari = config.atari
-    require(
-        atari.noop_max >= 1,
-        f"env.atari.noop_max {atari.noop_max} is less than 1; use 30, or 1 for the same start each time",
-    )
-    require(
-        1 <= atari.frame_skip <= MOST_FRAMES,
-        f"env.atari.frame_skip {atari.frame_skip} must lie between 1 and {MOST_FRAMES:,}; use 4",
-    )
-    require(
-        1 <= atari.screen_size <= 160,
-        f"env.atari.screen_size {atari.screen_size} must lie between 1 and the screen's 160; use 84",
-    )
-    require(atari.stacked_frames >= 1, f"env.atari.stacked_frames {atari.stacked_frames} is less than 1; use 4")
-    sticky = atari.sticky_actions
-    require(0 <= sticky < 1, f"env.atari.sticky_actions {sticky} must lie in [0, 1): it is a chance; use 0.25")
-    for name in config.kwargs:
-        require(name not in RESERVED, f"env.kwargs {name!r} does not go with {config.id}: use {RESERVED.get(name)}")
 
 
 def make_arguments(config: EnvConfig) -> dict[str, Any]:

@@ -16,16 +16,15 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from birl.checks import validate_env
 from birl.config import ConfigError, EnvConfig, require
 from birl.envs.atari import (
     Atari,
     AtariPool,
-    is_atari,
     make_arguments,
     pool_arguments,
     pool_id,
     step_limit,
-    validate_atari,
 )
 from birl.envs.probes import register_probes
 from birl.envs.serial import SerialEnvs
@@ -40,13 +39,12 @@ CARTPOLE = (
 )
 NATIVE_FROM = 8  # environments: with fewer, its fixed price of 70 µs a step is more than theirs one by one
 NO_LIMIT = 2**31 - 1  # steps of an episode: EnvPool's word for "as many as it takes"
-MOST_ENVS = 1 << 20  # more is a mistake, and making them would take the memory before anyone could see it
 EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
 
 
 def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | WorkerEnvs:
     """The environments, not yet reset. Use as a context manager, which closes them."""
-    validate_fields(config)
+    validate_env(config)
     require(seed >= 0, f"run.seed {seed} is negative; use 0 or more")
     if config.backend == "envpool":
         return _make_envpool(config, seed)
@@ -76,7 +74,7 @@ def make_share(config: EnvConfig, share: range) -> SerialEnvs:
 
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     """One environment, wrapped as the vector of them is: to evaluate, play or record."""
-    validate_fields(config)
+    validate_env(config)
     register_probes()
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with _explained(config, render_mode):
@@ -122,51 +120,11 @@ def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
     """Observation and action space of one environment, as networks see them; makes one and closes
     it, so it can be made.
     """
-    validate_fields(config)
+    validate_env(config)
     with make_envs(replace(config, num_envs=1, workers=0), 0) as envs:
         if config.backend == "gymnasium" and (newer := newer_version(config.id)):
             warnings.warn(f"env.id {config.id!r} is an old version; use {newer}", stacklevel=2)
         return envs.observation_space, envs.action_space
-
-
-def validate_fields(config: EnvConfig) -> None:
-    require(
-        config.num_envs >= 1, f"env.num_envs {config.num_envs} is less than 1; use 8, or 1 for a single environment"
-    )
-    require(
-        config.num_envs <= MOST_ENVS,
-        f"env.num_envs {config.num_envs} is more than {MOST_ENVS:,}; use as many as memory has room for",
-    )
-    limit = config.max_episode_steps
-    require(
-        limit is None or limit >= 1,
-        f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit",
-    )
-    require(
-        config.ray_actors >= 0,
-        f"env.ray_actors {config.ray_actors} is negative; use 0 to collect rollouts in this process",
-    )
-    validate_workers(config)
-    if config.hide_velocities:
-        positions(config.id)
-    if is_atari(config.id):
-        validate_atari(config)
-
-
-def validate_workers(config: EnvConfig) -> None:
-    workers, num_envs = config.workers, config.num_envs
-    require(workers >= 0, f"env.workers {workers} is negative; use 0 to step the environments in this process")
-    require(
-        workers <= num_envs,
-        f"env.workers {workers} is more than env.num_envs {num_envs}; use at most one worker for each environment",
-    )
-    remedy = "EnvPool steps them in threads of its own; use workers 0, or backend gymnasium"
-    require(
-        workers == 0 or config.backend != "envpool",
-        f"env.workers {workers} does not go with env.backend 'envpool': {remedy}",
-    )
-    require(workers == 0 or os.name == "posix", f"env.workers {workers} needs Linux or macOS; use workers 0")
-    require(config.step_timeout > 0, f"env.step_timeout {config.step_timeout} is not more than 0 seconds; use 60")
 
 
 def _make_kwargs(config: EnvConfig) -> dict[str, Any]:

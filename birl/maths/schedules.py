@@ -89,16 +89,6 @@ def piecewise(points: tuple[float, ...], values: tuple[float, ...]) -> Schedule:
     return Schedule("piecewise", tuple(values), tuple(points))
 
 
-def lowest(schedule: float | Schedule) -> float:
-    """The smallest value that it ever has."""
-    return min(schedule.values) if isinstance(schedule, Schedule) else schedule
-
-
-def highest(schedule: float | Schedule) -> float:
-    """The largest value that it ever has."""
-    return max(schedule.values) if isinstance(schedule, Schedule) else schedule
-
-
 def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> Float[Array, ""]:
     """The schedule's value at a progress from 0 to 1; a plain number is constant."""
     if not isinstance(schedule, Schedule):

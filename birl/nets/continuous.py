@@ -111,12 +111,6 @@ def make_action_critic(
     return ActionCritic(encoder, mlp, make_linear(rng, (width + actions, *settings.hidden_sizes)[-1], 1, scale=1.0))
 
 
-def validate_action_networks(settings: ActionNetworkSettings) -> None:
-    """Raise ConfigError if there can be no such actor and critic."""
-    possible = all(0 < size < 2**31 for size in settings.hidden_sizes)
-    require(possible, f"hidden_sizes {settings.hidden_sizes} must each be at least 1, and below 2,147,483,648")
-
-
 def largest_action_product(settings: ActionNetworkSettings, rows: int) -> Work:
     """Multiplications of the largest matrix product when so many observations are learned from at
     once, unless they are images.

@@ -229,15 +229,6 @@ class NetworkSettings(TrunkSettings, Protocol):
     def log_std(self) -> float: ...
 
 
-def validate_network(settings: TrunkSettings) -> None:
-    """Raise ConfigError if there can be no such network."""
-    require(
-        0 < settings.core_size < 2**31, f"core_size {settings.core_size} must be at least 1, and below 2,147,483,648"
-    )
-    possible = all(0 < size < 2**31 for size in settings.hidden_sizes)
-    require(possible, f"hidden_sizes {settings.hidden_sizes} must each be at least 1, and below 2,147,483,648")
-
-
 def largest_product(settings: TrunkSettings, rows: int) -> Work:
     """Multiplications of the largest matrix product when so many observations are learned from at
     once, unless they are images.

@@ -11,7 +11,6 @@ from jaxtyping import Array
 
 from birl.accel.devices import is_on_several, place_of, replicated
 from birl.config import require
-from birl.maths.schedules import lowest
 from birl.types import PyTree
 
 LARGE = 16_384  # numbers in an array
@@ -34,13 +33,6 @@ def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.
             return optax.scale_by_rms(decay=decay, eps=epsilon, initial_scale=0.0, eps_in_sqrt=False)
         case "rmsprop-tf":
             return optax.scale_by_rms(decay=decay, eps=epsilon, initial_scale=1.0, eps_in_sqrt=True)
-
-
-def require_not_negative(config: Any, *names: str) -> None:
-    """Raise ConfigError unless each of these fields, a number or a schedule, is never below 0."""
-    for name in names:
-        least = lowest(getattr(config, name))
-        require(least >= 0, f"{name} {least} must not be negative")
 
 
 def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:

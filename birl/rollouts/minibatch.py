@@ -6,22 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from birl.config import require
 from birl.types import PyTree
 
 MOST_NUMBER_BITS = 16  # of 32: the others are random
-
-
-def require_minibatches(count: int, rollout_length: int, num_envs: int, recurrent: bool) -> None:
-    """Raise ConfigError unless a rollout divides into `count` equal parts: whole sequences if
-    recurrent, else single steps.
-    """
-    name, whole = ("num_envs", num_envs) if recurrent else ("rollout_length x num_envs", rollout_length * num_envs)
-    fits = [n for n in range(1, min(whole, 65) + 1) if whole % n == 0]
-    require(
-        count in fits or (count > 65 and whole % count == 0),
-        f"{name} {whole} does not divide into {count} minibatches; use one of {', '.join(map(str, fits))}",
-    )
 
 
 def shuffled_parts(key: Array, batch: PyTree, memory: PyTree, count: int) -> tuple[PyTree, PyTree]:

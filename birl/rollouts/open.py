@@ -51,7 +51,6 @@ def open_stage(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv |
     """The stage of the config, closed at the end; environments that were handed in are left open
     for whoever made them.
     """
-    validate_stage(config)
     if config.ray_actors == 0:
         with open_envs(config, seed, envs) as here:
             yield LocalStage(here)
@@ -65,19 +64,3 @@ def open_stage(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv |
 
     with open_ray_stage(config) as stage:
         yield stage
-
-
-def validate_stage(config: EnvConfig) -> None:
-    """Raise ConfigError if these settings cannot work."""
-    actors = config.ray_actors
-    require(
-        actors <= config.num_envs,
-        f"env.ray_actors {actors} is more than env.num_envs {config.num_envs}; use at most one for each",
-    )
-    remedy = "each Ray actor steps its environments itself; use workers 0, and more ray_actors"
-    require(
-        actors == 0 or config.workers == 0,
-        f"env.workers {config.workers} does not go with env.ray_actors {actors}: {remedy}",
-    )
-    wrong = f"env.backend {config.backend!r} does not go with env.ray_actors {actors}"
-    require(actors == 0 or config.backend == "gymnasium", f"{wrong}; use backend gymnasium")

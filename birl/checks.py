@@ -1,0 +1,247 @@
+"""Whether settings can work. Every check raises ConfigError with the field, its value and a remedy.
+
+The library has one vocabulary, so a field's range belongs to its name: `discount` lies in [0, 1] in
+every algorithm that has one. `validate_settings` looks up the range of each field by its name; what
+only one algorithm asks for stands in that algorithm's own `validate`.
+"""
+
+import dataclasses
+import os
+import typing
+from math import isclose
+from typing import Any, Protocol
+
+from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
+
+AT_LEAST_ONE = frozenset(
+    "rollout_length epochs minibatches batch_size frame_stack n_step target_every policy_delay cg_steps fisher_every "
+    "backtrack_tries num_features advantage_samples actor_learners report_every".split()
+)
+FRACTIONS = frozenset("discount gae_lambda target_rate priority_exponent average_decay".split())
+POSITIVE = frozenset(
+    "max_grad_norm optimizer_epsilon target_kl value_clip penalty_target_kl penalty_weight max_kl update_ratio temperature "
+    "noise_rate noise_time_step feature_scale importance_truncation trust_region target_rate".split()
+)
+NOT_NEGATIVE = frozenset(
+    "learning_rate actor_learning_rate critic_learning_rate value_learning_rate temperature_learning_rate clip_range "
+    "exploration_noise target_noise target_noise_clip priority_correction replay_size replay_ratio learning_starts "
+    "cg_damping".split()
+)
+MOST_ENVS = 1 << 20  # more is a mistake: making them would fill the memory before anyone noticed
+MOST_UNITS = 2**31  # of a layer
+MOST_FRAMES = 108_000  # of an Atari game, half an hour of play: then the episode is truncated
+ATARI_OPTIONS = {  # arguments of ALE's environment that Birl sets itself, and what to use instead
+    "frameskip": "env.atari.frame_skip",
+    "repeat_action_probability": "env.atari.sticky_actions",
+    "max_num_frames_per_episode": "env.max_episode_steps",
+    "obs_type": "grey pictures",
+    "continuous": "its discrete actions",
+    "sound_obs": "pictures alone",
+}
+
+
+class ExplorationSettings(Protocol):
+    """The settings that say how often actor-learners act at random."""
+
+    @property
+    def final_explorations(self) -> tuple[float, ...]: ...
+    @property
+    def exploration_chances(self) -> tuple[float, ...]: ...
+    @property
+    def exploration_fraction(self) -> float: ...
+
+
+class ReplaySettings(Protocol):
+    """The settings that say when an algorithm begins to learn from its replay."""
+
+    @property
+    def run(self) -> RunConfig: ...
+    @property
+    def learning_starts(self) -> int: ...
+
+
+class ActorLearnerSettings(Protocol):
+    """The settings of an algorithm whose actor-learners have environments of their own."""
+
+    @property
+    def env(self) -> EnvConfig: ...
+
+
+def validate_settings(config: Any, kind: type) -> None:
+    """Check all that has one meaning in every algorithm: the environments, and each field by its name."""
+    require_config(config, kind)
+    validate_env(config.env)
+    for field in dataclasses.fields(config):
+        value = vars(config)[field.name]
+        optional = type(None) in typing.get_args(field.type)
+        if value is None and optional:
+            continue
+        if field.name in AT_LEAST_ONE:
+            require(value >= 1, f"{field.name} {value} must be at least 1")
+        if field.name in FRACTIONS:
+            require(0 <= value <= 1, f"{field.name} {value} must lie in [0, 1]")
+        if field.name in POSITIVE:
+            remedy = ", or None to switch it off" if optional else f"; {field.default:g} is usual"
+            require(value > 0, f"{field.name} {value} must be positive{remedy}")
+        if field.name in NOT_NEGATIVE:
+            require(lowest(value) >= 0, f"{field.name} {lowest(value)} must not be negative")
+        if field.name == "rmsprop_decay":
+            require(0 <= value < 1, f"rmsprop_decay {value} must lie in [0, 1); 0.99 is usual")
+        if field.name in ("core_size", "hidden_sizes"):
+            sizes = value if isinstance(value, tuple) else (value,)
+            each = "each be" if isinstance(value, tuple) else "be"
+            fits = all(0 < size < MOST_UNITS for size in sizes)
+            require(fits, f"{field.name} {value} must {each} at least 1, and below {MOST_UNITS:,}")
+
+
+def lowest(value: Any) -> float:
+    """The smallest value of a setting over the run; it is a number or a Schedule."""
+    return min(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[attr-defined]
+
+
+def highest(value: Any) -> float:
+    """The largest value of a setting over the run; it is a number or a Schedule."""
+    return max(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[attr-defined]
+
+
+def require_config(config: Any, kind: type) -> None:
+    """Raise ConfigError unless this is the Config of the algorithm itself.
+
+    Another algorithm's Config may have settings of the same names.
+    """
+    if type(config) is kind:
+        return
+    own, given = kind.__module__.rpartition(".")[2], type(config).__module__.rpartition(".")[2]
+    wrong = f"this is the Config of birl.{given}" if type(config).__name__ == "Config" else f"{config!r} is no Config"
+    raise ConfigError(f"{wrong}; {own} needs birl.{own}.Config")
+
+
+def require_probability(name: str, value: Any) -> None:
+    """Raise ConfigError unless a number or schedule stays within [0, 1]."""
+    least, most = lowest(value), highest(value)
+    require(least >= 0 and most <= 1, f"{name} from {least} to {most} must lie in [0, 1]: it is a probability")
+
+
+def require_minibatches(count: int, rollout_length: int, num_envs: int, recurrent: bool) -> None:
+    """Raise ConfigError unless a rollout divides into `count` equal minibatches.
+
+    A recurrent network learns from whole sequences, so there the environments are divided.
+    """
+    name, whole = ("num_envs", num_envs) if recurrent else ("rollout_length x num_envs", rollout_length * num_envs)
+    fits = [n for n in range(1, min(whole, 65) + 1) if whole % n == 0]
+    require(
+        count in fits or (count > 65 and whole % count == 0),
+        f"{name} {whole} does not divide into {count} minibatches; use one of {', '.join(map(str, fits))}",
+    )
+
+
+def require_own_envs(envs: object) -> None:
+    """Raise ConfigError for environments that were passed in: each actor-learner makes its own."""
+    remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
+    require(
+        envs is None,
+        f"envs {envs!r} cannot be divided: each actor-learner makes environments of its own; {remedy}",
+    )
+
+
+def validate_run(run: RunConfig) -> None:
+    """Check how long a run lasts, what it writes and when it is evaluated."""
+    require(0 < run.total_steps <= 2**53, f"total_steps {run.total_steps} must lie between 1 and {2**53:,}")
+    require(0 <= run.seed < 2**31, f"seed {run.seed} must lie between 0 and {2**31 - 1:,}")
+    require(run.eval_every >= 0, f"eval_every {run.eval_every} must be 0 (only at the end) or more")
+    require(run.eval_episodes > 0, f"eval_episodes {run.eval_episodes} must be at least 1")
+    remedy = "use None for the environment's own limit, or 10,000 where it has none"
+    limited = run.eval_max_steps is None or run.eval_max_steps > 0
+    require(limited, f"eval_max_steps {run.eval_max_steps} must be at least 1; {remedy}")
+    require(run.checkpoint_every >= 0, f"checkpoint_every {run.checkpoint_every} must be 0 (only at the end) or more")
+    require(run.keep_checkpoints > 0, f"keep_checkpoints {run.keep_checkpoints} must be at least 1")
+    require(run.log_every > 0, f"log_every {run.log_every} must be at least 1")
+    require(run.log_seconds >= 0, f"log_seconds {run.log_seconds} must be 0 (every update is logged) or more")
+    evaluated = run.stop_at_return is None or run.eval_every > 0
+    remedy = "set eval_every, for instance to 10000"
+    require(evaluated, f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}")
+
+
+def validate_env(env: EnvConfig) -> None:
+    """Check how many environments there are and where they run."""
+    num_envs, limit = env.num_envs, env.max_episode_steps
+    require(num_envs >= 1, f"env.num_envs {num_envs} is less than 1; use 8, or 1 for a single environment")
+    require(num_envs <= MOST_ENVS, f"env.num_envs {num_envs} is more than {MOST_ENVS:,}; use as many as memory holds")
+    require(
+        limit is None or limit >= 1,
+        f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit",
+    )
+    require(env.step_timeout > 0, f"env.step_timeout {env.step_timeout} is not more than 0 seconds; use 60")
+    _validate_workers(env)
+    _validate_ray_actors(env)
+    if is_atari(env.id):
+        _validate_atari(env, env.atari)
+
+
+def is_atari(env_id: str) -> bool:
+    """Whether an id is that of an Atari game."""
+    return env_id.rpartition(":")[2].startswith("ALE/")
+
+
+def _validate_workers(env: EnvConfig) -> None:
+    workers = env.workers
+    require(workers >= 0, f"env.workers {workers} is negative; use 0 to step the environments in this process")
+    wrong = f"env.workers {workers} is more than env.num_envs {env.num_envs}"
+    require(workers <= env.num_envs, f"{wrong}; use at most one worker for each environment")
+    remedy = "EnvPool steps them in threads of its own; use workers 0, or backend gymnasium"
+    wrong = f"env.workers {workers} does not go with env.backend 'envpool'"
+    require(workers == 0 or env.backend != "envpool", f"{wrong}: {remedy}")
+    require(workers == 0 or os.name == "posix", f"env.workers {workers} needs Linux or macOS; use workers 0")
+
+
+def _validate_ray_actors(env: EnvConfig) -> None:
+    actors = env.ray_actors
+    require(actors >= 0, f"env.ray_actors {actors} is negative; use 0 to collect rollouts in this process")
+    wrong = f"env.ray_actors {actors} is more than env.num_envs {env.num_envs}"
+    require(actors <= env.num_envs, f"{wrong}; use at most one for each environment")
+    remedy = "each Ray actor steps its environments itself; use workers 0, and more ray_actors"
+    wrong = f"env.workers {env.workers} does not go with env.ray_actors {actors}"
+    require(actors == 0 or env.workers == 0, f"{wrong}: {remedy}")
+    wrong = f"env.backend {env.backend!r} does not go with env.ray_actors {actors}"
+    require(actors == 0 or env.backend == "gymnasium", f"{wrong}; use backend gymnasium")
+
+
+def _validate_atari(env: EnvConfig, atari: AtariConfig) -> None:
+    noops, skip, size, sticky = atari.noop_max, atari.frame_skip, atari.screen_size, atari.sticky_actions
+    require(noops >= 1, f"env.atari.noop_max {noops} is less than 1; use 30, or 1 for the same start each time")
+    require(
+        1 <= skip <= MOST_FRAMES, f"env.atari.frame_skip {skip} must lie between 1 and {MOST_FRAMES:,}; use 4"
+    )
+    require(1 <= size <= 160, f"env.atari.screen_size {size} must lie between 1 and the screen's 160; use 84")
+    require(atari.stacked_frames >= 1, f"env.atari.stacked_frames {atari.stacked_frames} is less than 1; use 4")
+    require(0 <= sticky < 1, f"env.atari.sticky_actions {sticky} must lie in [0, 1): it is a probability; use 0.25")
+    for name in env.kwargs:
+        remedy = ATARI_OPTIONS.get(name)
+        require(remedy is None, f"env.kwargs {name!r} does not go with {env.id}: use {remedy}")
+
+
+def validate_replay(config: ReplaySettings) -> None:
+    """Check that learning from the replay begins before the run ends."""
+    start, end = config.learning_starts, config.run.total_steps
+    wrong = f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned"
+    require(start < end, f"{wrong}; use fewer, say {end // 10}")
+
+
+def validate_actor_learners(config: ActorLearnerSettings) -> None:
+    """Check that each actor-learner can step its environments itself."""
+    remedy = "each actor-learner steps its own environments; use workers 0, and more actor_learners"
+    require(config.env.workers == 0, f"env.workers {config.env.workers} does not go with actor-learners: {remedy}")
+    wrong = f"env.ray_actors {config.env.ray_actors} does not go with actor-learners"
+    require(config.env.ray_actors == 0, f"{wrong}: use ray_actors 0 and pool ray")
+
+
+def validate_exploration(config: ExplorationSettings) -> None:
+    """Check the values that the actor-learners' ε is drawn from."""
+    finals, chances, fraction = config.final_explorations, config.exploration_chances, config.exploration_fraction
+    within = all(0 <= epsilon <= 1 for epsilon in finals)
+    require(within, f"final_explorations {finals} must each lie in [0, 1]: they are probabilities")
+    same = f"exploration_chances {chances} must be as many as final_explorations {finals}; for one ε alone, (1.0,)"
+    require(len(finals) == len(chances), same)
+    sums = all(chance >= 0 for chance in chances) and isclose(sum(chances), 1, abs_tol=1e-6)
+    require(sums, f"exploration_chances {chances} must not be negative and add up to 1, not {sum(chances):g}")
+    require(0 < fraction <= 1, f"exploration_fraction {fraction} must lie in (0, 1]; 0.5 is usual")
