@@ -43,7 +43,7 @@ from birl.nets.acting import act, evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
+from birl.nets.normalize import Normalizer, initial_normalizer, update_observation_moments, normalize_rewards
 from birl.nets.optimizers import (
     OptimizerName,
     gradient_step,
@@ -184,7 +184,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     state = State(
         network=network,
         optimizer=optimizer,
-        normalizer=normalizer._replace(observations=learn_observations(moments, without_last(rollout.observations))),
+        normalizer=normalizer._replace(observations=update_observation_moments(moments, without_last(rollout.observations))),
         key=stream(state.key, "next"),
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,

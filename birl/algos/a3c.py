@@ -54,8 +54,8 @@ from birl.nets.acting import evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
-from birl.nets.normalize import merged_moments, normalize_apart
-from birl.nets.optimizers import RMSPropName, clipped, flat, require_not_negative, shared_rmsprop
+from birl.nets.normalize import merge_moments, normalize_for_worker
+from birl.nets.optimizers import RMSPropName, clip_by_norm, flatten_tree, require_not_negative, shared_rmsprop
 from birl.nets.recurrent import CoreName
 from birl.rollouts.collector import finite_metrics, learnable
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
@@ -119,7 +119,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts: what is evaluated, exported and played."""
-    return state.network, merged_moments(state.normalizer.observations)
+    return state.network, merge_moments(state.normalizer.observations)
 
 
 def loss(
@@ -161,11 +161,11 @@ def gradients(
     network, before = layouts[0].tree(weights.network), layouts[1].tree(weights.normalizers)
     progress = weights.env_steps / config.run.total_steps
     learning_rate, entropy_weight = value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
-    moments, rollout, own = normalize_apart(before, index, rollout, config.discount)
+    moments, rollout, own = normalize_for_worker(before, index, rollout, config.discount)
     (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
-    found, norm = clipped(found, config.max_grad_norm)
+    found, norm = clip_by_norm(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
-    return flat(found), flat(own), stream(key, "next"), metrics
+    return flatten_tree(found), flatten_tree(own), stream(key, "next"), metrics
 
 
 def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> Result:
@@ -176,7 +176,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> Result:
     collect = learner.collect
     # Perform a_t by π(a_t|s_t; θ'), t_max times.
     rollout = learnable(
-        collect((network, merged_moments(normalizers.observations)), learner.key), work.config.clip_rewards
+        collect((network, merge_moments(normalizers.observations)), learner.key), work.config.clip_rewards
     )
     with collect.timed("learning"):
         index, layouts = np.int32(learner.number), (work.network, work.normalizer)

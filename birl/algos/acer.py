@@ -73,12 +73,12 @@ from birl.nets.actor_q import ActorQLike, DuelingActorLike, MakeActorQ, empty_be
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import Distribution, largest_product, validate_network
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_rollout, merged_moments, reward_scale
+from birl.nets.normalize import Normalizer, initial_normalizer, update_normalizer, merge_moments, reward_scale
 from birl.nets.optimizers import (
     OptimizerName,
     RMSPropName,
-    clipped,
-    flat,
+    clip_by_norm,
+    flatten_tree,
     gradient_step,
     initial_optimizer_state,
     make_optimizer,
@@ -215,7 +215,7 @@ def init(
 def policy(state: State | SharedState) -> PyTree:
     """The part of the state that acts: what is evaluated, exported and played."""
     seen = state.normalizer.observations
-    return state.network, merged_moments(seen) if isinstance(state, SharedState) else seen
+    return state.network, merge_moments(seen) if isinstance(state, SharedState) else seen
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
@@ -398,7 +398,7 @@ def count(state: State, rollout: Rollout, config: Config) -> State:
     new key.
     """
     return state._replace(
-        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
+        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
         key=stream(state.key, "next"),
         env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
         updates=state.updates + 1,
@@ -469,18 +469,18 @@ def shared_gradients(
         layouts[0].tree(weights.target_weights),
         layouts[1].tree(weights.normalizers),
     )
-    normalizer = Normalizer(merged_moments(rows.observations), merged_moments(rows.returns), None)
+    normalizer = Normalizer(merge_moments(rows.observations), merge_moments(rows.returns), None)
     learning_rate, entropy_weight = scheduled(weights.env_steps, config)
     key = sampling_key(key, weights.gradient_steps)
     found, metrics = gradients(network, average, normalizer, rollout, key, entropy_weight, config)
-    found, norm = clipped(found, config.max_grad_norm)
-    return flat(found), metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
+    found, norm = clip_by_norm(found, config.max_grad_norm)
+    return flatten_tree(found), metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
 
 
 @partial(jax.jit, static_argnames=("layout", "config"))
 def counted(own: Array, key: Array, rollout: Rollout, layout: ParameterLayout, config: Config) -> tuple[Array, Array]:
     """[M] what an actor-learner has seen once a rollout is, and a new key."""
-    return flat(learn_rollout(layout.tree(own), rollout, config.discount)), stream(key, "next")
+    return flatten_tree(update_normalizer(layout.tree(own), rollout, config.discount)), stream(key, "next")
 
 
 def begin_cycle(cycle: Cycle, weights: Weights, learner: ActorLearner, work: Work) -> None:
@@ -489,7 +489,7 @@ def begin_cycle(cycle: Cycle, weights: Weights, learner: ActorLearner, work: Wor
     """
     network, normalizers = work.network.tree(weights.network), work.normalizer.tree(weights.normalizers)
     rollout = learnable(
-        learner.collect((network, merged_moments(normalizers.observations)), learner.key), work.config.clip_rewards
+        learner.collect((network, merge_moments(normalizers.observations)), learner.key), work.config.clip_rewards
     )
     with learner.collect.timed("learning"):
         cycle.replay.add(rollout)

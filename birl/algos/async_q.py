@@ -56,8 +56,8 @@ from birl.nets.acting import without_first
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import largest_product, validate_network
-from birl.nets.normalize import merged_moments, normalize_apart
-from birl.nets.optimizers import RMSPropName, clipped, flat, require_not_negative, shared_rmsprop
+from birl.nets.normalize import merge_moments, normalize_for_worker
+from birl.nets.optimizers import RMSPropName, clip_by_norm, flatten_tree, require_not_negative, shared_rmsprop
 from birl.nets.recurrent import CoreName
 from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, max_q_values, q_of_actions, rollout_values
 from birl.nets.values import act as act  # how the actor-learners act
@@ -126,7 +126,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts, with ε = 0: what is evaluated, exported and played."""
-    return state.network, merged_moments(state.normalizer.observations), np.float32(0.0)
+    return state.network, merge_moments(state.normalizer.observations), np.float32(0.0)
 
 
 def loss(
@@ -164,11 +164,11 @@ def gradients(
         layouts[1].tree(weights.normalizers),
     )
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
-    moments, rollout, own = normalize_apart(before, index, rollout, config.discount, counted=rollout.valid)
+    moments, rollout, own = normalize_for_worker(before, index, rollout, config.discount, counted=rollout.valid)
     (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, target_weights, moments, rollout, config)
-    found, norm = clipped(found, config.max_grad_norm)
+    found, norm = clip_by_norm(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
-    return flat(found), flat(own), stream(key, "next"), metrics
+    return flatten_tree(found), flatten_tree(own), stream(key, "next"), metrics
 
 
 def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> Result:
@@ -181,7 +181,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> Result:
     # Take action a with the ε-greedy policy based on Q(s, a; θ), I_AsyncUpdate times or until s' is
     # terminal.
     rollout = learnable(
-        collect((network, merged_moments(normalizers.observations), epsilon), learner.key), work.config.clip_rewards
+        collect((network, merge_moments(normalizers.observations), epsilon), learner.key), work.config.clip_rewards
     )
     with collect.timed("learning"):
         index, layouts = np.int32(learner.number), (work.network, work.normalizer)

@@ -61,9 +61,9 @@ from birl.nets.layers import Activation, LayerNorm
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_rollout,
     normalize_observations,
     reward_scale,
+    update_normalizer,
 )
 from birl.nets.optimizers import (
     gradient_step,
@@ -72,7 +72,7 @@ from birl.nets.optimizers import (
     require_not_negative,
     soft_update,
 )
-from birl.nets.recurrent import forget
+from birl.nets.recurrent import reset_memory
 from birl.rollouts.collector import Collector, finite_metrics
 from birl.rollouts.replay import Replay
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
@@ -255,7 +255,7 @@ def act(
         case "ou":
             memory = ornstein_uhlenbeck(
                 key,
-                forget(memory, resets, jnp.zeros_like(memory)),
+                reset_memory(memory, resets, jnp.zeros_like(memory)),
                 exploration.rate,
                 exploration.scale,
                 exploration.time_step,
@@ -419,7 +419,7 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     noise_key = stream(state.key, "exploration")
     state = state._replace(
-        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
+        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
         in_warmup=env_steps < config.learning_starts,
         key=stream(state.key, "next"),
         env_steps=env_steps,

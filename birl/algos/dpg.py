@@ -45,9 +45,9 @@ from birl.nets.features import FeaturesName
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_observations,
     normalize_observations,
     normalize_rewards,
+    update_observation_moments,
 )
 from birl.nets.optimizers import require_not_negative
 from birl.rollouts.collector import Collector, finite_metrics
@@ -239,7 +239,9 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     metrics = {name: losses.masked_mean(values, in_each) for name, values in metrics.items()}
     state = State(
         network=network,
-        normalizer=normalizer._replace(observations=learn_observations(moments, without_last(rollout.observations))),
+        normalizer=normalizer._replace(
+            observations=update_observation_moments(moments, without_last(rollout.observations))
+        ),
         noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
         key=stream(state.key, "next"),
         env_steps=env_steps,

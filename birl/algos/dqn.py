@@ -51,9 +51,9 @@ from birl.nets.models import largest_product, remembers, validate_network
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_rollout,
     normalize_observations,
     reward_scale,
+    update_normalizer,
 )
 from birl.nets.optimizers import (
     gradient_step,
@@ -305,7 +305,7 @@ def update(
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": learning_rate}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(
-        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
+        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
         epsilon=value_at(config.exploration, env_steps / config.run.total_steps),
         key=stream(state.key, "next"),
         env_steps=env_steps,

@@ -47,7 +47,7 @@ from birl.nets.models import (
     remembers,
     validate_network,
 )
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
+from birl.nets.normalize import Normalizer, initial_normalizer, normalize_rewards, update_observation_moments
 from birl.nets.optimizers import (
     OptimizerName,
     gradient_step,
@@ -196,7 +196,7 @@ def make_batch(state: State, rollout: Rollout, config: Config) -> tuple[Batch, N
         action_masks=without_last(rollout.action_masks),
         old=without_last(distributions) if config.objective == "kl" else None,
     )
-    seen = learn_observations(normalizer.observations, without_last(rollout.observations))
+    seen = update_observation_moments(normalizer.observations, without_last(rollout.observations))
     return batch, normalizer._replace(observations=seen)
 
 

@@ -55,7 +55,7 @@ from birl.nets.models import (
     make_actor_q_critic,
     validate_network,
 )
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
+from birl.nets.normalize import Normalizer, initial_normalizer, normalize_rewards, update_observation_moments
 from birl.nets.optimizers import (
     OptimizerName,
     gradient_step,
@@ -233,7 +233,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     network, critic_optimizer, critic_norm = gradient_step(
         optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, limit, known
     )
-    seen = learn_observations(normalizer.observations, without_last(rollout.observations))
+    seen = update_observation_moments(normalizer.observations, without_last(rollout.observations))
     state = State(
         network=network,
         actor_optimizer=actor_optimizer,

@@ -46,7 +46,7 @@ from birl.nets.acting import act, evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
+from birl.nets.normalize import Normalizer, initial_normalizer, normalize_rewards, update_observation_moments
 from birl.nets.optimizers import (
     OptimizerName,
     gradient_step,
@@ -197,7 +197,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         config.max_grad_norm,
         known_rows(rollout, config),
     )
-    seen = learn_observations(normalizer.observations, without_last(rollout.observations))
+    seen = update_observation_moments(normalizer.observations, without_last(rollout.observations))
     state = State(
         network=network,
         optimizer=optimizer,

@@ -45,8 +45,8 @@ from birl.nets.layers import Activation
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_rollout,
     normalize_observations,
+    update_normalizer,
 )
 from birl.nets.optimizers import (
     gradient_step,
@@ -302,7 +302,7 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates.critic}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(
-        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
+        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
         in_warmup=env_steps < config.learning_starts,
         key=stream(state.key, "next"),
         env_steps=env_steps,

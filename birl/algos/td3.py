@@ -52,8 +52,8 @@ from birl.nets.layers import Activation
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
-    learn_rollout,
     normalize_observations,
+    update_normalizer,
 )
 from birl.nets.optimizers import (
     gradient_step,
@@ -300,7 +300,7 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates[1]}
     env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     state = state._replace(
-        normalizer=learn_rollout(state.normalizer, rollout, config.discount),
+        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
         exploration_noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
         in_warmup=env_steps < config.learning_starts,
         key=stream(state.key, "next"),

@@ -53,7 +53,7 @@ from birl.nets.models import (
     remembers,
     validate_network,
 )
-from birl.nets.normalize import Normalizer, initial_normalizer, learn_observations, normalize_rewards
+from birl.nets.normalize import Normalizer, initial_normalizer, normalize_rewards, update_observation_moments
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, require_not_negative
 from birl.nets.recurrent import CoreName
 from birl.rollouts.collector import finite_metrics
@@ -201,7 +201,7 @@ def make_batch(state: State, rollout: Rollout, config: Config) -> tuple[Batch, N
         action_masks=without_last(rollout.action_masks),
         old=without_last(distributions),
     )
-    seen = learn_observations(normalizer.observations, without_last(rollout.observations))
+    seen = update_observation_moments(normalizer.observations, without_last(rollout.observations))
     return batch, normalizer._replace(observations=seen)
 
 

@@ -46,7 +46,7 @@ class ActorCriticLike(Protocol):
     ActorCritic.
 
     Where resets[t] is set, it must take step t from its initial memory, not from what is handed in:
-    see `birl.nets.recurrent.forget`.
+    see `birl.nets.recurrent.reset_memory`.
     """
 
     def initial_memory(self, num_envs: int) -> PyTree: ...

@@ -52,14 +52,14 @@ def normalize_observations(moments: PyTree, observations: PyTree) -> PyTree:
     return normalize_by(moments, observations.astype(np.float32))
 
 
-def learn_observations(moments: PyTree, observations: PyTree, counted: Array | None = None) -> PyTree:
+def update_observation_moments(moments: PyTree, observations: PyTree, counted: Array | None = None) -> PyTree:
     """Moments with T·B more observations, or those `counted` [T, B]; reset observations count, as
     does an episode's last.
     """
     if moments is None:
         return None
     if isinstance(observations, dict):
-        return {name: learn_observations(m, observations[name], counted) for name, m in moments.items()}
+        return {name: update_observation_moments(m, observations[name], counted) for name, m in moments.items()}
     weights = None if counted is None else counted.reshape(-1)
     return update_moments(moments, observations.reshape(-1, *observations.shape[2:]).astype(np.float32), weights)
 
@@ -81,12 +81,12 @@ def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float)
     sums = backward_recurrence(rewards[::-1], (discount * rollout.valid)[::-1], before)[::-1]
     moments = update_moments(normalizer.returns, sums.reshape(-1), rollout.valid.reshape(-1))
     ended = rollout.terminated[-1] | rollout.truncated[-1]
-    return scaled_rewards(moments, rollout), normalizer._replace(
+    return scale_rewards(moments, rollout), normalizer._replace(
         returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1])
     )
 
 
-def scaled_rewards(returns: Moments | None, rollout: Rollout) -> Array:
+def scale_rewards(returns: Moments | None, rollout: Rollout) -> Array:
     """Rewards divided by the deviation of returns, clipped at 10; as they are without moments."""
     if returns is None:
         return rollout.rewards
@@ -95,7 +95,7 @@ def scaled_rewards(returns: Moments | None, rollout: Rollout) -> Array:
     )
 
 
-def learn_rollout(
+def update_normalizer(
     normalizer: Normalizer, rollout: Rollout, discount: float, counted: Array | None = None
 ) -> Normalizer:
     """What has been seen once a rollout is, for algorithms that do not normalise what they collect;
@@ -103,7 +103,7 @@ def learn_rollout(
     """
     _, normalizer = normalize_rewards(normalizer, rollout, discount)
     seen = jax.tree.map(lambda x: x[:-1], rollout.observations)
-    return normalizer._replace(observations=learn_observations(normalizer.observations, seen, counted))
+    return normalizer._replace(observations=update_observation_moments(normalizer.observations, seen, counted))
 
 
 def reward_scale(normalizer: Normalizer) -> Array:
@@ -113,14 +113,14 @@ def reward_scale(normalizer: Normalizer) -> Array:
     return jnp.float32(1.0) if normalizer.returns is None else jax.lax.rsqrt(normalizer.returns.variance + 1e-8)
 
 
-def merged_moments(rows: PyTree) -> PyTree:
+def merge_moments(rows: PyTree) -> PyTree:
     """Moments of what n have seen apart, each with an axis [n] in front (Chan et al. 1979); in
     NumPy or JAX, as they are given.
     """
     if rows is None:
         return None
     if isinstance(rows, dict):
-        return {name: merged_moments(part) for name, part in rows.items()}
+        return {name: merge_moments(part) for name, part in rows.items()}
     count = rows.count.sum()
     shares = (rows.count / (count + (count == 0))).reshape(-1, *[1] * (rows.mean.ndim - 1))
     mean = (shares * rows.mean).sum(0)
@@ -128,17 +128,17 @@ def merged_moments(rows: PyTree) -> PyTree:
     return Moments(count, mean, variance + (count == 0))
 
 
-def normalize_apart(
+def normalize_for_worker(
     rows: Normalizer, index: Array, rollout: Rollout, discount: float, counted: Array | None = None
 ) -> tuple[PyTree, Rollout, Normalizer]:
     """Of n that see apart, each with a row: the moments of all observations before this rollout of
     number `index`; the rollout with rewards scaled by what all have seen with it; the row of
     `index` after it. `counted` tells which of its observations were seen at all.
     """
-    own = learn_rollout(jax.tree.map(lambda x: x[index], rows), rollout, discount, counted)
+    own = update_normalizer(jax.tree.map(lambda x: x[index], rows), rollout, discount, counted)
     after = jax.tree.map(lambda x, mine: x.at[index].set(mine), rows, own)
-    scaled = rollout._replace(rewards=scaled_rewards(merged_moments(after.returns), rollout))
-    return merged_moments(rows.observations), scaled, own
+    scaled = rollout._replace(rewards=scale_rewards(merge_moments(after.returns), rollout))
+    return merge_moments(rows.observations), scaled, own
 
 
 def _initial_observation_moments(space: gym.Space) -> PyTree:

@@ -66,7 +66,7 @@ def gradient_step(
     If no row is valid there is no gradient, and both stay as they are: momentum would move them,
     and statistics would fade.
     """
-    groups, norm = clipped(grouped(gradients), max_grad_norm)
+    groups, norm = clip_by_norm(grouped(gradients), max_grad_norm)
     steps, next_state = optimizer.update(groups, optimizer_state)
     moved = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, ungrouped(steps, parameters))
     if valid is not None:
@@ -84,7 +84,7 @@ def grouped(tree: PyTree) -> list[Array]:
     """
     leaves = jax.tree.leaves(tree)
     small = [leaf for leaf in leaves if leaf.size < LARGE]
-    return [leaf for leaf in leaves if leaf.size >= LARGE] + ([flat(small)] if small else [])
+    return [leaf for leaf in leaves if leaf.size >= LARGE] + ([flatten_tree(small)] if small else [])
 
 
 def ungrouped(groups: list[Array], like: PyTree) -> PyTree:
@@ -97,7 +97,7 @@ def ungrouped(groups: list[Array], like: PyTree) -> PyTree:
     return jax.tree.unflatten(structure, found)
 
 
-def clipped(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree, Array]:
+def clip_by_norm(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree, Array]:
     """Gradients of at most this norm, and the norm they had."""
     # Not vdot, which would make vectors of them: of a matrix that lies on several devices, that is
     # all of it on each.
@@ -108,7 +108,7 @@ def clipped(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree, Arr
     return gradients, norm
 
 
-def flat(tree: PyTree) -> Array:
+def flatten_tree(tree: PyTree) -> Array:
     """A tree's leaves as one vector, as scale.flat.Layout has them."""
     leaves = [leaf.reshape(-1) for leaf in jax.tree.leaves(tree)]
     return jnp.concatenate(leaves) if leaves else jnp.zeros(0)

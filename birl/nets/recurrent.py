@@ -146,7 +146,7 @@ def make_core(rng: np.random.Generator, name: CoreName, inputs: int, size: int) 
     return LayerNormLSTM(from_inputs, recurrent, jnp.asarray(bias), *norms, size)
 
 
-def forget(memory: PyTree, resets: Bool[Array, " B"], initial: PyTree) -> PyTree:
+def reset_memory(memory: PyTree, resets: Bool[Array, " B"], initial: PyTree) -> PyTree:
     """Memory with the initial one in the rows of environments that begin an episode; leaves [B,
     ...] of any shape and type.
     """
@@ -172,7 +172,7 @@ def _unroll(
 ) -> tuple[Array, PyTree]:
     def forget_then_step(memory: PyTree, at_t: tuple[Array, Array]) -> tuple[PyTree, Array]:
         features, starts = at_t
-        return step(forget(memory, starts, initial), features)
+        return step(reset_memory(memory, starts, initial), features)
 
     if len(projected) == 1:  # to act: no loop
         memory, output = forget_then_step(memory, (projected[0], resets[0]))

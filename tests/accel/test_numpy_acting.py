@@ -17,7 +17,7 @@ from birl.maths.distributions import Categorical
 from birl.nets.acting import act
 from birl.nets.layers import ACTIVATIONS
 from birl.nets.models import make_actor_critic
-from birl.nets.normalize import initial_normalizer, learn_observations
+from birl.nets.normalize import initial_normalizer, update_observation_moments
 from birl.types import Action
 
 ENVS, LENGTH = 5, 3
@@ -49,7 +49,9 @@ def make_policy(observations=VECTOR, actions=ACTIONS["discrete"], normalised=Fal
     # before.
     network = jax.tree.map(lambda x: x + 0.3 * np.sin(np.arange(x.size, dtype=np.float32)).reshape(x.shape), network)
     moments = initial_normalizer(observations, ENVS, normalised, False).observations
-    return network, learn_observations(moments, jax.tree.map(lambda o: jnp.asarray(o)[None], batch(observations, 1)))
+    return network, update_observation_moments(
+        moments, jax.tree.map(lambda o: jnp.asarray(o)[None], batch(observations, 1))
+    )
 
 
 def inputs_of(policy, observations=VECTOR, masks=None):

@@ -9,7 +9,7 @@ from birl.algos import a3c
 from birl.asynchronous.flat import layout_of
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import spaces_of
-from birl.nets.optimizers import flat
+from birl.nets.optimizers import flatten_tree
 
 TREE = {"bias": np.arange(3, dtype=np.float32), "deep": (np.ones((2, 2), np.float32), np.float32([[7]]))}
 
@@ -27,7 +27,7 @@ def test_a_tree_comes_back_from_its_vector():
 
 
 def test_a_vector_made_inside_a_compiled_function_is_the_same():
-    assert np.array_equal(jax.jit(flat)(TREE), layout_of(TREE).vector(TREE))
+    assert np.array_equal(jax.jit(flatten_tree)(TREE), layout_of(TREE).vector(TREE))
     assert same(jax.jit(layout_of(TREE).tree)(jnp.asarray(layout_of(TREE).vector(TREE))), TREE)
 
 
@@ -52,7 +52,7 @@ def test_a_tree_without_leaves_has_an_empty_vector():
     assert layout.vector({"nothing": None}).dtype == layout.rows({"nothing": None}, 3).dtype == np.float32
     assert layout.rows({"nothing": None}, 3).shape == (3, 0)
     assert layout.tree(np.zeros(0, np.float32)) == {"nothing": None}
-    assert jax.jit(flat)({"nothing": None}).shape == (0,)
+    assert jax.jit(flatten_tree)({"nothing": None}).shape == (0,)
 
 
 def test_the_layout_of_a_network_can_be_sent_to_another_process():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.maths.distributions import Categorical
-from birl.nets.recurrent import forget
+from birl.nets.recurrent import reset_memory
 
 COUNT_START = 7
 
@@ -35,7 +35,7 @@ class Remembering(eqx.Module):
         initial = self.initial_memory(resets.shape[1])
 
         def step(memory, starts):
-            memory = forget(memory, starts, initial)
+            memory = reset_memory(memory, starts, initial)
             counts = (
                 memory["count"] - COUNT_START,
                 *[

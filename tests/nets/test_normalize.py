@@ -11,10 +11,10 @@ from birl.config import ConfigError
 from birl.maths.statistics import Moments
 from birl.nets.normalize import (
     initial_normalizer,
-    learn_observations,
-    merged_moments,
+    merge_moments,
     normalize_observations,
     normalize_rewards,
+    update_observation_moments,
 )
 from birl.types import Rollout
 
@@ -26,7 +26,7 @@ IMAGE = spaces.Box(0, 255, (9, 8, 1), np.uint8)
 # Hardly optimised: else the tests would mostly compile.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 normalize = jit(partial(normalize_rewards, discount=DISCOUNT))
-learn = jit(learn_observations)
+learn = jit(update_observation_moments)
 normalized_by = jit(normalize_observations)
 
 
@@ -124,7 +124,7 @@ def test_switched_off_normalisation_changes_nothing():
     assert after == normalizer
     observations = np.ones((T, B, 2), np.float32)
     assert normalize_observations(normalizer.observations, observations) is observations
-    assert learn_observations(None, observations) is None
+    assert update_observation_moments(None, observations) is None
 
 
 def test_observations_are_normalised_by_the_mean_and_deviation_of_all_that_was_seen():
@@ -206,7 +206,7 @@ def test_moments_of_what_three_have_seen_apart_are_those_of_everything():
     )
     everything = np.concatenate(parts)
     for convert in (np.asarray, jax.numpy.asarray):
-        merged = merged_moments({"sight": jax.tree.map(convert, rows), "none": None})
+        merged = merge_moments({"sight": jax.tree.map(convert, rows), "none": None})
         assert merged["none"] is None
         assert merged["sight"].count == 555
         np.testing.assert_allclose(merged["sight"].mean, everything.mean(0), rtol=1e-5)
@@ -215,11 +215,11 @@ def test_moments_of_what_three_have_seen_apart_are_those_of_everything():
 
 def test_moments_of_nothing_seen_by_three_change_nothing():
     nothing = initial_normalizer(BOX, B, True, False).observations
-    merged = merged_moments(jax.tree.map(lambda x: np.stack([x] * 3), nothing))
+    merged = merge_moments(jax.tree.map(lambda x: np.stack([x] * 3), nothing))
     assert (merged.count, merged.mean.tolist(), merged.variance.tolist()) == (0, [0, 0], [1, 1])
 
 
 def test_one_who_has_seen_nothing_does_not_count():
     rows = Moments(np.float32([0, 4]), np.float32([[9, 9], [1, 2]]), np.float32([[9, 9], [3, 4]]))
-    merged = merged_moments(rows)
+    merged = merge_moments(rows)
     assert (merged.count, merged.mean.tolist(), merged.variance.tolist()) == (4, [1, 2], [3, 4])
