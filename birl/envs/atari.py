@@ -13,7 +13,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from birl.config import AtariConfig, ConfigError, EnvConfig, require
+from birl.checks import MOST_FRAMES, is_atari
+from birl.config import AtariConfig, ConfigError, EnvConfig
 from birl.envs.spaces import GAME_OVER, HAS_LIVES
 
 NOOP, FIRE = 0, 1  # ALE's numbers of these actions

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from birl.checks import validate_env
+from birl.checks import is_atari, validate_env
 from birl.config import ConfigError, EnvConfig, require
 from birl.envs.atari import (
     Atari,
@@ -268,11 +268,6 @@ def open_envs(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv | 
     """The environments of the config, closed at the end; or those that were handed in, left open
     for whoever made them.
     """
-    remedy = "a2c, ppo, trpo, reinforce and qac can; use 0"
-    require(
-        config.ray_actors == 0,
-        f"env.ray_actors {config.ray_actors}: this algorithm does not collect in Ray actors; {remedy}",
-    )
     if envs is None:
         with make_envs(config, seed) as made:
             yield made

@@ -10,19 +10,17 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
+from birl.envs.observations import Arrays, layout_of, read_flag
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
     MASK,
-    Arrays,
     action_reader,
     derived_seeds,
     first_value,
     is_composite,
-    layout_of,
     learnable_actions,
     mask_width,
-    read_flag,
 )
 from birl.envs.trees import flat_mask, own_actions
 from birl.errors import EnvError, InexactResume

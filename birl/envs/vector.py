@@ -12,19 +12,17 @@ from gymnasium.vector import AutoresetMode
 
 from birl.config import ConfigError
 from birl.envs import snapshot as snapshots
+from birl.envs.observations import Arrays, layout_of, read_flags
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
     MASK,
-    Arrays,
     action_reader,
     derived_seeds,
     first_value,
     is_composite,
-    layout_of,
     learnable_actions,
     mask_width,
-    read_flags,
 )
 from birl.envs.trees import action_tree, flat_mask, mask_of
 from birl.envs.wrappers import kept_space

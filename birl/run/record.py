@@ -15,7 +15,8 @@ import numpy as np
 
 from birl.config import ConfigError, EnvConfig, require
 from birl.envs.make import make_env
-from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, layout_of, mask_width
+from birl.envs.observations import layout_of
+from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
 from birl.run.evaluate import Evaluation, with_limit
 from birl.run.files import refuse_others
 from birl.run.policy import Policy, config_of, find_checkpoint, policy_of

@@ -20,7 +20,8 @@ import numpy as np
 from birl.config import EnvConfig
 from birl.envs import snapshot as snapshots
 from birl.envs.atari import has_lives
-from birl.envs.spaces import Arrays, action_reader, derived_seeds, layout_of, learnable_actions
+from birl.envs.observations import Arrays, layout_of
+from birl.envs.spaces import action_reader, derived_seeds, learnable_actions
 from birl.errors import InexactResume
 from birl.types import PyTree, Snapshot, Step
 from birl.workers.process import Failure, SharedArrays, map_arrays

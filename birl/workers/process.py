@@ -24,7 +24,8 @@ import gymnasium as gym
 import numpy as np
 
 from birl.config import EnvConfig
-from birl.envs.spaces import Arrays, Layout, action_dtype, action_shape, mask_width
+from birl.envs.observations import Arrays, ObservationLayout
+from birl.envs.spaces import action_dtype, action_shape, mask_width
 
 STEP, CALL = b"s", b"c"  # an order; after a call come its name and argument
 STEPPED, VALUE, ERROR = b"k", b"v", b"e"  # an answer; after a value or an error comes what it is
@@ -241,7 +242,7 @@ def arrays_in(memory: int, kinds: Sequence[tuple[tuple[int, ...], Any]]) -> list
     ]
 
 
-def map_arrays(memory: int, layout: Layout, action_space: gym.Space, num_envs: int) -> SharedArrays:
+def map_arrays(memory: int, layout: ObservationLayout, action_space: gym.Space, num_envs: int) -> SharedArrays:
     """What environments and their workers share, in this memory."""
     B = num_envs
     kinds: list[tuple[tuple[int, ...], Any]] = [((B, *action_shape(action_space)), action_dtype(action_space))]

@@ -6,7 +6,7 @@ import pytest
 from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig
 from birl.envs.make import make_envs
-from birl.envs.spaces import narrowed
+from birl.envs.observations import narrowed
 
 pytest.importorskip("mujoco")
 pytest.importorskip("envpool")

@@ -11,9 +11,10 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
 from birl.config import ConfigError
+from birl.envs.observations import layout_of
 from birl.envs.serial import SerialEnvs
 from birl.envs.space_json import space_from_json, space_to_json
-from birl.envs.spaces import action_dtype, action_reader, action_shape, layout_of, learnable_actions, mask_width
+from birl.envs.spaces import action_dtype, action_reader, action_shape, learnable_actions, mask_width
 from birl.envs.trees import action_tree, flat_action, flat_mask, mask_of, own_actions
 from tests.envs.counting import Counting
 from tests.envs.hybrid import ACTIONS, STATE
@@ -190,9 +191,9 @@ def test_a_tree_of_masks_is_taken_out_of_the_observation():
 
 CANNOT = {
     "Text": (spaces.Text(5), "a Discrete among known texts, or a MultiDiscrete of characters"),
-    "Sequence": (spaces.Sequence(NUMBER), "fill it up to a fixed length"),
-    "Graph": (spaces.Graph(NUMBER, None), "fill it up to a fixed number of nodes and edges"),
-    "OneOf": (spaces.OneOf((NUMBER, spaces.Discrete(2))), "a Discrete that says which one it is"),
+    "Sequence": (spaces.Sequence(NUMBER), "pad it to a fixed length"),
+    "Graph": (spaces.Graph(NUMBER, None), "pad it to a fixed number of nodes and edges"),
+    "OneOf": (spaces.OneOf((NUMBER, spaces.Discrete(2))), "a Discrete that says which space is used"),
 }
 
 
@@ -225,12 +226,12 @@ def test_a_space_that_cannot_be_learned_is_refused_with_its_name_what_works_and_
     [
         (
             spaces.Box(0, 255, (2,), np.uint8),
-            "action space Box.*uint8.* has whole numbers; use MultiDiscrete, or a Box of float32",
+            "action space Box.*uint8.* is a Box of integers; use MultiDiscrete, or a Box of float32",
         ),
-        (spaces.Dict({"a": spaces.Box(0, 9, (1,), np.int64)}), "action space Box.* at a has whole numbers"),
+        (spaces.Dict({"a": spaces.Box(0, 9, (1,), np.int64)}), "action space Box.* at a is a Box of integers"),
         (spaces.Dict({}), r"action space Dict\(\) has no parts; use Discrete"),
         (spaces.Tuple((spaces.Dict({}),)), "has no parts"),
-        (spaces.Dict({1: spaces.Discrete(2)}), "has keys that are no strings; use strings"),
+        (spaces.Dict({1: spaces.Discrete(2)}), "has keys that are not strings; use strings"),
     ],
 )
 def test_actions_that_could_not_be_given_are_refused(space, message):
@@ -240,7 +241,7 @@ def test_actions_that_could_not_be_given_are_refused(space, message):
 
 def test_an_observation_that_is_not_counted_from_0_is_refused_with_the_way_to_count_so():
     with pytest.raises(
-        ConfigError, match=r"observation space Discrete\(3, start=1\) at a is not counted from 0; subtract its start"
+        ConfigError, match=r"observation space Discrete\(3, start=1\) at a does not start at 0; subtract its start"
     ):
         layout_of(spaces.Dict({"a": spaces.Discrete(3, start=1)}), NUMBER)
 
