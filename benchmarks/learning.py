@@ -36,7 +36,7 @@ from results import RESULTS, machine, read_section, table, today, write_section
 from birl.cli import main as birl_main
 from birl.commands import training_config
 from birl.maths.statistics import bootstrap_interval, iqm
-from birl.workers.process import Failure
+from birl.workers.faults import Failure
 
 ROOT = Path(__file__).resolve().parent.parent
 BIRL = Path(sys.executable).with_name("birl")
@@ -151,7 +151,7 @@ def train_elsewhere(words: list[str]) -> tuple[int, str, dict[str, bytes]]:
 
 def train_on_ray(seeds: list[int], command: list[str], parent: Path, address: str | None, jobs: int) -> list[Run]:
     """All seeds on a Ray cluster, a processor each; what they wrote is brought here."""
-    from birl.asynchronous.ray import call_each  # which needs an extra
+    from birl.workers.ray import call_each  # which needs an extra
 
     runs: dict[int, Run] = {}
     words = [[*command[1:], "--seed", str(seed)] for seed in seeds]

@@ -1,60 +1,59 @@
-"""Environments stepped by several processes, several environments in each, through shared memory.
-Survives a dead worker.
+"""Environments stepped by several worker processes, several in each, through shared memory.
 
-The same seed gives the same run, to the bit, with any number of workers and with none (SerialEnvs,
-which each worker hosts).
+The same seed gives the same run, to the bit, with any number of workers and without workers.
 
-A worker that raises, dies or takes too long is replaced. That step is, for all its environments,
-one in which they reset themselves: valid is false, the reward is 0 and the observation is the first
-of a new episode. The action had no outcome that could be shown as a transition, and the row before
-leads to an observation that was seen: returns bootstrap there, as from any episode that was cut.
+A worker that raises, dies or takes too long is replaced, and its environments begin new episodes.
+In that step they count as reset: `valid` is false, the reward is 0, and the observation is the
+first of the new episode. The failed action has no outcome, so it is no transition. The row before
+it leads to an observation that was seen, so returns bootstrap there, as from any truncated episode.
 """
 
 import warnings
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, pairwise
 from typing import Self
 
+import gymnasium as gym
 import numpy as np
 
-from birl.config import EnvConfig
+from birl.config import ConfigError, EnvConfig
 from birl.envs import snapshot as snapshots
 from birl.envs.atari import has_lives
 from birl.envs.observations import Arrays, layout_of
 from birl.envs.spaces import action_reader, derived_seeds, learnable_actions
 from birl.errors import InexactResume
 from birl.types import PyTree, Snapshot, Step
-from birl.workers.process import Failure, SharedArrays, map_arrays
-from birl.workers.supervisor import START_TIMEOUT, Fault, Supervisor, named
+from birl.workers.arrays import EnvArrays, map_env_arrays
+from birl.workers.faults import Failure, Fault, name_environments
+from birl.workers.process import START_TIMEOUT, EnvTask
+from birl.workers.supervisor import Supervisor
 
 
 class WorkerEnvs:
-    """B environments in Gymnasium's NEXT_STEP order, as SerialEnvs has them, each worker process
-    with its share of them.
-    """
+    """B environments in worker processes, with the episode convention of SerialEnvs."""
 
-    def __init__(
-        self,
-        config: EnvConfig,
-        action_limit: int = snapshots.ACTION_LIMIT,
-    ) -> None:
+    def __init__(self, config: EnvConfig, action_limit: int = snapshots.ACTION_LIMIT) -> None:
         self.num_envs = config.num_envs
-        self._supervisor = Supervisor(config)
-        observation_space, action_space = self._supervisor.start()
+        self._config = config
+        bounds = [config.num_envs * number // config.workers for number in range(config.workers + 1)]
+        self._shares = [slice(first, end) for first, end in pairwise(bounds)]  # the environments of each worker
+        self._supervisor = Supervisor(config.workers, "birl.workers.main")
+        observation_space, action_space = self._start()
         self.layout = layout_of(observation_space, action_space)
-        self.observation_space, self.action_space = self.layout.space, learnable_actions(action_space)
+        self.observation_space = self.layout.space
+        self.action_space = learnable_actions(action_space)
         self.has_lives = has_lives(config)
-        self._read_actions = action_reader(self.action_space, self.num_envs)
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
-        self._shared = map_arrays(self._supervisor.memory, self.layout, self.action_space, self.num_envs)
-        self._parts = [self._shared.part(share) for share in self._supervisor.shares]
+        self._read_actions = action_reader(self.action_space, self.num_envs)
+        self._shared = map_env_arrays(self._supervisor.memory, self.layout, self.action_space, self.num_envs)
+        self._parts = [self._shared.part(share) for share in self._shares]
         self._log = snapshots.ActionLog(self.num_envs, action_limit)
         self._seed = 0
         self._ended = np.zeros(self.num_envs, bool)
         self._arrays: Arrays = {}
         self._masks: np.ndarray | None = None
-        self._masked = False  # whether environments give action masks: some may and others not
+        self._masked = False  # whether some environment gives action masks; others may not
         self._gave_masks = [False] * config.workers
         self._replaced_at = [0] * config.workers  # the clock when each worker was last replaced
 
@@ -65,116 +64,108 @@ class WorkerEnvs:
 
     @property
     def pids(self) -> list[int]:
-        """The process that steps each share of the environments now."""
-        return [worker.process.pid for worker in self._supervisor.workers]
+        """The id of each worker's process."""
+        return self._supervisor.pids
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
-        """First observations and action masks. Each environment gets a seed of its own, whichever
-        worker it is in.
-        """
-        self._prepare()
-        self._seed, self._masked = seed, False
+        """First observations and action masks. Seeds do not depend on the number of workers."""
+        self._make_ready()
+        self._seed = seed
+        self._masked = False
         self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
-        self._replaced_at = [0] * len(self._supervisor.workers)
-        self._note([""] * self.num_envs)
+        self._replaced_at = [0] * len(self._shares)
+        self._note_problems([""] * self.num_envs)
         self._ended = np.zeros(self.num_envs, bool)
-        self._replace(self._begin(self._supervisor.everyone, derived_seeds(seed, self.num_envs)))
+        self._replace(self._begin(self._supervisor.numbers, derived_seeds(seed, self.num_envs)))
         self._masked = any(self._gave_masks)
-        self._allow_all(self._supervisor.everyone)
-        return self._take()
+        self._allow_all(self._supervisor.numbers)
+        return self._read_all()
 
     def step(self, actions: PyTree) -> Step:
+        """Step all environments. Workers that fail are replaced."""
         problem = self._problem()
         if problem:
             raise RuntimeError(f"{problem}; call reset(seed) before step")
         batch = self._read_actions(actions)
         self._shared.actions[...] = batch
-        arriving = self._supervisor.step()
+        arriving = self._supervisor.step(self._config.step_timeout)
         self._log.append(batch)
-        rewards, flags = np.zeros(self.num_envs, np.float32), np.zeros((4, self.num_envs), bool)
-        arrays, masks = self.layout.empty(self.num_envs), None if self._masks is None else np.empty_like(self._masks)
+        rewards = np.zeros(self.num_envs, np.float32)
+        flags = np.zeros((4, self.num_envs), bool)
+        arrays = self.layout.empty(self.num_envs)
+        masks = None if self._masks is None else np.empty_like(self._masks)
         failures: dict[int, Failure] = {}
         for number, failure in arriving:
-            # Each share is copied when it comes, not all at the end: for all but the last, this
-            # process has nothing better to do.
-            share, shared = self._supervisor.shares[number], self._parts[number]
+            # Each part is copied when it arrives: meanwhile the other workers are still stepping.
+            share, part = self._shares[number], self._parts[number]
             if failure is None:
-                rewards[share], flags[:, share] = shared.rewards, shared.flags
-                self._copy(share, shared, arrays, masks)
+                rewards[share] = part.rewards
+                flags[:, share] = part.flags
+                self._copy(share, part, arrays, masks)
             else:
                 failures[number] = failure
         if failures:
             self._replace(dict(sorted(failures.items())))
             for number in failures:
-                flags[3, self._supervisor.shares[number]] = True  # new games
-                self._copy(self._supervisor.shares[number], self._parts[number], arrays, masks)
+                flags[3, self._shares[number]] = True  # new games
+                self._copy(self._shares[number], self._parts[number], arrays, masks)
         terminated, truncated, valid, game_over = flags
         if np.count_nonzero(valid) < self.num_envs:
             for index in np.flatnonzero(~valid).tolist():
                 self._log.begin(index, {})
-        self._ended, self._arrays, self._masks = terminated | truncated, arrays, masks
+        self._ended = terminated | truncated
+        self._arrays, self._masks = arrays, masks
         self._supervisor.busy = False
-        return Step(
-            self.layout.tree(arrays),
-            rewards,
-            terminated,
-            truncated,
-            valid,
-            masks,
-            game_over if self.has_lives else None,
-        )
+        observations = self.layout.tree(arrays)
+        return Step(observations, rewards, terminated, truncated, valid, masks, game_over if self.has_lives else None)
 
     def snapshot(self) -> Snapshot:
-        """The same as SerialEnvs would give, so that a run can go on with another number of
-        workers.
-        """
+        """The snapshot that SerialEnvs gives, so a run can go on with any number of workers."""
         problem = self._problem()
         if problem:
             return Snapshot(exact=False, reason=problem)
-        answers, failures = self._supervisor.call(
-            self._supervisor.everyone, "roots", [None] * len(self._supervisor.workers), START_TIMEOUT
-        )
+        numbers = self._supervisor.numbers
+        answers, failures = self._supervisor.call(numbers, "saved_envs", [None] * len(numbers), START_TIMEOUT)
         for number in failures:
-            self._supervisor.workers[number].kill()  # the next step will find it dead and replace it
+            self._supervisor.workers[number].kill()  # the next step finds it dead and replaces it
         self._supervisor.busy = False
         for number, failure in failures.items():
-            reason = f"{named(self._supervisor.environments(number))} failed: {failure.reason}"
+            reason = f"{self._name(number)} failed: {failure.reason}"
             return Snapshot(values={"seed": self._seed, "clock": self._log.clock}, exact=False, reason=reason)
-        roots = [root for part in answers for root in part]
+        saved = [env for part in answers for env in part]
         return snapshots.save_single(
-            self._log, self.action_space, self._seed, roots, self._arrays, self._ended, self._masks
+            self._log, self.action_space, self._seed, saved, self._arrays, self._ended, self._masks
         )
 
     def restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
-        """Observations and masks as at the snapshot; `fresh` marks environments that could not get
-        there and began anew.
+        """Observations and masks as at the snapshot.
+
+        `fresh` marks the environments that could not be restored and began a new episode.
         """
         if snapshot.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
             return self._start_anew(snapshot)
-        if len(snapshot.arrays["ended"]) != self.num_envs:
-            raise ValueError(
-                f"the snapshot has {len(snapshot.arrays['ended'])} environments, not {self.num_envs}; use its num_envs"
-            )
-        self._prepare()
+        saved = len(snapshot.arrays["ended"])
+        if saved != self.num_envs:
+            raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
+        self._make_ready()
         self._seed = snapshot.values["seed"]
         self._log = snapshots.ActionLog.load(snapshot, self._log.limit)
-        self._replaced_at = [self._log.clock] * len(self._supervisor.workers)
+        self._replaced_at = [self._log.clock] * len(self._shares)
         self._masked = "masks" in snapshot.arrays
-        parts = [snapshots.part_of(snapshot, share) for share in self._supervisor.shares]
-        problems, failures = self._supervisor.call(
-            self._supervisor.everyone, "restore", parts, None
-        )  # a long episode takes long to live again
+        parts = [snapshots.part_of(snapshot, share) for share in self._shares]
+        # Without a deadline: to replay a long episode takes long.
+        problems, failures = self._supervisor.call(self._supervisor.numbers, "restore", parts, None)
         self._replace(failures)
         for number, failure in failures.items():
-            problems[number] = [failure.reason] * len(self._supervisor.environments(number))
-        self._note([problem for part in problems for problem in part])
+            problems[number] = [failure.reason] * len(self._environments(number))
+        self._note_problems([problem for part in problems for problem in part])
         for index in np.flatnonzero(self.fresh).tolist():
             self._log.begin(index, {})
         self._ended = snapshot.array_like("ended", self._ended) & ~self.fresh
-        return self._take()
+        return self._read_all()
 
     def close(self) -> None:
-        """End the workers and give back what they shared."""
+        """End the workers and free the shared memory."""
         if not self._supervisor.closed:
             self._supervisor.close()
             del self._shared, self._parts
@@ -185,83 +176,114 @@ class WorkerEnvs:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _start(self) -> tuple[gym.Space, gym.Space]:
+        """Start all workers; the environments' own observation and action space."""
+        numbers = self._supervisor.numbers
+        try:
+            self._supervisor.start([self._task(number) for number in numbers])
+            answers, failures = self._supervisor.wait_for_start(numbers)
+            for number, failure in failures.items():
+                if failure.configuration:
+                    raise ConfigError(failure.reason)
+                wrong = f"{self._name(number)} cannot be made: {failure.reason}"
+                raise RuntimeError(f"{wrong}\n{failure.traceback}".rstrip())
+        except BaseException:
+            self._supervisor.close()
+            raise
+        return answers[0]
+
+    def _restart(self, numbers: Sequence[int]) -> dict[int, Failure]:
+        """New processes for these workers; which of them failed to start."""
+        for number in numbers:
+            self._supervisor.restart(number, self._task(number))
+        return self._supervisor.wait_for_start(numbers)[1]
+
     def _replace(self, failures: dict[int, Failure]) -> None:
-        """New episodes in new processes, until all have begun."""
+        """Start new episodes in new processes, until all have begun."""
         ended = {number: self._has_ended_episode(number) for number in failures}
         for attempt in count():
             if not failures:
                 return
             for number, failure in failures.items():
-                self._supervisor.report(number, failure, self._log.clock, ended.pop(number, False))
+                self._supervisor.report(self._fault(number, failure), failure, ended.pop(number, False))
                 self._replaced_at[number] = self._log.clock
             numbers = list(failures)
-            failures = self._supervisor.restart(numbers)
+            failures = self._restart(numbers)
             started = [number for number in numbers if number not in failures]
-            # Not the episodes that failed, but the same ones whenever the run is repeated.
+            # Other episodes than those that failed, but the same ones if the run is repeated.
             failures |= self._begin(started, derived_seeds([self._seed, self._log.clock, attempt], self.num_envs))
             self._allow_all([number for number in started if number not in failures])
 
-    def _has_ended_episode(self, number: int) -> bool:
-        """Whether an episode of this worker's has ended since it was started or last replaced."""
-        share = self._supervisor.shares[number]
-        return bool(self._ended[share].any()) or max(self._log.starts[share]) > self._replaced_at[number]
-
     def _begin(self, numbers: Sequence[int], seeds: list[int]) -> dict[int, Failure]:
-        """Start episodes in these workers; those that failed."""
-        parts = [seeds[self._supervisor.shares[number]] for number in numbers]
+        """Start episodes in these workers; which of them failed."""
+        parts = [seeds[self._shares[number]] for number in numbers]
         answers, failures = self._supervisor.call(numbers, "begin", parts, START_TIMEOUT)
         for number, gave_masks in zip(numbers, answers, strict=True):
             self._gave_masks[number] = gave_masks is True
         return failures
 
     def _allow_all(self, numbers: Sequence[int]) -> None:
-        """Masks that forbid nothing from workers whose environments gave none, if others did."""
+        """If others give action masks, have workers without give masks that allow everything."""
         without = [number for number in numbers if self._masked and not self._gave_masks[number]]
-        self._supervisor.call(
-            without, "allow_all", [None] * len(without), START_TIMEOUT
-        )  # who fails will fail in the next step as well
+        # A worker that fails here fails in the next step too.
+        self._supervisor.call(without, "allow_all", [None] * len(without), START_TIMEOUT)
 
-    def _copy(self, share: slice, shared: SharedArrays, arrays: Arrays, masks: np.ndarray | None) -> None:
-        """Observations and masks of one worker out of the shared memory, which the next step
-        overwrites.
-        """
-        for name, array in shared.observations.items():
+    def _copy(self, share: slice, part: EnvArrays, arrays: Arrays, masks: np.ndarray | None) -> None:
+        """Copy observations and masks out of the shared memory, which the next step overwrites."""
+        for name, array in part.observations.items():
             arrays[name][share] = array
         if masks is not None:
-            masks[share] = shared.masks
+            masks[share] = part.masks
 
-    def _take(self) -> tuple[PyTree, np.ndarray | None]:
-        """The same of all workers."""
+    def _read_all(self) -> tuple[PyTree, np.ndarray | None]:
+        """The observations and masks of all workers, copied out of the shared memory."""
         self._arrays = self.layout.empty(self.num_envs)
         self._masks = np.empty_like(self._shared.masks) if self._masked else None
         self._copy(slice(None), self._shared, self._arrays, self._masks)
         self._supervisor.busy = False
         return self.layout.tree(self._arrays), self._masks
 
-    def _prepare(self) -> None:
-        """Make the workers fit for new orders: after an interrupted one, answers may still come
-        that nobody waits for.
-        """
+    def _make_ready(self) -> None:
+        """Restart all workers if the last call was interrupted: its answers may still arrive."""
         if self._supervisor.closed:
             raise RuntimeError(self._problem())
         if self._supervisor.busy:
-            self._supervisor.restart(self._supervisor.everyone)  # who fails here will fail at the next order as well
+            self._restart(self._supervisor.numbers)  # a worker that fails here fails at the next call too
 
     def _problem(self) -> str:
         """Why the environments cannot be stepped now; "" if they can."""
-        if self._arrays and not self._supervisor.busy and not self._supervisor.closed:
-            return ""
         if self._supervisor.closed:
             return "the environments are closed"
-        return "the last step was interrupted" if self._supervisor.busy else "the environments have not been reset"
+        if self._supervisor.busy:
+            return "the last step was interrupted"
+        return "" if self._arrays else "the environments have not been reset"
 
     def _start_anew(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
         seed, reason = snapshots.fresh_start(snapshot)
         start = self.reset(seed)
-        self._note([reason] * self.num_envs)
+        self._note_problems([reason] * self.num_envs)
         return start
 
-    def _note(self, problems: list[str]) -> None:
+    def _note_problems(self, problems: list[str]) -> None:
+        """Keep why environments could not be restored ("" if they could), and warn."""
         self.fresh, self.restore_problem = snapshots.describe(problems)
         if self.restore_problem:
             warnings.warn(self.restore_problem, InexactResume, stacklevel=3)
+
+    def _has_ended_episode(self, number: int) -> bool:
+        """Whether a worker has finished an episode since it was started or last replaced."""
+        share = self._shares[number]
+        return bool(self._ended[share].any()) or max(self._log.starts[share]) > self._replaced_at[number]
+
+    def _fault(self, number: int, failure: Failure) -> Fault:
+        pid, clock = self._supervisor.pids[number], self._log.clock
+        return Fault(self._name(number), number, clock, pid, failure.reason, outcome="began new episodes")
+
+    def _task(self, number: int) -> EnvTask:
+        return EnvTask(self._config, self._shares[number])
+
+    def _environments(self, number: int) -> range:
+        return range(self._shares[number].start, self._shares[number].stop)
+
+    def _name(self, number: int) -> str:
+        return name_environments(self._environments(number))

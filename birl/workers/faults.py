@@ -1,49 +1,61 @@
-"""Who failed among several that work side by side, who may be replaced, and when that is too
-often.
+"""Failures of child processes: who is replaced, and after how many failures a run gives up.
+
+One rule for environment workers, actor-learners and Ray actors. A child that fails is replaced,
+with a warning. The run ends if a new process would fail too, or if one child fails again and again
+without finishing an episode.
 """
 
 import warnings
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from birl.config import ConfigError
 from birl.errors import EnvError, NonFiniteError
-from birl.workers.process import Failure
-from birl.workers.supervisor import FAULTS_IN_A_ROW, MOST_FAULTS
+
+FAULTS_IN_A_ROW = 10  # faults of one child without a finished episode between them; one more is an error
+MOST_FAULTS = 1000  # faults of all children; one more is an error
+
+
+class Failure(NamedTuple):
+    """Why a child process did not answer. With one of the flags, a new process would fail too."""
+
+    reason: str
+    traceback: str = ""
+    configuration: bool = False  # the user's settings are wrong
+    not_finite: bool = False  # a NaN or infinity appeared
+    invalid: bool = False  # an environment returned something that its spaces do not allow
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One of several whose process was replaced."""
+    """A failure of a child process that was replaced."""
 
-    name: str  # what it is: an actor-learner, for instance
-    index: int
-    env_steps: int  # of all, when it was found
-    pid: int  # 0 if it was never heard of
+    who: str  # "actor-learner 2", or "environments 4 to 7"
+    index: int  # the child's number
+    step: int  # environment steps when the failure was noticed
+    pid: int  # of the process that failed; 0 if it never answered
     reason: str
-    machine: str = ""  # "" for this one
+    machine: str = ""  # where it ran; "" for this machine
+    outcome: str = "goes on"  # what happens to it
 
     def __str__(self) -> str:
         where = f"process {self.pid}" if self.pid else "its process"
         where += f" on {self.machine}" if self.machine else ""
-        return (
-            f"{self.name} {self.index} goes on in a new process at step {self.env_steps:,}; in {where}: {self.reason}"
-        )
+        return f"{self.who} {self.outcome} in a new process at step {self.step:,}; in {where}: {self.reason}"
 
 
-class Faults:
-    """What went wrong so far."""
+class FaultLog:
+    """All faults of a number of child processes. It decides when there are too many."""
 
     def __init__(self, count: int) -> None:
-        self.all: list[Fault] = []
-        self._rows: list[list[Failure]] = [
-            [] for _ in range(count)
-        ]  # of each, those since the end of an episode of its
+        self.faults: list[Fault] = []
+        self._in_a_row: list[list[Failure]] = [[] for _ in range(count)]  # of each child
 
-    def report(self, fault: Fault, failure: Failure, episode_ended: bool, started: bool) -> None:
-        """Note a fault of one that has seen an episode's end since its last fault, or not, and warn
-        of it.
+    def report(self, fault: Fault, failure: Failure, episode_ended: bool, started: bool = True) -> None:
+        """Record a fault and warn. Raises an error if a new process would not help.
 
-        Raises if another process will not mend it.
+        `episode_ended`: this child has finished an episode since its last fault. `started`: it has
+        worked before. A child that raises before that is not replaced.
         """
         if failure.configuration:
             raise ConfigError(failure.reason)
@@ -51,18 +63,27 @@ class Faults:
             raise NonFiniteError(failure.reason)
         if failure.invalid:
             raise EnvError(failure.reason)
-        if not started and failure.traceback:  # it raised by itself; who was killed from outside may have better luck
-            raise RuntimeError(
-                f"{fault.name} {fault.index} cannot start: {failure.reason}\n{failure.traceback}".rstrip()
-            )
-        row = self._rows[fault.index]
+        if not started and failure.traceback:  # without a traceback it was killed from outside
+            raise RuntimeError(f"{fault.who} cannot start: {failure.reason}\n{failure.traceback}".rstrip())
+        row = self._in_a_row[fault.index]
         if episode_ended:
             row.clear()
         row.append(failure)
-        self.all.append(fault)
-        if len(row) > FAULTS_IN_A_ROW or len(self.all) > MOST_FAULTS:
-            often = f"{len(row)} times in a row" if len(row) > FAULTS_IN_A_ROW else f"after {MOST_FAULTS} faults in all"
-            raise RuntimeError(
-                f"{fault.name} {fault.index} failed {often}: {row[0].reason}\n{row[0].traceback}".rstrip()
-            )
+        self.faults.append(fault)
+        if len(row) > FAULTS_IN_A_ROW or len(self.faults) > MOST_FAULTS:
+            raise RuntimeError(_too_many(fault.who, row))
         warnings.warn(str(fault), stacklevel=3)
+
+
+def _too_many(who: str, row: list[Failure]) -> str:
+    """The message after too many faults: how many, and the first and last reason."""
+    often = f"{len(row)} times in a row" if len(row) > FAULTS_IN_A_ROW else f"after {MOST_FAULTS} faults in all"
+    first, last = row[0], row[-1]
+    change = "" if last.reason == first.reason else f"; the last time: {last.reason}"
+    return f"{who} failed {often}: {first.reason}{change}\n{first.traceback}".rstrip()
+
+
+def name_environments(environments: range) -> str:
+    """The numbers of these environments as words: "environment 3", or "environments 4 to 7"."""
+    first, last = environments[0], environments[-1]
+    return f"environment {first}" if first == last else f"environments {first} to {last}"

@@ -1,50 +1,47 @@
-"""What runs in a worker process: some of the environments, stepped when told to. It imports no jax,
-so as to start quickly.
+"""What runs in an environment worker: some of the environments, stepped on request.
+
+It imports no jax, so that it starts quickly.
 """
 
-import fcntl
 import os
 import select
-import signal
-import sys
-import traceback
 import warnings
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 import gymnasium as gym
 
-from birl.config import ConfigError
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
-from birl.errors import EnvError, NonFiniteError
 from birl.types import Snapshot
-from birl.workers.process import ERROR, STEP, STEPPED, VALUE, Failure, Task, map_arrays, wait_for
+from birl.workers.arrays import map_env_arrays
+from birl.workers.child import as_failure, connect_to_parent
+from birl.workers.process import ERROR, STEP, STEPPED, VALUE, EnvTask, poll_and_spin
 
 
-class Host:
-    """The environments of one worker, and their share of the arrays."""
+class EnvHost:
+    """The environments of one worker, and their part of the shared arrays."""
 
-    def __init__(self, task: Task, memory: int) -> None:
-        self.envs = SerialEnvs(
-            [partial(make_env, task.config)] * (task.share.stop - task.share.start), first=task.share.start
-        )
-        everything = map_arrays(memory, self.envs.layout, self.envs.action_space, task.config.num_envs)
-        self.shared = everything.part(task.share)
+    def __init__(self, task: EnvTask, memory: int) -> None:
+        count = task.share.stop - task.share.start
+        self.envs = SerialEnvs([partial(make_env, task.config)] * count, first=task.share.start)
+        arrays = map_env_arrays(memory, self.envs.layout, self.envs.action_space, task.config.num_envs)
+        self.arrays = arrays.part(task.share)
 
     def spaces(self) -> tuple[gym.Space, gym.Space]:
-        """As the environment has them: what networks see is worked out by whoever asks."""
+        """The environment's own observation and action space, as Gymnasium gives them."""
         return self.envs.envs[0].observation_space, self.envs.envs[0].action_space
 
     def step(self) -> None:
-        step = self.envs.step(self.shared.actions)
-        self.shared.rewards[:] = step.rewards
-        game_over = False if step.game_over is None else step.game_over
-        self.shared.flags[:3], self.shared.flags[3] = (step.terminated, step.truncated, step.valid), game_over
-        self._show(step.observations, step.action_masks)
+        """Step with the shared actions and write the results to the shared arrays."""
+        step = self.envs.step(self.arrays.actions)
+        self.arrays.rewards[:] = step.rewards
+        self.arrays.flags[:3] = step.terminated, step.truncated, step.valid
+        self.arrays.flags[3] = False if step.game_over is None else step.game_over
+        self._write(step.observations, step.action_masks)
 
     def call(self, name: str, argument: Any) -> Any:
+        """Call one of the functions that the parent may ask for."""
         match name:
             case "begin":
                 return self.begin(argument)
@@ -52,97 +49,60 @@ class Host:
                 return self.allow_all()
             case "restore":
                 return self.restore(argument)
-            case "roots":
-                return self.envs.roots()
-        raise ValueError(f"a worker knows no order {name!r}")
+            case "saved_envs":
+                return self.envs.saved_envs()
+        raise ValueError(f"an environment worker has no function {name!r}")
 
     def begin(self, seeds: list[int]) -> bool:
-        """Start episodes; whether one of the environments gave an action mask."""
+        """Start episodes with these seeds; whether an environment gave an action mask."""
         observations, masks = self.envs.begin(seeds)
-        self._show(observations, masks)
+        self._write(observations, masks)
         return masks is not None
 
     def allow_all(self) -> None:
+        """From now on give action masks that allow everything."""
         self.envs.allow_all()
-        self.shared.masks[:] = True
+        self.arrays.masks[:] = True
 
     def restore(self, snapshot: Snapshot) -> list[str]:
-        """Go where the snapshot was taken; for each environment why it could not, or ""."""
+        """Restore a snapshot; for each environment why that was impossible, or ""."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the parent says it for all workers at once
-            self._show(*self.envs.restore(snapshot))
+            warnings.simplefilter("ignore")  # the parent warns once for all workers
+            self._write(*self.envs.restore(snapshot))
         return self.envs.problems
 
-    def _show(self, observations: Any, masks: Any) -> None:
+    def _write(self, observations: Any, masks: Any) -> None:
+        """Write observations and masks to the shared arrays."""
         arrays = observations if isinstance(observations, dict) else {"": observations}
         for name, array in arrays.items():
-            self.shared.observations[name][:] = array
+            self.arrays.observations[name][:] = array
         if masks is not None:
-            self.shared.masks[:] = masks
+            self.arrays.masks[:] = masks
 
 
-def main(orders: int, answers: int, lifeline: int, memory: int) -> None:
-    """Serve until the parent closes the orders. The numbers are file descriptors."""
-    requests, replies = begin_service(orders, answers, lifeline, memory)
-    host: Host | None = None
+def main(calls: int, answers: int, lifeline: int, memory: int) -> None:
+    """Serve until the parent closes the pipe of calls. The arguments are file descriptors."""
+    requests, replies = connect_to_parent(calls, answers, lifeline, memory)
+    host: EnvHost | None = None
     value: Any
     poller = select.poll()
-    poller.register(orders, select.POLLIN)
-    while wait_for(poller, None) and (order := os.read(orders, 1)):
+    poller.register(calls, select.POLLIN)
+    while poll_and_spin(poller) and (kind := os.read(calls, 1)):
         try:
             if host is None:
-                host = Host(requests.recv()[1], memory)
-                kind, value = VALUE, host.spaces()
-            elif order == STEP:
+                host = EnvHost(requests.recv()[1], memory)
+                value = host.spaces()
+            elif kind == STEP:
                 host.step()
                 os.write(answers, STEPPED)
                 continue
             else:
-                kind, value = VALUE, host.call(*requests.recv())
+                value = host.call(*requests.recv())
+            answer = VALUE
         except BaseException as error:  # also an environment's sys.exit
-            kind, value = ERROR, explained(error)
-        os.write(answers, kind)
+            answer = ERROR
+            value = as_failure(error)
+        os.write(answers, answer)
         replies.send(value)
     if host is not None:
         host.envs.close()
-
-
-def begin_service(orders: int, answers: int, lifeline: int, memory: int) -> tuple[Connection, Connection]:
-    """Tie this process to its parent: where orders come from, where answers go."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _go_on)
-    for descriptor in (orders, answers, lifeline, memory):
-        os.set_inheritable(descriptor, False)  # or a simulator that outlives this process would hide its death
-    _die_with_parent(lifeline)
-    return Connection(orders, writable=False), Connection(answers, readable=False)
-
-
-def explained(error: BaseException) -> Failure:
-    """What the parent is told of an error, inside the handler that caught it."""
-    text = (
-        str(error) if isinstance(error, ConfigError | EnvError | RuntimeError) else f"{type(error).__name__}: {error}"
-    )
-    kinds = (isinstance(error, kind) for kind in (ConfigError, NonFiniteError, EnvError))
-    return Failure(text, traceback.format_exc(), *kinds)
-
-
-def _go_on(number: int, frame: Any) -> None:
-    """Instead of SIG_IGN, which a simulator started by an environment would inherit."""
-
-
-def _die_with_parent(lifeline: int) -> None:
-    """Have the kernel end this process when the parent is gone, even if an environment hangs and
-    holds the interpreter.
-
-    PR_SET_PDEATHSIG would do so too early: when the thread that started the worker ends.
-    """
-    if sys.platform != "linux":
-        return  # elsewhere a worker notices when it next waits for an order
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)  # SIGIO, which ends a process, once the other end is closed
-    poller = select.poll()
-    poller.register(lifeline, 0)
-    if poller.poll(0):  # it was closed before
-        sys.exit(1)

@@ -20,7 +20,7 @@ from birl.run import train as driver
 from birl.run.checkpoint import load, numbered
 from birl.run.evaluate import evaluate_policy
 from birl.run.policy import make_policy
-from birl.workers import supervisor as worker_crew
+from birl.workers import faults
 from tests.run.processes import birl, call, call_well, metric_rows
 
 SMALL = [
@@ -198,7 +198,7 @@ def test_an_environment_that_exits_in_peace_ends_the_run_as_an_error(tmp_path):
 @pytest.mark.parametrize("bug_at", [30, 550], ids=["in training", "in the evaluation alone"])
 @pytest.mark.filterwarnings("ignore")
 def test_an_error_that_every_episode_hits_in_a_worker_ends_the_run(bug_at, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 1)
+    monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 1)
     bug = r"failed 2 times in a row: environment \d raised in step: ZeroDivisionError: mass is zero\nTraceback"
     with pytest.raises(RuntimeError, match=bug):
         call("train", "ppo", BUGGY, *SMALL, "--workers", 1, "--kwargs", "bug_at", bug_at, "--run-dir", tmp_path / "run")

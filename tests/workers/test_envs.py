@@ -25,7 +25,7 @@ from birl.envs.spaces import is_composite
 from birl.envs.trees import flat_action
 from birl.errors import EnvError
 from birl.types import Snapshot
-from birl.workers import supervisor as worker_crew
+from birl.workers import faults
 from birl.workers.envs import WorkerEnvs
 from tests.envs.troubled import CHILD, EXIT, HANG, HANG_WITH_CHILD, KILL, RAISE
 from tests.run.processes import SECONDS
@@ -244,12 +244,8 @@ def test_an_accident_is_a_reset_of_its_workers_environments_and_no_others_notice
             assert gone(victim)
             assert len(envs.faults) == number + 1
             fault = envs.faults[-1]
-            assert (fault.step, fault.environments, fault.pid, fault.reason) == (
-                7 * (number + 1),
-                range(2, 4),
-                victim,
-                reason,
-            )
+            assert (fault.who, fault.index) == ("environments 2 to 3", 1)
+            assert (fault.step, fault.pid, fault.reason) == (7 * (number + 1), victim, reason)
         after = envs.step(np.ones(4, int))
         assert after.valid[2:].all()
         assert after.observations[2:, 1].tolist() == [1, 1]
@@ -265,7 +261,7 @@ def test_accidents_in_several_workers_at_once_cost_one_timeout_and_take_what_the
             step = envs.step(np.array([HANG, HANG_WITH_CHILD, RAISE, 1]))
         assert step.valid.tolist() == [False, False, False, True]
         assert step.observations[:, 1].tolist() == [0, 0, 0, 2]
-        assert [fault.environments[0] for fault in envs.faults] == [0, 1, 2]
+        assert [fault.index for fault in envs.faults] == [0, 1, 2]
         assert envs.pids[3] == before[3]
         assert all(gone(pid) for pid in before[:3])
     running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if alive(path.parent.name)]
@@ -307,7 +303,7 @@ def play(envs, steps):
 @pytest.mark.parametrize("way", [{"raise_at": 1}, {"raise_in_reset": True}], ids=["in step", "in reset"])
 @pytest.mark.filterwarnings("ignore:environment")
 def test_an_error_that_returns_at_once_is_final_and_keeps_its_name(way, monkeypatch):
-    monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 2)
+    monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 2)
     with make_envs(replace(TROUBLED, num_envs=1, workers=1, kwargs=way), 0) as envs:
         with pytest.raises(
             RuntimeError,
@@ -319,7 +315,7 @@ def test_an_error_that_returns_at_once_is_final_and_keeps_its_name(way, monkeypa
 
 @pytest.mark.filterwarnings("ignore:environment")
 def test_an_error_that_every_episode_hits_is_final_however_late_it_comes(monkeypatch):
-    monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 2)
+    monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 2)
     with make_envs(replace(TROUBLED, num_envs=2, workers=1, kwargs={"bug_at": 40}), 0) as envs:
         with pytest.raises(
             RuntimeError, match=r"environments 0 to 1 failed 3 times in a row: .* mass is zero\nTraceback"
@@ -330,8 +326,8 @@ def test_an_error_that_every_episode_hits_is_final_however_late_it_comes(monkeyp
 
 @pytest.mark.filterwarnings("ignore:environment")
 def test_errors_with_whole_episodes_between_are_not_a_row_but_are_counted(monkeypatch):
-    monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 1)
-    monkeypatch.setattr(worker_crew, "MOST_FAULTS", 3)
+    monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 1)
+    monkeypatch.setattr(faults, "MOST_FAULTS", 3)
     with make_envs(replace(TROUBLED, num_envs=1, workers=1, kwargs={"raise_at": 6, "limit": 5}), 0) as envs:
         with pytest.raises(
             RuntimeError, match=r"environment 0 failed after 3 faults in all: environment 0 .* mass is zero"
@@ -342,12 +338,10 @@ def test_errors_with_whole_episodes_between_are_not_a_row_but_are_counted(monkey
 
 @pytest.mark.filterwarnings("ignore:environment")
 def test_an_environment_that_cannot_begin_again_after_whole_episodes_is_not_tried_for_ever(monkeypatch):
-    monkeypatch.setattr(worker_crew, "FAULTS_IN_A_ROW", 2)
+    monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 2)
     with make_envs(replace(TROUBLED, num_envs=1, workers=1, kwargs={"limit": 3}), 0) as envs:
         play(envs, 3)
-        monkeypatch.setattr(
-            envs._supervisor, "config", replace(envs._supervisor.config, kwargs={"raise_in_reset": True})
-        )
+        monkeypatch.setattr(envs, "_config", replace(envs._config, kwargs={"raise_in_reset": True}))
         os.kill(envs.pids[0], signal.SIGKILL)
         with pytest.raises(RuntimeError, match="environment 0 failed 3 times"):
             envs.step(np.ones(1, int))
@@ -401,16 +395,16 @@ def test_episodes_that_an_accident_cut_are_not_counted():
 
     config = replace(TROUBLED, num_envs=2, workers=2, kwargs={"limit": 4, "raise_at": 11})
     with make_envs(config, 0) as envs:
-        collect = Collector(envs, always_one, 5, ())
-        collect.start(0)
+        collector = Collector(envs, always_one, 5, ())
+        collector.start(0)
         with pytest.warns(UserWarning, match="mass is zero"):
-            rollouts = [collect((), np.array([0, k], np.uint32)) for k in range(4)]
+            rollouts = [collector.collect((), np.array([0, k], np.uint32)) for k in range(4)]
     # Each counts 4 + 4 + 2 steps and two resets, is cut in its third episode, and begins again.
     valid = np.concatenate([rollout.valid for rollout in rollouts])[:, 0]
     assert np.flatnonzero(~valid).tolist() == [4, 9, 12, 17]
-    assert list(collect.episode_stats.recent) == [(11.0 + 21 + 31 + 41, 4)] * 6
-    assert collect.episode_stats.lengths.tolist() == [2, 2]
-    assert collect.episode_stats.returns.tolist() == [11.0 + 21] * 2
+    assert list(collector.episode_stats.recent) == [(11.0 + 21 + 31 + 41, 4)] * 6
+    assert collector.episode_stats.lengths.tolist() == [2, 2]
+    assert collector.episode_stats.returns.tolist() == [11.0 + 21] * 2
 
 
 # Snapshots.
