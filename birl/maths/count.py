@@ -1,6 +1,4 @@
-"""Numbers of steps that outgrow 32 bits, which is all that JAX's integers have: a run may be longer
-than 2³¹ steps.
-"""
+"""Step counts of 64 bits, for runs of more than 2³¹ steps: JAX's integers have only 32."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -10,26 +8,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Number = Any  # a scalar of Python's, NumPy's or JAX's
-TURNS = 2**30  # where `next_turn` begins anew, or a little before
+Number = Any  # a scalar of Python, NumPy or JAX
+TURNS = 2**30  # `next_turn` wraps to 0 here, or just below
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["words"], meta_fields=[])
 @dataclass(frozen=True, eq=False)
 class Count:
-    """A count in two words. Inside jit: `count + more`, `count / total`, `count < limit`; outside:
-    int(count).
+    """A 64-bit count, stored as two 32-bit words.
+
+    Inside jit: `count + more`, `count / total`, `count < limit`. Outside: `int(count)`.
     """
 
-    words: Any  # [2] uint32, the high one and the low one; of JAX or NumPy, or whatever a function makes of them in jax.tree.map
+    words: Any  # [2] uint32: the high word and the low word; typed Any, for jax.tree.map may put anything here
 
     def __add__(self, more: Number) -> "Count":
-        """So many more, at most 2³¹."""
+        """The count plus `more`, which is at most 2³¹."""
         low = self.words[1] + jnp.asarray(more).astype(jnp.uint32)
-        return Count(jnp.stack([self.words[0] + (low < self.words[1]), low]))  # smaller than before: it went round
+        return Count(jnp.stack([self.words[0] + (low < self.words[1]), low]))  # a smaller low word has overflowed
 
     def __truediv__(self, total: float) -> Number:
-        """The share of a total, to float32's precision."""
+        """The fraction count / total, in float32."""
         high, low = self.words.astype(np.float32)
         return (high * np.float32(2**32) + low) / np.float32(total)
 
@@ -44,7 +43,7 @@ class Count:
         return high << 32 | low
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """As one 64-bit integer: what a checkpoint holds."""
+        """The count as one 64-bit integer, the form that checkpoints store."""
         return np.array(int(self), np.int64 if dtype is None else dtype)
 
     def __repr__(self) -> str:
@@ -52,12 +51,13 @@ class Count:
 
 
 def count_of(number: int) -> Count:
-    """This number as a Count."""
+    """The number as a Count."""
     return Count(np.array(divmod(number, 2**32), np.uint32))
 
 
 def next_turn(turn: Number, period: int = 1) -> Number:
-    """turn + 1, begun anew at a multiple of `period` before 32 bits are full: what happens each
-    `period` turns goes on as before.
+    """turn + 1, wrapped to 0 before 32 bits overflow.
+
+    It wraps at a multiple of `period`, so an event of every `period` turns keeps its pace.
     """
     return (turn + 1) % (TURNS // period * period or period)

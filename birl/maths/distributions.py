@@ -1,9 +1,11 @@
-"""Action distributions as pytrees. Each has sample, mode, log_prob, entropy and kl, which sum over
-the event axis and keep batch axes.
+"""Action distributions as pytrees.
+
+Each has sample, mode, log_prob, entropy and kl. The last three sum over the event axis and keep the
+batch axes.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +13,23 @@ from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, UInt32
 
 Key = PRNGKeyArray | UInt32[Array, "2"]
 
-# Finite, so that 0 · log 0 is 0 and not NaN; and far enough that its exponential is exactly 0 in
-# float32.
+# Finite, so that 0 · log 0 is 0 and not NaN; low enough that its exponential is 0 in float32.
 MASKED_LOGIT = -1e9
 LOG_2PI = 1.8378770664093453
 
 
+class Distribution(Protocol):
+    """A policy's action distribution: one of the classes below."""
+
+    def sample(self, key: Array) -> Array: ...
+    def mode(self) -> Array: ...
+    def log_prob(self, actions: Array) -> Array: ...
+    def entropy(self) -> Array: ...
+    def kl(self, other: Any) -> Array: ...
+
+
 def mask_logits(logits: Float[Array, "*batch A"], mask: Bool[Array, "*batch A"]) -> Float[Array, "*batch A"]:
-    """Logits whose softmax is 0 where the mask is false; if a whole row is, its actions are equally
-    probable.
-    """
+    """Logits whose softmax is 0 where the mask is false; uniform where a whole row is false."""
     return jnp.where(mask, logits, MASKED_LOGIT)
 
 
@@ -40,8 +49,7 @@ class Categorical(NamedTuple):
     def log_prob(self, actions: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
         """log π(a)."""
         _require_shape(actions, self.logits.shape[:-1])
-        # Not take_along_axis: its gradient is a scatter, up to 1.1 times slower on a CPU (256 × 4:
-        # 16.1 to 14.4 µs).
+        # Not take_along_axis: its gradient is a scatter, 1.1 times slower on a CPU (256 × 4).
         chosen = jax.nn.one_hot(actions, self.logits.shape[-1], dtype=bool)
         return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0.0), axis=-1)
 
@@ -59,9 +67,9 @@ class Categorical(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class MultiCategorical:
-    """One independent Categorical for each of sizes, their logits side by side on the last axis."""
+    """Independent Categoricals of the given sizes, with logits concatenated on the last axis."""
 
-    logits: Any  # [..., sum(sizes)]; not typed Array, for jax builds trees of shapes and axes by calling the class
+    logits: Any  # [..., sum(sizes)]; typed Any, for JAX also builds this class with shapes and axes as leaves
     sizes: tuple[int, ...] = field(metadata={"static": True})
 
     def sample(self, key: Key) -> Int[Array, "*batch K"]:
@@ -95,9 +103,7 @@ class MultiCategorical:
 
 
 class DiagonalGaussian(NamedTuple):
-    """Independent normal variables; log_std may have fewer axes than mean, as one that depends on
-    no state.
-    """
+    """Independent normal variables; log_std may lack the batch axes if it is state-independent."""
 
     mean: Array  # [..., A]
     log_std: Array  # [..., A] or [A]
@@ -137,7 +143,7 @@ class Bernoulli(NamedTuple):
         return jax.random.bernoulli(key, jax.nn.sigmoid(self.logits)).astype(jnp.int32)
 
     def mode(self) -> Int[Array, "*batch K"]:
-        """1 where it is the more probable bit."""
+        """The more probable value of each bit."""
         return (self.logits > 0).astype(jnp.int32)
 
     def log_prob(self, actions: Num[Array, "*batch K"]) -> Float[Array, "*batch"]:
@@ -158,15 +164,14 @@ class Bernoulli(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Joint:
-    """Independent distributions whose actions lie side by side in one float vector; for Dict and
-    Tuple spaces.
+    """Independent distributions for the parts of Dict and Tuple spaces.
 
-    Each part has an event axis: one of n choices is a MultiCategorical of one. Whole numbers are
-    exact below 2²⁴.
+    Their actions are concatenated into one float vector, where integers are exact below 2²⁴. Each
+    part has an event axis: a Discrete part is a MultiCategorical of one.
     """
 
     parts: Any  # a tuple of distributions with the same batch axes
-    widths: tuple[int, ...] = field(metadata={"static": True})  # columns of each
+    widths: tuple[int, ...] = field(metadata={"static": True})  # columns of each part's actions
 
     def sample(self, key: Key) -> Float[Array, "*batch K"]:
         """One action of each part."""
@@ -201,8 +206,6 @@ def _total(terms: list[Array]) -> Array:
 
 
 def _require_shape(actions: Array, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless actions have this shape: a [B] for a [B, 1] would broadcast to [B, B]
-    without a word.
-    """
+    """Raise ValueError for a wrong shape: [B] in place of [B, 1] would broadcast to [B, B]."""
     if actions.shape != shape:
-        raise ValueError(f"actions have shape {actions.shape}; this distribution's have {shape}")
+        raise ValueError(f"actions have shape {actions.shape}; this distribution needs {shape}")

@@ -1,4 +1,4 @@
-"""Random keys for several purposes, of which none can meet another."""
+"""Random keys for separate purposes, which never collide."""
 
 from typing import Literal, get_args
 
@@ -9,18 +9,23 @@ from jaxtyping import Array, UInt32
 Key = UInt32[Array, "2"] | UInt32[np.ndarray, "2"]
 Purpose = Literal["next", "steps", "learning", "exploration", "others"]
 
-BEYOND = 2**31  # more keys than any split gives
+FIRST_STREAM = 2**31  # no split gives this many keys
 
 
 def stream(key: Key, purpose: Purpose) -> UInt32[Array, "2"]:
-    """A key for one purpose, which no split of `key` gives.
+    """A key for one purpose, different from every key that a split of `key` gives.
 
-    To JAX, fold_in(key, i) is split(key, n)[i]: so purposes are numbered from where no split comes
-    to. A key whose streams are used is used for nothing else: neither drawn from nor split.
+    In JAX, fold_in(key, i) equals split(key, n)[i], so purposes are numbered from 2³¹. If you use a
+    key for its streams, neither draw from it nor split it.
     """
-    return jax.random.fold_in(key, np.uint32(BEYOND + get_args(Purpose).index(purpose)))
+    return jax.random.fold_in(key, np.uint32(FIRST_STREAM + get_args(Purpose).index(purpose)))
 
 
 def numbered(key: Key, number: int) -> np.ndarray:
-    """The key of one of several who were given the same: the first has a copy of the key itself."""
+    """The key for user `number` of a shared `key`; number 0 gets a copy of the key itself."""
     return np.array(key if number == 0 else jax.random.fold_in(stream(key, "others"), np.uint32(number)))
+
+
+def step_keys(key: Array, length: int) -> Array:
+    """A random key for each step of a rollout."""
+    return jax.random.split(stream(key, "steps"), length)

@@ -1,9 +1,7 @@
-"""Losses to minimise and what is reported beside them: scalars, averaged over the rows that are
-valid.
+"""Losses to minimise, and diagnostics: scalars, averaged over the valid rows.
 
-Advantages and targets are held constant. All arguments of a loss have one shape, and a wrong one is
-an error rather than a broadcast: (B, 1) minus (B,) is (B, B) and learns something else without a
-word (CleanRL #383).
+No gradient flows through advantages and targets. All arguments of a loss must have the same shape:
+(B, 1) minus (B,) would silently broadcast to (B, B) and learn something else (CleanRL #383).
 """
 
 import jax
@@ -13,9 +11,8 @@ from jaxtyping import Array, Bool, Float
 Scalar = float | Float[Array, ""]
 Weights = Bool[Array, "*batch"] | Float[Array, "*batch"]
 
-# With advantages of order 1 a KL penalty below the range does nothing and one above it stops
-# learning; within it, 14 updates lead back to 1. Without a floor a weight halved to 0 could never
-# be doubled again.
+# With advantages of order 1, a smaller KL weight has no effect and a larger one stops learning.
+# From either end, 14 updates lead back to 1; a weight that was halved down to 0 would stay there.
 KL_WEIGHT_RANGE = (1e-4, 1e4)
 
 
@@ -28,8 +25,9 @@ def masked_mean(x: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
 
 
 def normalize(advantages: Float[Array, "*batch"], valid: Weights) -> Float[Array, "*batch"]:
-    """Advantages with mean 0 and standard deviation 1 over valid, 0 elsewhere; a single one becomes
-    0 (SB3 #440).
+    """Advantages with mean 0 and standard deviation 1 over the valid rows, 0 elsewhere.
+
+    A single valid advantage becomes 0 (SB3 #440).
     """
     centred = advantages - masked_mean(advantages, valid)
     deviation = jnp.sqrt(masked_mean(centred**2, valid))
@@ -77,24 +75,24 @@ def kl_penalised_surrogate(
 
 
 def adapt_kl_weight(kl_weight: Scalar, kl: Scalar, target_kl: Scalar) -> Float[Array, ""]:
-    """β doubled if the KL was above 1.5 times its target, halved if below target / 1.5 (Schulman et
-    al. 2017, section 4).
+    """The next KL weight β (Schulman et al. 2017, section 4).
+
+    It doubles if the KL was above 1.5 · target, and halves if the KL was below target / 1.5.
     """
     factor = jnp.where(kl > 1.5 * target_kl, 2.0, jnp.where(kl < target_kl / 1.5, 0.5, 1.0))
     return jnp.clip(kl_weight * factor, *KL_WEIGHT_RANGE)
 
 
 def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
-    """E[(V - target)²], without a half: a weight of 0.5 then means what it means in OpenAI
-    Baselines and SB3.
-    """
+    """E[(V - target)²], without ½: a weight means the same as in OpenAI Baselines and SB3."""
     _require_one_shape(values, targets, valid)
     return masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)
 
 
 def huber(errors: Float[Array, "*batch"], delta: Scalar = 1.0) -> Float[Array, "*batch"]:
-    """½ e² where |e| ≤ δ, else δ (|e| - ½ δ): its slope is the error, clipped (Huber 1964; Mnih et
-    al. 2015, methods).
+    """½ e² where |e| ≤ δ, else δ (|e| - ½ δ) (Huber 1964); its slope is the error clipped to ±δ.
+
+    This is the error clipping of Mnih et al. 2015, methods.
     """
     inside = jnp.minimum(jnp.abs(errors), delta)
     return inside * (jnp.abs(errors) - 0.5 * inside)
@@ -107,8 +105,9 @@ def clipped_value_loss(
     valid: Weights,
     clip_range: Scalar,
 ) -> Float[Array, ""]:
-    """E[max((V - target)², (V_old + clip(V - V_old, -ε, ε) - target)²)]: OpenAI Baselines' PPO2,
-    without its half.
+    """E[max((V - target)², (V_old + clip(V - V_old, -ε, ε) - target)²)].
+
+    This is the loss of OpenAI Baselines' PPO2, without its factor ½.
     """
     _require_one_shape(values, old_values, targets, valid)
     targets, old_values = jax.lax.stop_gradient((targets, old_values))
@@ -117,25 +116,23 @@ def clipped_value_loss(
 
 
 def approx_kl(log_ratios: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
-    """Estimate E[(ρ - 1) - log ρ] of KL(old‖new) from samples of old; never negative (Schulman
-    2020, k3).
-    """
+    """E[(ρ - 1) - log ρ], an estimate of KL(old‖new) that is never negative (Schulman 2020, k3)."""
     return masked_mean(jnp.expm1(log_ratios) - log_ratios, valid)
 
 
 def clip_fraction(log_ratios: Float[Array, "*batch"], valid: Weights, clip_range: Scalar) -> Float[Array, ""]:
-    """Share of ratios outside [1-ε, 1+ε]."""
+    """The fraction of ratios outside [1-ε, 1+ε]."""
     return masked_mean((jnp.abs(jnp.expm1(log_ratios)) > clip_range).astype(log_ratios.dtype), valid)
 
 
 def _ratios(log_ratios: Array, valid: Array) -> Array:
-    """ρ = exp(log ρ), 1 where not valid: an overflow there would make the gradient NaN though its
-    weight is 0.
-    """
+    """ρ = exp(log ρ), 1 on rows that are not valid: an overflow there would make gradients NaN."""
     return jnp.exp(jnp.where(valid > 0, log_ratios, 0.0))
 
 
 def _require_one_shape(*arrays: Array) -> None:
     shapes = [array.shape for array in arrays]
     if len(set(shapes)) > 1:
-        raise ValueError(f"shapes {', '.join(map(str, shapes))} differ; a loss needs one shape for all its arguments")
+        raise ValueError(
+            f"shapes {', '.join(map(str, shapes))} differ; all arguments of a loss must have the same shape"
+        )

@@ -1,5 +1,6 @@
-"""Numbers that change during a run, as data: they go into JSON, into a command line and into jit,
-which a lambda does not.
+"""Schedules: numbers that change during a run.
+
+They are data, so that they can be written as JSON or on the command line and used inside jit.
 """
 
 import math
@@ -16,24 +17,21 @@ EXAMPLES = "3e-4, linear:3e-4:0, linear:1:0.05:0.2, exponential:1:0.01, piecewis
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number as a function of progress, the share of total_steps done. Build it by the functions
-    below.
+    """A number as a function of progress, the fraction of total_steps done.
+
+    Use the functions below to build one.
     """
 
     kind: Literal["constant", "linear", "exponential", "piecewise"]
     values: tuple[float, ...]
-    points: tuple[
-        float, ...
-    ] = ()  # progress: where a linear schedule ends; where a piecewise one has each of its values
+    points: tuple[float, ...] = ()  # progress at the end of a linear schedule, or at each value of a piecewise one
 
     TEXTS: ClassVar[str] = f"one of {EXAMPLES}"
 
     def __post_init__(self) -> None:
-        for name in (
-            "values",
-            "points",
-        ):  # lists become tuples, and NumPy's numbers Python's, so that it can be hashed and saved
-            object.__setattr__(self, name, _numbers(name, getattr(self, name)))
+        # Tuples of Python's floats, so that a schedule can be hashed and saved.
+        object.__setattr__(self, "values", _numbers("values", self.values))
+        object.__setattr__(self, "points", _numbers("points", self.points))
         sizes = {
             "constant": (1, 0),
             "linear": (2, 1),
@@ -44,17 +42,20 @@ class Schedule:
         values, points = sizes[self.kind]
         _require(
             (len(self.values), len(self.points)) == (values, points),
-            f"a {self.kind} schedule has {values} values and {points} points, not {len(self.values)} and {len(self.points)}",
+            f"a {self.kind} schedule has {values} values and {points} points, "
+            f"not {len(self.values)} and {len(self.points)}",
         )
         _require(len(self.values) > 0, "a piecewise schedule needs at least one point")
         _require(all(map(math.isfinite, self.values)), f"schedule values {self.values} must be finite")
         _require(
             all(0.0 <= point <= 1.0 for point in self.points),
-            f"schedule points {self.points} must be shares of the run, 0 to 1",
+            f"schedule points {self.points} must be fractions of the run, from 0 to 1",
         )
         _require(all(a < b for a, b in pairwise(self.points)), f"schedule points {self.points} must increase")
         if self.kind == "linear":
-            _require(self.points[0] > 0.0, "a linear schedule cannot end at 0, where it starts; use a constant")
+            _require(
+                self.points[0] > 0.0, "a linear schedule cannot end at progress 0, where it starts; use a constant"
+            )
         if self.kind == "exponential":
             _require(
                 min(self.values) > 0.0,
@@ -63,34 +64,32 @@ class Schedule:
 
     @classmethod
     def from_text(cls, text: str) -> "float | Schedule":
-        """The number or schedule that this stands for."""
+        """The number or schedule that `text` describes."""
         return parse(text)
 
 
 def constant(value: float) -> Schedule:
-    """The same value throughout."""
+    """One value throughout the run."""
     return Schedule("constant", (value,))
 
 
 def linear(start: float, end: float, until: float = 1.0) -> Schedule:
-    """From start to end in a straight line, reached at progress `until` and kept."""
+    """A straight line from start to end, which is reached at progress `until` and kept."""
     return Schedule("linear", (start, end), (until,))
 
 
 def exponential(start: float, end: float) -> Schedule:
-    """start (end / start)^progress: the same factor for each step."""
+    """start (end / start)^progress: each step multiplies by the same factor."""
     return Schedule("exponential", (start, end))
 
 
 def piecewise(points: tuple[float, ...], values: tuple[float, ...]) -> Schedule:
-    """Straight lines between values[i] at progress points[i]; the first value before them, the last
-    after.
-    """
+    """Straight lines through values[i] at progress points[i], constant before and after them."""
     return Schedule("piecewise", tuple(values), tuple(points))
 
 
 def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> Float[Array, ""]:
-    """The schedule's value at a progress from 0 to 1; a plain number is constant."""
+    """The value of a schedule at a progress from 0 to 1; a plain number is constant."""
     if not isinstance(schedule, Schedule):
         return jnp.asarray(schedule, jnp.float32)
     progress = jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
@@ -107,9 +106,7 @@ def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> 
 
 
 def parse(text: str) -> float | Schedule:
-    """The number or schedule that a command line word stands for; ValueError says what was wrong
-    with it.
-    """
+    """The number or schedule that `text` describes; ValueError if it cannot be read."""
     kind, *rest = text.strip().split(":")
     try:
         match kind, rest:
@@ -126,13 +123,13 @@ def parse(text: str) -> float | Schedule:
             case "piecewise", [pairs]:
                 points, values = zip(*(_pair(pair) for pair in pairs.split(",")), strict=True)
                 return piecewise(points, values)
-        raise ValueError(f"no schedule is written {kind} with {len(rest)} parts")
+        raise ValueError(f"there is no schedule {kind!r} with {len(rest)} parts")
     except ValueError as problem:
         raise ValueError(f"cannot read schedule {text!r}: {problem}; write it like one of {EXAMPLES}") from None
 
 
 def format(schedule: float | Schedule) -> str:
-    """The word that `parse` reads as this schedule."""
+    """The text that `parse` reads as this schedule."""
     if not isinstance(schedule, Schedule):
         return repr(float(schedule))
     if schedule.kind == "piecewise":

@@ -1,6 +1,4 @@
-"""Running moments for normalisation, explained variance, and scores over many runs with their
-intervals.
-"""
+"""Running moments for normalisation, explained variance, and the IQM with its interval."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,25 +9,26 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 
 class Moments(NamedTuple):
-    """How many samples were seen, and their mean and variance."""
+    """The number of samples so far, their mean and their variance."""
 
-    # In float32, past 2²⁷ samples a small batch no longer adds to the count: from there on the
-    # moments forget, slowly.
+    # In float32, a small batch no longer adds to a count beyond 2²⁷: from there on, old samples
+    # slowly lose weight.
     count: Array  # type: ignore[assignment]  # [] hides tuple.count
     mean: Array  # [...]
     variance: Array  # [...] of the population
 
 
 def initial_moments(shape: tuple[int, ...]) -> Moments:
-    """Moments of no samples; to normalise by them changes nothing."""
+    """Moments of no samples: mean 0 and variance 1, so that normalising changes nothing."""
     return Moments(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
 
 
 def update_moments(
     moments: Moments, batch: Float[Array, "N *shape"], weights: Bool[Array, " N"] | Float[Array, " N"] | None = None
 ) -> Moments:
-    """Moments of what was seen and the batch together (Chan et al. 1979); rows of weight 0 do not
-    count.
+    """Moments of all samples so far and the batch (Chan et al. 1979).
+
+    Rows of weight 0 do not count.
     """
     weights = jnp.ones(batch.shape[0]) if weights is None else weights.astype(jnp.float32)
     weights = weights.reshape(-1, *[1] * (batch.ndim - 1))
@@ -55,19 +54,18 @@ def normalize_by(moments: Moments, x: Float[Array, "*batch"], clip: float = 10.0
 def explained_variance(
     values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Shaped[Array, "*batch"]
 ) -> Float[Array, ""]:
-    """1 - Var(targets - values) / Var(targets) over valid: 1 is perfect, 0 no better than a
-    constant; 0 if the targets do not vary.
+    """1 - Var(targets - values) / Var(targets) over the valid rows; 0 if the targets do not vary.
+
+    1 is perfect, 0 no better than a constant.
     """
     variance = jnp.var(targets, where=valid > 0)
-    varies = variance > 1e-12 * jnp.mean(targets**2, where=valid > 0)  # less is float32's rounding of equal targets
+    varies = variance > 1e-12 * jnp.mean(targets**2, where=valid > 0)  # less is float32 rounding
     explained = 1.0 - jnp.var(targets - values, where=valid > 0) / jnp.where(varies, variance, 1.0)
     return jnp.where(varies, explained, 0.0)
 
 
 def iqm(scores: np.ndarray) -> float:
-    """Interquartile mean: the mean of all scores but the lowest and the highest quarter (Agarwal et
-    al. 2021).
-    """
+    """Interquartile mean: the mean of the middle half of all scores (Agarwal et al. 2021)."""
     ordered = np.sort(scores, axis=None)
     cut = ordered.size // 4
     return float(np.mean(ordered[cut : ordered.size - cut]))
@@ -80,13 +78,12 @@ def bootstrap_interval(
     repetitions: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Ends of the percentile bootstrap interval of a statistic of scores [runs, tasks] (Agarwal et
-    al. 2021).
+    """Percentile bootstrap interval of a statistic of scores [runs, tasks] (Agarwal et al. 2021).
 
-    Runs are drawn again for each task apart (stratified), so that every task keeps its weight.
+    Runs are resampled for each task separately (stratified), so that every task keeps its weight.
     """
     if scores.ndim != 2 or scores.size == 0:
-        raise ValueError(f"scores have shape {scores.shape}; give [runs, tasks], scores[:, None] for one task")
+        raise ValueError(f"scores have shape {scores.shape}; use [runs, tasks], or scores[:, None] for one task")
     generator = np.random.default_rng(seed)
     runs, tasks = scores.shape
     drawn = generator.integers(runs, size=(repetitions, runs, tasks))

@@ -1,10 +1,11 @@
-"""Off-policy policy gradients with truncated importance weights and the bias corrected (Wang et al.
-2017, "Sample efficient actor-critic with experience replay", eqs. 7 to 9), and the value of an
-action in a stochastic dueling network (section 4.1).
+"""ACER's policy gradients: truncated importance weights with bias correction.
 
-With ρ(a) = π(a) / μ(a), an expectation under π is E_μ[min(c, ρ) f] + E_π[[1 - c/ρ]₊ f]: weights
-never exceed c, and nothing is lost. Objectives are for each state, to be maximised. Weights, values
-and targets are constants: the gradient is log π's alone.
+Wang et al. 2017, "Sample efficient actor-critic with experience replay", eqs. 7 to 9, and the value
+of an action in a stochastic dueling network (section 4.1).
+
+With ρ(a) = π(a) / μ(a), an expectation under π is E_μ[min(c, ρ) f] + E_π[[1 - c/ρ]₊ f]: no weight
+exceeds c, and the sum is unbiased. Each objective is one number per state, to be maximised. The
+gradient flows through log π only; weights, values and targets are constants.
 """
 
 import jax
@@ -22,7 +23,7 @@ def truncated_weights(log_ratios: Float[Array, "*batch"], truncation: Scalar) ->
 
 
 def correction_weights(log_ratios: Float[Array, "*batch"], truncation: Scalar) -> Float[Array, "*batch"]:
-    """[1 - c/ρ]₊: the share of ρ that was cut off."""
+    """[1 - c/ρ]₊: the fraction of ρ that the truncation removes."""
     return jnp.maximum(0.0, 1.0 - jnp.exp(jnp.log(truncation) - log_ratios))
 
 
@@ -30,13 +31,14 @@ def softmax_objective(
     policy: Categorical,  # π
     behaviour: Categorical,  # μ
     actions: Int[Array, "*batch"],
-    targets: Float[Array, "*batch"],  # Retrace's, of the actions taken
+    targets: Float[Array, "*batch"],  # Q^ret, Retrace's, of the actions taken
     action_values: Float[Array, "*batch A"],  # Q(s, ·)
     values: Float[Array, "*batch"],  # V(s) = Σ π Q
     truncation: Scalar,  # c
 ) -> Float[Array, "*batch"]:
-    """min(c, ρ) log π(a) (Q^ret - V) + Σ_a' [1 - c/ρ(a')]₊ π(a') log π(a') (Q(a') - V), whose
-    gradient is that of eq. 9.
+    """min(c, ρ) log π(a) (Q^ret - V) + Σ_a' [1 - c/ρ(a')]₊ π(a') log π(a') (Q(a') - V).
+
+    Its gradient is that of eq. 9.
     """
     log_probs = jax.nn.log_softmax(policy.logits)
     constant = jax.lax.stop_gradient(log_probs)
@@ -52,14 +54,15 @@ def gaussian_objective(
     policy: DiagonalGaussian,  # π
     behaviour: DiagonalGaussian,  # μ
     actions: Float[Array, "*batch A"],  # drawn from μ
-    targets: Float[Array, "*batch"],  # of these
+    targets: Float[Array, "*batch"],  # Q^opc of `actions`
     new_actions: Float[Array, "*batch A"],  # drawn from π
-    new_action_values: Float[Array, "*batch"],  # Q(s, ·) of those
+    new_action_values: Float[Array, "*batch"],  # Q(s, a') of `new_actions`
     values: Float[Array, "*batch"],  # V(s)
     truncation: Scalar,  # c
 ) -> Float[Array, "*batch"]:
-    """min(c, ρ) log π(a) (Q^opc - V) + [1 - c/ρ(a')]₊ log π(a') (Q(a') - V) with a' ~ π, whose
-    gradient is algorithm 3's.
+    """min(c, ρ) log π(a) (Q^opc - V) + [1 - c/ρ(a')]₊ log π(a') (Q(a') - V) with a' ~ π.
+
+    Its gradient is that of algorithm 3.
     """
     new_actions, targets, new_action_values, values = jax.lax.stop_gradient(
         (new_actions, targets, new_action_values, values)
@@ -77,7 +80,5 @@ def dueling_values(
     advantages: Float[Array, "*batch"],  # A(s, a)
     sampled_advantages: Float[Array, "N *batch"],  # A(s, u) of N actions u ~ π
 ) -> Float[Array, "*batch"]:
-    """V(s) + A(s, a) - mean of A(s, u) (Wang et al. 2017, eq. 13): its expectation over a ~ π is
-    V(s).
-    """
+    """V(s) + A(s, a) - mean A(s, u) (Wang et al. 2017, eq. 13); its mean over a ~ π is V(s)."""
     return values + advantages - jnp.mean(sampled_advantages, axis=0)

@@ -1,7 +1,8 @@
-"""Steps within a trust region: the natural gradient by conjugate gradients, then a line search
-(Schulman et al. 2015, appendix C), of parameters and gradients as flat vectors
-(jax.flatten_util.ravel_pytree), so that each product and sum is one operation; and the projection
-of the gradients of each state's policy (Wang et al. 2017, section 3.3).
+"""Trust region steps: natural gradient and line search (TRPO), and gradient projection (ACER).
+
+The natural gradient comes from conjugate gradients (Schulman et al. 2015, appendix C). Parameters
+and gradients are flat vectors (jax.flatten_util.ravel_pytree), so that each product or sum is one
+operation. The projection is that of Wang et al. 2017, section 3.3.
 """
 
 from collections.abc import Callable
@@ -17,22 +18,22 @@ Vector = Float[Array, " P"]
 Product = Callable[[Array], Array]  # v -> H v
 
 
-class Step(NamedTuple):
-    """Where to go from the parameters and how far: size · direction."""
+class NaturalStep(NamedTuple):
+    """A step of the parameters: size · direction."""
 
     direction: Array  # [P]
     size: Array
 
 
 class LineSearch(NamedTuple):
-    """What a line search found."""
+    """The result of a line search."""
 
-    parameters: Array  # [P]; the ones it started from, bit for bit, if nothing was accepted
-    loss: Array  # there
-    kl: Array  # there; 0 if nothing was accepted
-    fraction: Array  # of the step that was taken; 0 if nothing was accepted
-    accepted: Array
-    backtracks: Array  # candidates that were refused
+    parameters: Array  # [P]; the initial parameters, bit for bit, if no candidate was accepted
+    loss: Array  # at these parameters
+    kl: Array  # at these parameters; 0 if no candidate was accepted
+    fraction: Array  # the fraction of the step that was taken; 0 if no candidate was accepted
+    accepted: Array  # whether a candidate was accepted
+    backtracks: Array  # the number of rejected candidates
 
 
 class _Solution(NamedTuple):
@@ -49,12 +50,11 @@ def fisher_vector_product(
     parameters: Vector,
     damping: Scalar,
 ) -> Product:
-    """v -> (JᵀMJ + damping · I) v, J the statistics' derivative, M the KL's Hessian in them: the
-    Fisher matrix (appendix C.1).
+    """v -> (JᵀMJ + damping · I) v: the product with the Fisher matrix (appendix C.1).
 
-    At the old parameters it is the Hessian of the mean KL: the KL's gradient is zero there, and
-    with it what J's own derivative would add. The network is linearised once, so that a product
-    does not repeat its forward pass.
+    J is the Jacobian of the statistics and M the Hessian of the KL in them. At the old parameters
+    JᵀMJ is the Hessian of the mean KL: the gradient of the KL is zero there, so the term with the
+    derivative of J vanishes. The network is linearised once, so a product needs no forward pass.
     """
     statistics, forward = jax.linearize(distribution_of, parameters)
     backward = jax.linear_transpose(forward, parameters)
@@ -63,8 +63,9 @@ def fisher_vector_product(
 
 
 def conjugate_gradient(product: Product, target: Vector, max_steps: int, tolerance: float = 1e-10) -> Vector:
-    """x with H x ≈ target for a positive definite H (Hestenes & Stiefel 1952); stops once ‖target -
-    H x‖² ≤ tolerance · ‖target‖².
+    """x with H x ≈ target for a positive definite H (Hestenes & Stiefel 1952).
+
+    It stops once ‖target - H x‖² ≤ tolerance · ‖target‖².
     """
     enough = tolerance * jnp.vdot(target, target)
 
@@ -74,8 +75,7 @@ def conjugate_gradient(product: Product, target: Vector, max_steps: int, toleran
     def improve(solution: _Solution) -> _Solution:
         curved = product(solution.direction)
         curvature = jnp.vdot(solution.direction, curved)
-        # Rounding can make a flat direction curve downwards: stop there, rather than run off along
-        # it.
+        # Rounding can give a flat direction a negative curvature: stop there.
         length = jnp.where(curvature > 0, solution.squared / jnp.where(curvature > 0, curvature, 1.0), 0.0)
         residual = solution.residual - length * curved
         squared = jnp.where(curvature > 0, jnp.vdot(residual, residual), 0.0)
@@ -86,15 +86,16 @@ def conjugate_gradient(product: Product, target: Vector, max_steps: int, toleran
     return jax.lax.while_loop(unfinished, improve, start).x
 
 
-def natural_step(product: Product, gradient: Vector, max_kl: Scalar, cg_steps: int) -> Step:
-    """Direction x = -H⁻¹g and size √(2δ / xᵀHx), at which the quadratic model of the KL, ½ size²
-    xᵀHx, is δ (appendix C).
+def natural_step(product: Product, gradient: Vector, max_kl: Scalar, cg_steps: int) -> NaturalStep:
+    """The direction x = -H⁻¹g and the size √(2δ / xᵀHx) (appendix C).
+
+    At this size the quadratic model of the KL, ½ size² xᵀHx, equals δ.
     """
     direction = -conjugate_gradient(product, gradient, cg_steps)
     curvature = jnp.vdot(direction, product(direction))
-    # Without a gradient there is no direction: a size of 0, for ∞ · 0 is NaN.
+    # A zero gradient gives a zero direction: the size must be 0 then, for ∞ · 0 is NaN.
     size = jnp.where(curvature > 0, jnp.sqrt(2.0 * max_kl / jnp.where(curvature > 0, curvature, 1.0)), 0.0)
-    return Step(direction, size)
+    return NaturalStep(direction, size)
 
 
 def line_search(
@@ -105,18 +106,18 @@ def line_search(
     factor: float,
     max_tries: int,
 ) -> LineSearch:
-    """The first of parameters + factorᵏ · step, k = 0, 1, ..., with KL ≤ δ and a lower loss; else
-    the parameters as they were.
+    """The first of parameters + factorᵏ · step, k = 0, 1, ..., with KL ≤ δ and a lower loss.
 
-    A comparison with NaN is false, so that nothing is ever accepted there.
+    If there is none, the parameters stay as they are. A candidate with a NaN is never accepted, for
+    comparisons with NaN are false.
     """
 
     def searching(search: LineSearch) -> Array:
         return ~search.accepted & (search.backtracks < max_tries)
 
     def try_next(search: LineSearch) -> LineSearch:
-        # The loss to beat comes from this loop too: compiled elsewhere, its last bits could make a
-        # step of nothing look better.
+        # The first pass computes the loss to beat: compiled elsewhere, it could differ in its last
+        # bits, and a step of zero could look like progress.
         at_start = search.backtracks < 0
         fraction = jnp.float32(factor) ** search.backtracks
         candidate = jnp.where(at_start, parameters, parameters + fraction * step)
@@ -133,17 +134,17 @@ def line_search(
 
 
 def project(gradients: PyTree, kl_gradients: PyTree, limit: Scalar) -> PyTree:
-    """z closest to g with k·z ≤ δ: g - max(0, (k·g - δ) / ‖k‖²) k (Wang et al. 2017, eq. 12), for
-    each state by itself.
+    """The z closest to g with k·z ≤ δ: g - max(0, (k·g - δ) / ‖k‖²) k (Wang et al. 2017, eq. 12).
 
-    The leaves are [..., statistics]; the products run over the statistics of all of them.
+    Each state is projected separately. Leaves are [..., statistics], and a product sums over the
+    statistics of all leaves.
     """
     squared = dot(kl_gradients, kl_gradients)
-    # Where the policies are the same k is 0, and so is k·g: nothing to project, but no 0 / 0.
+    # Where the policies are equal, k and k·g are 0: avoid 0 / 0.
     excess = jnp.maximum(0.0, dot(kl_gradients, gradients) - limit) / jnp.where(squared > 0, squared, 1.0)
     return jax.tree.map(lambda g, k: g - excess[..., None] * k, gradients, kl_gradients)
 
 
 def dot(left: PyTree, right: PyTree) -> Float[Array, "*batch"]:
-    """Sums over the last axis of the products of all leaves."""
+    """The dot product over the last axis, summed over all leaves."""
     return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y, axis=-1), left, right)), start=jnp.zeros(()))

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.maths.schedules import Schedule, constant, exponential, highest, linear, lowest, piecewise, value_at
+from birl.checks import highest, lowest
+from birl.maths.schedules import Schedule, constant, exponential, linear, piecewise, value_at
 
 numbers = st.floats(-1e6, 1e6)
 positives = st.floats(1e-6, 1e6)
