@@ -1,4 +1,4 @@
-"""The shapes every part of Birl shares. Axes: T time, B environments, always [T, B, ...]."""
+"""The types that every part of Birl shares. Axes: T time, B environments, always [T, B, ...]."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-Array = Any  # JAX's or NumPy's: a rollout is filled by one and read by the other
+Array = Any  # a JAX or NumPy array: rollouts are filled in NumPy and learned from in JAX
 PyTree = Any
-Metrics = dict[str, Any]  # scalars by name: arrays while on the device, floats once they are out
+Metrics = dict[str, Any]  # scalars by name: arrays inside `update`, floats outside
 
 
 class Rollout(NamedTuple):
     """T steps of B environments, in Gymnasium's NEXT_STEP order.
 
-    The step after an episode's end is the environment's own reset: its row has valid = 0, its
+    The step after an episode's end is the environment's own reset. Its row has valid = 0, its
     action was ignored, and it leads from the last observation of one episode to the first of the
     next.
     """
@@ -25,46 +25,36 @@ class Rollout(NamedTuple):
     terminated: Array  # [T, B] the episode ended: nothing follows, the bootstrap is zero
     truncated: Array  # [T, B] the episode was cut: bootstrap from observations[t+1]
     valid: Array  # [T, B] 0 on the step in which the environment reset itself: not a transition
-    memory: PyTree  # [B, ...] after the step before step 0; () if feed-forward
-    action_masks: Array | None = (
-        None  # [T+1, B, A] true where an action is allowed, at each observation; None if everything is
-    )
-    behaviour: PyTree = (
-        None  # [T, B, ...] the distributions the actions were drawn from, where an algorithm has them kept
-    )
-    game_over: Array | None = None  # [T, B] as in Step; counts episodes, and is of no interest to who learns
-    resets: Array | None = (
-        None  # [B] true where row 0 begins an episode: memory and running returns start anew; None: nowhere
-    )
-    seen: list[PyTree] | None = (
-        None  # T times [1, B, ...] what the policy's encoder made of the observations, where it is kept
-    )
+    memory: PyTree  # [B, ...] before step 0; () if feed-forward
+    action_masks: Array | None = None  # [T+1, B, A] true where an action is allowed; None: all are
+    behaviour: PyTree = None  # [T, B, ...] the distributions that actions were sampled from, if kept
+    game_over: Array | None = None  # [T, B] as in Step; for episode statistics only
+    resets: Array | None = None  # [B] true where row 0 begins an episode; None: nowhere
+    extras: list[PyTree] | None = None  # T entries: the Action.extras of each step
 
 
 class Transitions(NamedTuple):
-    """Steps drawn from a replay, each followed for up to n rewards; arrays of one leading shape."""
+    """Transitions sampled from a replay, each with up to n rewards; arrays of one leading shape."""
 
     observations: PyTree
     actions: PyTree
     rewards: Array  # r_t + γ r_{t+1} + ..., n of them, or up to the episode's end
-    discounts: Array  # γᵏ after k rewards: what the value of the next observation counts; 0 if the episode terminated
+    discounts: Array  # γᵏ after k rewards, the factor of the bootstrap; 0 if the episode terminated
     next_observations: PyTree  # the true successor of the last of those steps
-    next_action_masks: Array | None = None  # true where an action is allowed there; None if everything is
+    next_action_masks: Array | None = None  # true where an action is allowed there; None: all are
 
 
 class Action(NamedTuple):
-    """What a policy answers to B observations."""
+    """The result of `act` for B observations."""
 
     actions: PyTree  # [B, ...]
     memory: PyTree
-    behaviour: PyTree = None  # [B, ...] the distribution they were drawn from; None: of no interest
-    seen: tuple[Array | None, ...] | None = (
-        None  # [1, B, ...] the outputs of each layer of the encoder; None: of no interest
-    )
+    behaviour: PyTree = None  # [B, ...] the distribution that the actions were sampled from
+    extras: PyTree = None  # anything that `update` should get back in Rollout.extras
 
 
 class Step(NamedTuple):
-    """What B environments answer to one step."""
+    """The result of one step of B environments."""
 
     observations: PyTree  # [B, ...] the true successors, also at an episode's end
     rewards: np.ndarray  # [B] float32
@@ -72,30 +62,24 @@ class Step(NamedTuple):
     truncated: np.ndarray  # [B] bool; false where terminated: if both are set, terminated wins
     valid: np.ndarray  # [B] bool; false where the environment used this step to reset itself
     action_masks: np.ndarray | None = None  # [B, A] bool, for the next action
-    # [B] bool, where an episode may be one life of a game: the whole game ended, or a new one was
-    # begun; None: they are the same
-    game_over: np.ndarray | None = None
+    game_over: np.ndarray | None = None  # [B] bool, where an episode is one life: the whole game ended, or began
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What lies outside an algorithm's State and changes: environments, current observations,
-    episode counters.
-    """
+    """Everything outside State that a checkpoint needs: environments, memory, replay, counters."""
 
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)  # plain JSON: numbers, strings, lists, dicts
-    exact: bool = True  # False: the environments cannot be restored and will start afresh
+    exact: bool = True  # False: the environments cannot be restored and will be reset
     reason: str = ""  # why not exact
 
     def arrays_under(self, prefix: str) -> dict[str, np.ndarray]:
-        """The arrays whose names begin so, without it."""
+        """The arrays whose names begin with this prefix, by the rest of their names."""
         return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
 
     def array_like(self, name: str, template: np.ndarray) -> np.ndarray:
-        """A copy of the array of that name; ValueError unless it has the template's shape and
-        type.
-        """
+        """A copy of an array; ValueError unless it has the template's shape and type."""
         saved = self.arrays[name]
         if (saved.shape, saved.dtype) != (template.shape, template.dtype):
             raise ValueError(f"{name} is {saved.dtype}{saved.shape}, not {template.dtype}{template.shape}")
@@ -104,7 +88,7 @@ class Snapshot:
 
 @runtime_checkable
 class Envs(Protocol):
-    """B environments in step, in the one episode convention (see Rollout)."""
+    """B environments that step together, in the one episode convention (see Rollout)."""
 
     num_envs: int
     observation_space: Any  # of one environment
@@ -121,42 +105,36 @@ class Envs(Protocol):
     def snapshot(self) -> Snapshot: ...
 
     def restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
-        """Put the environments where the snapshot was taken; their current observations and action
-        masks.
-        """
+        """Go back to the snapshot; the observations and action masks there."""
 
     def close(self) -> None: ...
 
 
 class Update(NamedTuple):
-    """What `train` yields after each update. Everything is consistent here: this is where
-    checkpoints happen.
-    """
+    """What `train` yields after each update: the moment at which checkpoints are taken."""
 
     state: Any  # the algorithm's State: networks, optimiser, counters, random key
     metrics: Metrics
-    snapshot: Callable[[], Snapshot]  # call before asking for the next update: the environments' side of a checkpoint
+    snapshot: Callable[[], Snapshot]  # call it before asking for the next update
 
-    def __repr__(self) -> str:  # a state has millions of numbers
+    def __repr__(self) -> str:  # without the state, which has millions of numbers
         metrics = ", ".join(f"{name!r}: {value:.4g}" for name, value in self.metrics.items())
-        return (
-            f"Update(env_steps={int(self.state.env_steps)}, updates={int(self.state.updates)}, metrics={{{metrics}}})"
-        )
+        counts = f"env_steps={int(self.state.env_steps)}, updates={int(self.state.updates)}"
+        return f"Update({counts}, metrics={{{metrics}}})"
 
 
 class Algorithm(Protocol):
     """What a module in birl/algos offers. Nothing inherits from this; modules satisfy it."""
 
     Config: type  # frozen dataclass with env: EnvConfig, run: RunConfig, core, and settings of its own
-    State: type  # NamedTuple with network, key, env_steps, updates, and whatever else changes; every leaf is an array
+    State: type  # NamedTuple with network, key, env_steps, updates and what else changes; leaves are arrays
+    SUPPORTS: Any  # registry.Supports: action spaces, masks, recurrence, Ray
 
     def validate(self, config: Any) -> None:
         """Raise ConfigError if these settings cannot work."""
 
     def init(self, config: Any, observation_space: Any, action_space: Any, make_network: Any = None) -> Any:
-        """A fresh State, the same for the same seed. The first to use JAX, so it sets JAX up (see
-        birl.accel.devices).
-        """
+        """A fresh State, the same for the same seed."""
 
     def policy(self, state: Any) -> PyTree:
         """The part of the state that acts."""
@@ -170,7 +148,7 @@ class Algorithm(Protocol):
         action_masks: Array | None,
         key: Array | None,
     ) -> Action:
-        """An Action for B observations; the most likely one if there is no key."""
+        """Actions for B observations; the most likely ones if there is no key."""
 
     def train(
         self,

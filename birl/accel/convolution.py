@@ -10,17 +10,14 @@ a product.
 from functools import partial, reduce
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
 from birl.accel.devices import on_cpu
-from birl.nets.layers import orthogonal, zeros
 
 AXES = ("NHWC", "HWIO", "NHWC")
 WORDS = {
@@ -29,19 +26,14 @@ WORDS = {
 }  # as many bytes, moved as one: blocks of 8 Atari images take 0.11 ms so, byte by byte 0.38
 
 
-class Conv(eqx.Module):
-    """A valid convolution of images [N, height, width, channels] or [N, channels, height, width],
-    of numbers or bytes.
+def convolve(x: Array, weight: Array, bias: Array, stride: int, channels_first: bool) -> Array:
+    """A valid convolution of images [N, height, width, channels], or [N, channels, height, width].
+
+    Images are numbers or bytes; weights are [rows, columns, inputs, outputs].
     """
-
-    weight: Float[Array, "rows columns inputs outputs"]
-    bias: Float[Array, " outputs"]
-    stride: int = eqx.field(static=True)
-
-    def __call__(self, x: Array, channels_first: bool = False) -> Array:
-        if on_cpu() and self.weight.shape[0] % self.stride == 0:
-            return block_convolution(x, self.weight, self.stride, channels_first) + self.bias
-        return xla_convolution(jnp.moveaxis(x, 1, -1) if channels_first else x, self.weight, self.stride) + self.bias
+    if on_cpu() and weight.shape[0] % stride == 0:
+        return block_convolution(x, weight, stride, channels_first) + bias
+    return xla_convolution(jnp.moveaxis(x, 1, -1) if channels_first else x, weight, stride) + bias
 
 
 def xla_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"], stride: int) -> Array:
@@ -155,8 +147,3 @@ ad.defbilinear(
     lambda gradient, x, weight: weight_gradient(x, gradient),
 )
 batching.primitive_batchers[convolution_p] = _batched
-
-
-def make_conv(rng: np.random.Generator, kernel: int, inputs: int, outputs: int, stride: int) -> Conv:
-    weight = orthogonal(rng, kernel * kernel * inputs, outputs, np.sqrt(2)).reshape(kernel, kernel, inputs, outputs)
-    return Conv(weight, zeros(outputs), stride)

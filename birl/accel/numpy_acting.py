@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from birl.accel.numpy_program import Operation, Value, WaitsFor, numpy_program
-from birl.maths.keys import stream
+from birl.maths.keys import step_keys
 from birl.types import Action, Array, PyTree
 
 MOST_PRODUCTS = 2_000_000  # multiplications in a step: with more, XLA's arithmetic is worth its call
@@ -119,29 +119,9 @@ def _leaves_of(inputs: tuple[PyTree, PyTree, Array, Array | None]) -> Callable[[
 def _unflattening(action: Action) -> Callable[[list[Array]], Action]:
     """How to put an action like this together."""
     structure = jax.tree.structure(action)
-    if jax.tree.leaves((action.memory, action.behaviour, action.seen)) or isinstance(action.actions, dict):
+    if jax.tree.leaves((action.memory, action.behaviour, action.extras)) or isinstance(action.actions, dict):
         return lambda results: jax.tree.unflatten(structure, results)
     return lambda results: Action(results[0], action.memory)
-
-
-def compiled(act: Callable[..., Action], policy: PyTree, length: int) -> Start:
-    """The same for an act function that is called as a whole."""
-    structure = jax.tree.structure(policy)
-    # A policy of Equinox modules is taken apart in Python at each call; its bare arrays are not (94
-    # against 50 µs a call).
-    whole = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
-    keys_of = jax.jit(step_keys, static_argnames="length")
-
-    def start(policy: PyTree, key: Array) -> ActAt:
-        leaves, keys = jax.tree.leaves(policy), np.asarray(keys_of(key, length=length))
-        return lambda t, *inputs: whole(leaves, *inputs, keys[t])
-
-    return start
-
-
-def step_keys(key: Array, length: int) -> Array:
-    """A random key for each step of a rollout."""
-    return jax.random.split(stream(key, "steps"), length)
 
 
 def _inline(

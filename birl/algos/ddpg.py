@@ -28,35 +28,25 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.accel.convolution import Conv
-from birl.accel.devices import prepare_jax, replicate_unplaced
-from birl.config import (
-    EnvConfig,
-    RunConfig,
-    check_fields,
-    due_steps,
-    gradient_steps,
-    require,
-    require_at_least_one,
+from birl.checks import (
+    lowest,
     require_config,
-    require_fractions,
-    require_positive,
-    validate_cycle,
+    validate_replay,
+    validate_settings,
 )
-from birl.envs.make import open_envs, validate_fields
+from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths.count import Count, count_of, next_turn
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
 from birl.maths.keys import stream
-from birl.maths.schedules import Schedule, lowest, value_at
+from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import (
     ActionBounds,
     DeterministicActorCriticLike,
     MakeDeterministicActorCritic,
-    largest_action_product,
     make_deterministic_actor_critic,
-    validate_action_networks,
 )
 from birl.nets.encoders import EncoderName
+from birl.nets.images import Conv
 from birl.nets.layers import Activation, LayerNorm
 from birl.nets.normalize import (
     Normalizer,
@@ -69,15 +59,18 @@ from birl.nets.optimizers import (
     gradient_step,
     initial_optimizer_state,
     make_optimizer,
-    require_not_negative,
     soft_update,
 )
 from birl.nets.recurrent import reset_memory
-from birl.rollouts.collector import Collector, finite_metrics
+from birl.registry import Supports, require_supported
+from birl.rollouts.gradient_steps import gradient_steps_due
+from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 NoiseName = Literal["ou", "gaussian", "parameter"]
+
+SUPPORTS = Supports(("Box",), bounded=True)
 
 
 @dataclass(frozen=True)
@@ -174,7 +167,7 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    prepare_jax(largest_action_product(config, config.batch_size))
+    require_supported(config, action_space)
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(
         make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou"
@@ -437,34 +430,21 @@ def train(
     snapshot: Snapshot | None = None,
     make_network: MakeDeterministicActorCritic | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each cycle; from `state` and `snapshot`, go on
-    where they were taken.
-    """
+    """Learn until `total_steps`, yielding after each update; go on from `state` and `snapshot`."""
     validate(config)
-    with open_envs(config.env, config.run.seed, envs) as envs:
-        state = replicate_unplaced(
-            init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
-        )
-        collect = Collector(
-            envs, act, config.rollout_length, initial_memory(state.network, config.noise, envs.num_envs)
-        )
-        collect.start(config.run.seed, snapshot)
-        replay = Replay(config.replay_size, without_noise(collect.empty_rollout()), config.discount, config.n_step)
-        if snapshot is not None:
-            replay.restore(snapshot, envs.fresh)
-        shape = gradient_steps(config), config.batch_size
+    with open_rollouts(config, act, envs) as rollouts:
+        state = init(config, *rollouts.spaces, make_network) if state is None else state
+        memory = initial_memory(state.network, config.noise, rollouts.num_envs)
+        state = rollouts.start(state, snapshot, memory=memory)
+        like = without_noise(rollouts.empty_rollout())
+        replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step))
         while int(state.env_steps) < config.run.total_steps:
-            rollout = without_noise(collect(policy(state), state.key))
+            rollout = without_noise(rollouts.collect(policy(state), state.key))
             replay.add(rollout)
-            with collect.timed("learning"):
-                ready = int(state.env_steps) >= config.learning_starts and replay.ready
-                due, owed = due_steps(config, float(state.owed), int(rollout.valid.sum())) if ready else (0, 0.0)
-                batches = replay.sample(state.key, shape) if due else None
-                state = state._replace(owed=np.float32(owed))
-                state, metrics = update(state, rollout, batches, config)
-                metrics = finite_metrics(metrics)
-            sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
-            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.snapshot()))
+            due, owed = gradient_steps_due(config, state, replay, rollout)
+            batches = replay.sample(state.key, (due, config.batch_size)) if due else None
+            state, metrics = update(state._replace(owed=owed), rollout, batches, config)
+            yield rollouts.report(state, metrics)
 
 
 def without_noise(rollout: Rollout) -> Rollout:

@@ -24,17 +24,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.accel.devices import prepare_jax
-from birl.config import (
-    EnvConfig,
-    RunConfig,
-    check_fields,
-    require_at_least_one,
+from birl.checks import (
     require_config,
-    require_fractions,
-    require_positive,
+    validate_settings,
 )
-from birl.envs.make import open_envs, validate_fields
+from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
@@ -49,9 +43,11 @@ from birl.nets.normalize import (
     normalize_rewards,
     update_observation_moments,
 )
-from birl.nets.optimizers import require_not_negative
-from birl.rollouts.collector import Collector, finite_metrics
+from birl.registry import Supports, require_supported
+from birl.rollouts.open import open_rollouts
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
+
+SUPPORTS = Supports(("Box",), bounded=True)
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,7 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    prepare_jax(config.env.num_envs * config.num_features)
+    require_supported(config, action_space)
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_compatible, settings=config)
     return State(
@@ -257,17 +253,12 @@ def train(
     snapshot: Snapshot | None = None,
     make_network: MakeCompatible | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; from `state` and `snapshot`, go on
-    where they were taken.
-    """
+    """Learn until `total_steps`, yielding after each update; go on from `state` and `snapshot`."""
     validate(config)
-    with open_envs(config.env, config.run.seed, envs) as envs:
-        state = init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
-        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
-        collect.start(config.run.seed, snapshot)
+    with open_rollouts(config, act, envs) as rollouts:
+        state = init(config, *rollouts.spaces, make_network) if state is None else state
+        state = rollouts.start(state, snapshot)
         while int(state.env_steps) < config.run.total_steps:
-            rollout = collect(policy(state), state.key)
-            with collect.timed("learning"):
-                state, metrics = update(state, rollout, config)
-                metrics = finite_metrics(metrics)
-            yield Update(state, metrics | collect.metrics(), collect.snapshot)
+            rollout = rollouts.collect(policy(state), state.key)
+            state, metrics = update(state, rollout, config)
+            yield rollouts.report(state, metrics)

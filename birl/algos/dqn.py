@@ -24,30 +24,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.accel.devices import prepare_jax, replicate_unplaced
-from birl.config import (
-    EnvConfig,
-    RunConfig,
-    check_fields,
-    due_steps,
-    gradient_steps,
-    require,
-    require_at_least_one,
+from birl.checks import (
+    lowest,
     require_config,
-    require_fractions,
-    require_positive,
-    validate_cycle,
+    validate_replay,
+    validate_settings,
 )
-from birl.envs.make import open_envs, validate_fields
+from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
 from birl.maths.count import Count, count_of, next_turn
 from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns
-from birl.maths.schedules import Schedule, highest, linear, lowest, value_at
+from birl.maths.schedules import Schedule, linear, value_at
 from birl.nets.acting import without_first
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import largest_product, remembers, validate_network
+from birl.nets.models import remembers
 from birl.nets.normalize import (
     Normalizer,
     initial_normalizer,
@@ -59,14 +51,17 @@ from birl.nets.optimizers import (
     gradient_step,
     initial_optimizer_state,
     make_optimizer,
-    require_not_negative,
     soft_update,
 )
 from birl.nets.recurrent import CoreName, rollout_resets
 from birl.nets.values import MakeQNetwork, QNetworkLike, act, double_q_values, make_q_network, q_of_actions
-from birl.rollouts.collector import Collector, finite_metrics, learnable
+from birl.registry import Supports, require_supported
+from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due
+from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Indices, Replay
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
+
+SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True)
 
 
 @dataclass(frozen=True)
@@ -137,15 +132,7 @@ class Batches(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    least, most_exploration = lowest(config.exploration), highest(config.exploration)
-    require(
-        least >= 0 and most_exploration <= 1,
-        f"exploration from {least} to {most_exploration} must lie in [0, 1]: it is a chance",
-    )
-    require(
-        lowest(config.priority_correction) >= 0,
-        f"priority_correction {lowest(config.priority_correction)} must be 0 or more",
-    )
+    require_probability("exploration", config.exploration)
     most = config.rollout_length - 1
     require(
         0 <= config.burn_in <= most,
@@ -172,7 +159,7 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    prepare_jax(largest_product(config, config.batch_size))
+    require_supported(config, action_space)
     rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_q_network, settings=config, dueling=config.dueling)
     network = make(rng, observation_space, action_space)
@@ -329,34 +316,25 @@ def train(
     snapshot: Snapshot | None = None,
     make_network: MakeQNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each cycle; from `state` and `snapshot`, go on
-    where they were taken.
-    """
+    """Learn until `total_steps`, yielding after each update; go on from `state` and `snapshot`."""
     validate(config)
-    with open_envs(config.env, config.run.seed, envs) as envs:
-        state = replicate_unplaced(
-            init(config, envs.observation_space, envs.action_space, make_network) if state is None else state
-        )
+    with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
+        state = init(config, *rollouts.spaces, make_network) if state is None else state
         require_sequences_fit(config, remembers(state.network))
-        collect = Collector(envs, act, config.rollout_length, state.network.initial_memory(envs.num_envs))
-        collect.start(config.run.seed, snapshot)
-        exponent = config.priority_exponent if config.prioritized else None
-        replay = Replay(
-            config.replay_size, collect.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent
-        )
-        if snapshot is not None:
-            replay.restore(snapshot, envs.fresh)
+        state = rollouts.start(state, snapshot)
+        replay = rollouts.add_replay(make_replay(config, rollouts.empty_rollout()))
         while int(state.env_steps) < config.run.total_steps:
-            rollout = learnable(collect(policy(state), state.key), config.clip_rewards)
+            rollout = rollouts.collect(policy(state), state.key)
             replay.add(rollout)
-            with collect.timed("learning"):
-                ready = int(state.env_steps) >= config.learning_starts and replay.ready
-                due, owed = due_steps(config, float(state.owed), int(rollout.valid.sum())) if ready else (0, 0.0)
-                batches, indices = draw(replay, state.key, config) if due else (None, None)
-                state = state._replace(owed=np.float32(owed))
-                state, metrics, errors = update(state, rollout, batches, config)
-                metrics = finite_metrics(metrics)
-                if indices is not None:
-                    replay.set_errors(indices, errors)
-            sizes = {"replay/steps": len(replay), "replay/bytes": replay.bytes}
-            yield Update(state, metrics | collect.metrics() | sizes, lambda: replay.snapshot(collect.snapshot()))
+            due, owed = gradient_steps_due(config, state, replay, rollout)
+            batches, indices = draw(replay, state.key, config) if due else (None, None)
+            state, metrics, errors = update(state._replace(owed=owed), rollout, batches, config)
+            if indices is not None:
+                replay.set_errors(indices, errors)
+            yield rollouts.report(state, metrics)
+
+
+def make_replay(config: Config, like: Rollout) -> Replay:
+    """An empty replay for rollouts like this one."""
+    exponent = config.priority_exponent if config.prioritized else None
+    return Replay(config.replay_size, like, config.discount, config.n_step, config.frame_stack, exponent)

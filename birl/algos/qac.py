@@ -1,17 +1,16 @@
-"""One-step actor-critic with action values, QAC (Sutton & Barto 2018, section 13.5; Konda &
-Tsitsiklis 2000).
+"""One-step actor-critic with action values, QAC (Sutton & Barto 2018, section 13.5).
 
-Collect T steps of B environments with the policy as it is; the critic steps towards Sarsa's target
-r + γ Q(s', a') of the action that was taken next, the actor up log π(a|s) Q(s, a). No target
-network, no replay. With critic "v" it is the book's box: V(s) steps towards r + γ V(s'), the actor
-up log π(a|s) δ with the TD error δ.
+1. Collect T steps of B environments with the current policy.
+2. The critic takes a step towards Sarsa's target r + γ Q(s', a'), where a' is the action taken next.
+3. The actor takes a step up log π(a|s) Q(s, a). There is no target network and no replay.
+With critic "v" it is the book's box: V(s) moves towards r + γ V(s'), the actor up log π(a|s) δ with
+the TD error δ. The critic should learn faster than the actor (Konda & Tsitsiklis 2000).
 
-Differs from the book: one gradient step each for T·B transitions rather than for every one, and
-without the factor γ^t. The next action after a rollout's last step is not known yet: the critic
-does not learn from that step unless its episode terminated there; the actor does. Where a time
-limit cut the episode, the next action is the one that was drawn at the last observation, though it
-was not carried out. Where there are action masks, which do not go so far, the critic leaves that
-step out.
+Differs from the book: one gradient step for T·B transitions instead of one for each, and no factor
+γ^t. The action after a rollout's last step is not known yet: the critic does not learn from that
+step unless its episode terminated there; the actor does. Where a time limit truncated the episode,
+a' is the action sampled at the last observation, though it was not taken. With action masks, which
+are not known there, the critic leaves that step out.
 """
 
 from collections.abc import Iterator
@@ -22,51 +21,39 @@ from typing import Literal, NamedTuple
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
-import numpy as np
 from gymnasium import spaces
 
-from birl.accel.devices import prepare_jax, replicate_unplaced
-from birl.config import (
-    EnvConfig,
-    RunConfig,
-    check_fields,
-    require,
-    require_at_least_one,
-    require_config,
-    require_fractions,
-    require_positive,
-)
-from birl.envs.make import validate_fields
+from birl.checks import validate_settings
+from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
 from birl.maths.count import Count, count_of
-from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns, sarsa_known, sarsa_targets
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import Evaluation, act, evaluate_rollout, without_last
+from birl.nets.acting import RolloutEvaluation, act, evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import (
     ActorCriticLike,
     ActorQCritic,
     MakeNetwork,
-    largest_product,
     make_actor_critic,
     make_actor_q_critic,
-    validate_network,
 )
-from birl.nets.normalize import Normalizer, initial_normalizer, normalize_rewards, update_observation_moments
+from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import (
     OptimizerName,
     gradient_step,
     initial_optimizer_state,
     make_optimizer,
-    require_not_negative,
 )
 from birl.nets.recurrent import CoreName
-from birl.rollouts.collector import finite_metrics
-from birl.rollouts.open import open_stage, validate_stage
+from birl.registry import EVERY_ACTION, Supports
+from birl.rollouts.open import open_rollouts
+from birl.rollouts.state import begin, count_rollout
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
+
+SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True)
 
 
 @dataclass(frozen=True)
@@ -93,7 +80,7 @@ class Config:
     core: CoreName = "feedforward"
     core_size: int = 64
     share_trunk: bool = False  # one encoder and core for actor and critic
-    log_std: float = 0.0  # of a continuous policy, to begin with
+    log_std: float = 0.0  # first log standard deviation of a continuous policy
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -112,21 +99,19 @@ class State(NamedTuple):
 
 
 class CriticTargets(NamedTuple):
-    """What the critic makes of the steps of a rollout; leaves [T, B]."""
+    """The critic's values of a rollout's steps, and their targets; leaves [T, B]."""
 
     values: Array  # Q(s, a) or V(s)
-    targets: Array  # what they should have been, by the next value
+    targets: Array  # r + γ times the next value
     known: Array  # where there is a target
-    advantages: Array  # what the actor's log π is weighted by
+    advantages: Array  # the weights of the actor's log π
 
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    require(
-        config.critic == "v" or config.rollout_length > 1,
-        f"rollout_length {config.rollout_length} holds no next action for the target of critic 'q'; use 2 or more, or critic v",
-    )
+    wrong = f"rollout_length {config.rollout_length} holds no next action for the target of critic 'q'"
+    require(config.critic == "v" or config.rollout_length > 1, f"{wrong}; use 2 or more, or critic v")
     remedy = "its TD error has V(s) subtracted already; use baseline False, or critic q"
     require(config.critic == "q" or not config.baseline, f"baseline True does not go with critic 'v': {remedy}")
 
@@ -135,37 +120,24 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_config(config, Config)
-    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
+    make = make_network or partial(make_actor_q_critic if config.critic == "q" else make_actor_critic, settings=config)
+    network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     countable = isinstance(action_space, spaces.Discrete)
     remedy = "the mean of Q(s, a) needs Discrete actions; use baseline False, or critic v"
     require(countable or not config.baseline, f"baseline True does not go with action space {action_space}: {remedy}")
-    rng = np.random.default_rng(config.run.seed)
-    make = make_network or partial(make_actor_q_critic if config.critic == "q" else make_actor_critic, settings=config)
-    network = make(rng, observation_space, action_space)
     optimizer = initial_optimizer_state(make_optimizer(config.optimizer), network)
-    return State(
-        network=network,
-        actor_optimizer=optimizer,
-        critic_optimizer=optimizer,
-        normalizer=initial_normalizer(
-            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-        ),
-        key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=count_of(0),
-        updates=count_of(0),
-    )
+    return State(network, optimizer, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
 
 def policy(state: State) -> PyTree:
-    """The part of the state that acts: what is evaluated, exported and played."""
+    """The part of the state that acts."""
     return state.network, state.normalizer.observations
 
 
-def critic_targets_q(network: ActorQCritic, evaluation: Evaluation, rollout: Rollout, config: Config) -> CriticTargets:
-    """Q(s, a), Sarsa's targets (eq. 6.7), and Q(s, a), or that less its mean, as the actor's weight
-    (eq. 13.5).
-    """
+def critic_targets_q(
+    network: ActorQCritic, evaluation: RolloutEvaluation, rollout: Rollout, config: Config
+) -> CriticTargets:
+    """Q(s, a) with Sarsa's targets (eq. 6.7); Q(s, a), or Q minus its mean, weights log π."""
     features = evaluation.values[:-1]
     values = network.action_value_head(features, rollout.actions)
     targets, known = sarsa_targets(rollout.rewards, values, rollout.terminated, rollout.valid, config.discount)
@@ -176,11 +148,9 @@ def critic_targets_q(network: ActorQCritic, evaluation: Evaluation, rollout: Rol
 
 
 def critic_targets_v(
-    network: ActorCriticLike, evaluation: Evaluation, rollout: Rollout, config: Config
+    network: ActorCriticLike, evaluation: RolloutEvaluation, rollout: Rollout, config: Config
 ) -> CriticTargets:
-    """V(s), its targets r + γ V(s'), and the TD error as the actor's weight (eqs. 13.12 to
-    13.14).
-    """
+    """V(s) with its targets r + γ V(s'); the TD error weights log π (eqs. 13.12 to 13.14)."""
     values = evaluation.values[:-1]
     ends = rollout.terminated, rollout.truncated, rollout.valid
     targets = n_step_returns(rollout.rewards, *ends, evaluation.values[1:], config.discount, n=1)
@@ -190,12 +160,10 @@ def critic_targets_v(
 def loss(
     network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config
 ) -> tuple[tuple[Array, Array], Metrics]:
-    """The actor's -E[log π(a|s) Q(s, a)] or -E[log π(a|s) δ], minus the entropy bonus; and the
-    critic's squared error.
-    """
+    """The actor's -E[log π(a|s) Q(s, a)] minus the entropy bonus, and the critic's squared error."""
     evaluation = evaluate_rollout((network, moments), rollout)
-    judge = critic_targets_q if config.critic == "q" else critic_targets_v
-    values, targets, known, advantages = judge(network, evaluation, rollout, config)
+    critic_targets = critic_targets_q if config.critic == "q" else critic_targets_v
+    values, targets, known, advantages = critic_targets(network, evaluation, rollout, config)
     distribution = without_last(evaluation.distributions)
     advantages = losses.normalize(advantages, rollout.valid) if config.normalize_advantages else advantages
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
@@ -211,21 +179,19 @@ def loss(
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
-    """The state after one gradient step of the actor and one of the critic on a rollout, and what
-    happened.
-    """
+    """The state after one gradient step of the actor and one of the critic, and the metrics."""
     progress = state.env_steps / config.run.total_steps
-    learning_rate, critic_learning_rate = (
-        value_at(rate, progress) for rate in (config.learning_rate, config.critic_learning_rate)
-    )
+    learning_rate = value_at(config.learning_rate, progress)
+    critic_learning_rate = value_at(config.critic_learning_rate, progress)
     entropy_weight = value_at(config.entropy_weight, progress)
-    rewards, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
+    rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
     inputs = state.normalizer.observations, rollout._replace(rewards=rewards), entropy_weight, config
     _, pull_back, metrics = jax.vjp(lambda network: loss(network, *inputs), state.network, has_aux=True)
     (actor_gradients,), (critic_gradients,) = (pull_back(which) for which in ((1.0, 0.0), (0.0, 1.0)))
 
     # Both gradients are of the network that acted, so the order of the two steps does not matter.
-    optimizer, limit = make_optimizer(config.optimizer), config.max_grad_norm
+    optimizer = make_optimizer(config.optimizer)
+    limit = config.max_grad_norm
     known = sarsa_known(rollout.terminated, rollout.valid) if config.critic == "q" else rollout.valid
     network, actor_optimizer, actor_norm = gradient_step(
         optimizer, state.network, state.actor_optimizer, actor_gradients, learning_rate, limit, rollout.valid
@@ -233,16 +199,8 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     network, critic_optimizer, critic_norm = gradient_step(
         optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, limit, known
     )
-    seen = update_observation_moments(normalizer.observations, without_last(rollout.observations))
-    state = State(
-        network=network,
-        actor_optimizer=actor_optimizer,
-        critic_optimizer=critic_optimizer,
-        normalizer=normalizer._replace(observations=seen),
-        key=stream(state.key, "next"),
-        env_steps=state.env_steps + rollout.valid.sum(dtype=jnp.int32),
-        updates=state.updates + 1,
-    )
+    state = state._replace(network=network, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)
+    state = count_rollout(state, rollout, config.discount)
     return state, metrics | {
         "optimizer/grad_norm": jnp.hypot(actor_norm, critic_norm),
         "optimizer/learning_rate": learning_rate,
@@ -257,19 +215,12 @@ def train(
     snapshot: Snapshot | None = None,
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; from `state` and `snapshot`, go on
-    where they were taken.
-    """
+    """Learn until `total_steps`, yielding after each update; go on from `state` and `snapshot`."""
     validate(config)
-    with open_stage(config.env, config.run.seed, envs) as stage:
-        state = replicate_unplaced(
-            init(config, stage.observation_space, stage.action_space, make_network) if state is None else state
-        )
-        collect = stage.collector(act, config.rollout_length, state.network.initial_memory(stage.num_envs))
-        collect.start(config.run.seed, snapshot)
+    with open_rollouts(config, act, envs) as rollouts:
+        state = init(config, *rollouts.spaces, make_network) if state is None else state
+        state = rollouts.start(state, snapshot)
         while int(state.env_steps) < config.run.total_steps:
-            rollout = collect(policy(state), state.key)
-            with collect.timed("learning"):
-                state, metrics = update(state, rollout, config)
-                metrics = finite_metrics(metrics)
-            yield Update(state, metrics | collect.metrics(), collect.snapshot)
+            rollout = rollouts.collect(policy(state), state.key)
+            state, metrics = update(state, rollout, config)
+            yield rollouts.report(state, metrics)

@@ -1,29 +1,26 @@
-"""A policy at work: actions for observations, and the same network over a whole rollout."""
+"""A policy at work: actions for observations, and its network over a whole rollout."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
-from birl.nets.images import Seen
-from birl.nets.models import ActorCriticLike, Distribution, see
+from birl import speed
+from birl.nets.models import ActorCritic, ActorCriticLike, Distribution
 from birl.nets.normalize import normalize_observations
 from birl.nets.recurrent import rollout_resets
 from birl.types import Action, Array, PyTree, Rollout
 
-ActorCriticPolicy = tuple[
-    ActorCriticLike, PyTree
-]  # the network, and the moments by which its observations are normalised
+ActorCriticPolicy = tuple[ActorCriticLike, PyTree]  # the network, and the moments that normalise its observations
 
 
-class Evaluation(NamedTuple):
-    """What a network makes of a rollout, its last observation included."""
+class RolloutEvaluation(NamedTuple):
+    """A network's outputs for a rollout, its last observation included."""
 
     observations: PyTree  # [T+1, B, ...] normalised
     resets: Array  # [T+1, B] where memory starts anew
     distributions: Distribution  # [T+1, B]
-    values: Array  # [T+1, B]; of an ActorQCritic or DuelingActor, the critic's features [T+1, B, F]; of an ActorQ, Q(s, ·) [T+1, B, A]
+    values: Array  # [T+1, B]; QAC and ACER: the critic's features [T+1, B, F], or Q(s, ·) [T+1, B, A]
 
 
 @jax.jit
@@ -35,41 +32,106 @@ def act(
     action_masks: Array | None,
     key: Array | None,
 ) -> Action:
-    """Actions for B observations: sampled, or the most likely ones if there is no key; the
-    distributions they come from; what was seen.
-    """
+    """Actions for B observations, sampled, or the most likely ones if there is no key."""
     network, moments = policy
-    one_step = partial(jax.tree.map, lambda x: x[None])
-    observations = see(network, one_step(normalize_observations(moments, observations)))
-    distribution, _, memory = network(observations, memory, resets[None], one_step(action_masks))
-    distribution = jax.tree.map(lambda x: x[0], distribution)
-    actions = distribution.mode() if key is None else distribution.sample(key)
-    return Action(actions, memory, distribution, observations.outputs if isinstance(observations, Seen) else None)
+    observations = _one_step(normalize_observations(moments, observations))
+    return _act(network, observations, memory, resets, action_masks, key)
 
 
-def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> Evaluation:
+@jax.jit
+def act_keeping_features(
+    policy: ActorCriticPolicy,
+    observations: PyTree,
+    memory: PyTree,
+    resets: Array,
+    action_masks: Array | None,
+    key: Array | None,
+) -> Action:
+    """Act, and keep an image encoder's features for `evaluate_rollout`.
+
+    For an algorithm that evaluates each rollout once with the policy that collected it.
+    """
+    return _act_keeping("features", policy, observations, memory, resets, action_masks, key)
+
+
+@jax.jit
+def act_keeping_layers(
+    policy: ActorCriticPolicy,
+    observations: PyTree,
+    memory: PyTree,
+    resets: Array,
+    action_masks: Array | None,
+    key: Array | None,
+) -> Action:
+    """Act, and keep the outputs of an image encoder's layers for `evaluate_rollout`.
+
+    For an algorithm that differentiates the policy that collected the rollout.
+    """
+    return _act_keeping("layers", policy, observations, memory, resets, action_masks, key)
+
+
+def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> RolloutEvaluation:
     """Distributions and values at every observation of a rollout, by one pass over all of it."""
     network, moments = policy
     resets = rollout_resets(rollout)
     observations = normalize_observations(moments, rollout.observations)
     masks = rollout.action_masks
-    if rollout.seen is None:
+    if rollout.extras is None:
         distributions, values, _ = network(observations, rollout.memory, resets, masks)
-        return Evaluation(observations, resets, distributions, values)
-    # The last observation was not acted on: it is seen now, and nothing is learned from it.
-    outputs = jax.tree.map(lambda *steps: jnp.concatenate(steps), *rollout.seen)
-    *acted, memory = network(Seen(observations[:-1], outputs), rollout.memory, resets[:-1], without_last(masks))
-    *last, _ = jax.lax.stop_gradient(
-        network(observations[-1:], memory, resets[-1:], None if masks is None else masks[-1:])
-    )
-    return Evaluation(observations, resets, *jax.tree.map(lambda *parts: jnp.concatenate(parts), acted, last))
+    else:
+        distributions, values = speed.evaluate_cached(
+            network, observations, rollout.memory, resets, masks, rollout.extras
+        )
+    return RolloutEvaluation(observations, resets, distributions, values)
 
 
 def without_first(tree: PyTree) -> PyTree:
-    """[T+1, ...] leaves without the first row: what follows each step."""
+    """[T+1, ...] leaves without the first row: the successor of each step."""
     return jax.tree.map(lambda x: x[1:], tree)
 
 
 def without_last(tree: PyTree) -> PyTree:
     """[T+1, ...] leaves without the last row, where no action was taken."""
     return jax.tree.map(lambda x: x[:-1], tree)
+
+
+_one_step = partial(jax.tree.map, lambda x: x[None])  # [B, ...] leaves as [1, B, ...]
+
+
+def _act(
+    network: ActorCriticLike,
+    observations: PyTree,
+    memory: PyTree,
+    resets: Array,
+    action_masks: Array | None,
+    key: Array | None,
+) -> Action:
+    """Act on normalised observations [1, B, ...]."""
+    distribution, _, memory = network(observations, memory, resets[None], _one_step(action_masks))
+    distribution = jax.tree.map(lambda x: x[0], distribution)
+    actions = distribution.mode() if key is None else distribution.sample(key)
+    return Action(actions, memory, distribution)
+
+
+def _act_keeping(
+    keep: speed.Keep,
+    policy: ActorCriticPolicy,
+    observations: PyTree,
+    memory: PyTree,
+    resets: Array,
+    action_masks: Array | None,
+    key: Array | None,
+) -> Action:
+    network, moments = policy
+    observations = _one_step(normalize_observations(moments, observations))
+    images = speed.cache_images(_shared_encoder(network), observations)
+    action = _act(network, images, memory, resets, action_masks, key)
+    return action._replace(extras=speed.kept_outputs(images, keep))
+
+
+def _shared_encoder(network: Any) -> Any:
+    """The encoder of the whole observation if policy and value share it; otherwise None."""
+    if not isinstance(network, ActorCritic) or network.critic is not None:
+        return None
+    encoder = network.actor.encoder
+    return encoder.parts[0] if not encoder.keys else None

@@ -1,66 +1,125 @@
-"""Where rollouts are collected: in this process, or part by part in the actors of a Ray cluster."""
+"""Where rollouts come from: environments in this process, in worker processes or on Ray."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import gymnasium as gym
 
-from birl.config import EnvConfig, require
+from birl import speed
+from birl.config import require
 from birl.envs.make import open_envs
-from birl.rollouts.collector import Act, Collector, Keep
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot
+from birl.rollouts.collector import Act, Collector
+from birl.rollouts.episode_stats import EpisodeStats
+from birl.rollouts.finite import check_finite_metrics, for_learning
+from birl.rollouts.replay import Replay
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
+
+State = TypeVar("State")
 
 
 class Collects(Protocol):
-    """What collects rollouts, wherever it does so: see Collector."""
+    """A Collector, here or on Ray."""
+
+    episode_stats: EpisodeStats
 
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None: ...
-    def __call__(self, policy: PyTree, key: Array) -> Rollout: ...
-    def metrics(self) -> Metrics: ...
+    def collect(self, policy: PyTree, key: Array) -> Rollout: ...
     def snapshot(self) -> Snapshot: ...
-    def timed(self, name: str) -> AbstractContextManager[None]: ...
 
 
-class Stage(Protocol):
-    """Where environments are, and policies act on them."""
+class RolloutSource:
+    """Collects rollouts, wherever their environments are, and reports on them.
 
-    num_envs: int
-    observation_space: gym.Space
-    action_space: gym.Space
+    Behind it are the check for NaNs, reward clipping, timing, episode statistics and snapshots.
+    """
 
-    def collector(self, act: Act, length: int, memory: PyTree, keep: Keep = "nothing") -> Collects:
-        """What collects rollouts of this length there; what the policy sees is kept if that is
-        here.
+    def __init__(
+        self,
+        config: Any,
+        num_envs: int,
+        spaces: tuple[gym.Space, gym.Space],
+        make_collector: Callable[..., Collects],
+        clip_rewards: bool,
+    ) -> None:
+        self.config = config
+        self.num_envs = num_envs
+        self.spaces = spaces  # observation space, action space
+        self.clip_rewards = clip_rewards
+        self._make_collector = make_collector
+        self._snapshot: Snapshot | None = None  # that the run goes on from
+        self._replay: Replay | None = None
+        self._collected_at = 0.0
+
+    def start(
+        self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None, behaviour: PyTree = None
+    ) -> State:
+        """Reset the environments, or restore them; the state, ready to be learned with.
+
+        `memory` is the first memory if it is not the network's own. `behaviour` are zeros like the
+        distributions to keep with each step.
         """
+        if memory is None:
+            memory = state.network.initial_memory(self.num_envs)  # type: ignore[attr-defined]
+        options = {} if behaviour is None else {"behaviour": behaviour}
+        self.collector = self._make_collector(self.config.rollout_length, memory, **options)
+        self.collector.start(self.config.run.seed, snapshot)
+        self._snapshot = snapshot
+        return speed.replicate_unplaced(state)
 
+    def add_replay(self, replay: Replay) -> Replay:
+        """Restore a replay from the snapshot, if there is one; report and save it with the rest."""
+        if self._snapshot is not None:
+            replay.restore(self._snapshot, self.collector.envs.fresh)  # type: ignore[attr-defined]
+        self._replay = replay
+        return replay
 
-class LocalStage:
-    """This process, with the worker processes of its environments."""
+    def empty_rollout(self) -> Rollout:
+        """A rollout of zeros, for the shapes and types of a replay."""
+        return self.collector.empty_rollout()  # type: ignore[attr-defined]
 
-    def __init__(self, envs: Envs) -> None:
-        self.envs, self.num_envs = envs, envs.num_envs
-        self.observation_space, self.action_space = envs.observation_space, envs.action_space
+    def collect(self, policy: PyTree, key: Array) -> Rollout:
+        """The next rollout, checked and ready to learn from."""
+        rollout = self.collector.collect(policy, key)
+        self._collected_at = time.perf_counter()
+        return for_learning(rollout, self.clip_rewards)
 
-    def collector(self, act: Act, length: int, memory: PyTree, keep: Keep = "nothing") -> Collects:
-        return Collector(self.envs, act, length, memory, keep=keep)
+    def report(self, state: Any, metrics: Metrics) -> Update:
+        """The Update to yield: checked metrics, episode statistics, times, a way to snapshot."""
+        metrics = check_finite_metrics(metrics)
+        self.collector.episode_stats.seconds["learning"] += time.perf_counter() - self._collected_at
+        metrics |= self.collector.episode_stats.metrics()
+        if self._replay is not None:
+            metrics |= {"replay/steps": len(self._replay), "replay/bytes": self._replay.bytes}
+        return Update(state, metrics, self.snapshot)
+
+    def snapshot(self) -> Snapshot:
+        """Everything needed to go on from here, exactly."""
+        snapshot = self.collector.snapshot()
+        return snapshot if self._replay is None else self._replay.snapshot(snapshot)
 
 
 @contextmanager
-def open_stage(config: EnvConfig, seed: int, envs: Envs | gym.vector.VectorEnv | None = None) -> Iterator[Stage]:
-    """The stage of the config, closed at the end; environments that were handed in are left open
-    for whoever made them.
-    """
-    if config.ray_actors == 0:
-        with open_envs(config, seed, envs) as here:
-            yield LocalStage(here)
-        return
-    remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
-    require(
-        envs is None,
-        f"envs {envs!r} cannot go to env.ray_actors {config.ray_actors}, which make environments of their own; {remedy}",
-    )
-    from birl.rollouts.ray import open_ray_stage  # which needs an extra
+def open_rollouts(
+    config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | None = None, clip_rewards: bool = False
+) -> Iterator[RolloutSource]:
+    """The source of rollouts that an algorithm's Config asks for; it is closed at the end.
 
-    with open_ray_stage(config) as stage:
-        yield stage
+    Environments that were passed in are left open for their owner to close.
+    """
+    speed.prepare_jax(config)
+    if config.env.ray_actors == 0:
+        with open_envs(config.env, config.run.seed, envs) as here:
+            spaces = here.observation_space, here.action_space
+            yield RolloutSource(config, here.num_envs, spaces, partial(Collector, here, act), clip_rewards)
+        return
+    wrong = f"envs {envs!r} cannot go to env.ray_actors {config.env.ray_actors}, which make environments of their own"
+    remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
+    require(envs is None, f"{wrong}; {remedy}")
+    from birl.rollouts.ray import RayCollector, open_ray_actors  # which needs an extra
+
+    with open_ray_actors(config.env) as (actors, spaces):
+        make = partial(RayCollector, config.env, actors, act)
+        yield RolloutSource(config, config.env.num_envs, spaces, make, clip_rewards)

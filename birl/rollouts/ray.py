@@ -9,54 +9,42 @@ import importlib
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import gymnasium as gym
 import jax
 import numpy as np
 
-from birl.accel.devices import prepare_jax
-from birl.asynchronous.actor_learner import seed_of
-from birl.asynchronous.ray import Actors, connected, machine_died, put, replying
 from birl.config import EnvConfig
 from birl.envs.make import make_share, spaces_of
 from birl.errors import InexactResume, NonFiniteError, snapshot_errors
 from birl.maths.keys import numbered
-from birl.rollouts.collector import Act, Collector, Keep
+from birl.rollouts.collector import Act, Collector
 from birl.rollouts.episode_stats import EpisodeStats
-from birl.types import Array, Metrics, PyTree, Rollout, Snapshot
-from birl.workers.faults import Fault, Faults
-from birl.workers.process import Failure
-from birl.workers.supervisor import START_TIMEOUT, named
+from birl.speed import prepare_jax
+from birl.types import Array, PyTree, Rollout, Snapshot
+from birl.workers.faults import Failure, Fault, FaultLog, name_environments
+from birl.workers.process import START_TIMEOUT
+from birl.workers.ray import Actors, connected, machine_died, put, replying
+from birl.workers.supervisor import child_seed
 
 DIED = "process has died"  # Ray's words
 
 
 @contextmanager
-def open_ray_stage(config: EnvConfig) -> Iterator["RayStage"]:
-    """A place for rollouts in the cluster that the config names; nothing is left of it
-    afterwards.
+def open_ray_actors(config: EnvConfig) -> Iterator[tuple[Actors, tuple[gym.Space, gym.Space]]]:
+    """Actors in the cluster that the config names, and the environments' spaces.
+
+    All actors are ended at the end.
     """
     with connected(config.ray_address, config.ray_actors):
-        stage = RayStage(config)
+        actors = Actors(config.ray_actors)
         try:
-            yield stage
+            yield actors, spaces_of(config)
         finally:
-            stage.actors.close()
-
-
-class RayStage:
-    """The machines of a Ray cluster."""
-
-    def __init__(self, config: EnvConfig) -> None:
-        self.config, self.num_envs = config, config.num_envs
-        self.observation_space, self.action_space = spaces_of(config)
-        self.actors = Actors(config.ray_actors)
-
-    def collector(self, act: Act, length: int, memory: PyTree, keep: Keep = "nothing") -> "RayCollector":
-        """What collects rollouts there; what the actors' policies see stays with them."""
-        return RayCollector(self.config, self.actors, act, length, memory)
+            actors.close()
 
 
 class PartActor:
@@ -80,10 +68,10 @@ class PartActor:
     @replying
     def collect(self, policy: PyTree, key: np.ndarray) -> Rollout:
         try:
-            rollout = self.collector(policy, key)
+            rollout = self.collector.collect(policy, key)
         except NonFiniteError as problem:
-            raise NonFiniteError(f"among {named(self.share)}, counted from 0: {problem}") from problem
-        return jax.tree.map(np.asarray, rollout)
+            raise NonFiniteError(f"among {name_environments(self.share)}, counted from 0: {problem}") from problem
+        return jax.tree.map(np.asarray, rollout._replace(extras=None))  # they may be large
 
     @replying
     def snapshot(self) -> Snapshot:
@@ -101,7 +89,7 @@ class RayCollector:
         bounds = [config.num_envs * number // config.ray_actors for number in range(config.ray_actors + 1)]
         self.shares = [range(first, end) for first, end in pairwise(bounds)]
         self.episode_stats = EpisodeStats(config.num_envs)
-        self._faults = Faults(config.ray_actors)
+        self._faults = FaultLog(config.ray_actors)
         self._seed = self._rollouts = self._env_steps = 0
         self._generations = [0] * config.ray_actors
         self._has_ended_episode = np.zeros(config.ray_actors, bool)  # of each, since it was last replaced
@@ -109,27 +97,27 @@ class RayCollector:
     @property
     def faults(self) -> list[Fault]:
         """Every replacement of an actor so far."""
-        return self._faults.all
+        return self._faults.faults
 
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None:
         """Begin with fresh episodes, or go on where `snapshot` was taken."""
         self._seed = seed
-        worlds: Sequence[Snapshot | None] = [None] * len(self.shares)
+        snapshots: Sequence[Snapshot | None] = [None] * len(self.shares)
         if snapshot is not None:
             with snapshot_errors():
                 self.episode_stats.restore(snapshot)
                 self._rollouts, self._env_steps = int(snapshot.values["rollouts"]), int(snapshot.values["env_steps"])
-                worlds = _parts_of(snapshot, len(self.shares))
-            if not worlds:
-                self._seed = seed = seed_of(seed, 0, self._rollouts)
+                snapshots = _parts_of(snapshot, len(self.shares))
+            if not snapshots:
+                self._seed = seed = child_seed(seed, 0, self._rollouts)
                 self.episode_stats.drop_unfinished(slice(None))
                 warnings.warn(
                     f"this resume is not exact: {snapshot.reason}; all environments begin new episodes",
                     InexactResume,
                     stacklevel=2,
                 )
-                worlds = [None] * len(self.shares)
-        for index, part in enumerate(worlds):
+                snapshots = [None] * len(self.shares)
+        for index, part in enumerate(snapshots):
             self._start(index)
             self._begin(index, seed, part)
         problems: dict[int, str] = {}
@@ -143,7 +131,7 @@ class RayCollector:
         for problem in filter(None, dict.fromkeys(problems.values())):
             warnings.warn(problem, InexactResume, stacklevel=2)
 
-    def __call__(self, policy: PyTree, key: Array) -> Rollout:
+    def collect(self, policy: PyTree, key: Array) -> Rollout:
         """The next `length` steps of every environment."""
         before = time.perf_counter()
         sent = put(jax.tree.map(np.asarray, policy))
@@ -169,33 +157,23 @@ class RayCollector:
         self._env_steps += int(np.count_nonzero(rollout.valid))
         return rollout
 
-    def metrics(self) -> Metrics:
-        """Mean return and length of the last finished episodes, NaN before the first; seconds spent
-        waiting for actors.
-        """
-        return self.episode_stats.metrics()
-
-    def timed(self, name: str) -> AbstractContextManager[None]:
-        """Add what runs inside to `time/NAME_seconds`."""
-        return self.episode_stats.timed(name)
-
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly, with as many actors."""
         values = self.episode_stats.values() | {"rollouts": self._rollouts, "env_steps": self._env_steps}
         if self.actors.closed:
             return Snapshot(self.episode_stats.arrays(), values, exact=False, reason="the Ray actors are gone")
         for index in range(len(self.shares)):
-            self.actors.ask(index, lambda actor: actor.snapshot.remote(), START_TIMEOUT)
-        worlds = dict(self.actors.receive() for _ in self.shares)
+            self.actors.call(index, lambda actor: actor.snapshot.remote(), START_TIMEOUT)
+        snapshots = dict(self.actors.receive() for _ in self.shares)
         for index, share in enumerate(self.shares):
-            if isinstance(worlds[index], Failure):  # the next rollout will find it dead and replace it
+            if isinstance(snapshots[index], Failure):  # the next rollout will find it dead and replace it
                 return Snapshot(
                     self.episode_stats.arrays(),
                     values,
                     exact=False,
-                    reason=f"{named(share)} failed: {worlds[index].reason}",
+                    reason=f"{name_environments(share)} failed: {snapshots[index].reason}",
                 )
-        parts = [worlds[index] for index in range(len(self.shares))]
+        parts = [snapshots[index] for index in range(len(self.shares))]
         arrays = {
             f"parts/{index}/{name}": array for index, part in enumerate(parts) for name, array in part.arrays.items()
         }
@@ -211,14 +189,14 @@ class RayCollector:
     def _begin(self, index: int, seed: int, snapshot: Snapshot | None) -> None:
         # A long episode takes long to live again.
         seconds = START_TIMEOUT if snapshot is None else START_TIMEOUT + self.config.step_timeout
-        self.actors.ask(index, lambda actor: actor.begin.remote(seed, snapshot), seconds)
+        self.actors.call(index, lambda actor: actor.begin.remote(seed, snapshot), seconds)
 
     def _collect(self, index: int, policy: Any, key: Array) -> None:
         own_key = numbered(np.asarray(key), index)
         # A step that takes too long ends its actor by itself (make_share): this limit is only for a
         # machine that no longer answers.
         seconds = START_TIMEOUT + self.config.step_timeout * self.length * len(self.shares[index])
-        self.actors.ask(index, lambda actor: actor.collect.remote(policy, own_key), seconds)
+        self.actors.call(index, lambda actor: actor.collect.remote(policy, own_key), seconds)
 
     def _replace(self, index: int, failure: Failure, started: bool) -> None:
         """Another actor, in new episodes: not those that failed, but the same ones whenever the run
@@ -230,7 +208,7 @@ class RayCollector:
         share = self.shares[index]
         self.episode_stats.drop_unfinished(slice(share.start, share.stop))
         self._start(index)
-        self._begin(index, seed_of(self._seed, index, self._rollouts, self._generations[index]), None)
+        self._begin(index, child_seed(self._seed, index, self._rollouts, self._generations[index]), None)
 
     def _fault(self, index: int, failure: Failure) -> Fault:
         pid, machine = self.actors.places[index]
@@ -240,7 +218,7 @@ class RayCollector:
             if DIED in failure.reason
             else ""
         )
-        return Fault("Ray actor", index, self._env_steps, pid, failure.reason + hint, machine)
+        return Fault(f"Ray actor {index}", index, self._env_steps, pid, failure.reason + hint, machine)
 
 
 def joined(parts: Sequence[Rollout]) -> Rollout:

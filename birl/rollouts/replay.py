@@ -274,7 +274,7 @@ def _require_stacks(observations: np.ndarray, begins: np.ndarray, follows: np.nd
     grows = np.array_equal(observations[1:, :, :-1][follows], observations[:-1, :, 1:][follows])
     if not grows or np.any(starts[:, :-1] != starts[:, -1:]):
         raise ConfigError(
-            "the observations are no stacks of frames, newest last, that begin with one frame repeated; use frame_stack 1"
+            "observations are not stacks of frames, newest last, that begin with one frame repeated; use frame_stack 1"
         )
 
 

@@ -1,0 +1,126 @@
+"""The seam to birl/accel. Everything there only makes Birl faster; here each part has a plain form.
+
+BIRL_ACCEL=0 switches birl/accel off. If the folder is deleted, it is off too.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+import jax
+
+from birl.types import Action, Array, PyTree
+
+Tree = TypeVar("Tree")
+ActAt = Callable[[int, PyTree, PyTree, Array, Array | None], Action]  # step, observations, memory, resets, masks
+StartActing = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
+Keep = Literal["features", "layers"]  # which encoder activations to cache: the last layer's, or all
+
+
+@cache
+def accel_enabled() -> bool:
+    """Whether birl/accel is there and not switched off."""
+    return os.environ.get("BIRL_ACCEL", "1") != "0" and importlib.util.find_spec("birl.accel") is not None
+
+
+def prepare_jax(config: Any = None) -> None:
+    """Set up JAX's threads, devices and compilation cache for an algorithm's Config.
+
+    Call it before the first network is made. Without a Config it is for child processes.
+    """
+    if accel_enabled():
+        from birl.accel.setup import prepare_jax as prepare
+
+        prepare(config)
+
+
+def on_cpu() -> bool:
+    """Whether XLA compiles for a CPU."""
+    return jax.default_backend() == "cpu"
+
+
+def replicate_unplaced(tree: Tree) -> Tree:
+    """The tree with its arrays where a compiled update leaves them, so that it is compiled once."""
+    if not accel_enabled():
+        return tree
+    from birl.accel.devices import replicate_unplaced as replicate
+
+    return replicate(tree)
+
+
+def place_like(leaf: Any, array: Any) -> Any:
+    """The array on the devices of this leaf."""
+    if not accel_enabled():
+        return array
+    from birl.accel.devices import place_like as place
+
+    return place(leaf, array)
+
+
+def place_optimizer_state(optimizer: Any, state: PyTree, parameters: PyTree, is_large: Callable[[Any], bool]) -> PyTree:
+    """An optimiser's state on the devices of its parameters."""
+    if not accel_enabled():
+        return state
+    from birl.accel.devices import place_optimizer_state as place
+
+    return place(optimizer, state, parameters, is_large)
+
+
+def for_product(weight: Array) -> Array:
+    """The same weights in the form in which their gradient is computed fastest."""
+    if not accel_enabled():
+        return weight
+    from birl.accel.products import for_product as prepared
+
+    return prepared(weight)
+
+
+def start_acting(
+    act: Callable[..., Action], policy: PyTree, inputs: PyTree, key: Array, length: int
+) -> StartActing | None:
+    """How to act in NumPy between two steps of small networks; None if a compiled call is
+    better.
+    """
+    if not accel_enabled():
+        return None
+    from birl.accel.numpy_acting import take_apart
+
+    return take_apart(act, policy, inputs, key, length)
+
+
+def fast_image_encoder(encoder: Any, activation: Callable[[Array], Array]) -> Any:
+    """The encoder in a form that is divided among the CPU cores."""
+    if not accel_enabled():
+        return encoder
+    from birl.accel.image_encoder import fast_image_encoder as fast
+
+    return fast(encoder, activation)
+
+
+def cache_images(encoder: Any, images: PyTree) -> PyTree:
+    """Images with their encoder's activations, for networks to use instead of computing them."""
+    if not accel_enabled():
+        return images
+    from birl.accel.image_cache import cache_images as with_activations
+
+    return with_activations(encoder, images)
+
+
+def kept_outputs(images: PyTree, keep: Keep) -> PyTree:
+    """The activations to keep for the update; None if there are none."""
+    if not accel_enabled():
+        return None
+    from birl.accel.image_cache import kept_outputs as kept
+
+    return kept(images, keep)
+
+
+def evaluate_cached(
+    network: Any, observations: Array, memory: PyTree, resets: Array, masks: Array | None, extras: PyTree
+) -> tuple[PyTree, PyTree]:
+    """Distributions and values [T+1, B] of a rollout whose activations were kept."""
+    from birl.accel.image_cache import evaluate_cached as evaluate
+
+    return evaluate(network, observations, memory, resets, masks, extras)
