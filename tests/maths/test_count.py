@@ -1,4 +1,4 @@
-"""A count in two words counts on where 32 bits end."""
+"""A Count keeps counting beyond 32 bits."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ EDGES = [0, 1, 2**24, 2**31 - 3, 2**31, 2**32 - 3, 2**32, 3_000_000_000, 2**53 -
 
 
 @pytest.mark.parametrize("number", EDGES)
-def test_a_count_is_the_number_that_it_was_made_of(number):
+def test_a_count_is_the_number_it_was_made_from(number):
     assert int(count_of(number)) == number
     assert np.asarray(count_of(number)).dtype == np.int64
     assert int(np.asarray(count_of(number))) == number
@@ -20,13 +20,13 @@ def test_a_count_is_the_number_that_it_was_made_of(number):
 
 @pytest.mark.parametrize("number", EDGES)
 @pytest.mark.parametrize("more", [0, 1, 5, 4096, 2**31 - 1])
-def test_compiled_or_not_it_adds_as_whole_numbers_do(number, more):
+def test_it_adds_like_integers_compiled_or_not(number, more):
     assert int(count_of(number) + more) == number + more
     assert int(jax.jit(lambda count, more: count + more)(count_of(number), np.int32(more))) == number + more
 
 
 @pytest.mark.parametrize("number", EDGES)
-def test_its_share_of_a_total_is_right_to_float32s_precision(number):
+def test_its_fraction_of_a_total_is_right_to_float32_precision(number):
     for total in (2**31 - 1, 3_000_000_000, 2**53):
         share = jax.jit(lambda count, total=total: count / total)(count_of(number))
         assert share.dtype == jnp.float32
@@ -34,22 +34,22 @@ def test_its_share_of_a_total_is_right_to_float32s_precision(number):
 
 
 @pytest.mark.parametrize("number", EDGES)
-def test_it_is_less_than_what_is_more(number):
+def test_it_compares_like_integers(number):
     less = jax.jit(lambda count, limit: count < limit, static_argnames="limit")
     for limit in (number - 1, number, number + 1, 0, 2**32, 2**33):
         if limit >= 0:
             assert bool(less(count_of(number), limit=limit)) == (number < limit)
 
 
-def test_it_is_carried_through_a_loop():
+def test_it_can_be_carried_through_a_scan():
     counts = jax.lax.scan(lambda count, more: (count + more, None), count_of(2**32 - 5), jnp.full(10, 3, jnp.int32))[0]
     assert isinstance(counts, Count)
     assert int(counts) == 2**32 + 25
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 7, 1000, 99_991, 2**31 - 1])
-def test_turns_keep_their_period_when_they_begin_anew(period):
-    """Also for a number of turns that an older version counted beyond where they begin anew now."""
+def test_turns_keep_their_period_when_they_wrap(period):
+    """Also from a number of turns above the limit, as older versions counted."""
     limit = TURNS // period * period or period
     for start in (limit - 4, 2**31 - 10):
         turn, step = jnp.int32(start), jax.jit(next_turn, static_argnames="period")

@@ -1,4 +1,4 @@
-"""Distributions against enumeration of all actions, or integration over them."""
+"""Distributions against sums over all actions, or integrals over them."""
 
 import math
 from functools import partial
@@ -14,10 +14,9 @@ from tests import oracle
 GENERATOR = np.random.default_rng(0)
 LOGITS, OTHER_LOGITS = 2.0 * GENERATOR.normal(size=(2, 4, 5))  # a batch of 4
 
-
 Distribution = Categorical | MultiCategorical | DiagonalGaussian | Bernoulli | Joint
 
-# One compiled call each, hardly optimised: else the tests would mostly compile.
+# One compiled call each, with little optimisation, to save compile time.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 log_prob = jit(lambda distribution, actions: distribution.log_prob(actions))
 entropy = jit(lambda distribution: distribution.entropy())
@@ -32,7 +31,7 @@ def samples_of(distribution: Distribution, repetitions: int) -> jax.Array:
 
 
 def draw(distribution: Distribution, repetitions: int) -> np.ndarray:
-    """Samples [repetitions, ...] under as many keys."""
+    """Samples [repetitions, ...], each with its own key."""
     return np.asarray(samples_of(distribution, repetitions))
 
 
@@ -90,13 +89,13 @@ def test_log_prob_of_every_action_is_the_log_of_its_probability(make, table):
 
 
 @discrete
-def test_entropy_is_its_sum_over_all_actions(make, table):
+def test_entropy_is_the_sum_over_all_actions(make, table):
     expected = [-sum(p * math.log(p) for p in table(logits).values()) for logits in LOGITS]
     np.testing.assert_allclose(entropy(make(LOGITS)), expected, rtol=1e-5)
 
 
 @discrete
-def test_kl_is_its_sum_over_all_actions(make, table):
+def test_kl_is_the_sum_over_all_actions(make, table):
     pairs = [(table(one), table(other)) for one, other in zip(LOGITS, OTHER_LOGITS, strict=True)]
     expected = [sum(p * math.log(p / q[action]) for action, p in one.items()) for one, q in pairs]
     np.testing.assert_allclose(kl(make(LOGITS), make(OTHER_LOGITS)), expected, rtol=1e-4)
@@ -110,7 +109,7 @@ def test_mode_is_the_most_probable_action(make, table):
 
 
 @discrete
-def test_samples_come_as_often_as_their_probability_says(make, table):
+def test_samples_have_the_frequencies_of_their_probabilities(make, table):
     repetitions = 20_000
     samples = draw(make(LOGITS[0]), repetitions).reshape(repetitions, -1)
     for action, probability in table(LOGITS[0]).items():
@@ -119,15 +118,10 @@ def test_samples_come_as_often_as_their_probability_says(make, table):
 
 
 def test_gaussian_log_prob_is_the_log_of_the_product_of_densities():
-    means, stds, actions = (
-        GENERATOR.normal(size=(3, 2)),
-        np.exp(GENERATOR.normal(size=(3, 2))),
-        GENERATOR.normal(size=(3, 2)),
-    )
-    expected = np.log(oracle.normal_density(actions, means, stds)).sum(axis=-1)
-    np.testing.assert_allclose(
-        log_prob(DiagonalGaussian(array(means), array(np.log(stds))), array(actions)), expected, rtol=1e-4
-    )
+    means, log_stds, actions = GENERATOR.normal(size=(3, 3, 2))
+    expected = np.log(oracle.normal_density(actions, means, np.exp(log_stds))).sum(axis=-1)
+    distribution = DiagonalGaussian(array(means), array(log_stds))
+    np.testing.assert_allclose(log_prob(distribution, array(actions)), expected, rtol=1e-4)
 
 
 def test_gaussian_density_integrates_to_1():
@@ -136,25 +130,23 @@ def test_gaussian_density_integrates_to_1():
     assert total == pytest.approx(1.0, abs=1e-4)
 
 
-def test_gaussian_entropy_is_its_integral():
+def test_gaussian_entropy_is_the_integral():
     def integrand(x):
         density = oracle.normal_density(x, 0.7, 0.6)
         return -density * np.log(density)
 
-    # Two independent variables alike have twice the entropy of one.
+    # Two independent, equal variables have twice the entropy of one.
     distribution = DiagonalGaussian(array([0.7, 0.7]), array(np.log([0.6, 0.6])))
     assert entropy(distribution) == pytest.approx(2.0 * oracle.integral(integrand, -8.0, 8.0), abs=1e-4)
 
 
-def test_gaussian_kl_is_its_integral():
+def test_gaussian_kl_is_the_integral():
     def integrand(x):
         density, other = oracle.normal_density(x, 0.7, 0.6), oracle.normal_density(x, -0.2, 1.1)
         return density * np.log(density / other)
 
-    one, other = (
-        DiagonalGaussian(array([0.7]), array([math.log(0.6)])),
-        DiagonalGaussian(array([-0.2]), array([math.log(1.1)])),
-    )
+    one = DiagonalGaussian(array([0.7]), array([math.log(0.6)]))
+    other = DiagonalGaussian(array([-0.2]), array([math.log(1.1)]))
     assert kl(one, other) == pytest.approx(oracle.integral(integrand, -5.0, 6.0), abs=1e-4)
 
 
@@ -182,9 +174,7 @@ def gaussian(logits: np.ndarray) -> DiagonalGaussian:
 
 
 def joint(logits: np.ndarray) -> Joint:
-    """Two choices and three, two bits, a choice of three and two numbers, made of the same logits:
-    columns 2, 2, 1, 2.
-    """
+    """A distribution of four kinds of parts with 2, 2, 1 and 2 columns, from the same logits."""
     log_std = jnp.broadcast_to(array([0.1, -0.3]), (*logits.shape[:-1], 2))
     parts = (
         MultiCategorical(array(logits), (2, 3)),
@@ -210,11 +200,9 @@ def test_kl_of_a_distribution_from_itself_is_0_with_gradient_0(make):
 def test_a_distribution_goes_through_jit_vmap_and_trees(make):
     distribution = make(LOGITS)
     np.testing.assert_allclose(entropy(distribution), distribution.entropy(), rtol=1e-6)
-    rows = (
-        make(LOGITS)
-        if make is not gaussian
-        else gaussian(LOGITS)._replace(log_std=jnp.tile(distribution.log_std, (4, 1)))
-    )
+    rows = make(LOGITS)
+    if make is gaussian:
+        rows = rows._replace(log_std=jnp.tile(distribution.log_std, (4, 1)))
     np.testing.assert_allclose(jax.vmap(entropy)(rows), entropy(distribution), rtol=1e-6)
     assert [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(lambda d: d, rows))] == [
         leaf.shape for leaf in jax.tree.leaves(rows)
@@ -222,7 +210,7 @@ def test_a_distribution_goes_through_jit_vmap_and_trees(make):
 
 
 @every
-def test_the_same_key_draws_the_same_actions_and_another_key_others(make):
+def test_the_same_key_draws_the_same_actions_and_another_key_different_ones(make):
     distribution = make(np.zeros((100, 5)))
     one, again, other = (sample(distribution, jax.random.key(seed)) for seed in (1, 1, 2))
     assert np.array_equal(one, again)
@@ -259,7 +247,7 @@ JOINT_ACTIONS = np.array(
 )
 
 
-def test_joint_log_prob_is_the_sum_over_its_parts_each_given_its_columns():
+def test_joint_log_prob_is_the_sum_over_its_parts_of_their_columns():
     expected = [joint_terms(logits, actions).sum() for logits, actions in zip(LOGITS, JOINT_ACTIONS, strict=True)]
     np.testing.assert_allclose(log_prob(joint(LOGITS), array(JOINT_ACTIONS)), expected, rtol=1e-4)
 
@@ -278,7 +266,7 @@ def test_joint_kl_is_the_mean_log_ratio_over_its_own_samples():
     assert ratios.mean() == pytest.approx(float(kl(one, other)), abs=4.5 * float(ratios.std()) / math.sqrt(20_000))
 
 
-def test_joint_mode_is_the_mode_of_every_part_side_by_side():
+def test_joint_mode_is_the_modes_of_its_parts_concatenated():
     expected = [
         [
             *max(multi_categorical_table(row), key=multi_categorical_table(row).get),
@@ -291,14 +279,14 @@ def test_joint_mode_is_the_mode_of_every_part_side_by_side():
     np.testing.assert_allclose(mode(joint(LOGITS)), np.array(expected, float), rtol=1e-5)
 
 
-def test_joint_samples_are_those_of_its_parts_and_the_parts_draw_apart():
+def test_joint_samples_are_those_of_its_parts_and_the_parts_are_independent():
     samples = draw(joint(np.zeros(5)), 20_000)
     assert [sorted(set(column)) for column in samples.T[:5]] == [[0, 1], [0, 1, 2], [0, 1], [0, 1], [0, 1, 2]]
     correlations = np.corrcoef(samples.T) - np.eye(7)
     assert np.abs(correlations).max() < 4.5 / math.sqrt(20_000)
 
 
-def test_whole_numbers_up_to_16_million_are_exact_in_a_row_of_floats():
+def test_integers_up_to_16_million_are_exact_in_a_row_of_floats():
     actions = np.array([2**24 - 1, 2**24 - 2, 1], np.float32)
     assert actions.astype(np.int64).tolist() == [2**24 - 1, 2**24 - 2, 1]
 
@@ -311,13 +299,13 @@ def masked(logits: np.ndarray) -> Categorical:
 
 
 def test_a_masked_action_is_never_drawn_nor_the_mode():
-    logits = np.where(MASK, -50.0, 50.0)  # the mask against all that the logits say
+    logits = np.where(MASK, -50.0, 50.0)  # the mask forbids what the logits prefer
     samples = draw(masked(logits), 5_000)
     assert np.all(np.asarray(MASK)[np.arange(4), samples])
     assert np.all(np.asarray(MASK)[np.arange(4), mode(masked(logits))])
 
 
-def test_under_a_mask_everything_equals_the_distribution_over_what_is_allowed():
+def test_a_masked_distribution_equals_the_distribution_over_the_allowed_actions():
     entropies, kls = entropy(masked(LOGITS)), kl(masked(LOGITS), masked(OTHER_LOGITS))
     for row, allowed in enumerate(np.asarray(MASK)):
         p, q = oracle.softmax(LOGITS[row][allowed]), oracle.softmax(OTHER_LOGITS[row][allowed])
@@ -347,7 +335,7 @@ def test_gradients_under_a_mask_are_finite_and_0_for_masked_logits(mask):
     assert not np.any(np.asarray(gradient)[~np.asarray(mask)])
 
 
-def test_a_row_where_all_is_masked_is_uniform_and_not_nan():
+def test_a_row_with_every_action_masked_is_uniform_and_not_nan():
     distribution = Categorical(mask_logits(array(LOGITS), jnp.zeros((4, 5), bool)))
     np.testing.assert_allclose(entropy(distribution), np.full(4, math.log(5)), rtol=1e-6)
     np.testing.assert_allclose(log_prob(distribution, jnp.zeros(4, int)), np.full(4, -math.log(5)), rtol=1e-6)

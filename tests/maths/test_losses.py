@@ -1,6 +1,4 @@
-"""Losses against their formulas, worked out for single samples, and against exact expectations over
-all actions.
-"""
+"""Losses against their formulas for single samples, and against exact expectations over actions."""
 
 import jax
 import jax.numpy as jnp
@@ -21,19 +19,19 @@ def log_ratios_of(new_logits: jax.Array) -> jax.Array:
     return jax.nn.log_softmax(new_logits) - jax.nn.log_softmax(OLD_LOGITS)
 
 
-def test_masked_mean_is_the_mean_of_what_is_valid():
+def test_masked_mean_is_the_mean_over_valid_rows():
     assert losses.masked_mean(jnp.array([1.0, 2.0, 9.0]), jnp.array([True, True, False])) == 1.5
 
 
-def test_masked_mean_weighs_by_fractions():
+def test_masked_mean_takes_fractional_weights():
     assert losses.masked_mean(jnp.array([4.0, 8.0]), jnp.array([0.1, 0.3])) == pytest.approx(7.0)
 
 
-def test_masked_mean_of_nothing_valid_is_0():
+def test_masked_mean_without_valid_rows_is_0():
     assert losses.masked_mean(jnp.array([1.0, 2.0]), jnp.zeros(2)) == 0.0
 
 
-def test_masked_mean_does_not_read_what_is_not_valid():
+def test_masked_mean_ignores_nan_in_rows_that_are_not_valid():
     assert losses.masked_mean(jnp.array([1.0, jnp.nan]), jnp.array([1.0, 0.0])) == 1.0
 
 
@@ -57,7 +55,7 @@ def test_normalizing_equal_advantages_gives_0():
 
 def test_policy_gradient_equals_the_analytic_one_over_all_actions():
     probabilities = oracle.softmax(OLD_LOGITS)
-    # Weighing by π makes the mean over actions an exact expectation.
+    # Weights of π make the mean over actions an exact expectation.
     gradient = jax.grad(
         lambda logits: losses.policy_gradient(jax.nn.log_softmax(logits), ADVANTAGES, jnp.array(probabilities))
     )(OLD_LOGITS)
@@ -74,9 +72,8 @@ def test_surrogate_is_schulman_2015_equation_14_with_the_policy_gradient_at_the_
     assert value == pytest.approx(-baseline, rel=1e-5)
     np.testing.assert_allclose(gradient, -probabilities * (ADVANTAGES - baseline), atol=1e-6)
     moved = losses.surrogate(log_ratios_of(NEW_LOGITS), ADVANTAGES, jnp.array(probabilities))
-    assert moved == pytest.approx(
-        -(oracle.softmax(NEW_LOGITS) @ np.asarray(ADVANTAGES)), rel=1e-5
-    )  # importance sampling is exact
+    # Weighted by all old probabilities, importance sampling is exact.
+    assert moved == pytest.approx(-(oracle.softmax(NEW_LOGITS) @ np.asarray(ADVANTAGES)), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +92,7 @@ def test_gradient_of_clipped_surrogate_is_zero_outside_the_clip(ratio, advantage
 
 
 @pytest.mark.parametrize(("ratio", "advantage"), [(1.0, 1.0), (1.19, 1.0), (0.5, 1.0), (0.81, -1.0), (3.0, -1.0)])
-def test_gradient_of_clipped_surrogate_is_ratio_times_advantage_where_that_is_the_worse(ratio, advantage):
+def test_gradient_of_clipped_surrogate_is_ratio_times_advantage_where_that_is_smaller(ratio, advantage):
     gradient = jax.grad(losses.clipped_surrogate)(jnp.log(jnp.array([ratio])), jnp.array([advantage]), jnp.ones(1), 0.2)
     assert gradient == pytest.approx(-ratio * advantage, rel=1e-5)
 
@@ -134,7 +131,7 @@ def test_kl_weight_doubles_above_and_halves_below_its_target(kl, factor):
     assert losses.adapt_kl_weight(3.0, kl, 0.01) == pytest.approx(3.0 * factor)
 
 
-def test_kl_weight_comes_back_after_a_long_time_at_either_limit():
+def test_kl_weight_recovers_after_a_long_time_at_either_limit():
     weight = jnp.array(1.0)
     for kl in [0.0] * 200 + [1.0] * 14:
         weight = losses.adapt_kl_weight(weight, kl, 0.01)
@@ -145,10 +142,8 @@ def test_kl_weight_comes_back_after_a_long_time_at_either_limit():
 
 
 def test_value_loss_is_the_mean_squared_error():
-    assert (
-        losses.value_loss(jnp.array([1.0, 5.0, 0.0]), jnp.array([3.0, 4.0, 99.0]), jnp.array([1.0, 1.0, 0.0]))
-        == (4.0 + 1.0) / 2
-    )
+    values, targets, valid = jnp.array([1.0, 5.0, 0.0]), jnp.array([3.0, 4.0, 99.0]), jnp.array([1.0, 1.0, 0.0])
+    assert losses.value_loss(values, targets, valid) == (4.0 + 1.0) / 2
 
 
 @pytest.mark.parametrize(
@@ -159,7 +154,7 @@ def test_value_loss_is_the_mean_squared_error():
         (0.5, 1.0, 2.0, 1.5**2),  # away from the target: not clipped
     ],
 )
-def test_clipped_value_loss_is_the_worse_of_the_two_errors(value, old_value, target, squared_error):
+def test_clipped_value_loss_is_the_larger_of_the_two_errors(value, old_value, target, squared_error):
     loss = losses.clipped_value_loss(jnp.array([value]), jnp.array([old_value]), jnp.array([target]), jnp.ones(1), 0.2)
     assert loss == pytest.approx(squared_error, rel=1e-5)
 
@@ -180,12 +175,12 @@ def test_approx_kl_of_a_tiny_change_is_half_its_square():
     assert losses.approx_kl(jnp.array([1e-3]), jnp.ones(1)) == pytest.approx(0.5e-6, rel=0.1)
 
 
-def test_clip_fraction_is_the_share_outside_the_clip():
+def test_clip_fraction_is_the_fraction_outside_the_clip():
     log_ratios = jnp.log(jnp.array([0.79, 0.81, 1.0, 1.19, 1.21, 9.0]))
     assert losses.clip_fraction(log_ratios, jnp.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0]), 0.2) == pytest.approx(2 / 5)
 
 
-def test_nothing_flows_into_advantages_or_targets():
+def test_no_gradient_flows_into_advantages_or_targets():
     x, valid = jnp.array([0.1, 0.2]), jnp.ones(2)
     constants = {
         "policy_gradient": lambda y: losses.policy_gradient(x, y, valid),

@@ -1,8 +1,7 @@
-"""Every estimator against the papers' explicit sums, over random ends of episodes, and the
-identities between them.
+"""Every estimator against the explicit sums of its paper, and the identities between them.
 
-The value after the last row is never 0: a bootstrap counted twice would not be seen otherwise
-(rl-triton #4).
+Episodes end at random rows. The value after the last row is never 0, or a bootstrap that counts
+twice would go unnoticed (rl-triton #4).
 """
 
 from typing import NamedTuple
@@ -30,7 +29,7 @@ retrace = jax.jit(returns.retrace)
 
 
 class Case(NamedTuple):
-    """A rollout as the estimators see it; values, as observations do, run over all T+1 rows."""
+    """A rollout as the estimators see it; values have T+1 rows, like observations."""
 
     rewards: np.ndarray
     terminated: np.ndarray
@@ -57,10 +56,13 @@ class Case(NamedTuple):
 
 
 def make_case(ends: list[list[int]], reset_first: list[bool], seed: int, reset_rows: bool = True) -> Case:
-    """Random numbers under given ends; the row after an end is the environment's own reset, as in
-    NEXT_STEP order, or the next episode.
+    """Random numbers with the given ends of episodes.
+
+    The row after an end is the environment's reset, as in NEXT_STEP order, or else the first row of
+    the next episode.
     """
-    ends, generator = np.array(ends), np.random.default_rng(seed)
+    ends = np.array(ends)
+    generator = np.random.default_rng(seed)
     valid = np.ones(ends.shape, bool)
     valid[0] = ~np.array(reset_first)
     for t, b in np.ndindex(*ends.shape):
@@ -94,25 +96,25 @@ def assert_close(actual: jax.Array, expected: np.ndarray) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_backward_recurrence_is_its_explicit_sum(seed):
+def test_backward_recurrence_is_the_explicit_sum(seed):
     x, a = np.random.default_rng(seed).normal(size=(2, T, B)).astype(np.float32)
     assert_close(jax.jit(returns.backward_recurrence)(x, a, x[0]), oracle.recurrence_sums(x, a, x[0]))
 
 
 @given(case=cases, discount=shares)
-def test_discounted_returns_are_their_explicit_sum(case, discount):
+def test_discounted_returns_are_the_explicit_sum(case, discount):
     arguments = (case.rewards, *case.flags, case.next_values, discount)
     assert_close(discounted_returns(*arguments), oracle.discounted_returns(*arguments))
 
 
 @given(case=cases, discount=shares, n=st.sampled_from([1, 2, 4, T - 1, T, T + 5]))
-def test_n_step_returns_are_their_explicit_sum(case, discount, n):
+def test_n_step_returns_are_the_explicit_sum(case, discount, n):
     arguments = (case.rewards, *case.flags, case.next_values, discount)
     assert_close(n_step_returns(*arguments, n=n), oracle.n_step_returns(*arguments, n=n))
 
 
 @given(case=cases)
-def test_ends_inside_is_where_the_last_row_of_the_episode_ends_it(case):
+def test_ends_inside_is_true_where_the_episode_ends_within_the_rollout(case):
     expected = np.zeros((T, B), bool)
     for t, b in np.ndindex(T, B):
         episode = oracle.episode_rows(t, b, *case.flags)
@@ -136,16 +138,8 @@ def test_gae_is_schulman_2016_equation_16(case, discount, gae_lambda):
 
 @given(case=cases, discount=shares, gae_lambda=shares, clips=st.sampled_from([(1.0, 1.0), (2.0, 0.5), (0.7, 1.5)]))
 def test_vtrace_is_espeholt_2018_equation_1(case, discount, gae_lambda, clips):
-    arguments = (
-        case.rewards,
-        case.values,
-        case.next_values,
-        *case.flags,
-        case.log_ratios,
-        discount,
-        gae_lambda,
-        *clips,
-    )
+    arrays = (case.rewards, case.values, case.next_values, *case.flags, case.log_ratios)
+    arguments = (*arrays, discount, gae_lambda, *clips)
     targets, advantages = vtrace(*arguments)
     expected_targets, expected_advantages = oracle.vtrace(*arguments)
     assert_close(targets, expected_targets)
@@ -154,15 +148,8 @@ def test_vtrace_is_espeholt_2018_equation_1(case, discount, gae_lambda, clips):
 
 @given(case=cases, discount=shares, trace_lambda=shares)
 def test_retrace_is_munos_2016_equation_3(case, discount, trace_lambda):
-    arguments = (
-        case.rewards,
-        case.action_values,
-        case.next_values,
-        *case.flags,
-        case.log_ratios,
-        discount,
-        trace_lambda,
-    )
+    arrays = (case.rewards, case.action_values, case.next_values, *case.flags, case.log_ratios)
+    arguments = (*arrays, discount, trace_lambda)
     assert_close(retrace(*arguments), oracle.retrace(*arguments))
 
 
@@ -210,14 +197,14 @@ def test_vtrace_advantages_on_policy_are_gae(case, discount, gae_lambda):
 
 
 @given(case=cases, discount=shares)
-def test_retrace_on_policy_with_lambda_1_is_the_return_where_the_actions_taken_have_their_states_values(case, discount):
+def test_retrace_on_policy_with_lambda_1_is_the_return_if_action_values_are_state_values(case, discount):
     on_policy = np.zeros_like(case.log_ratios)
     targets = retrace(case.rewards, case.values, case.next_values, *case.flags, on_policy, discount)
     expected = oracle.discounted_returns(case.rewards, *case.flags, case.next_values, discount)
     assert_close(targets, np.where(case.valid, expected, case.values))
 
 
-def test_retrace_does_not_weigh_an_action_by_its_own_ratio():
+def test_retrace_does_not_use_the_ratio_of_the_action_itself():
     case = uninterrupted()
     first_row_differs = case.log_ratios.copy()
     first_row_differs[0] -= 100.0
@@ -225,14 +212,14 @@ def test_retrace_does_not_weigh_an_action_by_its_own_ratio():
     assert np.array_equal(retrace(*arguments, case.log_ratios, 0.9), retrace(*arguments, first_row_differs, 0.9))
 
 
-def test_retrace_bootstraps_the_last_row_from_its_successor_and_not_from_its_own_state():
+def test_retrace_bootstraps_the_last_row_from_its_successor():
     case = uninterrupted()
     targets = retrace(case.rewards, case.action_values, case.next_values, *case.flags, case.log_ratios, 0.9)
     assert_close(targets[-1], case.rewards[-1] + 0.9 * case.all_values[-1])
 
 
 def all_estimates(case: Case) -> list[jax.Array]:
-    """Whatever the library can say of a rollout; each of shape [T, B]."""
+    """All returns and advantages of a rollout, each of shape [T, B]."""
     values = (case.values, case.next_values)
     return [
         discounted_returns(case.rewards, *case.flags, case.next_values, 0.9),
@@ -245,7 +232,7 @@ def all_estimates(case: Case) -> list[jax.Array]:
 
 @pytest.mark.parametrize("end", [TERMINATED, TRUNCATED, BOTH])
 @pytest.mark.parametrize("cut", [0, 3, T - 3])
-def test_a_rollout_with_a_cut_inside_equals_its_two_pieces_computed_apart(cut, end):
+def test_a_rollout_with_an_end_inside_equals_its_two_pieces_computed_separately(cut, end):
     ends = np.zeros((T, B), int)
     ends[cut] = end
     whole = make_case(ends.tolist(), [False] * B, seed=cut)
@@ -255,7 +242,7 @@ def test_a_rollout_with_a_cut_inside_equals_its_two_pieces_computed_apart(cut, e
         assert_close(together[cut + 2 :], second)
 
 
-def test_the_end_of_a_rollout_is_a_cut():
+def test_the_end_of_a_rollout_counts_as_truncation():
     open_ended = uninterrupted()
     truncated = open_ended.truncated.copy()
     truncated[-1] = True
@@ -273,7 +260,7 @@ def test_terminated_wins_where_both_flags_are_set(case):
 
 
 @given(case=cases)
-def test_what_a_row_that_is_not_valid_holds_changes_nothing_elsewhere(case):
+def test_rows_that_are_not_valid_do_not_affect_other_rows(case):
     nonsense = [np.where(case.valid, array, np.nan) for array in (case.rewards, case.action_values, case.log_ratios)]
     spoiled = case._replace(rewards=nonsense[0], action_values=nonsense[1], log_ratios=nonsense[2])
     for clean, dirty in zip(all_estimates(case), all_estimates(spoiled), strict=True):
@@ -287,7 +274,7 @@ def test_returns_and_advantages_of_rows_that_are_not_valid_are_0(case):
         assert not np.any(np.asarray(estimates)[~case.valid])
 
 
-def test_a_value_that_is_not_finite_after_a_terminal_step_is_not_read():
+def test_a_nan_value_after_a_terminated_row_is_not_used():
     ends = np.zeros((T, B), int)
     ends[-1] = TERMINATED
     case = make_case(ends.tolist(), [False] * B, seed=0)
@@ -300,7 +287,7 @@ def test_a_ratio_that_overflows_is_clipped():
     assert all(np.all(np.isfinite(estimates)) for estimates in all_estimates(case))
 
 
-def test_a_row_before_one_that_is_not_valid_bootstraps_even_if_no_end_was_reported():
+def test_a_row_before_an_invalid_row_bootstraps_even_if_no_end_was_reported():
     case = uninterrupted()
     case.valid[4] = False
     discounted = discounted_returns(case.rewards, *case.flags, case.next_values, 0.9)

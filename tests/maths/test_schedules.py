@@ -1,4 +1,4 @@
-"""Schedules against their closed forms, and to text and back."""
+"""Schedules against their closed forms."""
 
 import hypothesis.strategies as st
 import jax
@@ -57,13 +57,13 @@ SCHEDULES = [0.5, constant(0.5), linear(1.0, 0.25), exponential(0.1, 3.0), piece
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_lowest_and_the_highest_value_are_those_of_all_progress(schedule):
+def test_lowest_and_highest_are_the_extremes_over_all_progress(schedule):
     values = jax.vmap(lambda progress: value_at(schedule, progress))(jnp.linspace(0.0, 1.0, 1001))
     assert lowest(schedule) == pytest.approx(float(values.min()), abs=1e-6)
     assert highest(schedule) == pytest.approx(float(values.max()), abs=1e-6)
 
 
-def test_the_numbers_of_a_schedule_are_pythons_so_that_it_can_be_hashed_and_saved():
+def test_a_schedule_holds_python_floats_so_that_it_can_be_hashed_and_saved():
     schedule = linear(np.float64(1), 0)
     assert repr(schedule) == repr(Schedule("linear", (1.0, 0.0), (1.0,)))
     hash(schedule)

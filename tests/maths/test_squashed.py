@@ -1,6 +1,4 @@
-"""The squashed Gaussian against integration over its actions, and where float32 can no longer tell
-them apart.
-"""
+"""The squashed Gaussian against integrals over its actions, and where float32 rounds them to ±1."""
 
 import math
 from functools import partial
@@ -28,16 +26,15 @@ def squashed(mean, std, *shape: int) -> SquashedGaussian:
 
 
 def drawn(mean: float, std: float, count: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
-    """Actions [count] of one number, and their log densities."""
+    """Actions [count] of one dimension, and their log densities."""
     actions, log_probs = action_and_log_prob(squashed(mean, std, count, 1), jax.random.key(0))
     return np.asarray(actions, np.float64)[:, 0], np.asarray(log_probs, np.float64)
 
 
 @mean_and_std
 def test_the_density_integrates_to_1(mean, std):
-    def density_over_u(
-        u: np.ndarray,
-    ) -> np.ndarray:  # ∫ p(a) da = ∫ p(tanh u) (1 - tanh² u) du, without the peaks at ±1
+    # ∫ p(a) da = ∫ p(tanh u) (1 - tanh² u) du, without the peaks at ±1
+    def density_over_u(u: np.ndarray) -> np.ndarray:
         actions = np.tanh(u)
         log_probs = log_prob(squashed(mean, std, len(u), 1), jnp.asarray(actions, jnp.float32)[:, None])
         return np.exp(np.asarray(log_probs, np.float64)) * (1.0 - actions**2)
@@ -55,7 +52,7 @@ def test_the_density_integrates_to_1_over_the_actions_themselves():
 
 
 @mean_and_std
-def test_the_log_density_is_that_of_the_gaussian_less_the_logarithm_of_the_slope_of_tanh(mean, std):
+def test_the_log_density_is_the_gaussians_minus_the_log_of_the_slope_of_tanh(mean, std):
     actions = np.linspace(-0.99, 0.99, 101)
     expected = np.log(oracle.normal_density(np.arctanh(actions), mean, std)) - np.log(1 - actions**2)
     found = log_prob(squashed(mean, std, 101, 1), jnp.asarray(actions, jnp.float32)[:, None])
@@ -71,7 +68,7 @@ def test_a_sample_comes_with_its_own_log_density(mean, std):
 
 
 @mean_and_std
-def test_samples_are_as_frequent_as_the_density_says(mean, std):
+def test_samples_have_the_frequencies_of_the_density(mean, std):
     actions, _ = drawn(mean, std)
     for limit in (-0.8, -0.2, 0.3, 0.9):
         expected = 0.5 + 0.5 * math.erf((math.atanh(limit) - mean) / std / math.sqrt(2))
@@ -80,12 +77,11 @@ def test_samples_are_as_frequent_as_the_density_says(mean, std):
 
 def test_the_mode_is_the_median_of_the_samples():
     actions, _ = drawn(0.4, 0.3)
-    assert np.mean(actions < float(squashed(0.4, 0.3, 1).mode()[0])) == pytest.approx(
-        0.5, abs=4.5 * 0.5 / math.sqrt(len(actions))
-    )
+    mode = float(squashed(0.4, 0.3, 1).mode()[0])
+    assert np.mean(actions < mode) == pytest.approx(0.5, abs=4.5 * 0.5 / math.sqrt(len(actions)))
 
 
-def test_log_densities_sum_over_the_numbers_of_an_action():
+def test_log_densities_sum_over_action_dimensions():
     distribution = SquashedGaussian(jnp.array([[0.1, -0.7]]), jnp.log(jnp.array([[0.5, 1.5]])))
     single = [
         log_prob(squashed(mean, std, 1, 1), jnp.array([[a]])) for mean, std, a in ((0.1, 0.5, 0.3), (-0.7, 1.5, -0.9))
@@ -94,21 +90,15 @@ def test_log_densities_sum_over_the_numbers_of_an_action():
 
 
 @pytest.mark.parametrize("mean", [-40.0, -15.0, 15.0, 40.0])
-def test_where_all_actions_round_to_one_number_a_sample_still_has_the_exact_log_density(mean):
+def test_a_sample_has_the_exact_log_density_even_where_all_actions_round_to_one(mean):
     actions, log_probs = drawn(mean, 0.01, count=8)
     assert len(set(actions)) == 1
     assert np.all(np.abs(actions) > 0.999999)
-    # log N(u) at u = μ + σε is -ε²/2 - log σ - ½ log 2π, and log(1 - tanh²(u)) is 2 log 2 - 2|u| to
-    # 1e-12
+    # log N(μ + σε) = -ε²/2 - log σ - ½ log 2π, and log(1 - tanh²(u)) = 2 log 2 - 2|u| to 1e-12.
     noise = np.asarray(jax.random.normal(jax.random.key(0), (8, 1)), np.float64)[:, 0]
-    expected = (
-        -(noise**2) / 2
-        - math.log(0.01)
-        - 0.5 * math.log(2 * math.pi)
-        - 2 * math.log(2)
-        + 2 * np.abs(mean + 0.01 * noise)
-    )
-    np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=1e-3)
+    gaussian = -(noise**2) / 2 - math.log(0.01) - 0.5 * math.log(2 * math.pi)
+    slopes = 2 * math.log(2) - 2 * np.abs(mean + 0.01 * noise)
+    np.testing.assert_allclose(log_probs, gaussian - slopes, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("mean", [-1e4, -20.0, 0.0, 20.0, 1e4])
@@ -128,16 +118,12 @@ def test_gradients_are_finite_at_saturation(mean):
 
 def test_at_saturation_the_log_density_still_pushes_the_mean_back():
     def mean_log_prob(mean: jax.Array) -> jax.Array:
-        return jnp.mean(
-            SquashedGaussian(mean, jnp.zeros((64, 1))).action_and_log_prob(
-                jax.random.normal(jax.random.key(0), (64, 1))
-            )[1]
-        )
+        noise = jax.random.normal(jax.random.key(0), (64, 1))
+        return jnp.mean(SquashedGaussian(mean, jnp.zeros((64, 1))).action_and_log_prob(noise)[1])
 
     slopes = jit(jax.grad(mean_log_prob))(jnp.full((64, 1), 20.0))
-    np.testing.assert_allclose(
-        slopes * 64, 2.0, rtol=1e-5
-    )  # d/du of 2|u|: a gradient of log(1 - tanh²) as written would be NaN
+    # The slope of 2|u| is 2; the gradient of log(1 - tanh²(u)) computed directly would be NaN.
+    np.testing.assert_allclose(slopes * 64, 2.0, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("types_unchecked")

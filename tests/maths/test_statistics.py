@@ -1,6 +1,4 @@
-"""Moments against NumPy in float64; scores against hand-worked and enumerated values, and
-SciPy's.
-"""
+"""Moments against NumPy in float64; scores against values worked by hand, and against SciPy."""
 
 import itertools
 
@@ -54,7 +52,7 @@ def test_moments_stay_exact_far_from_0_in_float32():
     assert moments.variance[0] == pytest.approx(samples.var(), rel=1e-2)
 
 
-def test_rows_of_weight_0_do_not_count_whatever_they_hold():
+def test_rows_of_weight_0_do_not_count_even_if_nan():
     batch, weights = jnp.array([[1.0], [jnp.nan], [3.0]]), jnp.array([True, False, True])
     moments = update(initial_moments((1,)), batch, weights)
     assert (moments.count, moments.mean[0], moments.variance[0]) == (2.0, 2.0, 1.0)
@@ -66,7 +64,7 @@ def test_a_batch_without_weight_changes_nothing(before):
     assert all(jnp.array_equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def test_normalizing_by_no_samples_changes_nothing():
+def test_normalizing_by_initial_moments_changes_nothing():
     x = jnp.array([0.5, -2.0])
     np.testing.assert_allclose(normalize_by(initial_moments((2,)), x), x)
 
@@ -79,7 +77,7 @@ def test_normalized_samples_have_mean_0_and_deviation_1_and_are_clipped():
     assert normalize_by(moments_of([samples]), jnp.full(3, 1e6), clip=5.0).tolist() == [5.0] * 3
 
 
-def test_normalizing_what_never_varied_is_finite():
+def test_normalizing_a_constant_is_finite():
     moments = moments_of([np.full((8, 1), 3.0)])
     assert normalize_by(moments, jnp.array([3.0])) == 0.0
     assert normalize_by(moments, jnp.array([4.0])) == 10.0
@@ -94,7 +92,7 @@ def test_normalizing_what_never_varied_is_finite():
         ([-1.0, -2.0, -3.0, -6.0], -3.0),
     ],
 )
-def test_explained_variance_is_its_closed_form(values, explained):
+def test_explained_variance_is_the_closed_form(values, explained):
     targets, valid = jnp.array([1.0, 2.0, 3.0, 6.0, 99.0]), jnp.array([1.0, 1.0, 1.0, 1.0, 0.0])
     assert explained_variance(jnp.array([*values, 0.0]), targets, valid) == pytest.approx(explained, abs=1e-6)
 
@@ -109,13 +107,13 @@ def test_explained_variance_of_targets_that_do_not_vary_is_0(target, valid):
     ("scores", "expected"),
     [
         ([7.0], 7.0),
-        ([1.0, 9.0, 2.0], 4.0),  # too few to leave any out
+        ([1.0, 9.0, 2.0], 4.0),  # too few to drop any
         ([100.0, 2.0, 3.0, -50.0], 2.5),
         ([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0], 4.5),
         ([0.0, 10.0, 20.0, 30.0, 1000.0], 20.0),
     ],
 )
-def test_iqm_leaves_out_the_lowest_and_the_highest_quarter(scores, expected):
+def test_iqm_drops_the_lowest_and_the_highest_quarter(scores, expected):
     assert iqm(np.array(scores)) == pytest.approx(expected)
 
 
@@ -141,11 +139,10 @@ def test_bootstrap_interval_of_the_iqm_is_scipys():
     assert bootstrap_interval(scores[:, None], repetitions=4000) == pytest.approx(tuple(expected), abs=0.03)
 
 
-def test_bootstrap_draws_runs_for_each_task_apart():
+def test_bootstrap_resamples_runs_for_each_task_separately():
     tasks_differ_runs_do_not = np.tile([0.0, 100.0, 1000.0], (5, 1))
     assert bootstrap_interval(tasks_differ_runs_do_not, np.mean, repetitions=50) == pytest.approx((1100 / 3, 1100 / 3))
-    # Two tasks that mirror each other: if a run's scores were drawn together, every mean would be
-    # 0.
+    # Two tasks that mirror each other: if runs were resampled as a whole, every mean would be 0.
     low, high = bootstrap_interval(np.array([[1.0, -1.0], [2.0, -2.0], [3.0, -3.0]]), np.mean, repetitions=200)
     assert low < -0.3
     assert high > 0.3
@@ -153,13 +150,12 @@ def test_bootstrap_draws_runs_for_each_task_apart():
 
 def test_bootstrap_interval_is_the_same_for_the_same_seed_and_wider_for_a_higher_level():
     scores = np.random.default_rng(3).normal(size=(5, 4))
-    assert (
-        bootstrap_interval(scores, seed=0) == bootstrap_interval(scores, seed=0) != bootstrap_interval(scores, seed=1)
-    )
+    first, again, other = (bootstrap_interval(scores, seed=seed) for seed in (0, 0, 1))
+    assert first == again != other
     narrow, wide = bootstrap_interval(scores, level=0.5), bootstrap_interval(scores, level=0.99)
     assert wide[0] < narrow[0] < iqm(scores) < narrow[1] < wide[1]
 
 
-def test_scores_of_another_shape_are_refused_with_the_fix():
+def test_scores_of_another_shape_are_refused_with_a_remedy():
     with pytest.raises(ValueError, match=r"scores\[:, None\]"):
         bootstrap_interval(np.arange(5.0))

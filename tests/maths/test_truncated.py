@@ -1,6 +1,4 @@
-"""Truncated importance sampling with bias correction against exact gradients: sums over actions,
-integrals over the real line.
-"""
+"""ACER's objectives against exact gradients: sums over actions, integrals over the real line."""
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +18,7 @@ ALL_ACTIONS = jnp.arange(4)
 
 
 def softmax_gradients(truncation: float, values: float = VALUE, behaviour: jax.Array = BEHAVIOUR) -> np.ndarray:
-    """[action taken, logit] the gradient of the objective where each action was taken and its
-    target is its value.
-    """
+    """[action taken, logit] the gradient of the objective; an action's target is its value."""
 
     def objective(logits: jax.Array, action: jax.Array) -> jax.Array:
         target = ACTION_VALUES[action]
@@ -33,16 +29,16 @@ def softmax_gradients(truncation: float, values: float = VALUE, behaviour: jax.A
     return np.asarray(jax.vmap(jax.grad(objective), (None, 0))(LOGITS, ALL_ACTIONS))
 
 
-EXACT = PROBABILITIES * (np.asarray(ACTION_VALUES) - VALUE)  # of Σ π(a) Q(a), by the logits
+EXACT = PROBABILITIES * (np.asarray(ACTION_VALUES) - VALUE)  # the gradient of Σ π(a) Q(a) in the logits
 
 
 @pytest.mark.parametrize("truncation", [0.3, 1.0, 5.0, 1e6, np.inf])
-def test_wang_2017_equation_9_in_expectation_over_the_behaviour_is_the_exact_gradient_for_any_truncation(truncation):
-    assert RATIOS.max() > 5.0 > 1.0 > 0.3 > RATIOS.min()  # some are truncated by all but the last two, and some by none
+def test_wang_2017_equation_9_is_the_exact_gradient_in_expectation_for_any_truncation(truncation):
+    assert RATIOS.max() > 5.0 > 1.0 > 0.3 > RATIOS.min()  # the first three truncate some
     np.testing.assert_allclose(BEHAVIOUR_PROBABILITIES @ softmax_gradients(truncation), EXACT, atol=1e-5)
 
 
-def test_without_the_correction_the_gradient_would_be_another():
+def test_without_the_correction_the_gradient_is_biased():
     no_correction = [
         min(1.0, ratio) * (np.eye(4)[a] - PROBABILITIES) * (float(ACTION_VALUES[a]) - VALUE)
         for a, ratio in enumerate(RATIOS)
@@ -51,7 +47,7 @@ def test_without_the_correction_the_gradient_would_be_another():
 
 
 @pytest.mark.parametrize("truncation", [float(RATIOS.max()) + 1e-3, np.inf])
-def test_with_c_above_every_ratio_there_is_no_correction_and_each_sample_has_its_whole_weight(truncation):
+def test_with_c_above_every_ratio_there_is_no_truncation_and_no_correction(truncation):
     assert not np.any(truncated.correction_weights(jnp.log(jnp.asarray(RATIOS, jnp.float32)), truncation))
     for action, gradient in enumerate(softmax_gradients(truncation)):
         advantage = float(ACTION_VALUES[action]) - VALUE
@@ -60,7 +56,7 @@ def test_with_c_above_every_ratio_there_is_no_correction_and_each_sample_has_its
         )
 
 
-def test_the_two_weights_share_the_ratio_between_them():
+def test_truncated_and_correction_weights_add_up_to_the_ratio():
     ratios = np.array([1e-3, 0.5, 1.0, 2.0, 10.0, 500.0], np.float32)
     for truncation in (0.5, 2.0, 10.0):
         kept, cut = (
@@ -82,7 +78,7 @@ def test_ratios_beyond_float32_give_the_limits_and_no_nan():
     np.testing.assert_array_equal(truncated.correction_weights(log_ratios, 10.0), [0.0, 1.0])
 
 
-def test_a_masked_action_counts_for_nothing():
+def test_the_value_of_a_masked_action_has_no_effect():
     masked = jnp.array([-1e9, 0.0, 0.0, 0.0])
 
     def objective(logits: jax.Array, first_value: float) -> jax.Array:
@@ -106,16 +102,15 @@ GRID = jnp.linspace(-12.0, 12.0, 4001)
 
 
 def gaussian_gradients(actions_count: bool, truncation: float) -> tuple[np.ndarray, np.ndarray]:
-    """On a grid of actions taken, or of new actions, the objective's gradient by mean and log
-    deviation where Q(a) = a² and V = 1.
+    """The objective's gradients in mean and log std, on a grid of actions, for Q(a) = a² and V = 1.
+
+    The grid is of actions taken if `actions_count`, else of new actions.
     """
 
     def objective(statistics: tuple[jax.Array, jax.Array], action: jax.Array) -> jax.Array:
-        value, one, quiet = action**2, jnp.float32(1.0), jnp.zeros(1)
-        taken, new = (action[None], quiet) if actions_count else (quiet, action[None])
-        targets, new_values = (
-            (value, one) if actions_count else (one, value)
-        )  # an advantage of 0 takes the other term away
+        value, one, zero = action**2, jnp.float32(1.0), jnp.zeros(1)
+        taken, new = (action[None], zero) if actions_count else (zero, action[None])
+        targets, new_values = (value, one) if actions_count else (one, value)  # the other advantage is 0
         return truncated.gaussian_objective(
             DiagonalGaussian(*statistics), WIDE, taken, targets, new, new_values, one, truncation
         )
@@ -126,7 +121,7 @@ def gaussian_gradients(actions_count: bool, truncation: float) -> tuple[np.ndarr
 
 
 @pytest.mark.parametrize("truncation", [0.3, 1.0, 1.5, 1e6])
-def test_wang_2017_algorithm_3_in_expectation_over_behaviour_and_policy_is_the_exact_gradient(truncation):
+def test_wang_2017_algorithm_3_is_the_exact_gradient_in_expectation(truncation):
     grid = np.asarray(GRID, np.float64)
     behaviour = oracle.normal_density(grid, float(WIDE.mean[0]), float(np.exp(WIDE.log_std[0])))
     policy = oracle.normal_density(grid, MEAN, np.exp(LOG_STD))
@@ -139,7 +134,7 @@ def test_wang_2017_algorithm_3_in_expectation_over_behaviour_and_policy_is_the_e
     assert found == pytest.approx([2 * MEAN, 2 * np.exp(2 * LOG_STD)], abs=1e-3)  # of E[a²] = mean² + std²
 
 
-def test_the_gaussian_correction_takes_part_where_the_policy_is_denser_and_not_with_a_large_c():
+def test_the_gaussian_correction_is_used_for_a_small_c_and_not_for_a_large_c():
     grid = np.asarray(GRID)
     ratios = oracle.normal_density(grid, MEAN, np.exp(LOG_STD)) / oracle.normal_density(grid, -0.2, np.exp(0.4))
     assert ratios.max() > 1.5
@@ -151,10 +146,8 @@ def test_the_gaussian_correction_takes_part_where_the_policy_is_denser_and_not_w
 
 
 def test_no_gradient_flows_through_targets_values_weights_or_new_actions():
-    policy, behaviour = (
-        DiagonalGaussian(jnp.ones((3, 2)), jnp.zeros((3, 2))),
-        DiagonalGaussian(jnp.zeros((3, 2)), jnp.zeros((3, 2))),
-    )
+    policy = DiagonalGaussian(jnp.ones((3, 2)), jnp.zeros((3, 2)))
+    behaviour = DiagonalGaussian(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
     numbers, actions = jnp.array([1.0, 2.0, 3.0]), jnp.full((3, 2), 0.5)
 
     def total(targets, new_actions, new_values, values):
@@ -187,12 +180,10 @@ def test_a_column_for_a_row_is_refused_and_not_broadcast():
 
 
 def test_dueling_values_of_the_sampled_actions_have_the_state_value_as_their_mean():
-    """(Wang et al. 2017, eq. 13)."""
+    """Wang et al. 2017, eq. 13."""
     rng = np.random.default_rng(0)
-    values, sampled = (
-        jnp.asarray(rng.standard_normal((3, 2)), jnp.float32),
-        jnp.asarray(rng.standard_normal((5, 3, 2)), jnp.float32),
-    )
+    values = jnp.asarray(rng.standard_normal((3, 2)), jnp.float32)
+    sampled = jnp.asarray(rng.standard_normal((5, 3, 2)), jnp.float32)
     found = jnp.stack([truncated.dueling_values(values, advantages, sampled) for advantages in sampled])
     np.testing.assert_allclose(found.mean(0), values, atol=1e-6)
     np.testing.assert_allclose(found[0] - found[1], sampled[0] - sampled[1], atol=1e-6)

@@ -1,6 +1,4 @@
-"""The trust region against closed forms: Fisher matrices of softmax and Gaussian, NumPy's solver,
-the quadratic model, a projection.
-"""
+"""Trust region steps against closed forms, and conjugate gradients against NumPy's solver."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +39,7 @@ def times(matrix: np.ndarray):
 # Fisher-vector products
 
 
-def test_the_product_for_a_softmax_is_that_with_diag_p_minus_p_p_transposed():
+def test_the_fisher_matrix_of_a_softmax_is_diag_p_minus_p_p_transposed():
     product = fisher_vector_product(same, softmax_kl, LOGITS, damping=0.0)
     np.testing.assert_allclose(matrix_of(product, 4), SOFTMAX_FISHER, atol=1e-6)
 
@@ -51,8 +49,8 @@ def test_damping_is_added_to_the_diagonal():
     np.testing.assert_allclose(matrix_of(product, 4), SOFTMAX_FISHER + 0.3 * np.eye(4), atol=1e-6)
 
 
-def test_the_product_for_a_gaussian_has_1_over_the_variance_for_the_mean_and_2_for_the_log_deviation():
-    old = jnp.array([0.5, -1.0, 0.2, -0.7])  # two means, two log deviations
+def test_the_fisher_matrix_of_a_gaussian_is_1_over_variance_for_means_and_2_for_log_stds():
+    old = jnp.array([0.5, -1.0, 0.2, -0.7])  # two means, two log standard deviations
 
     def kl(parameters: jax.Array) -> jax.Array:
         return DiagonalGaussian(old[:2], old[2:]).kl(DiagonalGaussian(parameters[:2], parameters[2:]))
@@ -61,7 +59,7 @@ def test_the_product_for_a_gaussian_has_1_over_the_variance_for_the_mean_and_2_f
     np.testing.assert_allclose(matrix_of(fisher_vector_product(same, kl, old, 0.0), 4), expected, atol=1e-5)
 
 
-def test_the_product_is_the_finite_difference_of_the_kl_of_a_network_in_float64():
+def test_the_fisher_product_of_a_network_is_the_finite_difference_of_its_kl():
     rng = np.random.default_rng(0)
     inputs, parameters = rng.standard_normal((20, 3)), rng.standard_normal(3 * 4 + 4 * 2)
 
@@ -78,8 +76,7 @@ def test_the_product_is_the_finite_difference_of_the_kl_of_a_network_in_float64(
         lambda p: Categorical(logits(p, jnp.tanh)), lambda new: old.kl(new).mean(), flat, 0.0
     )
     for vector in rng.standard_normal((4, 20)):
-        # The KL and its gradient are 0 at the old parameters, so vᵀHv is what is left of the second
-        # difference.
+        # The KL and its gradient are 0 at the old parameters, so the second difference is vᵀHv.
         second = (exact_kl(parameters + 1e-4 * vector) + exact_kl(parameters - 1e-4 * vector)) / 1e-8
         assert float(vector @ np.asarray(product(jnp.asarray(vector, jnp.float32)))) == pytest.approx(second, rel=1e-3)
 
@@ -87,14 +84,14 @@ def test_the_product_is_the_finite_difference_of_the_kl_of_a_network_in_float64(
 # Conjugate gradients
 
 
-def test_conjugate_gradients_solve_what_numpy_solves():
+def test_conjugate_gradients_find_the_solution_of_numpy():
     matrix = positive_definite(12, np.linspace(0.5, 8.0, 12))
     target = np.random.default_rng(1).standard_normal(12)
     found = conjugate_gradient(times(matrix), jnp.asarray(target, jnp.float32), max_steps=24)
     np.testing.assert_allclose(found, np.linalg.solve(matrix, target), rtol=1e-3, atol=1e-4)
 
 
-def test_as_many_steps_suffice_as_there_are_different_eigenvalues_and_no_fewer():
+def test_the_number_of_steps_needed_is_the_number_of_different_eigenvalues():
     matrix = positive_definite(12, np.repeat([0.5, 2.0, 9.0], 4))
     target = np.random.default_rng(1).standard_normal(12)
     solution = np.linalg.solve(matrix, target)
@@ -106,16 +103,16 @@ def test_as_many_steps_suffice_as_there_are_different_eigenvalues_and_no_fewer()
     assert errors[1] < 1e-4
 
 
-def test_it_stops_at_the_solution_however_many_steps_are_allowed():
+def test_it_stops_at_the_solution_even_if_more_steps_are_allowed():
     found = conjugate_gradient(times(np.diag([1.0, 4.0])), jnp.array([1.0, 2.0]), max_steps=10_000)
     np.testing.assert_allclose(found, [1.0, 0.5], rtol=1e-5)
 
 
-def test_of_nothing_the_solution_is_nothing():
+def test_the_solution_for_a_zero_target_is_zero():
     np.testing.assert_array_equal(conjugate_gradient(times(np.eye(3)), jnp.zeros(3), max_steps=5), np.zeros(3))
 
 
-def test_a_direction_that_does_not_curve_upwards_is_not_followed():
+def test_a_direction_without_positive_curvature_is_not_followed():
     found = conjugate_gradient(times(np.diag([2.0, -1e-9])), jnp.array([1.0, 1.0]), max_steps=10)
     assert np.abs(found).max() < 10
     np.testing.assert_array_equal(
@@ -143,15 +140,13 @@ def test_too_few_steps_of_conjugate_gradients_still_give_a_quadratic_model_of_de
 
 
 def test_the_natural_gradient_of_a_softmax_is_its_advantages():
-    """F⁻¹ ∇ E[A] = A - E[A] up to a constant for all logits, which changes no probability (Kakade
-    2001).
-    """
+    """F⁻¹ ∇ E[A] = A - E[A] up to a constant, which changes no probability (Kakade 2001)."""
     advantages = np.array([1.0, -2.0, 0.5, 3.0])
     gradient = -SOFTMAX * (advantages - SOFTMAX @ advantages)  # of -E[A]
     product = fisher_vector_product(same, softmax_kl, LOGITS, damping=0.0)
     direction, size = natural_step(product, jnp.asarray(gradient, jnp.float32), max_kl=1e-4, cg_steps=8)
     np.testing.assert_allclose(direction - np.mean(direction), advantages - advantages.mean(), atol=1e-3)
-    # So small a step is in the quadratic model's reach: the exact KL is δ too.
+    # For such a small step the quadratic model is accurate: the exact KL is δ, too.
     assert float(softmax_kl(LOGITS + size * direction)) == pytest.approx(1e-4, rel=0.05)
 
 
@@ -163,7 +158,7 @@ def test_without_a_gradient_the_step_is_0_and_not_nan():
 # The line search: a KL of |x|² and a loss of |x - goal|²
 
 GOAL = jnp.array([1.0, 0.0])
-START = jnp.array([0.0, -0.0])  # a sum would lose the sign of the second
+START = jnp.array([0.0, -0.0])  # adding to it would lose the sign of -0.0
 
 
 def bowl(parameters: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -174,7 +169,7 @@ def search(step, max_kl=4.0, evaluate=bowl, tries=5):
     return line_search(evaluate, START, jnp.array(step), max_kl, 0.5, tries)
 
 
-def test_a_full_step_that_is_better_and_near_enough_is_taken():
+def test_a_full_step_with_a_lower_loss_and_a_small_kl_is_accepted():
     found = search([1.0, 0.0])
     np.testing.assert_array_equal(found.parameters, [1.0, 0.0])
     assert (bool(found.accepted), int(found.backtracks), float(found.fraction)) == (True, 0, 1.0)
@@ -199,7 +194,7 @@ def test_a_step_is_halved_until_the_loss_is_lower_and_equal_is_not_lower(length,
 FAILURES = {
     "every step is worse": {"step": [-1.0, 0.0]},
     "every step is too far": {"step": [1.0, 0.0], "max_kl": 1e-9},
-    "a step of nothing is no better": {"step": [0.0, 0.0]},
+    "a zero step is no better": {"step": [0.0, 0.0]},
     "the loss becomes NaN": {
         "step": [1.0, 0.0],
         "evaluate": lambda p: (jnp.where(p[0] == 0, 1.0, jnp.nan), bowl(p)[1]),
@@ -210,14 +205,14 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_if_nothing_is_accepted_the_parameters_are_the_same_bit_for_bit(failure):
+def test_if_no_candidate_is_accepted_the_parameters_are_unchanged_bit_for_bit(failure):
     found = search(**failure)
     assert np.asarray(found.parameters).tobytes() == np.asarray(START).tobytes()
     assert (bool(found.accepted), int(found.backtracks)) == (False, 5)
     assert (float(found.loss), float(found.kl), float(found.fraction)) == (1.0, 0.0, 0.0)
 
 
-def test_if_the_loss_is_nan_to_begin_with_nothing_is_accepted():
+def test_if_the_initial_loss_is_nan_no_candidate_is_accepted():
     found = search([1.0, 0.0], evaluate=lambda p: (jnp.where(p[0] == 0, jnp.nan, 0.0), bowl(p)[1]))
     assert not bool(found.accepted)
     assert np.asarray(found.parameters).tobytes() == np.asarray(START).tobytes()
@@ -231,20 +226,20 @@ def test_no_more_candidates_are_tried_than_allowed():
 # Projection
 
 
-def test_a_gradient_within_the_trust_region_is_left_as_it_is():
+def test_a_gradient_within_the_trust_region_is_not_changed():
     gradients, kl_gradients = jnp.array([[1.0, -2.0], [0.5, 0.5]]), jnp.array([[0.2, 0.3], [1.0, 0.9]])
     np.testing.assert_array_equal(project(gradients, kl_gradients, 1.0), gradients)  # k·g = -0.4 and 0.95
 
 
-def test_a_gradient_that_leads_out_of_it_loses_so_much_of_k_that_k_z_is_delta():
-    """(Wang et al. 2017, eq. 12): z = g - (k·g - δ) / ‖k‖² k."""
+def test_a_gradient_beyond_the_trust_region_is_projected_to_k_z_equals_delta():
+    """Wang et al. 2017, eq. 12: z = g - (k·g - δ) / ‖k‖² k."""
     gradients, kl_gradients = jnp.array([[3.0, 1.0, 0.0]]), jnp.array([[1.0, 2.0, 2.0]])
     found = np.asarray(project(gradients, kl_gradients, 0.5))
     np.testing.assert_allclose(found, [[3.0 - 0.5, 1.0 - 1.0, 0.0 - 1.0]], atol=1e-6)  # (5 - 0.5) / 9 = 0.5 of k
     assert float(found[0] @ kl_gradients[0]) == pytest.approx(0.5, abs=1e-6)
 
 
-def test_nothing_else_within_the_trust_region_is_closer_to_the_gradient():
+def test_no_other_point_of_the_trust_region_is_closer_to_the_gradient():
     rng = np.random.default_rng(0)
     gradient, kl_gradient = rng.standard_normal((2, 4)) + 1.0
     found = np.asarray(project(jnp.asarray(gradient), jnp.asarray(kl_gradient), 0.1))
@@ -254,14 +249,14 @@ def test_nothing_else_within_the_trust_region_is_closer_to_the_gradient():
     assert np.linalg.norm(others - gradient, axis=1).min() > np.linalg.norm(found - gradient)
 
 
-def test_where_the_policies_are_the_same_nothing_is_projected_and_nothing_is_nan():
+def test_equal_policies_leave_the_gradient_unchanged_without_nan():
     gradients = jnp.array([[1e3, -5.0]])
     for limit in (1e-9, 1.0, jnp.inf):
         np.testing.assert_array_equal(project(gradients, jnp.zeros((1, 2)), limit), gradients)
         assert np.isfinite(project(gradients, gradients, limit)).all()
 
 
-def test_the_statistics_of_all_leaves_are_one_vector_and_each_state_has_its_own():
+def test_leaves_are_projected_as_one_vector_and_each_state_separately():
     rng = np.random.default_rng(1)
     gradients, kl_gradients = (
         DiagonalGaussian(*map(jnp.asarray, rng.standard_normal((2, 5, 3)) + 1.0)) for _ in range(2)
