@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from birl.maths.distributions import MASKED_LOGIT, Categorical
 
 Scalar = float | Float[Array, ""]
+AnyArray = Array | np.ndarray
 
 
 def epsilon_greedy(
@@ -23,7 +25,7 @@ def epsilon_greedy(
 
 
 def greedy_actions(
-    action_values: Float[Array, "*batch A"], action_masks: Bool[Array, "*batch A"] | None
+    action_values: Float[AnyArray, "*batch A"], action_masks: Bool[AnyArray, "*batch A"] | None
 ) -> Int[Array, "*batch"]:
     """argmax Q(s, ·) over the allowed actions, the first of equals."""
     allowed = action_values if action_masks is None else jnp.where(action_masks, action_values, -jnp.inf)

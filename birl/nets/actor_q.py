@@ -1,6 +1,4 @@
-"""Policies with the action values that ACER learns beside them: of every action of a Discrete
-space, or of any action of a Box.
-"""
+"""ACER's networks: a policy and action values, for Discrete or Box actions."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -13,26 +11,17 @@ from jaxtyping import Array, Bool, Float
 
 from birl.config import ConfigError
 from birl.envs.spaces import shown
-from birl.maths.distributions import Categorical, DiagonalGaussian
+from birl.maths.distributions import Categorical, DiagonalGaussian, Distribution
+from birl.nets.heads import ActionValueHead, PolicyHead, make_action_value_head, make_policy_head
 from birl.nets.layers import Linear, make_linear, zeros
-from birl.nets.models import (
-    ActionValueHead,
-    Distribution,
-    NetworkSettings,
-    PolicyHead,
-    Trunk,
-    features_of,
-    initial_memory_of,
-    make_action_value_head,
-    make_policy_head,
-    make_trunks,
-)
+from birl.nets.models import NetworkSettings, Trunk, features_of, initial_memory_of, make_trunks
 from birl.types import PyTree
 
 
 class ActorQLike(Protocol):
-    """What ACER needs of a network for Discrete actions, a Categorical first; a module of the
-    user's own may stand in for ActorQ.
+    """The interface of ACER's network for Discrete actions; you can write your own.
+
+    A call returns a Categorical, Q(s, ·) and the new memory.
     """
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
@@ -43,8 +32,10 @@ class ActorQLike(Protocol):
 
 
 class DuelingActorLike(Protocol):
-    """The same for a Box, a DiagonalGaussian first; a call gives what `values` and `advantages` are
-    told of each state.
+    """The interface of ACER's network for Box actions; you can write your own.
+
+    A call returns a DiagonalGaussian, features and the new memory. `values` and `advantages` take
+    these features.
     """
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
@@ -62,10 +53,10 @@ MakeActorQ = Callable[[np.random.Generator, gym.Space, gym.Space], ActorQLike | 
 
 
 class ActorQ(eqx.Module):
-    """A softmax policy and Q(s, ·), on one trunk, or on one each."""
+    """A softmax policy and Q(s, ·), on one shared trunk or on one trunk each."""
 
     actor: Trunk
-    critic: Trunk | None  # None: the action values stand on the actor's trunk
+    critic: Trunk | None  # None: the action values share the actor's trunk
     policy_head: PolicyHead
     action_values_head: Linear
 
@@ -80,12 +71,13 @@ class ActorQ(eqx.Module):
 
 
 class DuelingActor(eqx.Module):
-    """A Gaussian policy, V(s) and A(s, a), on one trunk, or on one each. A call gives the critic's
-    features in place of values.
+    """A Gaussian policy, V(s) and A(s, a), on one shared trunk or on one trunk each.
+
+    A call returns the critic's features in place of values.
     """
 
     actor: Trunk
-    critic: Trunk | None  # None: values and advantages stand on the actor's trunk
+    critic: Trunk | None  # None: values and advantages share the actor's trunk
     policy_head: PolicyHead
     value_head: Linear
     advantage_head: ActionValueHead
@@ -109,14 +101,13 @@ class DuelingActor(eqx.Module):
 def make_actor_q(
     rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
 ) -> ActorQ | DuelingActor:
-    """The network that fits the action space; orthogonal weights: √2 hidden, 0.01 policy head, 1
+    """An ActorQ for Discrete actions, or a DuelingActor for Box actions.
+
+    Weights are orthogonal, with scale √2 in hidden layers, 0.01 in the policy head and 1 in the
     other heads.
     """
     if not isinstance(action_space, spaces.Discrete | spaces.Box):
-        remedy = "use Discrete or Box, or ppo, a2c, trpo, reinforce or qac, which take all kinds"
-        raise ConfigError(
-            f"action space {shown(action_space)} has neither a value for each action nor a Gaussian policy; {remedy}"
-        )
+        raise ConfigError(f"action space {shown(action_space)} is neither Discrete nor a Box; use one of these")
     actor, critic = make_trunks(rng, observation_space, settings)
     width = actor.core.size
     policy_head = make_policy_head(rng, action_space, width, settings.log_std)
@@ -129,7 +120,7 @@ def make_actor_q(
 
 
 def empty_behaviour(action_space: gym.Space, num_envs: int) -> Categorical | DiagonalGaussian:
-    """The policy's answer to `num_envs` observations, all zero: the shapes in which it is kept."""
+    """A distribution of zeros for `num_envs` observations, with the shapes that a replay stores."""
     if isinstance(action_space, spaces.Discrete):
         return Categorical(zeros(num_envs, int(action_space.n)))
     numbers = zeros(num_envs, int(np.prod(action_space.shape or ())))

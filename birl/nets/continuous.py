@@ -1,17 +1,17 @@
-"""Networks for the actions of a bounded Box: actors that give one, critics that value one."""
+"""Networks for bounded Box actions: deterministic actors, and critics Q(s, a)."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 import equinox as eqx
 import gymnasium as gym
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float
 
-from birl.accel.devices import Work
-from birl.config import ConfigError, require
+from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.nets.encoders import MLP, Encoder, EncoderName, make_encoder, make_mlp
 from birl.nets.layers import Activation, Linear, make_linear
@@ -19,7 +19,7 @@ from birl.types import PyTree
 
 
 class ActionBounds(eqx.Module):
-    """The lowest and highest value of each number of an action; networks work on [-1, 1]."""
+    """The bounds of each action dimension; networks use actions scaled to [-1, 1]."""
 
     low: tuple[float, ...] = eqx.field(static=True)
     high: tuple[float, ...] = eqx.field(static=True)
@@ -29,18 +29,18 @@ class ActionBounds(eqx.Module):
         return len(self.low)
 
     def from_unit(self, numbers: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
-        """[-1, 1] to the space's own bounds."""
+        """Actions scaled from [-1, 1] to the bounds of the space."""
         low, high = np.array([self.low, self.high], np.float32)
         return low + (numbers + 1.0) * ((high - low) / 2)
 
     def to_unit(self, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
-        """The space's own bounds to [-1, 1]."""
+        """Actions scaled from the bounds of the space to [-1, 1]."""
         low, high = np.array([self.low, self.high], np.float32)
         return (actions - low) * (2 / (high - low)) - 1.0
 
 
 class DeterministicActor(eqx.Module):
-    """μ(s): one action for each observation, on [-1, 1]."""
+    """μ(s): one action in [-1, 1] for each observation."""
 
     encoder: Encoder
     head: Linear
@@ -50,11 +50,9 @@ class DeterministicActor(eqx.Module):
 
 
 class ActionCritic(eqx.Module):
-    """Q(s, a) of actions on [-1, 1], which join the observation's features before the first dense
-    layer.
-    """
+    """Q(s, a) of actions in [-1, 1], which are concatenated with the observation's features."""
 
-    encoder: Encoder  # of the observation alone: no dense layers
+    encoder: Encoder  # of the observation; without dense layers
     mlp: MLP
     head: Linear
 
@@ -64,7 +62,7 @@ class ActionCritic(eqx.Module):
 
 
 class ActionNetworkSettings(Protocol):
-    """The settings of an algorithm's Config that say which actor and critic it has."""
+    """The settings of an algorithm's Config that define its actor and critic."""
 
     @property
     def encoder(self) -> EncoderName: ...
@@ -77,24 +75,23 @@ class ActionNetworkSettings(Protocol):
 
 
 def bounds_of(space: gym.Space) -> ActionBounds:
-    """The bounds of a Box whose every number has them; ConfigError for any other space."""
+    """The bounds of a Box; ConfigError for another space, or if a bound is not finite."""
     if not isinstance(space, spaces.Box):
-        remedy = "dqn takes Discrete actions; ppo, a2c, trpo, reinforce and qac take all kinds"
-        raise ConfigError(f"action space {shown(space)} has no numbers to differentiate by; use a Box: {remedy}")
+        raise ConfigError(f"action space {shown(space)} is not a Box; use a Box with finite bounds")
     widths = space.high.astype(np.float64) - space.low
     if not np.all((widths > 0) & (widths < np.finfo(np.float32).max)):
-        remedy = "gymnasium.wrappers.RescaleAction gives them, and ppo, a2c and trpo need none"
-        raise ConfigError(
-            f"action space {shown(space)} needs finite bounds, the lower below the higher, for actions are scaled by them; {remedy}"
-        )
+        remedy = "low below high, because actions are scaled by them; gymnasium.wrappers.RescaleAction sets bounds"
+        raise ConfigError(f"action space {shown(space)} needs finite bounds, {remedy}")
     return ActionBounds(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
 
 
 def make_deterministic_actor(
     rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
 ) -> DeterministicActor:
-    """An actor for observations of this space; orthogonal weights: √2 hidden, 0.01 head, so that
-    first actions are near the middle.
+    """An actor for observations of this space.
+
+    Weights are orthogonal, with scale √2 in hidden layers and 0.01 in the head, so that the first
+    actions are near 0.
     """
     encoder, width = make_encoder(
         rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm
@@ -105,23 +102,14 @@ def make_deterministic_actor(
 def make_action_critic(
     rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
 ) -> ActionCritic:
-    """A critic for observations of this space; orthogonal weights: √2 hidden, 1 head."""
+    """A critic for observations of this space; orthogonal weights, scale √2, and 1 in the head."""
     encoder, width = make_encoder(rng, space, settings.encoder, (), settings.activation, settings.layer_norm)
     mlp = make_mlp(rng, (width + actions, *settings.hidden_sizes), settings.activation, settings.layer_norm)
     return ActionCritic(encoder, mlp, make_linear(rng, (width + actions, *settings.hidden_sizes)[-1], 1, scale=1.0))
 
 
-def largest_action_product(settings: ActionNetworkSettings, rows: int) -> Work:
-    """Multiplications of the largest matrix product when so many observations are learned from at
-    once, unless they are images.
-    """
-    return rows * max(settings.hidden_sizes, default=1) ** 2 if settings.encoder == "mlp" else "images"
-
-
 class DeterministicActorCriticLike(Protocol):
-    """What DDPG needs of a network; an Equinox module of the user's own may stand in for
-    DeterministicActorCritic.
-    """
+    """The interface of DDPG's network; you can write your own as an Equinox module."""
 
     @property
     def actor(self) -> Callable[[PyTree], Float[Array, "*batch A"]]: ...
@@ -137,7 +125,7 @@ MakeDeterministicActorCritic = Callable[[np.random.Generator, gym.Space, gym.Spa
 
 
 class DeterministicActorCritic(eqx.Module):
-    """μ(s) and Q(s, a), on nothing shared."""
+    """An actor μ(s) and a critic Q(s, a), which share no parameters."""
 
     actor: DeterministicActor
     critic: ActionCritic
@@ -145,7 +133,7 @@ class DeterministicActorCritic(eqx.Module):
     remembers_noise: bool = eqx.field(static=True)
 
     def initial_memory(self, num_envs: int) -> PyTree:
-        """A row of noise for each environment, 0 at an episode's start; () if noise has no past."""
+        """Zero noise for each environment; () if noise does not depend on earlier noise."""
         return np.zeros((num_envs, self.bounds.size), np.float32) if self.remembers_noise else ()
 
 
@@ -156,9 +144,14 @@ def make_deterministic_actor_critic(
     settings: ActionNetworkSettings,
     remembers_noise: bool = False,
 ) -> DeterministicActorCritic:
-    """An actor and a critic for these spaces."""
+    """A DeterministicActorCritic for these spaces."""
     bounds = bounds_of(action_space)
     actor = make_deterministic_actor(rng, observation_space, bounds.size, settings)
     return DeterministicActorCritic(
         actor, make_action_critic(rng, observation_space, bounds.size, settings), bounds, remembers_noise
     )
+
+
+def random_in_warmup(actions: Float[Array, "B A"], in_warmup: Array, key: Array) -> Float[Array, "B A"]:
+    """Uniform random actions in [-1, 1] while in warmup, otherwise these."""
+    return jnp.where(in_warmup, jax.random.uniform(key, actions.shape, minval=-1.0, maxval=1.0), actions)

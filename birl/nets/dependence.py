@@ -1,6 +1,4 @@
-"""Which parameters a result depends on: what tells the policy's part of a network from the
-critic's, whoever wrote the network.
-"""
+"""Which parameters an output depends on, to split any network into its policy and its critic."""
 
 from collections.abc import Callable
 
@@ -17,8 +15,9 @@ from birl.types import PyTree
 
 
 def leaves_used(function: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
-    """The tree with True for each leaf that the function's result depends on; nothing is
-    computed.
+    """The tree with True for each leaf that the function's result depends on.
+
+    The function is traced, not computed.
     """
     leaves, structure = jax.tree.flatten(tree)
     traced = jax.make_jaxpr(lambda *leaves: function(jax.tree.unflatten(structure, leaves)))(*leaves)
@@ -27,27 +26,24 @@ def leaves_used(function: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
 
 
 def split_actor_critic(network: ActorCriticLike, observations: PyTree) -> tuple[PyTree, PyTree]:
-    """The leaves that the policy depends on, and the others, with None in each other's place;
-    eqx.combine joins them.
+    """The leaves that the policy depends on, and all others; None in the place of missing leaves.
 
-    observations are of any [T, B, ...]; only their shape and type matter.
+    eqx.combine joins them. Of the observations [T, B, ...], only shape and type matter.
     """
     observations = jax.tree.map(lambda o: np.zeros((1, 1, *o.shape[2:]), o.dtype), observations)
-    resets, memory = np.zeros((1, 1), bool), network.initial_memory(1)
+    resets = np.zeros((1, 1), bool)
+    memory = network.initial_memory(1)
     used = leaves_used(lambda network: network(observations, memory, resets, None)[0], network)
     return eqx.partition(network, used)
 
 
 def require_own_critic(network: ActorCriticLike, space: gym.Space) -> PyTree:
-    """The leaves that are the critic's alone; ConfigError if there is none to fit."""
+    """The leaves that only the critic depends on; ConfigError if there are none."""
     parts = dict(space.spaces) if isinstance(space, spaces.Dict) else space
     observations = jax.tree.map(
         lambda part: np.zeros((1, 1, *part.shape), part.dtype), parts, is_leaf=lambda part: isinstance(part, gym.Space)
     )
     _, critic = split_actor_critic(network, observations)
-    has_own = len(jax.tree.leaves(critic)) > 0
-    require(
-        has_own,
-        f"every parameter of {type(network).__name__} is its policy's; give its value function parameters of its own to fit",
-    )
+    wrong = f"the policy of {type(network).__name__} uses all of its parameters"
+    require(len(jax.tree.leaves(critic)) > 0, f"{wrong}; give its value function parameters of its own")
     return critic

@@ -1,8 +1,8 @@
-"""Encoders: observations of any space to feature vectors, over any leading axes."""
+"""Encoders: from observations of any space to feature vectors, with any leading axes."""
 
 from collections.abc import Sequence
 from itertools import pairwise, zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import gymnasium as gym
@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from birl.config import ConfigError
 from birl.envs.spaces import is_image
-from birl.nets.images import Convolutional, byte_scale, make_convolutional, too_small
+from birl.nets.images import byte_scale, make_image_encoder, too_small
 from birl.nets.layers import ACTIVATIONS, Activation, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.types import PyTree
 
@@ -22,29 +22,29 @@ EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "conv_only"]
 
 
 class Vector(eqx.Module):
-    """Box, Discrete, MultiDiscrete or MultiBinary observations as one flat float vector: categories
-    become one-hot.
+    """Box, Discrete, MultiDiscrete or MultiBinary values to one float vector.
+
+    Discrete and MultiDiscrete values become one-hot.
     """
 
     event_ndim: int = eqx.field(static=True)
-    categories: tuple[int, ...] = eqx.field(static=True)  # () for numbers
-    scale: float = eqx.field(static=True, default=1.0)  # of numbers
+    categories: tuple[int, ...] = eqx.field(static=True)  # the number of choices of each; () for numbers
+    scale: float = eqx.field(static=True, default=1.0)  # factor for numbers
 
     def __call__(self, observations: Array) -> Array:
         if not self.categories:
             leading = observations.shape[: observations.ndim - self.event_ndim]
             numbers = observations.reshape(*leading, -1).astype(jnp.float32)
             return numbers if self.scale == 1.0 else numbers * self.scale
-        columns = (
-            observations[..., None]
-            if self.event_ndim == 0
-            else observations.reshape(*observations.shape[: -self.event_ndim], -1)
-        )
+        if self.event_ndim == 0:
+            columns = observations[..., None]
+        else:
+            columns = observations.reshape(*observations.shape[: -self.event_ndim], -1)
         return jnp.concatenate([jax.nn.one_hot(columns[..., i], n) for i, n in enumerate(self.categories)], axis=-1)
 
 
 class MLP(eqx.Module):
-    """Dense layers, each followed by its normalisation, if there is one, and the activation."""
+    """Dense layers, each followed by an optional layer normalisation and the activation."""
 
     layers: tuple[Linear, ...]
     activation: str = eqx.field(static=True)
@@ -58,11 +58,11 @@ class MLP(eqx.Module):
 
 
 class Encoder(eqx.Module):
-    """Each part of an observation by its own encoder, side by side, then dense layers."""
+    """An encoder for each part of an observation, concatenated, then dense layers."""
 
-    parts: tuple[Vector | Convolutional, ...]
-    keys: tuple[str, ...] = eqx.field(static=True)  # of a Dict observation; () if the observation is one array
-    scales: tuple[float, ...] = eqx.field(static=True)  # of each part's features
+    parts: tuple[Any, ...]
+    keys: tuple[str, ...] = eqx.field(static=True)  # of a Dict observation; () if it is one array
+    scales: tuple[float, ...] = eqx.field(static=True)  # factor for each part's features
     mlp: MLP
 
     def __call__(self, observations: PyTree) -> Array:
@@ -81,48 +81,47 @@ def make_encoder(
     activation: Activation,
     layer_norm: bool = False,
 ) -> tuple[Encoder, int]:
-    """An encoder for that space and its number of features; images go through the named
-    convolutions, the rest through `mlp`.
+    """An encoder for observations of this space, and its number of features.
+
+    Images go through the convolutions of the encoder `name`, everything else through dense layers.
     """
     leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     parts, widths = zip(*[_make_part(rng, leaf, name, activation, layer_norm) for leaf in leaves.values()], strict=True)
     small = [leaf for leaf in leaves.values() if isinstance(leaf, spaces.Box) and len(leaf.shape) == 3]
-    if name != "mlp" and small and not any(isinstance(part, Convolutional) for part in parts):
+    if name != "mlp" and small and all(isinstance(part, Vector) for part in parts):
         raise ConfigError(too_small(name, small[0]))
-    # A convolutional encoder has its own dense layer; more follow only for what is mixed with
-    # vectors.
-    sizes = () if len(parts) == 1 and isinstance(parts[0], Convolutional) else hidden_sizes
+    # An image encoder has its own dense layer; more follow only where vectors are beside it.
+    sizes = () if len(parts) == 1 and not isinstance(parts[0], Vector) else hidden_sizes
     keys = tuple(leaves) if isinstance(space, spaces.Dict) else ()
     mlp = make_mlp(rng, (sum(widths), *sizes), activation, layer_norm)
     return Encoder(parts, keys, _scales(parts, widths), mlp), (sum(widths), *sizes)[-1]
 
 
 def make_mlp(rng: np.random.Generator, sizes: tuple[int, ...], activation: Activation, layer_norm: bool = False) -> MLP:
-    """Dense layers from each of these sizes to the next."""
+    """An MLP with a dense layer from each of these sizes to the next."""
     layers = tuple(make_linear(rng, inputs, outputs) for inputs, outputs in pairwise(sizes))
     return MLP(layers, activation, tuple(make_layer_norm(size) for size in sizes[1:]) if layer_norm else ())
 
 
-def _scales(parts: Sequence[Vector | Convolutional], widths: Sequence[int]) -> tuple[float, ...]:
-    """Factors that give the features of an image, hundreds of order 1, together the length of the
-    numbers beside it.
+def _scales(parts: Sequence[Any], widths: Sequence[int]) -> tuple[float, ...]:
+    """Factors that give the features of an image the same total length as the numbers beside it.
 
-    Without them a vector is drowned: every weight moves by the learning rate, so what an image says
-    moves as many times faster.
+    An image has hundreds of features of order 1. Without the factors they would dominate a vector:
+    every weight moves by the learning rate, so the image's part would change much faster.
     """
     numbers = sum(width for part, width in zip(parts, widths, strict=True) if isinstance(part, Vector))
     return tuple(
-        min(1.0, float(np.sqrt(numbers / width))) if numbers and isinstance(part, Convolutional) else 1.0
+        min(1.0, float(np.sqrt(numbers / width))) if numbers and not isinstance(part, Vector) else 1.0
         for part, width in zip(parts, widths, strict=True)
     )
 
 
 def _make_part(
     rng: np.random.Generator, space: gym.Space, name: EncoderName, activation: Activation, layer_norm: bool
-) -> tuple[Vector | Convolutional, int]:
+) -> tuple[Any, int]:
     match space:
         case spaces.Box() if is_image(space) and name != "mlp":
-            return make_convolutional(rng, space, name, activation, layer_norm)
+            return make_image_encoder(rng, space, name, activation, layer_norm)
         case spaces.Box() | spaces.MultiBinary():
             return Vector(len(space.shape), (), byte_scale(space)), int(np.prod(space.shape))
         case spaces.Discrete():

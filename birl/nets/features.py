@@ -1,6 +1,4 @@
-"""Features of observations for what is linear in them: fixed functions, drawn once, of any space
-without images.
-"""
+"""Fixed features of observations, for actors and critics that are linear in them. No images."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -19,7 +17,7 @@ Features = Callable[[PyTree], Float[Array, "*batch F"]]
 
 
 class LinearFeatures(eqx.Module):
-    """The observation's numbers x and a constant 1."""
+    """The observation as a vector x, and a constant 1."""
 
     encoder: Encoder
 
@@ -29,8 +27,9 @@ class LinearFeatures(eqx.Module):
 
 
 class QuadraticFeatures(eqx.Module):
-    """1, every x_i, and every product x_i x_j once: what the value of a linear policy is made of
-    where costs are quadratic.
+    """Every product x_i x_j once, every x_i, and a constant 1.
+
+    With linear dynamics and quadratic costs, the value of a linear policy is linear in them.
     """
 
     encoder: Encoder
@@ -42,8 +41,9 @@ class QuadraticFeatures(eqx.Module):
 
 
 class FourierFeatures(eqx.Module):
-    """√(2/F) cos(Ωx + b), whose products approach exp(-|x - y|² / 2ℓ²) (Rahimi and Recht 2007,
-    algorithm 1); together of length about 1.
+    """√(2/F) cos(Ωx + b): random Fourier features (Rahimi and Recht 2007, algorithm 1).
+
+    Their dot products approximate exp(-|x - y|² / 2ℓ²), so their total length is about 1.
     """
 
     encoder: Encoder
@@ -58,10 +58,11 @@ class FourierFeatures(eqx.Module):
 def make_features(
     rng: np.random.Generator, space: gym.Space, name: FeaturesName, count: int, scale: float
 ) -> tuple[Features, int]:
-    """Features of that name for observations of that space, and how many: `count` Fourier features
-    of scale ℓ, the others as they come.
+    """The features `name` for observations of this space, and their number.
+
+    `count` and `scale` ℓ are for Fourier features only.
     """
-    encoder, width = make_encoder(rng, space, "mlp", (), "tanh")  # no layers: the observation as one vector
+    encoder, width = make_encoder(rng, space, "mlp", (), "tanh")  # no layers: the observation as a vector
     match name:
         case "linear":
             return LinearFeatures(encoder), width + 1

@@ -1,4 +1,4 @@
-"""Layers with parameters drawn by NumPy: no function is compiled to make a network."""
+"""Layers. NumPy draws their parameters, so that making a network compiles nothing."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from birl.accel.devices import on_cpu
+from birl import speed
 
 Activation = Literal["tanh", "relu", "elu", "silu", "gelu"]
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -20,8 +20,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": jax.nn.gelu,
 }
 
-MOST_NARROW_OUTPUTS = 64
-
 
 class Linear(eqx.Module):
     """x W + b over the last axis."""
@@ -30,23 +28,13 @@ class Linear(eqx.Module):
     bias: Float[Array, " outputs"]
 
     def __call__(self, x: Array) -> Array:
-        # As one matrix: with two leading axes XLA would transpose every activation to multiply it
-        # with its gradient.
+        # One matrix: with two leading axes XLA would transpose every activation for the gradient.
         rows = x.reshape(-1, x.shape[-1])
-        return (rows @ (by_columns(self.weight) if self._is_narrow else self.weight) + self.bias).reshape(
-            *x.shape[:-1], -1
-        )
-
-    @property
-    def _is_narrow(self) -> bool:
-        inputs, outputs = self.weight.shape
-        return 1 < outputs <= MOST_NARROW_OUTPUTS and outputs < inputs and on_cpu()
+        return (rows @ speed.for_product(self.weight) + self.bias).reshape(*x.shape[:-1], -1)
 
 
 class LayerNorm(eqx.Module):
-    """Zero mean, unit variance over the last axis, then a learned scale and shift (Ba et al. 2016,
-    eq. 4).
-    """
+    """Normalises the last axis, then applies a learned scale and shift (Ba et al. 2016, eq. 4)."""
 
     scale: Float[Array, " size"]
     shift: Float[Array, " size"]
@@ -56,36 +44,29 @@ class LayerNorm(eqx.Module):
         return centred * jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5) * self.scale + self.shift
 
 
-def by_columns(weight: Float[Array, "inputs outputs"]) -> Float[Array, "inputs outputs"]:
-    """The same weights, the gradient of which XLA takes as [outputs, inputs] and then transposes.
-
-    The other way it transposes all inputs: of 256 rows, for 256 inputs and 6 outputs, 98 µs against
-    4; for 64 and 2, 16 against 1.
-    """
-    return jax.lax.optimization_barrier(weight.T).T
-
-
 def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, scale: float) -> Array:
-    """A matrix [inputs, outputs] with orthonormal rows or columns times a scale (Saxe et al.
-    2014).
-    """
-    tall, wide = max(inputs, outputs), min(inputs, outputs)
-    q, r = np.linalg.qr(rng.standard_normal((tall, wide)))
-    q = q * np.sign(np.diag(r))  # makes the distribution uniform
+    """A matrix [inputs, outputs] with orthonormal rows or columns, scaled (Saxe et al. 2014)."""
+    size = max(inputs, outputs), min(inputs, outputs)
+    q, r = np.linalg.qr(rng.standard_normal(size))
+    q = q * np.sign(np.diag(r))  # so that the distribution is uniform
     return jnp.asarray(scale * (q if inputs >= outputs else q.T), jnp.float32)
 
 
 def full(shape: tuple[int, ...], value: float) -> Array:
+    """A float32 array of one value."""
     return jnp.asarray(np.full(shape, value, np.float32))
 
 
 def zeros(*shape: int) -> Array:
+    """A float32 array of zeros."""
     return full(shape, 0.0)
 
 
 def make_linear(rng: np.random.Generator, inputs: int, outputs: int, scale: float = np.sqrt(2)) -> Linear:
+    """A Linear with orthogonal weights and zero biases."""
     return Linear(orthogonal(rng, inputs, outputs, scale), zeros(outputs))
 
 
 def make_layer_norm(size: int) -> LayerNorm:
+    """A LayerNorm with scale 1 and shift 0."""
     return LayerNorm(full((size,), 1.0), zeros(size))

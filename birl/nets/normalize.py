@@ -1,8 +1,7 @@
-"""Observation and reward normalisation as part of the policy's state: pure, inside the compiled
-update, in every checkpoint.
+"""Observation and reward normalisation, as part of an algorithm's State and of every checkpoint.
 
-Statistics stand still while a rollout is collected and learned from, so the policy that learns is
-the policy that acted.
+The statistics do not change while a rollout is collected and learned from, so the update evaluates
+the same policy that acted.
 """
 
 from typing import NamedTuple
@@ -21,16 +20,17 @@ from birl.types import Array, PyTree, Rollout
 
 
 class Normalizer(NamedTuple):
-    """What has been seen so far; each part is None if it is switched off."""
+    """Running statistics of observations and returns; each part is None if it is switched off."""
 
-    observations: PyTree  # Moments, or a dict of them; pixels, categories and bits are left as they are
+    observations: PyTree  # Moments, or a dict of them; pixels, categories and bits are not normalised
     returns: Moments | None  # of each environment's discounted sum of rewards
-    running_returns: Array  # [B] those sums, of the unfinished episodes; None without `returns`
+    running_returns: Array  # [B] these sums for the unfinished episodes; None without `returns`
 
 
 def initial_normalizer(space: gym.Space, num_envs: int, observations: bool, rewards: bool) -> Normalizer:
-    """Nothing seen yet: mean 0, variance 1. ConfigError if observations should be normalised, and
-    none of them are numbers.
+    """A Normalizer before the first sample: mean 0, variance 1.
+
+    ConfigError if observations should be normalised but none of their parts are numbers.
     """
     if observations:
         _require_numbers(space)
@@ -42,9 +42,7 @@ def initial_normalizer(space: gym.Space, num_envs: int, observations: bool, rewa
 
 
 def normalize_observations(moments: PyTree, observations: PyTree) -> PyTree:
-    """Observations with zero mean and unit variance, clipped at 10; unchanged where there are no
-    moments.
-    """
+    """Observations with zero mean and unit variance, clipped to ±10; unchanged without moments."""
     if moments is None:
         return observations
     if isinstance(observations, dict):
@@ -53,8 +51,9 @@ def normalize_observations(moments: PyTree, observations: PyTree) -> PyTree:
 
 
 def update_observation_moments(moments: PyTree, observations: PyTree, counted: Array | None = None) -> PyTree:
-    """Moments with T·B more observations, or those `counted` [T, B]; reset observations count, as
-    does an episode's last.
+    """Moments updated with observations [T, B, ...], or only with those where `counted` [T, B].
+
+    The first and the last observation of an episode count, too.
     """
     if moments is None:
         return None
@@ -65,57 +64,57 @@ def update_observation_moments(moments: PyTree, observations: PyTree, counted: A
 
 
 def normalize_rewards(normalizer: Normalizer, rollout: Rollout, discount: float) -> tuple[Array, Normalizer]:
-    """Rewards divided by the deviation of discounted returns, clipped at 10 (Engstrom et al. 2020),
-    and what has been seen by then.
+    """Normalised rewards, and the updated Normalizer (Engstrom et al. 2020).
+
+    Rewards are divided by the standard deviation of discounted returns, and clipped to ±10.
     """
     if normalizer.returns is None:
         return rollout.rewards, normalizer
-    # G_t = r_t + γ G_{t-1}: the library's backward recurrence, run over reversed time. The reset
-    # step begins anew.
+    # G_t = r_t + γ G_{t-1}: the backward recurrence over reversed time. A reset step sets it to 0.
     rewards = jnp.where(rollout.valid, rollout.rewards, 0.0)
-    before = (
-        normalizer.running_returns
-        if rollout.resets is None
-        else jnp.where(rollout.resets, 0.0, normalizer.running_returns)
-    )
+    before = normalizer.running_returns
+    if rollout.resets is not None:
+        before = jnp.where(rollout.resets, 0.0, before)
     sums = backward_recurrence(rewards[::-1], (discount * rollout.valid)[::-1], before)[::-1]
     moments = update_moments(normalizer.returns, sums.reshape(-1), rollout.valid.reshape(-1))
     ended = rollout.terminated[-1] | rollout.truncated[-1]
-    return scale_rewards(moments, rollout), normalizer._replace(
-        returns=moments, running_returns=jnp.where(ended, 0.0, sums[-1])
-    )
+    running_returns = jnp.where(ended, 0.0, sums[-1])
+    return scale_rewards(moments, rollout), normalizer._replace(returns=moments, running_returns=running_returns)
 
 
 def scale_rewards(returns: Moments | None, rollout: Rollout) -> Array:
-    """Rewards divided by the deviation of returns, clipped at 10; as they are without moments."""
+    """Rewards divided by the standard deviation of returns, clipped to ±10.
+
+    Without moments they are unchanged.
+    """
     if returns is None:
         return rollout.rewards
-    return jnp.clip(
-        jnp.where(rollout.valid, rollout.rewards, 0.0) * jax.lax.rsqrt(returns.variance + 1e-8), -10.0, 10.0
-    )
+    rewards = jnp.where(rollout.valid, rollout.rewards, 0.0)
+    return jnp.clip(rewards * jax.lax.rsqrt(returns.variance + 1e-8), -10.0, 10.0)
 
 
 def update_normalizer(
     normalizer: Normalizer, rollout: Rollout, discount: float, counted: Array | None = None
 ) -> Normalizer:
-    """What has been seen once a rollout is, for algorithms that do not normalise what they collect;
-    of observations, those `counted`.
+    """The Normalizer updated with a rollout, whose rewards stay as they are.
+
+    For algorithms that normalise when they learn. Only observations where `counted` [T, B] count.
     """
     _, normalizer = normalize_rewards(normalizer, rollout, discount)
-    seen = jax.tree.map(lambda x: x[:-1], rollout.observations)
-    return normalizer._replace(observations=update_observation_moments(normalizer.observations, seen, counted))
+    observations = jax.tree.map(lambda x: x[:-1], rollout.observations)
+    moments = update_observation_moments(normalizer.observations, observations, counted)
+    return normalizer._replace(observations=moments)
 
 
 def reward_scale(normalizer: Normalizer) -> Array:
-    """What rewards are multiplied by that were not normalised when they came: 1 over the deviation
-    of returns seen by now.
-    """
+    """The factor for rewards from a replay: 1 / standard deviation of returns; 1 if off."""
     return jnp.float32(1.0) if normalizer.returns is None else jax.lax.rsqrt(normalizer.returns.variance + 1e-8)
 
 
 def merge_moments(rows: PyTree) -> PyTree:
-    """Moments of what n have seen apart, each with an axis [n] in front (Chan et al. 1979); in
-    NumPy or JAX, as they are given.
+    """Merge the moments of n workers (Chan et al. 1979).
+
+    The arrays have a leading axis [n]. NumPy arrays give NumPy arrays, and JAX arrays JAX arrays.
     """
     if rows is None:
         return None
@@ -131,9 +130,11 @@ def merge_moments(rows: PyTree) -> PyTree:
 def normalize_for_worker(
     rows: Normalizer, index: Array, rollout: Rollout, discount: float, counted: Array | None = None
 ) -> tuple[PyTree, Rollout, Normalizer]:
-    """Of n that see apart, each with a row: the moments of all observations before this rollout of
-    number `index`; the rollout with rewards scaled by what all have seen with it; the row of
-    `index` after it. `counted` tells which of its observations were seen at all.
+    """Normalise the rollout of worker `index` by the merged statistics of n workers.
+
+    Each worker has a row of `rows`. Returns the merged observation moments before this rollout, the
+    rollout with rewards scaled by the merged return moments after it, and the worker's new row.
+    Only observations where `counted` [T, B] count.
     """
     own = update_normalizer(jax.tree.map(lambda x: x[index], rows), rollout, discount, counted)
     after = jax.tree.map(lambda x, mine: x.at[index].set(mine), rows, own)
@@ -148,9 +149,7 @@ def _initial_observation_moments(space: gym.Space) -> PyTree:
 
 
 def _is_numbers(space: gym.Space) -> bool:
-    """Whether its values have a mean and a deviation to normalise by, of whichever type they
-    are.
-    """
+    """Whether the values of this space are numbers that can be normalised."""
     return isinstance(space, spaces.Box) and not holds_pixels(space)
 
 
@@ -167,6 +166,5 @@ def _require_numbers(space: gym.Space) -> None:
 def _why_not_numbers(space: gym.Space) -> str:
     if isinstance(space, spaces.Box):
         return f"{shown(space)}: images are divided by 255 anyway"
-    return (
-        f"{shown(space)}: {'bits are 0 and 1' if isinstance(space, spaces.MultiBinary) else 'categories are one-hot'}"
-    )
+    reason = "bits are 0 and 1" if isinstance(space, spaces.MultiBinary) else "categories are one-hot"
+    return f"{shown(space)}: {reason}"

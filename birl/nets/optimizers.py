@@ -1,7 +1,7 @@
-"""Optimisers by name, and the one gradient step that every algorithm takes."""
+"""Optimisers by name, the gradient step that all algorithms use, and soft updates."""
 
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -9,23 +9,20 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from birl.accel.devices import is_on_several, place_of, replicated
-from birl.config import require
+from birl import speed
 from birl.types import PyTree
 
-LARGE = 16_384  # numbers in an array
+LARGE = 16_384  # entries of an array from which it is large, see `group_leaves`
 
-# Two RMSProps. PyTorch's divides by √g + ε, and its mean square g starts at 0; so the first step of
-# a parameter has length η/√(1-α). TensorFlow's, with which OpenAI Baselines ran A2C and ACER,
-# divides by √(g + ε), and g starts at 1; so the first steps are short.
+# There are two RMSProps. PyTorch's divides by √g + ε, and its mean square g starts at 0, so the
+# first step of a parameter has length η/√(1-α). TensorFlow's, which OpenAI Baselines used for A2C
+# and ACER, divides by √(g + ε), and g starts at 1, so the first steps are short.
 RMSPropName = Literal["rmsprop", "rmsprop-tf"]
 OptimizerName = Literal["adam", "rmsprop", "rmsprop-tf"]
 
 
 def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.99) -> optax.GradientTransformation:
-    """The direction of the step; its length is the learning rate's, given at each
-    `gradient_step`.
-    """
+    """The optimiser `name`, without a learning rate: `gradient_step` applies it."""
     match name:
         case "adam":
             return optax.scale_by_adam(eps=epsilon)
@@ -36,19 +33,12 @@ def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.
 
 
 def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
-    """The optimiser's first state. Each of its arrays has one value, so no function is compiled for
-    each shape.
-    """
-    shapes = jax.eval_shape(lambda tree: optimizer.init(grouped(tree)), parameters)
-    with jax.ensure_compile_time_eval():
-        of_scalars = optimizer.init([np.float32(0)] * len(jax.eval_shape(grouped, parameters)))
-    first = jax.tree.map(lambda leaf, value: np.full(leaf.shape, value, leaf.dtype), shapes, of_scalars)
-    leaves = jax.tree.leaves(parameters)
-    if not any(map(is_on_several, leaves)):
-        return first
-    places = [place_of(leaf) for leaf in leaves if leaf.size >= LARGE]
-    of_small = [replicated()] if len(places) < len(leaves) else []
-    return optax.tree_map_params(optimizer, jax.device_put, first, places + of_small)
+    """The initial state of the optimiser, made in NumPy so that nothing is compiled."""
+    shapes = jax.eval_shape(lambda tree: optimizer.init(group_leaves(tree)), parameters)
+    with jax.ensure_compile_time_eval():  # each array holds one value: take it from the state of scalars
+        scalars = optimizer.init([np.float32(0)] * len(jax.eval_shape(group_leaves, parameters)))
+    initial = jax.tree.map(lambda leaf, value: np.full(leaf.shape, value, leaf.dtype), shapes, scalars)
+    return speed.place_optimizer_state(optimizer, initial, parameters, lambda leaf: leaf.size >= LARGE)
 
 
 def gradient_step(
@@ -58,17 +48,16 @@ def gradient_step(
     gradients: PyTree,
     learning_rate: Array | float,
     max_grad_norm: float | None,
-    valid: Array | None = None,  # the rows over which the gradient is a mean; None: there are always some
+    valid: Array | None = None,  # the rows that the gradient is averaged over; None: there is always a valid row
 ) -> tuple[PyTree, PyTree, Array]:
-    """Parameters and optimiser state after one step down the gradient, and the gradient's norm
-    before it was clipped.
+    """New parameters, new optimiser state, and the gradient's norm before clipping.
 
-    If no row is valid there is no gradient, and both stay as they are: momentum would move them,
-    and statistics would fade.
+    If no row is valid, parameters and state stay as they are: a gradient of zero would still move
+    them, by momentum and by decaying statistics.
     """
-    groups, norm = clip_by_norm(grouped(gradients), max_grad_norm)
+    groups, norm = clip_by_norm(group_leaves(gradients), max_grad_norm)
     steps, next_state = optimizer.update(groups, optimizer_state)
-    moved = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, ungrouped(steps, parameters))
+    moved = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, ungroup_leaves(steps, parameters))
     if valid is not None:
         moved, next_state = jax.tree.map(
             partial(jnp.where, jnp.any(valid)), (moved, next_state), (parameters, optimizer_state)
@@ -76,19 +65,19 @@ def gradient_step(
     return moved, next_state, norm
 
 
-def grouped(tree: PyTree) -> list[Array]:
-    """A tree's large leaves, and all small ones as one vector at the end.
+def group_leaves(tree: PyTree) -> list[Array]:
+    """The large leaves of a tree, then all small leaves as one vector.
 
-    A dozen small arrays cost more to hand in and out than to compute; large ones cost more to copy:
-    0.9 of the 3.9 ms of a gradient step of DDPG (256-256).
+    A dozen small arrays cost more to pass in and out than to compute. Large arrays cost more to
+    copy: 0.9 of the 3.9 ms of a gradient step of DDPG (256-256).
     """
     leaves = jax.tree.leaves(tree)
     small = [leaf for leaf in leaves if leaf.size < LARGE]
     return [leaf for leaf in leaves if leaf.size >= LARGE] + ([flatten_tree(small)] if small else [])
 
 
-def ungrouped(groups: list[Array], like: PyTree) -> PyTree:
-    """The tree of which these are the groups, in the shape of another."""
+def ungroup_leaves(groups: list[Array], like: PyTree) -> PyTree:
+    """The inverse of `group_leaves`, for a tree of the same structure as `like`."""
     leaves, structure = jax.tree.flatten(like)
     large = iter(groups)
     ends = np.cumsum([leaf.size for leaf in leaves if leaf.size < LARGE])
@@ -98,24 +87,23 @@ def ungrouped(groups: list[Array], like: PyTree) -> PyTree:
 
 
 def clip_by_norm(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree, Array]:
-    """Gradients of at most this norm, and the norm they had."""
-    # Not vdot, which would make vectors of them: of a matrix that lies on several devices, that is
-    # all of it on each.
+    """Gradients scaled to at most this norm, and their norm before."""
+    # Not vdot: it flattens, which would copy all of a matrix that is split over devices to each.
     norm = jnp.sqrt(sum(jnp.tensordot(g, g, g.ndim) for g in jax.tree.leaves(gradients)))
     if max_grad_norm is not None:
-        scale = jnp.minimum(1.0, max_grad_norm / (norm + 1e-6))  # one factor for all: the direction stays
+        scale = jnp.minimum(1.0, max_grad_norm / (norm + 1e-6))  # one factor for all keeps the direction
         gradients = jax.tree.map(lambda g: g * scale, gradients)
     return gradients, norm
 
 
 def flatten_tree(tree: PyTree) -> Array:
-    """A tree's leaves as one vector, as scale.flat.Layout has them."""
+    """The leaves of a tree as one vector, in the order of asynchronous.flat.ParameterLayout."""
     leaves = [leaf.reshape(-1) for leaf in jax.tree.leaves(tree)]
     return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
 
 
 class RMSProp(Protocol):
-    """The settings of an algorithm's Config for an RMSProp whose statistics are shared."""
+    """The settings of an algorithm's Config for a shared RMSProp."""
 
     @property
     def optimizer(self) -> str: ...  # an RMSPropName
@@ -126,23 +114,23 @@ class RMSProp(Protocol):
 
 
 def first_mean_square(optimizer: str) -> float:
-    """What the mean of squared gradients starts from."""
+    """The initial mean of squared gradients."""
     return 1.0 if optimizer == "rmsprop-tf" else 0.0
 
 
 def shared_rmsprop(
     weights: np.ndarray, mean_squares: np.ndarray, gradients: np.ndarray, learning_rate: float, config: RMSProp
 ) -> None:
-    """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eq. S2 and S3); with
-    PyTorch's form, √g + ε.
+    """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eqs. S2 and S3).
 
-    Others may write to both meanwhile: now and then a part of an update is lost, which costs less
-    than waiting for each other. A gradient of 0 everywhere is that of a turn without a valid step,
-    and leaves g alone, too.
+    PyTorch's form divides by √g + ε. Other actor-learners may write to both arrays at the same
+    time: parts of an update are lost now and then, which costs less than locks. A gradient of all
+    zeros means that no step was valid; it leaves g unchanged, too.
     """
     if not gradients.any():
         return
-    decay, epsilon = config.rmsprop_decay, np.float32(config.optimizer_epsilon)
+    decay = config.rmsprop_decay
+    epsilon = np.float32(config.optimizer_epsilon)
     mean_squares *= np.float32(decay)
     mean_squares += np.float32(1.0 - decay) * gradients * gradients
     roots = np.sqrt(mean_squares + epsilon) if config.optimizer == "rmsprop-tf" else np.sqrt(mean_squares) + epsilon
@@ -150,7 +138,5 @@ def shared_rmsprop(
 
 
 def soft_update(target: PyTree, parameters: PyTree, rate: Array | float) -> PyTree:
-    """(1 - τ) target + τ parameters (Lillicrap et al. 2016, algorithm 1); with a rate of exactly 1
-    or 0, one of the two to the bit.
-    """
+    """(1 - τ) target + τ parameters (Lillicrap et al. 2016, algorithm 1); exact for τ = 0 and 1."""
     return jax.tree.map(lambda t, p: (1.0 - rate) * t + rate * p, target, parameters)

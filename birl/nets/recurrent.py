@@ -1,9 +1,9 @@
-"""Cores: what a network remembers between steps. One signature for all, so recurrence is a switch,
-not a class of algorithm.
+"""Cores: the recurrent part of a network, between encoder and heads.
 
-core(features [T, B, F], memory, resets [T, B]) -> (features [T, B, H], memory). Where resets[t] is
-set, step t starts from the initial memory, whatever is handed in: its observation is the first of
-an episode.
+All cores have the same signature, so recurrence is only a setting:
+core(features [T, B, F], memory, resets [T, B]) -> (features [T, B, H], memory).
+Where resets[t] is set, observation t is the first of an episode, and step t starts from the initial
+memory.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ CoreName = Literal["feedforward", "lstm", "lnlstm", "gru"]
 
 
 class FeedForward(eqx.Module):
-    """No memory: features pass through."""
+    """No memory: returns the features unchanged."""
 
     size: int = eqx.field(static=True)
 
@@ -36,9 +36,7 @@ class FeedForward(eqx.Module):
 
 
 class LSTM(eqx.Module):
-    """Long short-term memory (Hochreiter & Schmidhuber 1997), with forget gates (Gers et al.
-    2000).
-    """
+    """LSTM (Hochreiter & Schmidhuber 1997) with forget gates (Gers et al. 2000)."""
 
     inputs: Float[Array, "F 4H"]
     recurrent: Float[Array, "H 4H"]
@@ -51,11 +49,9 @@ class LSTM(eqx.Module):
     def __call__(
         self, features: Float[Array, "T B F"], memory: PyTree, resets: Bool[Array, "T B"]
     ) -> tuple[Array, PyTree]:
-        # The inputs' part of the gates does not wait for the memory: one matrix product for all
-        # steps.
-        return _unroll(
-            self._step, features @ self.inputs + self.bias, memory, resets, self.initial_memory(resets.shape[1])
-        )
+        # The input part of the gates does not depend on memory: one matrix product for all steps.
+        projected = features @ self.inputs + self.bias
+        return _unroll(self._step, projected, memory, resets, self.initial_memory(resets.shape[1]))
 
     def _step(self, memory: PyTree, projected: Array) -> tuple[PyTree, Array]:
         hidden, cell = memory
@@ -81,13 +77,8 @@ class LayerNormLSTM(eqx.Module):
     def __call__(
         self, features: Float[Array, "T B F"], memory: PyTree, resets: Bool[Array, "T B"]
     ) -> tuple[Array, PyTree]:
-        return _unroll(
-            self._step,
-            self.norm_inputs(features @ self.inputs) + self.bias,
-            memory,
-            resets,
-            self.initial_memory(resets.shape[1]),
-        )
+        projected = self.norm_inputs(features @ self.inputs) + self.bias
+        return _unroll(self._step, projected, memory, resets, self.initial_memory(resets.shape[1]))
 
     def _step(self, memory: PyTree, projected: Array) -> tuple[PyTree, Array]:
         hidden, cell = memory
@@ -97,7 +88,7 @@ class LayerNormLSTM(eqx.Module):
 
 
 class GRU(eqx.Module):
-    """Gated recurrent unit (Cho et al. 2014), the reset gate applied after the matrix product."""
+    """GRU (Cho et al. 2014) with the reset gate applied after the matrix product."""
 
     inputs: Float[Array, "F 3H"]
     recurrent: Float[Array, "H 3H"]
@@ -111,14 +102,14 @@ class GRU(eqx.Module):
     def __call__(
         self, features: Float[Array, "T B F"], memory: PyTree, resets: Bool[Array, "T B"]
     ) -> tuple[Array, PyTree]:
-        return _unroll(
-            self._step, features @ self.inputs + self.bias, memory, resets, self.initial_memory(resets.shape[1])
-        )
+        projected = features @ self.inputs + self.bias
+        return _unroll(self._step, projected, memory, resets, self.initial_memory(resets.shape[1]))
 
     def _step(self, hidden: Array, projected: Array) -> tuple[Array, Array]:
         reset_in, update_in, candidate_in = jnp.split(projected, 3, axis=-1)
         reset_rec, update_rec, candidate_rec = jnp.split(hidden @ self.recurrent, 3, axis=-1)
-        reset_gate, update_gate = jax.nn.sigmoid(reset_in + reset_rec), jax.nn.sigmoid(update_in + update_rec)
+        reset_gate = jax.nn.sigmoid(reset_in + reset_rec)
+        update_gate = jax.nn.sigmoid(update_in + update_rec)
         candidate = jnp.tanh(candidate_in + reset_gate * (candidate_rec + self.candidate_bias))
         hidden = update_gate * hidden + (1 - update_gate) * candidate
         return hidden, hidden
@@ -128,8 +119,9 @@ Core = FeedForward | LSTM | LayerNormLSTM | GRU
 
 
 def make_core(rng: np.random.Generator, name: CoreName, inputs: int, size: int) -> Core:
-    """The core of that name for `inputs` features; orthogonal weights, zero biases, forget gates
-    open.
+    """The core `name` for `inputs` features.
+
+    Weights are orthogonal and biases zero, except those of an LSTM's forget gates, which are 1.
     """
     if name == "feedforward":
         return FeedForward(inputs)
@@ -139,7 +131,7 @@ def make_core(rng: np.random.Generator, name: CoreName, inputs: int, size: int) 
     bias = np.zeros(gates * size, np.float32)
     if name == "gru":
         return GRU(from_inputs, recurrent, jnp.asarray(bias), zeros(size), size)
-    bias[size : 2 * size] = 1.0  # forget nothing at first (Jozefowicz et al. 2015)
+    bias[size : 2 * size] = 1.0  # open forget gates (Jozefowicz et al. 2015)
     if name == "lstm":
         return LSTM(from_inputs, recurrent, jnp.asarray(bias), size)
     norms = make_layer_norm(4 * size), make_layer_norm(4 * size), make_layer_norm(size)
@@ -147,18 +139,19 @@ def make_core(rng: np.random.Generator, name: CoreName, inputs: int, size: int) 
 
 
 def reset_memory(memory: PyTree, resets: Bool[Array, " B"], initial: PyTree) -> PyTree:
-    """Memory with the initial one in the rows of environments that begin an episode; leaves [B,
-    ...] of any shape and type.
+    """The memory, with the initial memory in the rows where `resets` is set.
+
+    Leaves are [B, ...], of any shape and type.
     """
 
-    def chosen(before: Array, start: Array) -> Array:
+    def reset(before: Array, start: Array) -> Array:
         return jnp.where(resets.reshape(-1, *[1] * (before.ndim - 1)), start, before)
 
-    return jax.tree.map(chosen, memory, initial)
+    return jax.tree.map(reset, memory, initial)
 
 
 def rollout_resets(rollout: Rollout) -> Bool[Array, "T+1 B"]:
-    """Where memory starts anew: after the steps in which environments reset themselves."""
+    """Resets before each observation of a rollout: true where it is the first of an episode."""
     first = jnp.zeros_like(rollout.valid[0]) if rollout.resets is None else rollout.resets
     return jnp.concatenate([first[None], ~rollout.valid])
 
@@ -170,14 +163,14 @@ def _unroll(
     resets: Array,
     initial: PyTree,
 ) -> tuple[Array, PyTree]:
-    def forget_then_step(memory: PyTree, at_t: tuple[Array, Array]) -> tuple[PyTree, Array]:
-        features, starts = at_t
-        return step(reset_memory(memory, starts, initial), features)
+    def reset_and_step(memory: PyTree, row: tuple[Array, Array]) -> tuple[PyTree, Array]:
+        features, row_resets = row
+        return step(reset_memory(memory, row_resets, initial), features)
 
-    if len(projected) == 1:  # to act: no loop
-        memory, output = forget_then_step(memory, (projected[0], resets[0]))
+    if len(projected) == 1:  # one step, as for acting, needs no loop
+        memory, output = reset_and_step(memory, (projected[0], resets[0]))
         return output[None], memory
-    memory, outputs = jax.lax.scan(forget_then_step, memory, (projected, resets))
+    memory, outputs = jax.lax.scan(reset_and_step, memory, (projected, resets))
     return outputs, memory
 
 

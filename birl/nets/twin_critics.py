@@ -1,6 +1,4 @@
-"""An actor beside two critics, of which the lower is believed (Fujimoto et al. 2018); and SAC's
-actor.
-"""
+"""Networks of TD3 and SAC: an actor and two critics (Fujimoto et al. 2018), and SAC's actor."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -11,23 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from birl.maths import losses
 from birl.maths.squashed import SquashedGaussian
 from birl.nets.continuous import ActionBounds, ActionCritic, ActionNetworkSettings, bounds_of, make_action_critic
 from birl.nets.encoders import Encoder, make_encoder
 from birl.nets.layers import Linear, make_linear
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
-from birl.types import PyTree, Transitions
+from birl.types import Metrics, PyTree, Transitions
 
-LOG_STD_RANGE = (-20.0, 2.0)  # Haarnoja et al. 2018, in the authors' code
+LOG_STD_RANGE = (-20.0, 2.0)  # from the code of Haarnoja et al. 2018
 
 Actor = TypeVar("Actor")
 
 
 class GaussianActor(eqx.Module):
-    """π(·|s): tanh of a Gaussian whose means and deviations both depend on the observation."""
+    """π(·|s): a squashed Gaussian whose mean and standard deviation depend on the observation."""
 
     encoder: Encoder
-    head: Linear  # A means, then A logarithms of deviations
+    head: Linear  # A means, then A log standard deviations
 
     def __call__(self, observations: PyTree) -> SquashedGaussian:
         means, log_stds = jnp.split(self.head(self.encoder(observations)), 2, axis=-1)
@@ -35,9 +34,7 @@ class GaussianActor(eqx.Module):
 
 
 class ActorTwinCritics(eqx.Module, Generic[Actor]):
-    """An actor and two critics that share nothing; a user's own Equinox modules may stand in for
-    them.
-    """
+    """An actor and two critics, which share no parameters; you can use your own Equinox modules."""
 
     actor: Actor
     critics: tuple[ActionCritic, ActionCritic]
@@ -53,15 +50,17 @@ MakeActorTwinCritics = Callable[[np.random.Generator, gym.Space, gym.Space], Act
 def twin_values(
     critics: tuple[ActionCritic, ActionCritic], observations: PyTree, actions: Float[Array, "*batch A"]
 ) -> Float[Array, "2 *batch"]:
-    """Q_1(s, a) and Q_2(s, a)."""
+    """Q_1(s, a) and Q_2(s, a), stacked."""
     return jnp.stack([critic(observations, actions) for critic in critics])
 
 
 def make_gaussian_actor(
     rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
 ) -> GaussianActor:
-    """An actor for observations of this space; orthogonal weights: √2 hidden, 0.01 head, so that u
-    begins as a standard normal.
+    """An actor for observations of this space.
+
+    Weights are orthogonal, with scale √2 in hidden layers and 0.01 in the head, so that u starts
+    as a standard normal.
     """
     encoder, width = make_encoder(
         rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm
@@ -76,9 +75,7 @@ def make_actor_twin_critics(
     make_actor: Callable[[np.random.Generator, gym.Space, int, ActionNetworkSettings], Actor],
     settings: ActionNetworkSettings,
 ) -> ActorTwinCritics[Actor]:
-    """An actor of that kind and two critics for these spaces; ConfigError if the actions are not
-    those of a bounded Box.
-    """
+    """An actor made by `make_actor` and two critics; ConfigError unless the Box is bounded."""
     bounds = bounds_of(action_space)
     actor = make_actor(rng, observation_space, bounds.size, settings)
     first, second = (make_action_critic(rng, observation_space, bounds.size, settings) for _ in range(2))
@@ -86,10 +83,19 @@ def make_actor_twin_critics(
 
 
 def normalize_batch(batch: Transitions, bounds: ActionBounds, normalizer: Normalizer) -> Transitions:
-    """The batch with normalised observations and rewards, and actions on [-1, 1]."""
+    """The batch with normalised observations and rewards, and actions in [-1, 1]."""
     return batch._replace(
         observations=normalize_observations(normalizer.observations, batch.observations),
         next_observations=normalize_observations(normalizer.observations, batch.next_observations),
         actions=bounds.to_unit(batch.actions),
         rewards=batch.rewards * reward_scale(normalizer),
     )
+
+
+def twin_critic_loss(
+    critics: tuple[ActionCritic, ActionCritic], targets: Float[Array, " N"], batch: Transitions
+) -> tuple[Array, Metrics]:
+    """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] with one target y for both, and metrics."""
+    values = twin_values(critics, batch.observations, batch.actions)
+    value = sum(losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
+    return value, {"loss/value": value, "value/mean": values.mean()}

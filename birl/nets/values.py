@@ -1,4 +1,4 @@
-"""Networks that value every action of a Discrete space."""
+"""Q networks for Discrete actions, with ε-greedy acting and the values of actions."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from birl.config import ConfigError
 from birl.envs.spaces import shown
-from birl.maths.exploration import epsilon_greedy
+from birl.maths.exploration import epsilon_greedy, greedy_actions
 from birl.nets.layers import Linear, make_linear
 from birl.nets.models import Trunk, TrunkSettings, make_trunk
 from birl.nets.normalize import normalize_observations
@@ -22,9 +22,7 @@ from birl.types import Action, PyTree, Rollout
 
 
 class QNetworkLike(Protocol):
-    """What value-based algorithms need of a network; an Equinox module of the user's own may stand
-    in for QNetwork.
-    """
+    """The interface of a Q network; you can write your own as an Equinox module."""
 
     def initial_memory(self, num_envs: int) -> PyTree: ...
 
@@ -35,8 +33,9 @@ MakeQNetwork = Callable[[np.random.Generator, gym.Space, gym.Space], QNetworkLik
 
 
 class QNetwork(eqx.Module):
-    """Q(s, ·): an output for each action; dueling, V(s) + A(s, ·) - mean A(s, ·) (Wang et al. 2016,
-    eq. 9).
+    """Q(s, ·), with an output for each action.
+
+    Dueling: V(s) + A(s, ·) - mean A(s, ·) (Wang et al. 2016, eq. 9).
     """
 
     trunk: Trunk
@@ -63,12 +62,9 @@ def make_q_network(
     settings: TrunkSettings,
     dueling: bool,
 ) -> QNetwork:
-    """A QNetwork for these spaces; orthogonal weights: √2 hidden, 1 heads."""
+    """A QNetwork for these spaces; orthogonal weights, scale √2 in hidden layers, 1 in heads."""
     if not isinstance(action_space, spaces.Discrete):
-        remedy = "ddpg, td3 and sac take Box actions; ppo, a2c, trpo, reinforce and qac take all kinds"
-        raise ConfigError(
-            f"action space {shown(action_space)} has no value for each action: only Discrete has; {remedy}"
-        )
+        raise ConfigError(f"action space {shown(action_space)} is not Discrete; a Q network needs Discrete actions")
     trunk = make_trunk(rng, observation_space, settings)
     head = make_linear(rng, trunk.core.size, int(action_space.n), scale=1.0)
     return QNetwork(trunk, head, make_linear(rng, trunk.core.size, 1, scale=1.0) if dueling else None)
@@ -78,25 +74,24 @@ def make_q_network(
 def act(
     policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
-    """ε-greedy actions for B observations; the best ones if there is no key."""
+    """ε-greedy actions for B observations; greedy actions if there is no key."""
     network, moments, epsilon = policy
     observations = jax.tree.map(lambda x: x[None], normalize_observations(moments, observations))
     action_values, memory = network(observations, memory, resets[None])
-    behaviour = epsilon_greedy(
-        action_values[0], 0.0 if key is None else epsilon, action_masks
-    )  # with ε = 1 none would be best
+    # Without a key ε is 0: for ε = 1 the mode would not be the greedy action.
+    behaviour = epsilon_greedy(action_values[0], 0.0 if key is None else epsilon, action_masks)
     actions = behaviour.mode() if key is None else behaviour.sample(key)
     return Action(actions, memory)
 
 
 def rollout_values(network: QNetworkLike, moments: PyTree, rollout: Rollout) -> Float[Array, "T+1 B A"]:
-    """Q at every observation of a rollout, from the memory with which it began."""
+    """Q(s, ·) at every observation of a rollout, starting from its memory."""
     observations = normalize_observations(moments, rollout.observations)
     return network(observations, rollout.memory, rollout_resets(rollout))[0]
 
 
 def q_of_actions(action_values: Float[Array, "*batch A"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """Q(s, a) of these actions."""
+    """Q(s, a) of the given actions."""
     return jnp.take_along_axis(action_values, actions[..., None], axis=-1)[..., 0]
 
 
@@ -105,15 +100,15 @@ def double_q_values(
     target_values: Float[Array, "*batch A"],
     action_masks: Bool[Array, "*batch A"] | None,
 ) -> Float[Array, "*batch"]:
-    """The target network's value of the action that `choosing` values most: its own, or the
-    network's (van Hasselt et al. 2016, eq. 4).
+    """The target network's value of the best action by `choosing` (van Hasselt et al. 2016, eq. 4).
+
+    `choosing` are the values of the online network, or the target network's own for plain DQN.
     """
-    allowed = choosing if action_masks is None else jnp.where(action_masks, choosing, -jnp.inf)
-    return q_of_actions(target_values, jnp.argmax(allowed, axis=-1))
+    return q_of_actions(target_values, greedy_actions(choosing, action_masks))
 
 
 def max_q_values(
     action_values: Float[Array, "*batch A"], action_masks: Bool[Array, "*batch A"] | None
 ) -> Float[Array, "*batch"]:
-    """max Q(s, ·) over the actions that are allowed."""
+    """max Q(s, ·) over the allowed actions."""
     return double_q_values(action_values, action_values, action_masks)

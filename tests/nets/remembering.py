@@ -1,6 +1,4 @@
-"""A recurrent network such as a user may write: memory of several shapes, none of which starts at
-zero.
-"""
+"""A recurrent network that a user might write: memory of several shapes, none starting at zero."""
 
 import equinox as eqx
 import jax
@@ -14,11 +12,9 @@ COUNT_START = 7
 
 
 class Remembering(eqx.Module):
-    """Counts the steps of an episode in every leaf of its memory; its logits and values say what
-    each leaf has counted.
-    """
+    """Counts the steps of an episode in every leaf of its memory; the counts are its outputs."""
 
-    start: jax.Array  # of two leaves
+    start: jax.Array  # the initial value of two leaves
     bias: jax.Array  # [A], for up to three actions
     value: jax.Array
     slots: int = eqx.field(static=True)
@@ -31,21 +27,15 @@ class Remembering(eqx.Module):
         }
 
     def counted(self, observations, memory, resets):
-        """[T, B, 3] the steps that each leaf has counted before this one, and the memory after."""
+        """[T, B, 3] the steps that each leaf has counted before, and the new memory."""
         initial = self.initial_memory(resets.shape[1])
 
         def step(memory, starts):
             memory = reset_memory(memory, starts, initial)
-            counts = (
-                memory["count"] - COUNT_START,
-                *[
-                    extreme(memory[name] - initial[name], axis=(1, 2))
-                    for name, extreme in (("slots", jnp.min), ("row", jnp.max))
-                ],
-            )
-            return jax.tree.map(lambda leaf: leaf + 1, memory), jnp.stack(
-                [count.astype(jnp.float32) for count in counts], axis=-1
-            )
+            slots = jnp.min(memory["slots"] - initial["slots"], axis=(1, 2))
+            row = jnp.max(memory["row"] - initial["row"], axis=(1, 2))
+            counts = [count.astype(jnp.float32) for count in (memory["count"] - COUNT_START, slots, row)]
+            return jax.tree.map(lambda leaf: leaf + 1, memory), jnp.stack(counts, axis=-1)
 
         if len(resets) == 1:
             memory, counts = step(memory, resets[0])
@@ -59,7 +49,7 @@ class Remembering(eqx.Module):
 
 
 class RememberingValues(eqx.Module):
-    """The same in place of a QNetwork."""
+    """Remembering with the interface of a QNetwork."""
 
     inside: Remembering
 

@@ -1,4 +1,4 @@
-"""Actors and critics of bounded actions: scaling by the space's own bounds, and what joins what."""
+"""Actors and critics for bounded actions, and scaling by the bounds of the space."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class Settings(NamedTuple):
 # Bounds
 
 
-def test_the_bounds_minus_2_and_3_are_minus_1_and_1_and_their_centre_0():
+def test_bounds_of_minus_2_and_3_are_scaled_to_minus_1_and_1():
     bounds = bounds_of(spaces.Box(-2, 3, (1,), np.float32))
     pairs = [(-1.0, -2.0), (0.0, 0.5), (1.0, 3.0), (0.4, 1.5)]
     for unit, own in pairs:
@@ -41,7 +41,7 @@ def test_the_bounds_minus_2_and_3_are_minus_1_and_1_and_their_centre_0():
     st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.floats(0.125, 1e3, width=32)), min_size=1, max_size=4),
     st.integers(0, 99),
 )
-def test_there_and_back_again_is_where_one_was_for_each_number_by_its_own_bounds(lows_and_widths, seed):
+def test_to_unit_is_the_inverse_of_from_unit_for_each_dimension(lows_and_widths, seed):
     low, width = np.array(lows_and_widths, np.float32).T
     bounds = bounds_of(spaces.Box(low, low + width, dtype=np.float32))
     units = np.random.default_rng(seed).uniform(-1, 1, (5, len(low))).astype(np.float32)
@@ -53,7 +53,7 @@ def test_there_and_back_again_is_where_one_was_for_each_number_by_its_own_bounds
     np.testing.assert_allclose(bounds.to_unit(actions), units, atol=1e-6 * scale / width.min() + 1e-6)
 
 
-def test_bounds_of_a_box_with_rows_are_flat_as_stored_actions_are():
+def test_bounds_of_a_box_of_two_axes_are_flat_like_stored_actions():
     low = np.array([[-1, -2], [-3, -4]], np.float32)
     bounds = bounds_of(spaces.Box(low, -low, dtype=np.float32))
     assert (bounds.low, bounds.high) == ((-1.0, -2.0, -3.0, -4.0), (1.0, 2.0, 3.0, 4.0))
@@ -68,28 +68,28 @@ HUGE = float(np.finfo(np.float32).max)
         spaces.Box(-np.inf, np.inf, (1,), np.float32),
         spaces.Box(np.float32([-1, -1]), np.float32([1, np.inf]), dtype=np.float32),
         spaces.Box(-np.inf, 1, (2,), np.float32),
-        spaces.Box(-HUGE, HUGE, (1,), np.float32),  # as some write "no bounds"
+        spaces.Box(-HUGE, HUGE, (1,), np.float32),  # some environments mean "no bounds"
         spaces.Box(np.float32([0, 1]), np.float32([1, 1]), dtype=np.float32),
     ],
     ids=["none", "one above", "none below", "float32's own", "no width"],
 )
-def test_a_box_that_cannot_be_scaled_by_is_refused_with_what_to_do(space):
-    with pytest.raises(ConfigError, match=r"Box.* needs finite bounds.*RescaleAction.*ppo"):
+def test_a_box_without_finite_bounds_is_refused_with_a_remedy(space):
+    with pytest.raises(ConfigError, match=r"action space Box.* needs finite bounds.*RescaleAction"):
         bounds_of(space)
 
 
 @pytest.mark.parametrize(
     "space", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Dict({"a": BOX})]
 )
-def test_a_space_that_is_no_box_is_refused_with_the_algorithms_that_take_it(space):
-    with pytest.raises(ConfigError, match=rf"{type(space).__name__}.* use a Box: dqn takes Discrete.*ppo"):
+def test_a_space_that_is_no_box_is_refused(space):
+    with pytest.raises(ConfigError, match=rf"action space {type(space).__name__}.* is not a Box; use a Box"):
         bounds_of(space)
 
 
 # Networks
 
 
-def test_an_actors_first_actions_are_near_the_middle_and_its_largest_within_the_bounds():
+def test_an_actors_first_actions_are_near_0_and_all_actions_are_within_the_bounds():
     actor = make_deterministic_actor(np.random.default_rng(0), BOX, 2, Settings())
     first = actor(OBSERVATIONS)
     assert first.shape == (6, 2)
@@ -100,17 +100,16 @@ def test_an_actors_first_actions_are_near_the_middle_and_its_largest_within_the_
 
 @pytest.mark.parametrize("hidden_sizes", [(8, 7), (5,), ()])
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_a_critic_values_each_action_from_the_observation_and_all_of_the_action(layer_norm, hidden_sizes):
-    critic = make_action_critic(
-        np.random.default_rng(0), BOX, 2, Settings(hidden_sizes=hidden_sizes, layer_norm=layer_norm)
-    )
+def test_a_critic_depends_on_all_of_the_observation_and_the_action(layer_norm, hidden_sizes):
+    settings = Settings(hidden_sizes=hidden_sizes, layer_norm=layer_norm)
+    critic = make_action_critic(np.random.default_rng(0), BOX, 2, settings)
     assert critic(OBSERVATIONS, ACTIONS).shape == (6,)
     of_observation, of_action = jax.grad(lambda o, a: critic(o, a).sum(), argnums=(0, 1))(OBSERVATIONS, ACTIONS)
     assert np.all(np.abs(of_action).sum(0) > 0)
     assert np.all(np.abs(of_observation).sum(0) > 0)
 
 
-def test_with_layer_norm_there_is_a_norm_after_each_hidden_layer_and_without_none():
+def test_layer_norm_follows_each_hidden_layer_only_if_it_is_switched_on():
     for layer_norm, count in ((True, 2), (False, 0)):
         settings = Settings(layer_norm=layer_norm)
         actor = make_deterministic_actor(np.random.default_rng(0), BOX, 2, settings)

@@ -1,4 +1,4 @@
-"""Which leaves are the policy's, found by tracing alone."""
+"""Which leaves the policy depends on, found by tracing."""
 
 from dataclasses import dataclass
 
@@ -29,16 +29,15 @@ class Settings:
 
 
 def network_of(action_space=None, **settings):
-    return make_actor_critic(
-        np.random.default_rng(0), NUMBERS, action_space or spaces.Discrete(2), Settings(**settings)
-    )
+    action_space = action_space or spaces.Discrete(2)
+    return make_actor_critic(np.random.default_rng(0), NUMBERS, action_space, Settings(**settings))
 
 
 def paths(tree) -> set[str]:
     return {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def test_a_leaf_is_used_if_the_result_depends_on_it_through_whatever_it_passes():
+def test_a_leaf_is_used_if_the_result_depends_on_it_through_scan_or_jit():
     def function(tree):
         summed, _ = jax.lax.scan(lambda total, x: (total + x * tree["scale"], None), 0.0, tree["xs"])
         ignored = jnp.sum(tree["ignored"]) + tree["scale"]
@@ -49,7 +48,7 @@ def test_a_leaf_is_used_if_the_result_depends_on_it_through_whatever_it_passes()
 
 
 @pytest.mark.parametrize("core", ["feedforward", "lstm", "lnlstm", "gru"])
-def test_the_policys_leaves_are_those_of_its_trunk_and_its_head(core):
+def test_the_policy_depends_on_its_trunk_and_its_head(core):
     network = network_of(core=core)
     actor, critic = split_actor_critic(network, OBSERVATIONS)
     assert {path.split(".")[1] for path in paths(actor)} == {"actor", "policy_head"}
@@ -57,31 +56,31 @@ def test_the_policys_leaves_are_those_of_its_trunk_and_its_head(core):
     assert paths(actor) | paths(critic) == paths(network)
 
 
-def test_the_deviation_of_a_gaussian_is_the_policys():
+def test_the_policy_depends_on_its_log_std():
     actor, _ = split_actor_critic(network_of(spaces.Box(-1, 1, (2,), np.float32)), OBSERVATIONS)
     assert ".policy_head.log_std" in paths(actor)
 
 
-def test_a_trunk_that_both_stand_on_is_the_policys():
+def test_a_shared_trunk_belongs_to_the_policy():
     _, critic = split_actor_critic(network_of(share_trunk=True), OBSERVATIONS)
     assert paths(critic) == {".value_head.weight", ".value_head.bias"}
 
 
-def test_the_parts_together_are_the_network_bit_for_bit():
+def test_the_two_parts_combine_to_the_network_bit_for_bit():
     network = network_of(core="gru")
     again = eqx.combine(*split_actor_critic(network, OBSERVATIONS))
     assert jax.tree.structure(again) == jax.tree.structure(network)
     jax.tree.map(np.testing.assert_array_equal, again, network)
 
 
-def test_the_critics_own_leaves_are_found_from_a_dict_space():
+def test_the_critics_own_leaves_are_found_for_a_dict_space():
     space = spaces.Dict({"a": NUMBERS, "b": spaces.Discrete(3)})
     network = make_actor_critic(np.random.default_rng(0), space, spaces.Discrete(2), Settings())
     assert {path.split(".")[1] for path in paths(require_own_critic(network, space))} == {"critic", "value_head"}
 
 
 class AllShared(eqx.Module):
-    """The value is read off the policy's own logits."""
+    """The value is one of the policy's logits."""
 
     weight: jax.Array
 
@@ -94,5 +93,7 @@ class AllShared(eqx.Module):
 
 
 def test_a_critic_without_parameters_of_its_own_is_refused():
-    with pytest.raises(ConfigError, match="every parameter of AllShared is its policy's; give its value function"):
+    with pytest.raises(
+        ConfigError, match="the policy of AllShared uses all of its parameters; give its value function"
+    ):
         require_own_critic(AllShared(jnp.ones((3, 2))), NUMBERS)

@@ -1,4 +1,4 @@
-"""Encoders for every observation space: sizes known by arithmetic, features known by hand."""
+"""Encoders for every observation space, against sizes and features computed by hand."""
 
 from functools import partial
 
@@ -11,16 +11,14 @@ from birl.config import ConfigError
 from birl.nets.encoders import make_encoder
 
 T, B = 3, 2
-# Hardly optimised: else the tests would mostly compile.
-quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-encode = quickly(lambda encoder, observations: encoder(observations))
-make_bare = partial(
-    make_encoder, name="mlp", hidden_sizes=(), activation="tanh"
-)  # no layers: what the network is given
+# Little optimisation, to save compile time.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+encode = jit(lambda encoder, observations: encoder(observations))
+make_bare = partial(make_encoder, name="mlp", hidden_sizes=(), activation="tanh")  # without layers
 
 
 def bare_features(space, observations):
-    """What the first layer is given for these observations."""
+    """The inputs of the first layer for these observations."""
     encoder, width = make_bare(np.random.default_rng(0), space)
     features = np.asarray(encode(encoder, observations))
     assert features.shape[-1] == width
@@ -30,10 +28,8 @@ def bare_features(space, observations):
 def samples(space):
     """[T, B, ...] observations of the space; a dict of them for a Dict."""
     space.seed(0)
-    draws = [[space.sample() for _ in range(B)] for _ in range(T)]
-    return jax.tree.map(
-        lambda *leaves: np.stack(leaves).reshape(T, B, *np.shape(leaves[0])), *[draw for row in draws for draw in row]
-    )
+    draws = [space.sample() for _ in range(T * B)]
+    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(T, B, *np.shape(leaves[0])), *draws)
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 3, 4)])
@@ -47,7 +43,7 @@ def test_discrete_becomes_one_hot():
     np.testing.assert_array_equal(bare_features(spaces.Discrete(3), np.array([[2, 0]])), [[[0, 0, 1], [1, 0, 0]]])
 
 
-def test_multi_discrete_becomes_one_hot_side_by_side():
+def test_multi_discrete_becomes_one_hot_vectors_concatenated():
     features = bare_features(spaces.MultiDiscrete([2, 3]), np.array([[[1, 0], [0, 2]]]))
     np.testing.assert_array_equal(features, [[[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]])
 
@@ -63,7 +59,7 @@ def test_multi_binary_becomes_its_bits():
     assert features.dtype == np.float32
 
 
-def test_a_dict_becomes_its_parts_side_by_side_in_the_spaces_order():
+def test_a_dict_becomes_its_parts_concatenated_in_the_order_of_the_space():
     space = spaces.Dict({"position": spaces.Box(-1, 1, (2,), np.float32), "kind": spaces.Discrete(2)})
     features = bare_features(space, {"position": np.array([[[0.5, -0.5]]], np.float32), "kind": np.array([[1]])})
     expected = {"position": [0.5, -0.5], "kind": [0.0, 1.0]}
@@ -97,7 +93,7 @@ def test_images_in_either_channel_order_give_the_same_features():
     assert np.abs(features[0]).max() > 0.01
 
 
-def test_bytes_are_scaled_to_0_to_1_and_floats_are_left_alone():
+def test_pixels_are_scaled_to_0_to_1_and_floats_are_not():
     bytes_space, float_space = spaces.Box(0, 255, (36, 36, 1), np.uint8), spaces.Box(0, 1, (36, 36, 1), np.float32)
     images = samples(bytes_space)
     encoders = [
@@ -118,7 +114,7 @@ def test_an_image_is_bytes_from_0_to_255_on_three_axes_at_least_8_high_and_wide(
 @pytest.mark.parametrize(
     "space",
     [
-        spaces.Box(0, 255, (3,), np.uint8),  # a machine's memory
+        spaces.Box(0, 255, (3,), np.uint8),  # RAM of an Atari console
         spaces.Box(0, 255, (9, 9), np.uint8),
         spaces.Box(0, 255, (7, 7, 3), np.uint8),  # MiniGrid's view
         spaces.Box(0, 255, (3, 9, 7), np.uint8),
@@ -127,7 +123,7 @@ def test_an_image_is_bytes_from_0_to_255_on_three_axes_at_least_8_high_and_wide(
     ],
     ids=str,
 )
-def test_other_whole_numbers_are_taken_as_they_are(space):
+def test_other_integers_are_not_scaled(space):
     numbers = samples(space)
     np.testing.assert_array_equal(bare_features(space, numbers), numbers.reshape(T, B, -1))
 
@@ -141,7 +137,7 @@ def test_a_small_array_beside_an_image_is_a_vector():
     np.testing.assert_array_equal(encode(encoder, observations)[..., 128:], observations["view"].reshape(T, B, -1))
 
 
-def test_a_map_of_symbols_is_convolved_as_it_is():
+def test_a_map_of_symbols_is_convolved_without_scaling():
     small, bytes_space = spaces.Box(0, 10, (36, 36, 1), np.uint8), spaces.Box(0, 255, (36, 36, 1), np.uint8)
     symbols = samples(small)
     encoders = [
@@ -151,7 +147,7 @@ def test_a_map_of_symbols_is_convolved_as_it_is():
     assert np.abs(encode(encoders[0], symbols)).max() > 0.01
 
 
-def test_an_image_beside_a_vector_is_convolved_and_both_meet_in_the_dense_layers():
+def test_an_image_beside_a_vector_is_convolved_and_both_enter_the_dense_layers():
     space = spaces.Dict(
         {"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (3,), np.float32)}
     )
@@ -165,31 +161,22 @@ def test_an_image_beside_a_vector_is_convolved_and_both_meet_in_the_dense_layers
         assert np.abs(encode(encoder, changed) - features).max() > 1e-3
 
 
-def test_an_image_beside_numbers_has_features_of_their_length_in_all():
-    """Hundreds of features of order 1 would drown them: it took a strong entropy bonus, and luck,
-    to learn from both.
-    """
+def test_the_features_of_an_image_have_the_total_length_of_the_numbers_beside_it():
+    """Hundreds of features of order 1 would dominate the numbers, which then are learned poorly."""
     vector, image = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(0, 255, (36, 36, 1), np.uint8)
     for numbers, expected in (
         ({"vector": vector}, np.sqrt(3 / 128)),
         ({"vector": vector, "kind": spaces.Discrete(5)}, np.sqrt(8 / 128)),
     ):
-        encoder, _ = make_encoder(
-            np.random.default_rng(0), spaces.Dict({"image": image} | numbers), "cnn_small", (4,), "relu"
-        )
+        space = spaces.Dict({"image": image} | numbers)
+        encoder, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (4,), "relu")
         by_key = dict(zip(encoder.keys, encoder.scales, strict=True))
         assert by_key == pytest.approx({"image": expected} | dict.fromkeys(numbers, 1.0))
-    long, _ = make_encoder(
-        np.random.default_rng(0),
-        spaces.Dict({"image": image, "vector": spaces.Box(-1, 1, (500,), np.float32)}),
-        "cnn_small",
-        (),
-        "relu",
-    )
-    two, _ = make_encoder(
-        np.random.default_rng(0), spaces.Dict({"left": image, "right": image}), "cnn_small", (), "relu"
-    )
-    assert long.scales == two.scales == (1.0, 1.0)  # numbers that are many, or none: nothing is drowned
+    space = spaces.Dict({"image": image, "vector": spaces.Box(-1, 1, (500,), np.float32)})
+    long, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")
+    space = spaces.Dict({"left": image, "right": image})
+    two, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")
+    assert long.scales == two.scales == (1.0, 1.0)  # many numbers, or none: no scaling
 
 
 def test_the_scale_of_an_image_is_applied_to_its_features():
@@ -215,18 +202,16 @@ def test_hidden_layers_are_dense_layers_each_followed_by_the_activation():
 
 
 def test_leading_axes_do_not_matter():
-    encoder, _ = make_encoder(
-        np.random.default_rng(0), spaces.Box(0, 255, (36, 36, 1), np.uint8), "cnn_small", (), "relu"
-    )
-    images = samples(spaces.Box(0, 255, (36, 36, 1), np.uint8))
+    space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    encoder, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")
+    images = samples(space)
     together = np.asarray(encode(encoder, images))
-    np.testing.assert_allclose(
-        together.reshape(T * B, -1), encode(encoder, images.reshape(T * B, 36, 36, 1)), atol=1e-6
-    )
+    flat = encode(encoder, images.reshape(T * B, 36, 36, 1))
+    np.testing.assert_allclose(together.reshape(T * B, -1), flat, atol=1e-6)
 
 
 @pytest.mark.parametrize("side", [7, 20])
-def test_an_image_too_small_for_the_convolutions_is_refused_with_a_way_out(side):
+def test_an_image_too_small_for_the_convolutions_is_refused_with_a_remedy(side):
     with pytest.raises(
         ConfigError, match=rf"encoder 'cnn' needs larger images than \({side}, {side}, 3\).*84x84.*--encoder mlp"
     ):

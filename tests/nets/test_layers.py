@@ -1,17 +1,11 @@
-"""Layers against their formulas, and the initialisation's geometry."""
+"""Layers against their formulas, and the geometry of their initial weights."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.nets.layers import (
-    ACTIVATIONS,
-    Linear,
-    make_layer_norm,
-    make_linear,
-    orthogonal,
-)
+from birl.nets.layers import ACTIVATIONS, Linear, make_layer_norm, make_linear, orthogonal
 
 X = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
 
@@ -51,21 +45,19 @@ def test_linear_is_x_times_weight_plus_bias_over_any_leading_axes():
     np.testing.assert_allclose(outputs[0, :, 0], X @ weight + bias, rtol=1e-5)
 
 
-@pytest.mark.parametrize("outputs", [1, 2, 6, 64, 100])  # some take their gradient by columns
-def test_the_gradient_of_linear_is_inputs_times_errors_for_the_weight_and_the_sum_of_errors_for_the_bias(outputs):
+@pytest.mark.parametrize("outputs", [1, 2, 6, 64, 100])  # birl/accel computes the gradient of some transposed
+def test_the_gradient_of_linear_is_inputs_times_errors_and_the_sum_of_errors(outputs):
     rng = np.random.default_rng(0)
     linear = make_linear(rng, 70, outputs)
-    x, errors = (
-        rng.standard_normal((5, 3, 70)).astype(np.float32),
-        rng.standard_normal((5, 3, outputs)).astype(np.float32),
-    )
+    x = rng.standard_normal((5, 3, 70)).astype(np.float32)
+    errors = rng.standard_normal((5, 3, outputs)).astype(np.float32)
     gradients, inputs = jax.grad(lambda linear, x: jnp.sum(linear(x) * errors), (0, 1))(linear, x)
     np.testing.assert_allclose(gradients.weight, np.einsum("tbi,tbo->io", x, errors), atol=1e-4)
     np.testing.assert_allclose(gradients.bias, errors.sum((0, 1)), atol=1e-5)
     np.testing.assert_allclose(inputs, errors @ np.asarray(linear.weight).T, atol=1e-5)
 
 
-def test_layer_norm_gives_mean_0_and_variance_1_whatever_the_scale_and_shift_of_its_input():
+def test_layer_norm_gives_mean_0_and_variance_1_for_any_scale_and_shift_of_its_input():
     outputs = np.asarray(make_layer_norm(5)(1000.0 * X + 7.0))
     np.testing.assert_allclose(outputs.mean(-1), 0.0, atol=1e-5)
     np.testing.assert_allclose(outputs.var(-1), 1.0, rtol=1e-4)
@@ -85,6 +77,6 @@ def test_layer_norm_of_equal_inputs_is_0_and_not_nan():
         ("gelu", -0.154286),
     ],
 )
-def test_activations_are_the_ones_they_are_named_after(name, expected):
+def test_activations_are_their_formulas(name, expected):
     assert float(ACTIVATIONS[name](jnp.float32(-0.5))) == pytest.approx(expected, abs=1e-5)
     assert float(ACTIVATIONS[name](jnp.float32(20.0))) == pytest.approx(1.0 if name == "tanh" else 20.0)

@@ -1,4 +1,4 @@
-"""Normalisation against running sums kept episode by episode in plain Python."""
+"""Normalisation against running sums of each episode in plain Python."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 COUNTS = spaces.Box(-500, 1000, (3,), np.int32)
 SYMBOLS = spaces.Box(0, 255, (7, 7, 3), np.uint8)  # MiniGrid's view, whose symbols are numbers from 0 to 10
 IMAGE = spaces.Box(0, 255, (9, 8, 1), np.uint8)
-# Hardly optimised: else the tests would mostly compile.
+# Little optimisation, to save compile time.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 normalize = jit(partial(normalize_rewards, discount=DISCOUNT))
 learn = jit(update_observation_moments)
@@ -31,7 +31,7 @@ normalized_by = jit(normalize_observations)
 
 
 def random_episodes(seed, length, num_envs):
-    """Rewards and flags of environments that now and then end; the row after an end is a reset."""
+    """Rewards and flags with random ends of episodes; the row after an end is a reset."""
     rng = np.random.default_rng(seed)
     ends = rng.random((length, num_envs)) < 0.3
     valid = np.ones_like(ends)
@@ -50,7 +50,7 @@ def rows(rollout, start, stop):
 
 
 def running_returns(rollout):
-    """Every G = r + γ G of every episode, each kept as one number that an episode's end empties."""
+    """Every G = r + γ G of every episode, with its row; the end of an episode sets G to 0."""
     seen = []
     for i in range(rollout.rewards.shape[1]):
         total = 0.0
@@ -74,7 +74,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns_with_resets_
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_episodes_that_span_rollouts_are_summed_on(seed):
+def test_running_returns_continue_in_the_next_rollout(seed):
     whole = random_episodes(seed, 2 * T, B)
     _, middle = normalize(initial_normalizer(BOX, B, False, True), rows(whole, 0, T))
     scaled, normalizer = normalize(middle, rows(whole, T, 2 * T))
@@ -83,9 +83,9 @@ def test_episodes_that_span_rollouts_are_summed_on(seed):
     np.testing.assert_allclose(scaled, whole.rewards[T:] / np.std(returns), rtol=1e-4)
 
 
-def test_where_a_rollout_begins_with_another_episode_the_one_before_is_not_summed_on():
+def test_running_returns_start_at_0_where_a_rollout_begins_a_new_episode():
     whole = random_episodes(1, 2 * T, B)
-    assert not (whole.terminated | whole.truncated)[T - 1].any()  # all three go on
+    assert not (whole.terminated | whole.truncated)[T - 1].any()  # all three episodes continue
     first, second = rows(whole, 0, T), rows(whole, T, 2 * T)._replace(resets=np.array([False, True, False]))
     _, middle = normalize(initial_normalizer(BOX, B, False, True), first)
     _, normalizer = normalize(middle, second)
@@ -95,7 +95,7 @@ def test_where_a_rollout_begins_with_another_episode_the_one_before_is_not_summe
     assert float(normalizer.returns.variance) == pytest.approx(np.var(returns), rel=1e-4)
 
 
-def test_a_reward_on_the_step_that_resets_is_never_counted():
+def test_the_reward_of_a_reset_step_is_never_counted():
     whole = random_episodes(0, 2 * T, B)
     cut = next(t for t in range(1, 2 * T) if not whole.valid[t - 1].all())  # a reset in the last row of the first part
     strange = whole._replace(rewards=np.where(whole.valid, whole.rewards, 1e6).astype(np.float32))
@@ -108,9 +108,8 @@ def test_a_reward_on_the_step_that_resets_is_never_counted():
 
 def test_scaled_rewards_are_clipped_at_10():
     rollout = random_episodes(0, T, B)
-    outlier = rollout._replace(
-        rewards=np.where(np.arange(T)[:, None] == 0, np.array([1e4, 0, 0]), 0.01).astype(np.float32)
-    )
+    rewards = np.where(np.arange(T)[:, None] == 0, np.array([1e4, 0, 0]), 0.01).astype(np.float32)
+    outlier = rollout._replace(rewards=rewards)
     normalizer = initial_normalizer(BOX, B, False, True)
     normalizer = normalizer._replace(returns=normalizer.returns._replace(count=np.float32(1e12)))  # variance stays 1
     assert float(normalize(normalizer, outlier)[0][0, 0]) == 10.0
@@ -127,7 +126,7 @@ def test_switched_off_normalisation_changes_nothing():
     assert update_observation_moments(None, observations) is None
 
 
-def test_observations_are_normalised_by_the_mean_and_deviation_of_all_that_was_seen():
+def test_observations_are_normalised_by_the_mean_and_deviation_of_all_observations_so_far():
     rng = np.random.default_rng(0)
     rollouts = [rng.normal([5.0, -100.0], [0.1, 30.0], (T, B, 2)).astype(np.float32) for _ in range(3)]
     moments = initial_normalizer(BOX, B, True, False).observations
@@ -138,12 +137,12 @@ def test_observations_are_normalised_by_the_mean_and_deviation_of_all_that_was_s
     np.testing.assert_allclose(normalized, (rollouts[0] - seen.mean(0)) / seen.std(0), atol=1e-3)
 
 
-def test_before_anything_was_seen_observations_pass_unchanged_but_clipped_at_10():
+def test_initial_moments_leave_observations_unchanged_but_clipped_at_10():
     moments = initial_normalizer(BOX, B, True, False).observations
     np.testing.assert_allclose(normalized_by(moments, np.float32([[3.0, -50.0]])), [[3.0, -10.0]])
 
 
-def test_of_a_dict_numbers_are_normalised_and_images_and_categories_are_left_alone():
+def test_in_a_dict_numbers_are_normalised_and_images_and_categories_are_not():
     space = spaces.Dict(
         {"image": IMAGE, "vector": BOX, "counts": COUNTS, "symbols": SYMBOLS, "kind": spaces.Discrete(3)}
     )
@@ -168,7 +167,7 @@ def test_of_a_dict_numbers_are_normalised_and_images_and_categories_are_left_alo
 @pytest.mark.parametrize(
     "space", [COUNTS, SYMBOLS, spaces.Box(0, 255, (128,), np.uint8), spaces.Box(0, 1, (2,), bool)], ids=str
 )
-def test_whole_numbers_are_normalised_like_any_numbers(space):
+def test_integers_are_normalised_like_floats(space):
     rng = np.random.default_rng(0)
     observations = rng.integers(space.low, space.high, (T, B, *space.shape), endpoint=True).astype(space.dtype)
     moments = learn(initial_normalizer(space, B, True, False).observations, observations)
@@ -190,7 +189,7 @@ def test_whole_numbers_are_normalised_like_any_numbers(space):
     ],
     ids=["Discrete", "MultiBinary", "image", "Dict"],
 )
-def test_where_there_are_no_numbers_normalize_observations_is_refused_with_the_reason(space, reason):
+def test_normalize_observations_is_refused_with_a_reason_if_there_are_no_numbers(space, reason):
     with pytest.raises(
         ConfigError, match=rf"normalize_observations.* has no numbers to normalise: {reason}.* leave it off"
     ):
@@ -198,7 +197,7 @@ def test_where_there_are_no_numbers_normalize_observations_is_refused_with_the_r
     assert initial_normalizer(space, B, False, True).observations is None
 
 
-def test_moments_of_what_three_have_seen_apart_are_those_of_everything():
+def test_merged_moments_of_three_workers_are_the_moments_of_all_samples():
     rng = np.random.default_rng(0)
     parts = [rng.normal(mean, 2.0, (count, 2)) for mean, count in ((0, 5), (3, 50), (-1, 500))]
     rows = Moments(
@@ -213,13 +212,13 @@ def test_moments_of_what_three_have_seen_apart_are_those_of_everything():
         np.testing.assert_allclose(merged["sight"].variance, everything.var(0), rtol=1e-5)
 
 
-def test_moments_of_nothing_seen_by_three_change_nothing():
+def test_merged_moments_of_no_samples_are_the_initial_moments():
     nothing = initial_normalizer(BOX, B, True, False).observations
     merged = merge_moments(jax.tree.map(lambda x: np.stack([x] * 3), nothing))
     assert (merged.count, merged.mean.tolist(), merged.variance.tolist()) == (0, [0, 0], [1, 1])
 
 
-def test_one_who_has_seen_nothing_does_not_count():
+def test_a_worker_without_samples_does_not_count():
     rows = Moments(np.float32([0, 4]), np.float32([[9, 9], [1, 2]]), np.float32([[9, 9], [3, 4]]))
     merged = merge_moments(rows)
     assert (merged.count, merged.mean.tolist(), merged.variance.tolist()) == (4, [1, 2], [3, 4])

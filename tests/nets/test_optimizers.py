@@ -22,7 +22,7 @@ GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm
 
 
 class SharedSettings(NamedTuple):
-    """What shared_rmsprop reads of a Config."""
+    """The settings that shared_rmsprop needs."""
 
     optimizer: str
     optimizer_epsilon: float
@@ -37,17 +37,16 @@ def step(name, parameters, optimizer_state, gradients, learning_rate, max_grad_n
 
 
 def second_moment(optimizer_state):
-    """Adam's and RMSProp's mean of squared gradients, of all parameters side by side."""
+    """The mean of squared gradients of all parameters, concatenated."""
     return np.concatenate([np.ravel(group) for group in optimizer_state.nu])
 
 
-TWO_GRADIENTS = np.array([3.0, 1e-4]), np.array([-1.0, 2e-4])  # the second parameter's are small: there ε matters
-ROOTS = {  # of a mean square g, and where g starts
-    "rmsprop": (lambda mean_square, epsilon: np.sqrt(mean_square) + epsilon, 0.0),  # torch.optim.RMSprop
-    "rmsprop-tf": (
-        lambda mean_square, epsilon: np.sqrt(mean_square + epsilon),
-        1.0,
-    ),  # tf.train.RMSPropOptimizer, as Baselines had it
+TWO_GRADIENTS = np.array([3.0, 1e-4]), np.array([-1.0, 2e-4])  # for small gradients ε matters
+# The divisor for a mean square g, and the initial g: of torch.optim.RMSprop, and of
+# tf.train.RMSPropOptimizer as in OpenAI Baselines.
+ROOTS = {
+    "rmsprop": (lambda mean_square, epsilon: np.sqrt(mean_square) + epsilon, 0.0),
+    "rmsprop-tf": (lambda mean_square, epsilon: np.sqrt(mean_square + epsilon), 1.0),
 }
 
 
@@ -74,7 +73,7 @@ def test_rmsprop_is_pytorchs_or_tensorflows_from_the_first_step_on(name):
 def test_pytorchs_first_step_is_ten_times_the_learning_rate_and_tensorflows_follows_the_gradient():
     gradients = {"a": jnp.array([0.05, -0.01])}
     moved = {name: step(name, {"a": jnp.zeros(2)}, None, gradients, 1.0, None)[0]["a"] for name in ROOTS}
-    np.testing.assert_allclose(moved["rmsprop"], [-10.0, 10.0], rtol=0.02)  # 1/√(1-α), whatever the gradient's size
+    np.testing.assert_allclose(moved["rmsprop"], [-10.0, 10.0], rtol=0.02)  # 1/√(1-α) for any gradient
     np.testing.assert_allclose(moved["rmsprop-tf"], [-0.05, 0.01], rtol=0.02)
 
 
@@ -91,12 +90,12 @@ def test_adam_is_kingma_and_bas_with_epsilon_1e_5():
 def test_max_grad_norm_scales_the_whole_gradient_to_that_norm_and_not_each_element():
     _, state, norm = step("rmsprop", PARAMETERS, None, GRADIENTS, 0.1, 1.0)
     assert float(norm) == pytest.approx(5.0)  # reported before clipping
-    # The optimiser saw (0.6, 0) and 0.8; clipped one by one it would have seen (1, 0) and 1.
+    # The optimiser gets (0.6, 0) and 0.8; clipping each element would give (1, 0) and 1.
     np.testing.assert_allclose(np.sqrt(second_moment(state) / 0.01), [0.6, 0.0, 0.8], atol=1e-4)
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 6.0])
-def test_a_gradient_within_the_norm_is_not_touched(max_grad_norm):
+def test_a_gradient_within_the_norm_is_not_changed(max_grad_norm):
     _, state, norm = step("rmsprop", PARAMETERS, None, GRADIENTS, 0.1, max_grad_norm)
     assert float(norm) == pytest.approx(5.0)
     np.testing.assert_allclose(np.sqrt(second_moment(state) / 0.01), [3.0, 0.0, 4.0], rtol=1e-5)
@@ -108,7 +107,7 @@ def test_a_zero_gradient_is_not_divided_by_its_norm():
     jax.tree.map(np.testing.assert_array_equal, parameters, PARAMETERS)
 
 
-def test_the_step_is_proportional_to_the_learning_rate_given_with_it():
+def test_the_step_is_proportional_to_the_learning_rate():
     moved = [
         step("adam", PARAMETERS, None, GRADIENTS, rate, None)[0]["b"] - PARAMETERS["b"] for rate in (0.0, 0.1, 0.2)
     ]
@@ -118,7 +117,7 @@ def test_the_step_is_proportional_to_the_learning_rate_given_with_it():
 
 
 @pytest.mark.parametrize("name", ROOTS)
-def test_eq_s2_and_s3_the_shared_rmsprop_writes_in_place(name):
+def test_shared_rmsprop_is_mnih_2016_equations_s2_and_s3_in_place(name):
     weights, mean_squares = np.float32([1.0, -2.0]), np.full(2, first_mean_square(name), np.float32)
     kept_weights, kept_squares = weights, mean_squares
     for gradient in TWO_GRADIENTS:
@@ -129,7 +128,7 @@ def test_eq_s2_and_s3_the_shared_rmsprop_writes_in_place(name):
     assert weights.dtype == mean_squares.dtype == np.float32
 
 
-def test_large_and_small_arrays_are_moved_alike_and_clipped_together():
+def test_large_and_small_arrays_are_updated_alike_and_clipped_together():
     rng = np.random.default_rng(0)
     shapes = {"first": (3,), "large": (LARGE // 128, 128), "middle": (2, 2), "larger": (LARGE + 1,), "last": ()}
     parameters, gradients = (

@@ -1,4 +1,4 @@
-"""Cores against their papers' formulas in NumPy, and against themselves taken step by step."""
+"""Cores against the formulas of their papers in NumPy, and unrolled against step by step."""
 
 from functools import partial
 
@@ -15,15 +15,13 @@ NEVER = np.zeros((T, B), bool)
 RECURRENT = ["lstm", "lnlstm", "gru"]
 
 recurrent = pytest.mark.parametrize("name", RECURRENT)
-# Hardly optimised: else the tests would mostly compile.
+# Little optimisation, to save compile time.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 call = jit(lambda core, features, memory, resets: core(features, memory, resets))
 
 
 def core_named(name):
-    """A core whose biases, scales and shifts are not the initial ones, so that leaving one out
-    shows.
-    """
+    """A core with random biases, scales and shifts, so that none can be ignored unnoticed."""
     core = make_core(np.random.default_rng(1), name, F, H)
     rng = np.random.default_rng(2)
     return jax.tree.map(lambda leaf: np.asarray(leaf) + 0.3 * rng.standard_normal(leaf.shape).astype(np.float32), core)
@@ -58,9 +56,7 @@ def lnlstm_step(core, x, hidden, cell):
 
 
 def gru_step(core, x, hidden):
-    """Cho et al. 2014 in the form of cuDNN: n = tanh(W x + b + r (U h + c)), h' = z h + (1 - z)
-    n.
-    """
+    """Cho et al. 2014 in cuDNN's form: n = tanh(W x + b + r (U h + c)), h' = z h + (1 - z) n."""
     r_in, z_in, n_in = np.split(x @ core.inputs + core.bias, 3, axis=-1)
     r_rec, z_rec, n_rec = np.split(hidden @ core.recurrent, 3, axis=-1)
     r, z = sigmoid(r_in + r_rec), sigmoid(z_in + z_rec)
@@ -90,8 +86,9 @@ def test_gru_follows_its_papers_equations():
 
 
 @recurrent
-def test_unrolled_over_time_is_the_same_as_step_by_step_with_resets_in_between(name):
-    core, resets = core_named(name), RNG.random((T, B)) < 0.3
+def test_unrolled_over_time_equals_step_by_step_with_resets(name):
+    core = core_named(name)
+    resets = RNG.random((T, B)) < 0.3
     assert resets.any()
     unrolled, last = call(core, FEATURES, random_memory(core), resets)
     memory, steps = random_memory(core), []
@@ -103,15 +100,16 @@ def test_unrolled_over_time_is_the_same_as_step_by_step_with_resets_in_between(n
 
 
 @recurrent
-def test_a_reset_is_the_same_as_starting_from_empty_memory(name):
-    core, cut = core_named(name), 4
+def test_a_reset_equals_starting_from_the_initial_memory(name):
+    core = core_named(name)
+    cut = 4
     resets = NEVER.copy()
     resets[cut, 1] = True
     outputs, _ = call(core, FEATURES, random_memory(core), resets)
     anew, _ = call(core, np.roll(FEATURES, -cut, axis=0), core.initial_memory(B), NEVER)
     uncut, _ = call(core, FEATURES, random_memory(core), NEVER)
     np.testing.assert_allclose(outputs[cut:, 1], anew[: T - cut, 1], atol=1e-6)
-    np.testing.assert_allclose(outputs[:, [0, 2]], uncut[:, [0, 2]], atol=1e-6)  # the other environments remember
+    np.testing.assert_allclose(outputs[:, [0, 2]], uncut[:, [0, 2]], atol=1e-6)  # the other environments are not reset
     assert np.abs(outputs[cut, 1] - uncut[cut, 1]).max() > 1e-3
 
 
@@ -129,7 +127,7 @@ def test_no_gradient_flows_back_through_a_reset(name):
 
 
 @recurrent
-def test_environments_do_not_see_each_others_memory(name):
+def test_the_memory_of_one_environment_does_not_affect_another(name):
     core = core_named(name)
     memory = random_memory(core)
     changed = jax.tree.map(lambda leaf: np.concatenate([leaf[:1] + 1, leaf[1:]]), memory)
@@ -138,7 +136,7 @@ def test_environments_do_not_see_each_others_memory(name):
     assert np.all(before[0, 0] != after[0, 0])
 
 
-def test_feed_forward_passes_features_on_and_remembers_nothing():
+def test_feed_forward_returns_features_unchanged_and_has_no_memory():
     core = make_core(np.random.default_rng(0), "feedforward", F, H)
     assert (core.size, core.initial_memory(B)) == (F, ())
     outputs, memory = core(FEATURES, (), ~NEVER)
@@ -146,23 +144,25 @@ def test_feed_forward_passes_features_on_and_remembers_nothing():
     assert memory == ()
 
 
-def test_layer_norm_lstm_stays_finite_and_does_not_feel_the_scale_of_its_inputs():
+def test_layer_norm_lstm_is_finite_and_independent_of_the_scale_of_its_inputs():
     core = make_core(np.random.default_rng(0), "lnlstm", F, H)
     small, huge = (np.asarray(call(core, scale * FEATURES, core.initial_memory(B), NEVER)[0]) for scale in (1e2, 1e6))
     assert np.isfinite(huge).all()
     np.testing.assert_allclose(small, huge, atol=1e-4)
 
 
-def test_layer_norm_lstm_shows_its_cell_normalised():
+def test_layer_norm_lstm_normalises_its_cell_in_the_output():
     core = make_core(np.random.default_rng(0), "lnlstm", F, H)
     hidden, cell = random_memory(core)
     outputs, _ = call(core, 0 * FEATURES, (0 * hidden, 1000 * cell), NEVER)
     normalised = (cell - cell.mean(-1, keepdims=True)) / cell.std(-1, keepdims=True)
-    np.testing.assert_allclose(outputs[0], 0.5 * np.tanh(normalised), atol=1e-3)  # half open: no input, no bias
+    np.testing.assert_allclose(
+        outputs[0], 0.5 * np.tanh(normalised), atol=1e-3
+    )  # the output gate is 0.5 without input and bias
 
 
 @recurrent
-def test_recurrent_weights_start_orthogonal_gate_by_gate_and_forget_gates_open(name):
+def test_initial_recurrent_weights_are_orthogonal_for_each_gate_and_forget_gates_open(name):
     core = make_core(np.random.default_rng(0), name, F, H)
     for gate in np.split(np.asarray(core.recurrent, np.float64), core.recurrent.shape[1] // H, axis=1):
         np.testing.assert_allclose(gate.T @ gate, np.eye(H), atol=1e-5)
