@@ -1,9 +1,8 @@
-"""The state of one environment itself, read and written, for the simulators and wrappers whose
-whole state is known here.
+"""The state of one environment, read and set, if its simulator and all its wrappers are known here.
 
-An environment is a chain of wrappers over a simulator. If each link is known, the state of each
-goes into a snapshot under the name of its class; if one is not, there is no native state, for
-nobody can say what an unknown link keeps. The only file that imports mujoco.
+An environment is a simulator inside a chain of wrappers. If every layer is known, the state of each
+goes into the snapshot under the name of its class. If one is unknown it may keep anything, so there
+is no native state. This is the only file that imports mujoco.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -16,14 +15,15 @@ from birl.envs.wrappers import HideVelocities, StepTimeout
 
 State = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and plain JSON values
 
-KEEP_NOTHING = (OrderEnforcing, PassiveEnvChecker, HideVelocities, StepTimeout)  # beyond whether they have been reset
-MUJOCO, ATARI = "gymnasium.envs.mujoco.", "ale_py.env"  # the modules of the simulators
-FORGETFUL = ("miniature_golf",)  # games whose score is lost when ALE 0.12.1 restores a state
+STATELESS = (OrderEnforcing, PassiveEnvChecker, HideVelocities, StepTimeout)  # keep only whether they were reset
+MUJOCO = "gymnasium.envs.mujoco."  # start of the modules of Gymnasium's MuJoCo environments
+ATARI = "ale_py.env"  # module of ALE's environment
+LOSES_SCORE = ("miniature_golf",)  # games whose score ALE 0.12.1 loses when it restores a state
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A wrapper that gives all it keeps between steps, apart from what lies below it."""
+    """A wrapper that can read and set everything it keeps between steps."""
 
     def get_state(self) -> State: ...
 
@@ -31,99 +31,96 @@ class Stateful(Protocol):
 
 
 def has_state(env: gym.Env) -> bool:
-    """Whether everything that decides how this environment goes on, but its np_random, can be
-    read.
-    """
-    *wrappers, simulator = _links(env)
-    names = {type(link).__name__ for link in wrappers}
+    """Whether all that decides how this environment goes on, besides np_random, can be read."""
+    *wrappers, simulator = _layers(env)
+    names = {type(wrapper).__name__ for wrapper in wrappers}
     return len(names) == len(wrappers) and all(map(_is_known, wrappers)) and _is_simulator(simulator)
 
 
 def hidden_randomness(env: gym.Env) -> str:
-    """What is drawn in this environment from elsewhere than np_random, so that an episode without a
-    seed cannot be lived again; or "".
+    """Why an episode that began without a seed cannot be replayed; "" if it can.
+
+    It cannot if the simulator draws random numbers from elsewhere than np_random.
     """
-    simulator: Any = _links(env)[-1]
-    sticky = simulator.ale.getFloat("repeat_action_probability") if type(simulator).__module__ == ATARI else 0
-    return (
-        f"actions stick with a chance of {sticky:g}, drawn by ALE, whose state does not say which one; use 0"
-        if sticky
-        else ""
-    )
+    simulator: Any = _layers(env)[-1]
+    if type(simulator).__module__ != ATARI:
+        return ""
+    sticky = simulator.ale.getFloat("repeat_action_probability")
+    reason = f"ALE repeats actions with probability {sticky:g} and does not save which one it repeats"
+    return f"{reason}; use repeat_action_probability 0" if sticky else ""
 
 
 def get_state(env: gym.Env) -> State:
-    """The state of every link of the chain, named LINK/NAME."""
+    """The state of every layer, with names of the form LAYER/NAME."""
     arrays: dict[str, np.ndarray] = {}
     values: dict[str, Any] = {}
-    for link in _links(env):
-        name = type(link).__name__
-        own_arrays, own_values = _get_link(link)
+    for layer in _layers(env):
+        name = type(layer).__name__
+        own_arrays, own_values = _get_layer(layer)
         arrays |= {f"{name}/{key}": array for key, array in own_arrays.items()}
         values |= {f"{name}/{key}": value for key, value in own_values.items()}
     return arrays, values
 
 
 def set_state(env: gym.Env, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> None:
-    """Put an environment, after a reset, where `get_state` was called."""
-    for link in _links(env):
-        prefix = f"{type(link).__name__}/"
-        _set_link(link, _under(arrays, prefix), _under(values, prefix))
+    """Put an environment, which has been reset, where `get_state` was called."""
+    for layer in _layers(env):
+        prefix = f"{type(layer).__name__}/"
+        _set_layer(layer, _under(arrays, prefix), _under(values, prefix))
 
 
-def _links(env: gym.Env) -> list[gym.Env]:
-    links = [env]
-    while isinstance(links[-1], gym.Wrapper):
-        links.append(links[-1].env)
-    return links
+def _layers(env: gym.Env) -> list[gym.Env]:
+    """The wrappers from the outside in, then the simulator."""
+    layers = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    return layers
 
 
 def _is_known(wrapper: gym.Env) -> bool:
-    return type(wrapper) in (TimeLimit, *KEEP_NOTHING) or isinstance(wrapper, Stateful)
+    return type(wrapper) in (TimeLimit, *STATELESS) or isinstance(wrapper, Stateful)
 
 
 def _is_simulator(env: Any) -> bool:
-    """Gymnasium's own MuJoCo environments, for one derived from them may keep more; ALE's, unless
-    actions stick.
+    """Whether it is one of Gymnasium's own MuJoCo environments, or ALE's without sticky actions.
 
-    Which action ALE repeats when it sticks to one is not in its state (ale-py 0.12.1,
-    ale_state.cpp).
+    A class derived from them may keep more. ALE's state lacks the action that sticky actions repeat
+    (ale-py 0.12.1, ale_state.cpp).
     """
     module = type(env).__module__
     if module == ATARI:
-        return env.ale.getFloat("repeat_action_probability") == 0 and env._game not in FORGETFUL
+        return env.ale.getFloat("repeat_action_probability") == 0 and env._game not in LOSES_SCORE
     return module.startswith(MUJOCO)
 
 
-def _get_link(link: Any) -> State:
-    module = type(link).__module__
+def _get_layer(layer: Any) -> State:
+    module = type(layer).__module__
     if module.startswith(MUJOCO):
-        return _get_mujoco(link), {}
+        return _get_mujoco(layer), {}
     if module == ATARI:
-        return {"state": np.frombuffer(link.ale.cloneState(include_rng=True).serialize(), np.uint8)}, {}
-    if isinstance(link, TimeLimit):
-        return {}, {"elapsed": link._elapsed_steps}
-    return link.get_state() if isinstance(link, Stateful) else ({}, {})
+        return {"state": np.frombuffer(layer.ale.cloneState(include_rng=True).serialize(), np.uint8)}, {}
+    if isinstance(layer, TimeLimit):
+        return {}, {"elapsed": layer._elapsed_steps}
+    return layer.get_state() if isinstance(layer, Stateful) else ({}, {})
 
 
-def _set_link(link: Any, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> None:
-    module = type(link).__module__
+def _set_layer(layer: Any, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> None:
+    module = type(layer).__module__
     if module.startswith(MUJOCO):
-        _set_mujoco(link, arrays)
+        _set_mujoco(layer, arrays)
     elif module == ATARI:
-        _set_atari(link, arrays["state"])
-    elif isinstance(link, TimeLimit):
-        link._elapsed_steps = values["elapsed"]
-    elif isinstance(link, Stateful):
-        link.set_state(arrays, values)
+        _set_atari(layer, arrays["state"])
+    elif isinstance(layer, TimeLimit):
+        layer._elapsed_steps = values["elapsed"]
+    elif isinstance(layer, Stateful):
+        layer.set_state(arrays, values)
 
 
 def _get_mujoco(env: Any) -> dict[str, np.ndarray]:
-    """What mj_step reads, the solver's first guess among it, and the positions that rewards are
-    differences to.
+    """Everything that mj_step reads, and the body positions that rewards are computed from.
 
-    Those are of the last frame but one: mj_step finds them, then moves the joints. Found anew they
-    would be a frame ahead.
+    mj_step computes those positions and then moves the joints. Computing them again here would put
+    them one frame ahead.
     """
     import mujoco
 
@@ -145,11 +142,11 @@ def _set_atari(env: Any, serialized: np.ndarray) -> None:
 
     state = ALEState(serialized.tobytes())
     env.ale.restoreState(state)
-    env.ale.act(
-        Action.NOOP
-    )  # right after a reset something is left that a state does not replace: Q*bert went on differently
+    # A reset leaves something behind that only a frame clears: Q*bert went on differently without.
+    env.ale.act(Action.NOOP)
     env.ale.restoreState(state)
 
 
-def _under(parts: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
+def _under(entries: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The entries whose names start with the prefix, without it."""
+    return {name.removeprefix(prefix): entry for name, entry in entries.items() if name.startswith(prefix)}

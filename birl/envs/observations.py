@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]  # the arrays of an observation by name; an obser
 
 @dataclass(frozen=True)
 class ObservationLayout:
-    """The arrays of an observation: their names, spaces and paths in what the environment returns."""
+    """The arrays of an observation: names, spaces, and paths in what an environment returns."""
 
     space: gym.Space  # what networks see: nested Dicts and Tuples as one flat Dict, without the action mask
     leaves: dict[str, gym.Space]
@@ -25,7 +25,7 @@ class ObservationLayout:
     mask_path: Path | None = None
 
     def empty(self, num_envs: int) -> Arrays:
-        """Uninitialised [B, ...] arrays, new at each call: JAX may alias memory that was returned."""
+        """Uninitialised [B, ...] arrays, new at each call because JAX may alias earlier ones."""
         return {name: np.empty((num_envs, *leaf.shape), leaf.dtype) for name, leaf in self.leaves.items()}  # type: ignore[misc]
 
     def write(self, arrays: Arrays, index: int, observation: Any, number: int = 0) -> None:

@@ -1,5 +1,6 @@
-"""Environments stepped one after another in this process: leaner than Gymnasium's SyncVectorEnv,
-and able to resume exactly.
+"""Environments stepped one after another in this process.
+
+Makes fewer calls than Gymnasium's SyncVectorEnv, and can be resumed exactly.
 """
 
 import warnings
@@ -10,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
+from birl.envs.generators import generator_of, generator_state, plain
 from birl.envs.observations import Arrays, layout_of, read_flag
 from birl.envs.spaces import (
     GAME_OVER,
@@ -28,15 +30,16 @@ from birl.types import PyTree, Snapshot, Step
 
 
 class SerialEnvs:
-    """B environments in Gymnasium's NEXT_STEP order: the step after an episode's end resets, and
-    its action is ignored.
+    """B environments in Gymnasium's NEXT_STEP order.
+
+    The step after an episode's end resets the environment, and its action is ignored.
     """
 
     def __init__(
         self,
         env_functions: Sequence[Callable[[], gym.Env]],
         action_limit: int = snapshots.ACTION_LIMIT,
-        first: int = 0,  # the index of the first of them, if they are a part of more
+        first: int = 0,  # index of the first of these environments, if a worker has only some of them
     ) -> None:
         self.envs = [make() for make in env_functions]
         self.num_envs = len(self.envs)
@@ -47,7 +50,7 @@ class SerialEnvs:
         self.has_lives = bool(self.envs[0].metadata.get(HAS_LIVES))
         self.fresh = np.zeros(self.num_envs, bool)  # where the last restore had to begin a new episode
         self.restore_problem = ""  # why it had to
-        self.problems = [""] * self.num_envs  # the same for each environment
+        self.problems = [""] * self.num_envs  # why, for each environment
         self._read_actions = action_reader(self.action_space, self.num_envs)
         self._has_tree_actions = is_composite(self.action_space)
         self._has_plain_actions = isinstance(self.action_space, gym.spaces.Discrete)
@@ -60,16 +63,12 @@ class SerialEnvs:
         self._masks: np.ndarray | None = None
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
-        """First observations and action masks. Each environment gets a seed of its own, derived
-        from this one.
-        """
+        """First observations and action masks. Each environment gets a seed of its own."""
         self._seed = seed
         return self.begin(derived_seeds(seed, self.first + self.num_envs)[self.first :])
 
     def begin(self, seeds: list[int]) -> tuple[PyTree, np.ndarray | None]:
-        """First observations and action masks of episodes with these seeds, one for each
-        environment.
-        """
+        """First observations and action masks of new episodes, one seed per environment."""
         self._ended = [False] * self.num_envs
         self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
         self._note([""] * self.num_envs)
@@ -80,12 +79,14 @@ class SerialEnvs:
         return self.layout.tree(arrays), self._masks
 
     def step(self, actions: PyTree) -> Step:
+        """Step every environment; reset those whose episode ended in the last step."""
         if not self._arrays:
             raise RuntimeError("the environments have not been reset; call reset(seed) before step")
         batch = self._read_actions(actions)
         self._log.append(batch)
         arrays = self.layout.empty(self.num_envs)
-        plain, shape = arrays.get(""), self.observation_space.shape
+        plain_array = arrays.get("")  # None for a Dict
+        shape = self.observation_space.shape
         rewards = np.zeros(self.num_envs, np.float32)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         ended = self._ended
@@ -103,26 +104,16 @@ class SerialEnvs:
             try:
                 observation, rewards[index], is_terminated, is_truncated, info = env.step(action)
             except (Exception, SystemExit) as error:
-                if isinstance(error, TypeError | ValueError) and error.__traceback__.tb_next is None:  # type: ignore[union-attr]
-                    rules = "return observation, reward (a number), terminated, truncated, info"
-                    raise EnvError(
-                        f"environment {self.first + index} breaks the rules of step: {error}; {rules}"
-                    ) from error
-                raise RuntimeError(
-                    f"environment {self.first + index} raised in step: {type(error).__name__}: {error}"
-                ) from error
-            if (
-                plain is not None and type(observation) is np.ndarray and observation.shape == shape
-            ):  # else it would be broadcast
-                plain[index] = observation
+                raise self._step_error(index, error) from error
+            if plain_array is not None and type(observation) is np.ndarray and observation.shape == shape:
+                plain_array[index] = observation  # the fast path; `write` checks the shape
             else:
                 self.layout.write(arrays, index, observation, self.first + index)
             if is_terminated is not False:
                 is_terminated = read_flag(is_terminated, "terminated", self.first + index)
             if is_truncated is not False:
                 is_truncated = read_flag(is_truncated, "truncated", self.first + index)
-            # After a termination everything is allowed: nothing follows, and a finished game may
-            # allow nothing.
+            # After a termination every action is allowed: a finished game's mask may allow none.
             if not is_terminated and (masks is not None or MASK in info):
                 self._write_mask(masks, index, observation, info)
             if is_terminated or is_truncated:
@@ -132,41 +123,39 @@ class SerialEnvs:
                 if game_over is not None:
                     game_over[index] = info[GAME_OVER]
                 if masks is not None and not masks[index].any():
-                    masks[index] = True  # the game was over, too
+                    masks[index] = True  # truncated and over: the mask allowed nothing
         self._arrays, self._masks = arrays, masks
         return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over)
 
     def snapshot(self) -> Snapshot:
-        """The environments' states where they can be read; else what it takes to live the running
-        episodes again.
-        """
+        """The environments' states if they can be read, else the log to replay their episodes."""
         if not self._arrays:
             return Snapshot(exact=False, reason="the environments have not been reset yet")
         ended = np.array(self._ended)
         return snapshots.save_single(
-            self._log, self.action_space, self._seed, self.roots(), self._arrays, ended, self._masks
+            self._log, self.action_space, self._seed, self.saved_envs(), self._arrays, ended, self._masks
         )
 
-    def roots(self) -> list[snapshots.Root]:
-        """Where each environment is."""
-        return [snapshots.root_of(env, origin) for env, origin in zip(self.envs, self._log.origins, strict=True)]
+    def saved_envs(self) -> list[snapshots.SavedEnv]:
+        """For each environment, what is needed to put it back where it is."""
+        return [snapshots.save_env(env, origin) for env, origin in zip(self.envs, self._log.origins, strict=True)]
 
     def restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
-        """Observations and masks as at the snapshot; `fresh` marks environments that could not get
-        there and began anew.
+        """Observations and masks as in the snapshot.
+
+        Environments that could not be restored begin new episodes and are marked in `fresh`.
         """
         if snapshot.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
             return self._start_anew(snapshot)
-        if len(snapshot.arrays["ended"]) != self.num_envs:
-            raise ValueError(
-                f"the snapshot has {len(snapshot.arrays['ended'])} environments, not {self.num_envs}; use its num_envs"
-            )
+        saved = len(snapshot.arrays["ended"])
+        if saved != self.num_envs:
+            raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
         self._seed = snapshot.values["seed"]
         self._log = snapshots.ActionLog.load(snapshot, self._log.limit)
         self._ended = snapshot.array_like("ended", np.array(self._ended)).tolist()
         self._arrays = self.layout.empty(self.num_envs)
         self._masks = snapshot.arrays["masks"].copy() if "masks" in snapshot.arrays else None
-        problems = [self._return(index, snapshot) for index in range(self.num_envs)]
+        problems = [self._restore_env(index, snapshot) for index in range(self.num_envs)]
         for index in [index for index, problem in enumerate(problems) if problem]:
             number = self.first + index
             start = self._begin(index, self._arrays, derived_seeds([self._seed, self._log.clock], number + 1)[number])
@@ -176,11 +165,12 @@ class SerialEnvs:
         return self.layout.tree(self._arrays), self._masks
 
     def allow_all(self) -> None:
-        """Masks that forbid nothing, where none was given but other environments give theirs."""
+        """Add masks that allow everything, because environments of other workers give masks."""
         if self._masks is None:
             self._masks = np.ones((self.num_envs, self._mask_width or 0), bool)
 
     def close(self) -> None:
+        """Close every environment."""
         for env in self.envs:
             env.close()
 
@@ -191,22 +181,28 @@ class SerialEnvs:
         self.close()
 
     def _begin(self, index: int, arrays: Arrays, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in one environment, and note what it takes to start it again."""
+        """Reset one environment, and log what it begins from."""
         env = self.envs[index]
         self._log.begin(index, snapshots.origin_of(env, seed))
         try:
             observation, info = env.reset(seed=seed)
         except (Exception, SystemExit) as error:
-            raise RuntimeError(
-                f"environment {self.first + index} raised in reset: {type(error).__name__}: {error}"
-            ) from error
+            reason = f"{type(error).__name__}: {error}"
+            raise RuntimeError(f"environment {self.first + index} raised in reset: {reason}") from error
         self.layout.write(arrays, index, observation, self.first + index)
         return observation, info
 
+    def _step_error(self, index: int, error: BaseException) -> Exception:
+        """What to raise for an error in `step` that names the environment and the fault."""
+        number = self.first + index
+        # Raised by our own line, not within `step`: what it returned cannot be unpacked.
+        if isinstance(error, TypeError | ValueError) and error.__traceback__.tb_next is None:  # type: ignore[union-attr]
+            remedy = "return observation, reward (a number), terminated, truncated, info"
+            return EnvError(f"environment {number} breaks the rules of step: {error}; {remedy}")
+        return RuntimeError(f"environment {number} raised in step: {type(error).__name__}: {error}")
+
     def _own_actions(self, actions: np.ndarray) -> list[Any]:
-        """One action for each environment as its own space has it. Copies: environments clip them
-        in place.
-        """
+        """One action per environment, in its own space. Copies, because some clip in place."""
         if self._has_tree_actions:
             return own_actions(self.action_space, actions)
         shifted = actions if self._first_action is None else actions + self._first_action
@@ -225,29 +221,26 @@ class SerialEnvs:
         if mask is None or self._mask_width is None:
             return
         if masks is None:
-            raise RuntimeError(
-                f"environment {self.first + index} gave an action_mask in step but none did in reset; give it in both"
-            )
+            wrong = f"environment {self.first + index} gave an action_mask in step but none did in reset"
+            raise RuntimeError(f"{wrong}; give it in both")
         masks[index] = flat_mask(mask, self.action_space)
 
-    def _return(self, index: int, snapshot: Snapshot) -> str:
-        """Bring one environment to where it was; what went wrong, if anything."""
+    def _restore_env(self, index: int, snapshot: Snapshot) -> str:
+        """Put one environment back where it was; returns what went wrong, or ""."""
         try:
-            return (
-                self._load(index, snapshot)
-                if snapshot.values["tier"] == snapshots.EACH
-                else self._replay(index, snapshot)
-            )
+            if snapshot.values["tier"] == snapshots.EACH:
+                return self._load_state(index, snapshot)
+            return self._replay_episode(index, snapshot)
         except Exception as error:
             return f"it raised {type(error).__name__}: {error}"
 
-    def _load(self, index: int, snapshot: Snapshot) -> str:
+    def _load_state(self, index: int, snapshot: Snapshot) -> str:
         problem = snapshots.load_single(self.envs[index], snapshot, index)
         for name, array in self._arrays.items():
             array[index] = snapshot.arrays[f"observations/{name}"][index]
         return problem
 
-    def _replay(self, index: int, snapshot: Snapshot) -> str:
+    def _replay_episode(self, index: int, snapshot: Snapshot) -> str:
         if index in self._log.too_long():
             return f"its episode is longer than {self._log.limit} steps"
         if "lost" in self._log.origins[index]:
@@ -257,10 +250,10 @@ class SerialEnvs:
         observation, ended = snapshots.replay(env, self._log.origins[index], actions)
         self.layout.write(self._arrays, index, observation, self.first + index)
         saved = {name: snapshot.arrays[f"observations/{name}"] for name in self._arrays}
-        generator = snapshots.plain(snapshots.generator_state(snapshots.generator_of(env)))
+        generator = plain(generator_state(generator_of(env)))
         same = snapshots.same_bits(self._arrays, saved, index) and ended == self._ended[index]
         if not same or generator != snapshot.values["generators"][index]:
-            return "the same actions led elsewhere: it keeps randomness or state outside np_random"
+            return "replaying its actions gave a different result: it keeps randomness or state outside np_random"
         return ""
 
     def _start_anew(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
@@ -270,6 +263,7 @@ class SerialEnvs:
         return start
 
     def _note(self, problems: list[str]) -> None:
+        """Keep what a restore could not do, and warn of it."""
         self.problems = problems
         self.fresh, self.restore_problem = snapshots.describe(problems)
         if self.restore_problem:

@@ -1,62 +1,57 @@
-"""Environment state to a World and back, for exact resume. Nothing is pickled: MuJoCo, ALE and
-LunarLander do not survive it.
+"""Environments to a Snapshot and back, for exact resume.
 
-Three tiers: native (copy the state: Gymnasium's vector CartPole as one, or each of the environments
-that native.py knows), replay (put the generator where it was before reset, step the logged actions
-again, compare), fresh (begin new episodes and say so).
+Nothing is pickled: MuJoCo, ALE and LunarLander cannot be. There are three tiers:
+
+- native: the state itself is copied. Either a whole vector environment (native_vector.py), or each
+  environment that native.py knows (EACH).
+- replay (REPLAY): the generator is set to where it was before the reset, the logged actions are
+  stepped again, and the result is compared with what was saved.
+- fresh: new episodes begin, and a warning says so.
 """
 
 import json
 from collections import deque
 from itertools import islice
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from birl.envs import native
+from birl.envs.generators import generator_of, generator_state, plain, set_generator_state
 from birl.envs.spaces import action_dtype, action_shape, derived_seeds
 from birl.types import Snapshot
 
-Generator = np.random.Generator | np.random.RandomState  # the latter is what dm_control draws from
-REPLAY, EACH = (
-    "replay",
-    "each",
-)  # the tiers of environments stepped one by one: lived again, or the native state of each of them
-ACTION_LIMIT = 100_000  # actions kept for replay; an episode longer than this is not resumed exactly
+REPLAY = "replay"  # tier of environments stepped one by one whose running episodes are stepped again
+EACH = "each"  # tier of environments stepped one by one whose states are all copied
+ACTION_LIMIT = 100_000  # logged actions; a longer episode cannot be replayed, so its resume is not exact
 
 
-class Root(NamedTuple):
-    """What it takes to bring one environment to where it is now, as arrays and plain JSON
-    values.
-    """
+class SavedEnv(NamedTuple):
+    """What is needed to put one environment back where it is, as arrays and plain JSON values."""
 
-    origin: dict[str, Any]  # what its episode began from
-    generator: dict[str, Any]  # where its np_random stands now
-    state: native.State | None  # all else, if that can be read: then its actions need not be known
+    origin: dict[str, Any]  # what its episode began from, as `origin_of` returns it
+    generator: dict[str, Any]  # the state of its np_random now
+    state: native.State | None  # everything else, if it can be read: then no actions are needed
 
 
 class ActionLog:
-    """What it takes to live the running episodes again: where each generator stood before reset,
-    and the actions since.
-    """
+    """What is needed to replay the running episodes: how each began, and the actions since."""
 
     def __init__(self, num_envs: int, limit: int = ACTION_LIMIT) -> None:
         self.limit = limit
         self.clock = 0  # steps taken so far
         self.starts = [0] * num_envs  # the clock at each episode's first action
         self.origins: list[dict[str, Any]] = [{}] * num_envs
-        self.actions: deque[np.ndarray] = deque(
-            maxlen=limit
-        )  # of the last steps, back to the start of the longest episode
+        self.actions: deque[np.ndarray] = deque(maxlen=limit)  # since the start of the longest running episode
 
     def append(self, actions: np.ndarray) -> None:
+        """Log the actions of one step of all environments."""
         self.actions.append(actions)
         self.clock += 1
 
     def begin(self, index: int, origin: dict[str, Any]) -> None:
-        """Environment `index` starts an episode here. Origin: what `origin_of` gives."""
+        """Note that environment `index` starts an episode now, from what `origin_of` returned."""
         self.origins[index] = origin
         self.starts[index] = self.clock
         oldest = min(self.starts)
@@ -74,8 +69,9 @@ class ActionLog:
         return np.array([actions[index] for actions in islice(self.actions, first, None)])
 
     def save(self, blank: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """The log as arrays and as plain JSON values. Blank: one step's actions, for their shape
-        and type.
+        """The log as arrays and as plain JSON values.
+
+        `blank` has the shape and dtype of one step's actions.
         """
         actions = np.stack(self.actions) if self.actions else np.empty((0, *blank.shape), blank.dtype)
         arrays = {"actions": actions, "starts": np.array(self.starts, np.int64)}
@@ -83,6 +79,7 @@ class ActionLog:
 
     @classmethod
     def load(cls, snapshot: Snapshot, limit: int = ACTION_LIMIT) -> "ActionLog":
+        """The log as it was when the snapshot was taken."""
         log = cls(len(snapshot.arrays["ended"]), limit)
         log.clock = int(snapshot.values["clock"])
         if snapshot.values["tier"] == REPLAY:
@@ -96,17 +93,15 @@ def save_single(
     log: ActionLog,
     action_space: gym.Space,
     seed: int,
-    roots: list[Root],
+    saved: list[SavedEnv],
     observations: dict[str, np.ndarray],
     ended: np.ndarray,
     masks: np.ndarray | None,
 ) -> Snapshot:
-    """The world of environments stepped one by one: their states, or else what it takes to live the
-    running episodes again.
-    """
-    states = [root.state for root in roots if root.state is not None]
+    """The snapshot of environments stepped one by one: their states, or else the log to replay."""
+    states = [env.state for env in saved if env.state is not None]
     reason = ""
-    if len(states) == len(roots):
+    if len(states) == len(saved):
         arrays = {
             f"states/{index}/{name}": array for index, (own, _) in enumerate(states) for name, array in own.items()
         }
@@ -114,35 +109,34 @@ def save_single(
     else:
         blank = np.zeros((len(ended), *action_shape(action_space)), action_dtype(action_space))
         arrays, values = log.save(blank)
-        values |= {"tier": REPLAY, "origins": [root.origin for root in roots]}
+        values |= {"tier": REPLAY, "origins": [env.origin for env in saved]}
         too_long = log.too_long()
         reasons = [f"environments {too_long} are in an episode of more than {log.limit} steps"] if too_long else []
-        reason = "; ".join([*reasons, *dict.fromkeys(root.origin["lost"] for root in roots if "lost" in root.origin)])
+        reason = "; ".join([*reasons, *dict.fromkeys(env.origin["lost"] for env in saved if "lost" in env.origin)])
     arrays |= {f"observations/{name}": array.copy() for name, array in observations.items()} | {"ended": ended.copy()}
     if masks is not None:
         arrays["masks"] = masks.copy()
-    return Snapshot(
-        arrays, values | {"seed": seed, "generators": [root.generator for root in roots]}, not reason, reason
-    )
+    values |= {"seed": seed, "generators": [env.generator for env in saved]}
+    return Snapshot(arrays, values, exact=not reason, reason=reason)
 
 
 def part_of(snapshot: Snapshot, rows: slice) -> Snapshot:
-    """The same of some of the environments."""
+    """The snapshot of only the environments in these rows."""
     shared = {name: array for name, array in snapshot.arrays.items() if not name.startswith("states/")}
     arrays = {name: array[:, rows] if name == "actions" else array[rows] for name, array in shared.items()}
     per_env = {
         name: snapshot.values[name][rows] for name in ("origins", "generators", "states") if name in snapshot.values
     }
     for number, index in enumerate(range(*rows.indices(len(snapshot.arrays["ended"])))):
-        arrays |= {
-            f"states/{number}/{name}": array for name, array in snapshot.arrays_under(f"states/{index}/").items()
-        }
+        own = snapshot.arrays_under(f"states/{index}/")
+        arrays |= {f"states/{number}/{name}": array for name, array in own.items()}
     return Snapshot(arrays, snapshot.values | per_env, snapshot.exact, snapshot.reason)
 
 
 def origin_of(env: gym.Env, seed: int | None) -> dict[str, Any]:
-    """What the episode of the next reset begins from: {"seed": n}, {"generator": its state}, or
-    {"lost": why nobody can tell}.
+    """What the next reset begins from: {"seed": n} or {"generator": its state}.
+
+    {"lost": why} if the episode cannot be replayed.
     """
     if seed is not None:
         return {"seed": seed}
@@ -153,33 +147,32 @@ def origin_of(env: gym.Env, seed: int | None) -> dict[str, Any]:
         return {"lost": unreadable(error)}
 
 
-def root_of(env: gym.Env, origin: dict[str, Any]) -> Root:
-    """Where this environment is. Whatever it raises when it is asked, a run goes on: this
-    checkpoint is not exact then.
+def save_env(env: gym.Env, origin: dict[str, Any]) -> SavedEnv:
+    """What is needed to put this environment back where it is.
+
+    If it raises, the run goes on and this checkpoint is not exact.
     """
     try:
         state = native.get_state(env) if native.has_state(env) else None
         json.dumps(plain(state[1]) if state else {}, allow_nan=False)
-        return Root(plain(origin), plain(generator_state(generator_of(env))), state)
+        return SavedEnv(plain(origin), plain(generator_state(generator_of(env))), state)
     except Exception as error:
-        return Root({"lost": unreadable(error)}, {}, None)
+        return SavedEnv({"lost": unreadable(error)}, {}, None)
 
 
 def unreadable(error: Exception) -> str:
-    """Why an environment cannot be brought back, given what it raised when it was asked."""
+    """Why an environment cannot be restored, given what it raised when its state was read."""
     return f"its state cannot be read: {type(error).__name__}: {error}"
 
 
 def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[Any, bool]:
-    """The observation, and whether the episode has ended, after stepping these actions from that
-    origin.
-    """
+    """The last observation, and whether the episode ended, after these actions from the origin."""
     if "seed" in origin:
         observation, _ = env.reset(seed=origin["seed"])
     else:
         try:
             set_generator_state(generator_of(env), origin["generator"])
-        except (TypeError, ValueError):  # of another kind: some environments make their own in their first reset
+        except (TypeError, ValueError):  # some environments make their own kind of generator in their first reset
             env.reset(seed=0)
             set_generator_state(generator_of(env), origin["generator"])
         observation, _ = env.reset()
@@ -191,92 +184,35 @@ def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[An
 
 
 def load_single(env: gym.Env, snapshot: Snapshot, index: int) -> str:
-    """Put one environment where it was by its native state; what went wrong, if anything."""
-    arrays, values = snapshot.arrays_under(f"states/{index}/"), snapshot.values["states"][index]
-    env.reset(seed=0)  # whatever reset initialises besides the state
+    """Set environment `index` to its saved state; returns what went wrong, or ""."""
+    arrays = snapshot.arrays_under(f"states/{index}/")
+    values = snapshot.values["states"][index]
+    env.reset(seed=0)  # sets up whatever is not part of the state
     native.set_state(env, arrays, values)
     set_generator_state(generator_of(env), snapshot.values["generators"][index])
     found, found_values = native.get_state(env)
     same = found.keys() == arrays.keys() and all(
         array.tobytes() == arrays[name].tobytes() for name, array in found.items()
     )
-    return "" if same and plain(found_values) == values else "its state was set and read again, and is another"
-
-
-def generator_of(env: gym.Env) -> Generator:
-    """What the environment draws from; TypeError if it is no generator of NumPy's."""
-    generator: Any = env.unwrapped.np_random
-    if not isinstance(generator, Generator):
-        raise TypeError(f"np_random is {generator!r}, not a Generator or RandomState of NumPy's")
-    return generator
-
-
-def generator_state(generator: Generator) -> dict[str, Any]:
-    """A generator's state, to be made plain before it is written."""
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    return generator.bit_generator.state  # type: ignore[return-value]
-
-
-def set_generator_state(generator: Generator, state: dict[str, Any]) -> None:
-    if isinstance(generator, np.random.RandomState):
-        generator.set_state(state)
-    else:
-        generator.bit_generator.state = state
-
-
-def plain(value: Any) -> Any:
-    """The value with arrays as lists and NumPy numbers as Python's: JSON, whose integers have no
-    limit in Python.
-    """
-    if isinstance(value, dict):
-        return {key: plain(part) for key, part in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def is_native(vector_env: gym.vector.VectorEnv) -> TypeGuard[CartPoleVectorEnv]:
-    """Whether the state of this vector environment can be copied. A wrapper around it may have
-    state of its own.
-    """
-    return type(vector_env) is CartPoleVectorEnv
-
-
-def save_native(env: CartPoleVectorEnv) -> Snapshot:
-    """CartPole's arrays and its one generator for all environments."""
-    if env.state is None:
-        return Snapshot(exact=False, reason="the environments have not been reset yet")
-    arrays = {"state": env.state.copy(), "steps": env.steps.copy(), "prev_done": env.prev_done.copy()}
-    return Snapshot(arrays, {"tier": "native", "generator": plain(generator_state(env.np_random))})
-
-
-def load_native(env: CartPoleVectorEnv, snapshot: Snapshot) -> None:
-    env.reset(seed=0)  # whatever reset initialises besides the state
-    env.state = snapshot.arrays["state"].copy()  # type: ignore[assignment]
-    env.steps = snapshot.arrays["steps"].copy()
-    env.prev_done = snapshot.arrays["prev_done"].copy()
-    set_generator_state(env.np_random, snapshot.values["generator"])
+    return "" if same and plain(found_values) == values else "its state was set, and a different one was read back"
 
 
 def same_bits(left: dict[str, np.ndarray], right: dict[str, np.ndarray], rows: Any) -> bool:
-    """Whether these rows of the arrays are the same to the bit: NaN equals itself, 0.0 is not
-    -0.0.
-    """
+    """Whether these rows are equal to the bit: NaN equals NaN, 0.0 differs from -0.0."""
     return all(array[rows].tobytes() == right[name][rows].tobytes() for name, array in left.items())
 
 
 def fresh_start(snapshot: Snapshot) -> tuple[int, str]:
-    """For environments that cannot get back to the snapshot: a seed whose episodes the run has not
-    seen, and why it is needed.
-    """
+    """A seed for new episodes that the run has not had, and why the snapshot cannot be restored."""
     seed = derived_seeds([snapshot.values.get("seed", 0), snapshot.values.get("clock", 0)], 1)[0]
     return seed, snapshot.reason or "the snapshot is of another kind of environments"
 
 
 def describe(problems: list[str]) -> tuple[np.ndarray, str]:
-    """[B] which environments began a new episode, and one sentence for people; "" if none did."""
+    """[B] which environments began a new episode, and a sentence that says so; "" if none did."""
     fresh = np.array([bool(problem) for problem in problems])
     if not fresh.any():
         return fresh, ""
     index = int(np.argmax(fresh))
-    which = f"environment {index}" if fresh.sum() == 1 else f"{fresh.sum()} environments, {index} the first of them,"
+    which = f"environment {index}" if fresh.sum() == 1 else f"{fresh.sum()} environments ({index} is the first)"
     return fresh, f"this resume is not exact: {which} began a new episode; {problems[index]}"

@@ -7,11 +7,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-MOST_NUMBERS = 1 << 28  # in an observation, or choices in an action
+MOST_NUMBERS = 1 << 28  # of an observation, or choices of an action
 
 
 def space_to_json(space: gym.Space) -> dict[str, Any]:
-    """A space as plain values; bounds that are the same everywhere are written once."""
+    """A space as plain JSON values; bounds that are equal everywhere are written once."""
     match space:
         case spaces.Box():
             bounds = {"low": _compact(space.low), "high": _compact(space.high)}
@@ -30,7 +30,7 @@ def space_to_json(space: gym.Space) -> dict[str, Any]:
 
 
 def space_from_json(values: Any) -> gym.Space:
-    """The inverse of `space_to_json`; ValueError if these are not the values of a space."""
+    """The space that `space_to_json` wrote; raises ValueError for anything else."""
     try:
         return _space(values)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as problem:
@@ -61,29 +61,31 @@ def _space(values: Any) -> gym.Space:
 
 
 def _require_size(size: int) -> None:
-    """ValueError for a size that no environment has, before so much memory is asked for."""
+    """Raise ValueError for a size that no environment has, before that much memory is allocated."""
     if not 0 <= size <= MOST_NUMBERS:
         raise ValueError(f"its size of {size:,} must lie between 0 and {MOST_NUMBERS:,}")
 
 
 def _start(space: spaces.Discrete | spaces.MultiDiscrete) -> dict[str, Any]:
-    """Where it starts to count, if not at 0."""
+    """The entry "start", if it is not 0."""
     return {"start": space.start.tolist()} if np.any(space.start) else {}
 
 
 def _compact(bound: np.ndarray) -> Any:
+    """One number if all are equal, else the list of them."""
     same = bound.size > 0 and bool((bound == bound.flat[0]).all())
     return _strings(bound.flat[0].item()) if same else _strings(bound.tolist())
 
 
 def _strings(value: Any) -> Any:
-    # Strict JSON has no infinity.
+    """The value with infinities as strings: strict JSON has none."""
     if isinstance(value, list):
         return [_strings(part) for part in value]
     return str(value) if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _numbers(value: Any) -> Any:
+    """The value with those strings as numbers again."""
     if isinstance(value, list):
         return [_numbers(part) for part in value]
     return float(value) if isinstance(value, str) else value

@@ -35,7 +35,8 @@ def walk(space: gym.Space, role: str, path: Path = ()) -> list[tuple[Path, gym.S
     Raises ConfigError with a remedy if one of them is not supported.
     """
     if is_composite(space):
-        if role == "action" and isinstance(space, spaces.Dict) and not all(isinstance(key, str) for key in space.spaces):
+        keys = [key for key, _ in parts_of(space)] if isinstance(space, spaces.Dict) else []
+        if role == "action" and not all(isinstance(key, str) for key in keys):
             wrong = f"action space {shown(space)} has keys that are not strings"
             raise ConfigError(f"{wrong}; use strings: the space is saved as JSON")
         return [found for key, part in parts_of(space) for found in walk(part, role, (*path, key))]
@@ -102,7 +103,7 @@ def learnable_actions(space: gym.Space) -> gym.Space:
 
 
 def first_value(space: gym.Space) -> np.ndarray | None:
-    """The `start` of a Discrete or MultiDiscrete, to add to a choice counted from 0; None if it is 0."""
+    """The `start` of a Discrete or MultiDiscrete, added to a zero-based choice; None if 0."""
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
         return np.asarray(space.start)
     return None
@@ -114,7 +115,7 @@ def is_composite(space: gym.Space) -> bool:
 
 
 def leaves_of(space: gym.Space) -> list[gym.Space]:
-    """The leaves of an action space in the order of their columns; [space] if it is no Dict or Tuple."""
+    """The leaves of an action space in the order of their columns; of a plain space, itself."""
     return [leaf for _, leaf in walk(space, "action")]
 
 

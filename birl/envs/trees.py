@@ -1,8 +1,8 @@
 """Dict and Tuple actions, and their masks, as flat arrays and back.
 
-Inside Birl such an action is one row of float32 numbers: its parts side by side, each flattened,
-those of a Dict in the order of their keys. Choices and bits are whole numbers from 0, exact below
-2²⁴. Only the border to the environment knows the tree.
+Inside Birl such an action is one row of float32 numbers: its parts are flattened and lie side by
+side, those of a Dict sorted by key. Choices and bits are integers from 0, exact below 2²⁴. Rows
+become trees only where an environment takes them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,23 +28,22 @@ from birl.types import PyTree
 
 
 def action_tree(space: gym.Space, rows: np.ndarray) -> PyTree:
-    """[L, K] flat rows as a Dict or Tuple has them, [L, ...] arrays at the leaves: offsets added, a
-    Box's numbers clipped.
+    """The tree of a Dict or Tuple with arrays [L, ...] as leaves, from flat rows [L, K].
+
+    Choices get their `start` added, and numbers of a Box are clipped to its bounds.
     """
     ends = np.cumsum([width_of(leaf) for leaf in leaves_of(space)])[:-1]
-    return _grow(space, iter(np.split(rows.reshape(-1, *action_shape(space)), ends, axis=1)))
+    return _tree(space, iter(np.split(rows.reshape(-1, *action_shape(space)), ends, axis=1)))
 
 
 def own_actions(space: gym.Space, rows: np.ndarray) -> list[Any]:
-    """The same as one action for each row: what the environment's own `step` takes, in memory of
-    its own.
-    """
+    """One action for each flat row [L, K], as the environment's `step` takes it; copies."""
     tree = action_tree(space, rows)
     return [_pick(tree, space, index) for index in range(len(rows))]
 
 
 def flat_action(space: gym.Space, action: Any) -> np.ndarray:
-    """[K] one action of a Dict or Tuple space as a flat row: the inverse of `own_actions`."""
+    """[K] one action of a Dict or Tuple as a flat row: the inverse of `own_actions`."""
     starts = [(path, first_value(leaf)) for path, leaf in walk(space, "action")]
     parts = [
         np.ravel(at_path(action, path)) if start is None else np.ravel(at_path(action, path) - start)
@@ -54,9 +53,9 @@ def flat_action(space: gym.Space, action: Any) -> np.ndarray:
 
 
 def flat_mask(mask: Any, space: gym.Space) -> np.ndarray:
-    """A mask as one array of booleans. It may be given as a Dict's or Tuple's own tree, where None
-    or nothing allows everything.
+    """[A] bools: an action mask as one flat array.
 
+    It may be given as a tree like the action's, where None or a missing part allows everything.
     Gymnasium's MultiDiscrete masks are tuples with one array for each part.
     """
     width = mask_width(space) or 0
@@ -73,15 +72,15 @@ def flat_mask(mask: Any, space: gym.Space) -> np.ndarray:
         return np.concatenate([flat_mask(part_mask, part) for part_mask, part in zip(mask, space.spaces, strict=True)])
     flat = np.concatenate([np.ravel(part) for part in mask]) if isinstance(mask, tuple) else np.ravel(mask)
     if flat.size != width:
-        raise ValueError(
-            f"{MASK} has {flat.size} entries; action space {shown(space)} has {width} choices that can be masked"
-        )
+        needed = f"action space {shown(space)} has {width} choices that can be masked"
+        raise ValueError(f"{MASK} has {flat.size} entries; {needed}")
     return flat.astype(bool)
 
 
 def mask_of(masks: Any, index: int) -> Any:
-    """One environment's mask out of a vector environment's tree of them; "_KEY" says which
-    environments gave KEY.
+    """The mask of one environment, from the masks of a vector environment.
+
+    The entry "_KEY" says which environments gave KEY.
     """
     if masks is None:
         return None
@@ -93,21 +92,21 @@ def mask_of(masks: Any, index: int) -> Any:
     return {key: mask_of(masks[key], index) for key in keys if f"_{key}" not in masks or masks[f"_{key}"][index]}
 
 
-def _grow(space: gym.Space, columns: Iterator[np.ndarray]) -> PyTree:
+def _tree(space: gym.Space, columns: Iterator[np.ndarray]) -> PyTree:
+    """The part of the tree for this space, from the next columns."""
     if isinstance(space, spaces.Dict):
-        return {key: _grow(part, columns) for key, part in parts_of(space)}
+        return {key: _tree(part, columns) for key, part in parts_of(space)}
     if isinstance(space, spaces.Tuple):
-        return tuple(_grow(part, columns) for part in space.spaces)
+        return tuple(_tree(part, columns) for part in space.spaces)
     array = next(columns).reshape(-1, *(space.shape or ())).astype(space.dtype)
     if isinstance(space, spaces.Box):
-        return np.clip(
-            array, space.low, space.high
-        )  # in the space's own precision: a bound rounded to float32 may lie outside
+        return np.clip(array, space.low, space.high)  # after astype: a bound rounded to float32 may lie outside
     offset = first_value(space)
     return array if offset is None else array + offset
 
 
 def _pick(tree: PyTree, space: gym.Space, index: int) -> Any:
+    """The action in row `index` of a tree of arrays."""
     if isinstance(space, spaces.Dict):
         return {key: _pick(tree[key], part, index) for key, part in parts_of(space)}
     if isinstance(space, spaces.Tuple):

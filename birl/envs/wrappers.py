@@ -1,4 +1,4 @@
-"""Changes to single environments before they are stepped together."""
+"""Wrappers of single environments: hidden velocities, and a time limit for each step."""
 
 import signal
 from typing import Any
@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from birl.config import ConfigError
 
-# What stays of an observation once velocities are hidden, by the id's name without version (the
-# zoo's NoVel environments).
+# The features that stay when velocities are hidden, by id without version (the zoo's NoVel
+# environments).
 POSITIONS: dict[str, tuple[int, ...]] = {
     "CartPole": (0, 2),  # cart position, pole angle
     "Pendulum": (0, 1),  # cosine and sine of the angle
@@ -23,25 +23,24 @@ POSITIONS: dict[str, tuple[int, ...]] = {
 
 
 def positions(env_id: str) -> np.ndarray:
-    """The indices of an observation that are not velocities."""
+    """The indices of the features that are not velocities."""
     name = env_id.rpartition(":")[2].rpartition("-v")[0] or env_id
     if name not in POSITIONS:
         known = ", ".join(sorted(POSITIONS))
-        raise ConfigError(
-            f"env.hide_velocities True is not known for env.id {env_id!r}; it is for {known}. Use hide_velocities False"
-        )
+        wrong = f"env.hide_velocities True is not known for env.id {env_id!r}"
+        raise ConfigError(f"{wrong}; it is for {known}. Use hide_velocities False")
     return np.array(POSITIONS[name])
 
 
 def kept_space(space: gym.Space, keep: np.ndarray) -> spaces.Box:
-    """The Box of only these features."""
+    """The Box with only these features."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ConfigError(f"env.hide_velocities True needs a flat Box observation, not {space}")
     return spaces.Box(space.low[keep], space.high[keep], dtype=space.dtype.type)
 
 
 class HideVelocities(gym.ObservationWrapper):
-    """One environment that shows positions only: what moves how fast must be remembered."""
+    """One environment without velocities in its observations: a policy must infer them."""
 
     def __init__(self, env: gym.Env, keep: np.ndarray) -> None:
         super().__init__(env)
@@ -53,8 +52,9 @@ class HideVelocities(gym.ObservationWrapper):
 
 
 class StepTimeout(gym.Wrapper):
-    """One environment that ends its process, by SIGALRM, if a step or a reset takes too long: also
-    one that holds the interpreter.
+    """One environment that ends its process, by SIGALRM, if a step or a reset takes too long.
+
+    The signal works even if the environment never returns to the interpreter.
     """
 
     def __init__(self, env: gym.Env, seconds: float) -> None:

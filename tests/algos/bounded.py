@@ -15,7 +15,8 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import EnvConfig, RunConfig
-from birl.envs.probes import NOTHING, ConstantReward, OneStep, Truncation
+from birl.envs.probes_episodes import Truncation
+from birl.envs.probes_one_step import NOTHING, ConstantReward, OneStep
 from birl.nets.continuous import ActionBounds
 from birl.nets.twin_critics import ActorTwinCritics, twin_values
 from birl.rollouts.replay import Replay

@@ -81,7 +81,7 @@ def test_envpool_bounds_that_are_wrong_are_replaced_by_none():
         assert (envs.observation_space.low == -np.inf).all()
 
 
-def test_a_user_can_hand_in_a_vector_environment():
+def test_a_user_can_pass_in_a_vector_environment():
     with open_envs(EnvConfig(num_envs=2), 0, SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)) as envs:
         assert envs.reset(0)[0].shape == (2, 4)
 
@@ -196,7 +196,8 @@ def test_runs_do_not_depend_on_the_hash_seed():
 
 
 def test_importing_birl_envs_registers_nothing_and_loads_no_extra():
-    script = "import sys, gymnasium as g, birl.envs.make; print([i for i in g.registry if i.startswith('birl')], 'envpool' in sys.modules)"
+    registered = "[i for i in gymnasium.registry if i.startswith('birl')]"
+    script = f"import sys, gymnasium, birl.envs.make; print({registered}, 'envpool' in sys.modules)"
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=SECONDS
     ).stdout
@@ -207,13 +208,13 @@ def test_importing_birl_envs_registers_nothing_and_loads_no_extra():
     ("given", "kind"),
     [
         (gym.make("CartPole-v1"), "a single environment"),
-        ([gym.make("CartPole-v1")], "no gymnasium.vector.VectorEnv"),
-        ("CartPole-v1", "no gym"),
+        ([gym.make("CartPole-v1")], "not a gymnasium.vector.VectorEnv"),
+        ("CartPole-v1", "not a gym"),
     ],
     ids=["one", "a list", "a name"],
 )
 def test_envs_that_are_no_vector_environment_are_refused_with_the_way_to_one(given, kind):
-    remedy = re.escape("give gymnasium.make_vec('CartPole-v1', 2), or leave envs out")
+    remedy = re.escape("pass gymnasium.make_vec('CartPole-v1', 2), or leave envs out")
     with (
         pytest.raises(ConfigError, match=rf"envs .*CartPole.* is {kind}.*; {remedy}"),
         open_envs(EnvConfig(num_envs=2), 0, given),

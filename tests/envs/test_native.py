@@ -101,11 +101,9 @@ def test_ale_with_sticky_actions_says_that_a_later_episode_cannot_be_lived_again
         envs.step(actions)
     snapshot = written(envs.snapshot())
     assert not snapshot.exact
-    assert (
-        snapshot.reason
-        == "actions stick with a chance of 0.25, drawn by ALE, whose state does not say which one; use 0"
-    )
-    with pytest.warns(UserWarning, match="not exact: environment 0 began a new episode; actions stick"):
+    reason = "ALE repeats actions with probability 0.25 and does not save which one it repeats"
+    assert snapshot.reason == f"{reason}; use repeat_action_probability 0"
+    with pytest.warns(UserWarning, match=f"not exact: environment 0 began a new episode; {reason}"):
         restored.restore(snapshot)
     assert restored.fresh.all()
 
@@ -139,9 +137,9 @@ def test_a_checkpoint_of_the_replay_tier_is_still_lived_again():
         envs.reset(0)
         for actions in random_actions(envs, 50):
             envs.step(actions)
-        roots = [root._replace(state=None) for root in envs.roots()]
+        saved = [env._replace(state=None) for env in envs.saved_envs()]
         observations, ended = envs._arrays, np.array(envs._ended)
-        snapshot = snapshots.save_single(envs._log, envs.action_space, 0, roots, observations, ended, None)
+        snapshot = snapshots.save_single(envs._log, envs.action_space, 0, saved, observations, ended, None)
         assert snapshot.values["tier"] == snapshots.REPLAY
         restored.restore(written(snapshot))
         assert restored.restore_problem == ""

@@ -13,8 +13,8 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from birl.config import EnvConfig
-from birl.envs import snapshot as snapshots
-from birl.envs.check import restore_problem
+from birl.envs.check_resume import restore_problem
+from birl.envs.generators import generator_state, plain, set_generator_state
 from birl.envs.make import make_envs
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
@@ -41,7 +41,7 @@ RESUMABLE = {
 
 
 def written(snapshot: Snapshot) -> Snapshot:
-    """The world after a journey through JSON."""
+    """The snapshot as it is after being written as JSON and read again."""
     return Snapshot(snapshot.arrays, json.loads(json.dumps(snapshot.values)), snapshot.exact, snapshot.reason)
 
 
@@ -101,11 +101,11 @@ RESUME_IN_NEW_PROCESS = """
 import json, sys, numpy as np
 from birl.config import EnvConfig
 from birl.envs.make import make_envs
-from birl.types import World
+from birl.types import Snapshot
 folder = sys.argv[1]
-world = World(dict(np.load(folder + "/arrays.npz")), json.load(open(folder + "/values.json")))
+snapshot = Snapshot(dict(np.load(folder + "/arrays.npz")), json.load(open(folder + "/values.json")))
 with make_envs(EnvConfig("LunarLander-v3", 2), 9) as envs:
-    envs.restore(world)
+    envs.restore(snapshot)
     assert not envs.restore_problem, envs.restore_problem
     steps = [envs.step(actions) for actions in np.load(folder + "/future.npy")]
 np.savez(folder + "/steps.npz", observations=[s.observations for s in steps], rewards=[s.rewards for s in steps])
@@ -252,10 +252,10 @@ def test_a_snapshot_with_another_number_of_environments_is_refused(num_envs):
 def test_every_bit_generator_survives_json(bits):
     generator = np.random.Generator(bits(3))
     generator.integers(0, 9, 5, np.int32)
-    state = json.loads(json.dumps(snapshots.plain(snapshots.generator_state(generator))))
+    state = json.loads(json.dumps(plain(generator_state(generator))))
     expected = generator.random(4)
     other = np.random.Generator(bits(9))
-    snapshots.set_generator_state(other, state)
+    set_generator_state(other, state)
     np.testing.assert_array_equal(other.random(4), expected)
 
 
@@ -327,9 +327,12 @@ def test_a_trial_finds_nothing_against_environments_that_can_be_lived_again(conf
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (EnvConfig("BipedalWalker-v3", 4), "went another way than the original|the same actions led elsewhere"),
-        (EnvConfig("tests.envs.troubled:Leaky-v0", 4), "went another way than the original"),
-        (EnvConfig("tests.envs.troubled:Leaky-v0", 2, workers=2), "went another way than the original"),
+        (
+            EnvConfig("BipedalWalker-v3", 4),
+            "stepped differently from the original|replaying its actions gave a different result",
+        ),
+        (EnvConfig("tests.envs.troubled:Leaky-v0", 4), "stepped differently from the original"),
+        (EnvConfig("tests.envs.troubled:Leaky-v0", 2, workers=2), "stepped differently from the original"),
         (EnvConfig("tests.envs.troubled:NoRandomness-v0", 1), "np_random is None"),
         (
             EnvConfig("tests.envs.troubled:Buggy-v0", 2, kwargs={"bug_at": 30}),
@@ -338,5 +341,5 @@ def test_a_trial_finds_nothing_against_environments_that_can_be_lived_again(conf
     ],
 )
 def test_a_trial_finds_what_cannot_be_resumed_exactly_before_it_matters(config, reason, monkeypatch):
-    monkeypatch.setattr("birl.envs.check.TRIAL_SECONDS", 600.0)  # on a busy machine, too
+    monkeypatch.setattr("birl.envs.check_resume.TRIAL_SECONDS", 600.0)  # on a busy machine, too
     assert re.search(reason, restore_problem(config))

@@ -68,10 +68,12 @@ def test_same_step_without_final_observations_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("declared", "said"), [({}, "does not say how it resets itself"), ({"autoreset_mode": "next"}, "by 'next'")]
+    ("declared", "said"),
+    [({}, "does not declare its autoreset mode"), ({"autoreset_mode": "next"}, "declares autoreset mode 'next'")],
 )
 def test_an_environment_that_does_not_say_its_mode_is_refused_before_the_first_step(declared, said):
-    remedy = r"set its metadata\['autoreset_mode'\] to one of AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED"
+    modes = "AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED"
+    remedy = rf"set its metadata\['autoreset_mode'\] to one of {modes}"
     with pytest.raises(ConfigError, match=f"{said}; {remedy}"):
         VectorAdapter(Wrapped(sync(AutoresetMode.NEXT_STEP), declared))
 

@@ -90,10 +90,10 @@ def test_hiding_velocities_where_they_are_not_known_is_refused_wherever_environm
         make_env(config).close()
 
 
-def test_velocities_of_a_vector_environment_that_is_handed_in_cannot_be_hidden():
+def test_velocities_of_a_vector_environment_that_is_passed_in_cannot_be_hidden():
     vector_env = gym.make_vec("CartPole-v1", 2)
     with (
-        pytest.raises(ConfigError, match="hide_velocities True cannot change a vector environment that is handed in"),
+        pytest.raises(ConfigError, match="hide_velocities True cannot change a vector environment that is passed in"),
         open_envs(EnvConfig("CartPole-v1", 2, hide_velocities=True), 0, vector_env),
     ):
         pytest.fail("it was taken")

@@ -289,7 +289,7 @@ def test_envpool_resumes_with_new_episodes_and_says_that_it_is_not_exact(tmp_pat
     assert manifest["exact"] is False
     assert "cannot save its state" in manifest["reason"]
     said = call_well("resume", resumed)
-    assert said.count("this resume is not exact: 4 environments, 0 the first of them, began a new episode") == 1
+    assert said.count("this resume is not exact: 4 environments (0 is the first) began a new episode") == 1
     assert int(end_of(resumed)["number"]) >= 32 * 4 * 3 + 1
 
 
@@ -336,7 +336,7 @@ def manifest_of(checkpoint: Path) -> dict[str, Any]:
 def test_a_run_that_cannot_be_resumed_exactly_says_so_at_once_and_all_its_later_checkpoints_know_of_the_resume(
     tmp_path,
 ):
-    reason = "after a restore it went another way than the original: it keeps state from one episode to the next"
+    reason = "after a restore it stepped differently from the original: it keeps state from one episode to the next"
     words = train_words("tests.envs.troubled:Leaky-v0", "feedforward", 2, 4, tmp_path / "run")
     said = call_well(*words, "--kwargs", "limit", 9)
     assert said.count(f"a resume of this run will not be exact: {reason}") == 1
@@ -385,6 +385,6 @@ def test_an_environment_that_has_no_generator_is_trained_and_resumed_in_new_epis
     assert "a resume of this run will not be exact: its state cannot be read: TypeError: np_random is None" in said
     said = call_well("resume", cut_back(tmp_path / "run", 1, tmp_path / "resumed"))
     assert (
-        "this resume is not exact: 2 environments, 0 the first of them, began a new episode; its state cannot be read"
+        "this resume is not exact: 2 environments (0 is the first) began a new episode; its state cannot be read"
         in said
     )

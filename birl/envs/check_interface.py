@@ -1,0 +1,85 @@
+"""Checks of what an environment returns and declares: reset, step, observations, action space."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from birl.config import EnvConfig
+from birl.envs.findings import Finding, error, ok, warning
+from birl.envs.make import make_env, make_envs
+from birl.envs.sampling import same_tree, sample_action
+from birl.envs.spaces import is_composite, leaves_of, shown
+from birl.registry import algorithms_for
+
+
+def check_interface(config: EnvConfig) -> list[Finding]:
+    """Whether reset and step return what Gymnasium's rules ask for."""
+    env = make_env(config)
+    answer: Any = env.reset(seed=0)
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
+        remedy = "return (observation, info), with info a dict"
+        return [error("reset", f"it returns {type(answer).__name__}; {remedy}")]
+    first = answer[0]
+    findings = [_check_observation(env.observation_space, first, "reset")]
+    first_copy = copy.deepcopy(first)
+    answer = env.step(sample_action(env, first, answer[1]))
+    if not (isinstance(answer, tuple) and len(answer) == 5):
+        size = len(answer) if isinstance(answer, tuple) else 1
+        remedy = "return observation, reward, terminated, truncated, info"
+        return [*findings, error("step", f"it returns {size} values; {remedy}")]
+    observation, reward, terminated, truncated, _ = answer
+    findings.append(_check_observation(env.observation_space, observation, "step"))
+    if not np.isscalar(reward) or isinstance(reward, str | bytes):
+        wrong = f"the reward is {reward!r}, a {type(reward).__name__}"
+        findings.append(error("reward type", f"{wrong}; return a float"))
+    if not all(isinstance(flag, bool | np.bool_) for flag in (terminated, truncated)):
+        wrong = f"terminated and truncated are {terminated!r} and {truncated!r}"
+        findings.append(warning("flags", f"{wrong}; return bools"))
+    if not same_tree(first_copy, first):
+        wrong = "step wrote into the array that reset had returned"
+        effect = "Birl copies observations, but other libraries will see old ones change"
+        findings.append(
+            warning("observations share memory", f"{wrong}. {effect}. Return a new array, or array.copy().")
+        )
+    env.close()
+    return findings
+
+
+def check_actions(config: EnvConfig) -> list[Finding]:
+    """The action space, the algorithms that take it, and bounds that cause trouble."""
+    with make_envs(replace(config, num_envs=1), 0) as envs:
+        space = envs.action_space
+    boxes = [leaf for leaf in leaves_of(space) if isinstance(leaf, spaces.Box)]
+    kind = "hybrid" if is_composite(space) else "continuous" if boxes else "discrete"
+    names = ", ".join(algorithms_for(space))
+    return [ok("actions", f"{kind}, {shown(space)}: for {names}"), *_check_bounds(boxes)]
+
+
+def _check_observation(space: gym.Space, observation: Any, function: str) -> Finding:
+    title = f"observation of {function}"
+    if space.contains(observation):
+        return ok(title, f"lies in {shown(space)}")
+    array = np.asarray(observation) if not isinstance(observation, dict | tuple) else None
+    if array is None or not isinstance(space, spaces.Box):
+        return error(title, f"{observation!r} is not in {shown(space)}")
+    if array.shape != space.shape:
+        return error(title, f"its shape is {array.shape}, observation_space says {space.shape}")
+    if not np.isfinite(array).all():
+        return error(title, f"it holds NaN or infinity: {array}")
+    if array.dtype != space.dtype:
+        return warning(title, f"its dtype is {array.dtype}, observation_space says {space.dtype}; Birl casts it")
+    return warning(title, "it lies outside the bounds of observation_space; correct the bounds")
+
+
+def _check_bounds(boxes: list[spaces.Box]) -> list[Finding]:
+    if not all(np.isfinite(box.low).all() and np.isfinite(box.high).all() for box in boxes):
+        return [
+            warning("action bounds", "some are infinite: algorithms that scale actions to the bounds cannot be used")
+        ]
+    if not all(np.allclose(box.low, -box.high) for box in boxes):
+        return [warning("action bounds", "they are not symmetric about 0. Birl handles this; many libraries do not")]
+    return []

@@ -1,0 +1,55 @@
+"""Random actions that action masks allow, and comparison of what environments return."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from birl.envs.spaces import MASK, first_value, is_composite, mask_width, parts_of
+from birl.envs.trees import flat_action, flat_mask
+from birl.types import Envs
+
+
+def sample_actions(envs: Envs, masks: np.ndarray | None) -> np.ndarray:
+    """[B, ...] random allowed actions, as `Envs.step` takes them."""
+    space = envs.action_space
+    rows = [None] * envs.num_envs if masks is None else [_sample_mask(space, mask) for mask in masks]
+    actions = [space.sample(mask=mask) for mask in rows]
+    if is_composite(space):
+        return np.array([flat_action(space, action) for action in actions])
+    start = first_value(space)
+    return np.array(actions) if start is None else np.array(actions) - start
+
+
+def sample_action(env: gym.Env, observation: Any, info: dict[str, Any]) -> Any:
+    """A random allowed action, as the environment's own `step` takes it."""
+    env.action_space.seed(0)
+    in_observation = observation.get(MASK) if isinstance(observation, dict) else None
+    mask = info.get(MASK, in_observation)
+    if mask is None:
+        return env.action_space.sample()
+    return env.action_space.sample(mask=_sample_mask(env.action_space, flat_mask(mask, env.action_space)))
+
+
+def same_tree(left: Any, right: Any) -> bool:
+    """Whether two trees of arrays are equal to the bit."""
+    if isinstance(left, dict):
+        return all(same_tree(left[name], right[name]) for name in left)
+    if isinstance(left, tuple):
+        return all(map(same_tree, left, right))
+    return np.asarray(left).tobytes() == np.asarray(right).tobytes()
+
+
+def _sample_mask(space: gym.Space, mask: np.ndarray) -> Any:
+    """A flat mask in the form that `space.sample` takes."""
+    if is_composite(space):
+        ends = np.cumsum([mask_width(part) or 0 for _, part in parts_of(space)])[:-1]
+        masks = {
+            key: _sample_mask(part, cut) for (key, part), cut in zip(parts_of(space), np.split(mask, ends), strict=True)
+        }
+        return masks if isinstance(space, spaces.Dict) else tuple(masks.values())
+    if mask_width(space) is None:
+        return None
+    bits = mask.astype(np.int8)
+    return tuple(np.split(bits, np.cumsum(space.nvec)[:-1])) if isinstance(space, spaces.MultiDiscrete) else bits
