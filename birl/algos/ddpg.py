@@ -1,25 +1,23 @@
-"""Deep deterministic policy gradient (Lillicrap et al. 2016, "Continuous control with deep
-reinforcement learning").
+"""Deep deterministic policy gradient, DDPG (Lillicrap et al. 2016, arXiv 1509.02971).
 
-Act by μ(s) with noise and keep every step in a replay. Draw past steps, move Q(s, a) towards r + γ
-Q'(s', μ'(s')) and μ(s) to where Q is higher; after each gradient step μ' and Q' follow softly. Each
-cycle's gradient steps are one compiled call on batches drawn before it.
+1. Act by μ(s) with noise and keep every step in a replay.
+2. Sample past transitions, move Q(s, a) towards r + γ Q'(s', μ'(s')) and μ(s) up Q's slope. All
+   gradient steps of an update are one compiled call.
+3. Soft-update the target networks μ' and Q' after each gradient step.
 
-Noise, of each environment its own: `ou`, correlated in time, as in the paper; `gaussian`, not
-correlated; `parameter`, on the actor's weights instead of its actions, as large as moves the
-actions by a wanted distance (Plappert et al. 2018).
+`noise` is Ornstein-Uhlenbeck (`ou`), as in the paper, `gaussian`, or `parameter` (Plappert et al.
+2018): see nets/exploration_noise.py.
 
-Differs from the papers: many environments; first actions are uniform; no weight decay, no batch
-normalisation, and the action joins before the critic's first layer; orthogonal weights. A
-perturbation stands through an episode and to the end of the rollout in which that ends, while the
-actor under it learns on, and σ adapts to the perturbations that act, not to others drawn for it.
+Differs from the papers: many environments; the first actions are uniform; no weight decay, no batch
+normalisation, and the action enters before the critic's first layer; orthogonal initial weights. A
+perturbation of parameter noise lasts for an episode and to the end of the rollout in which it ends,
+while the actor goes on learning; σ adapts to the perturbations that act, not to others.
 """
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import gymnasium as gym
@@ -28,47 +26,36 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import (
-    lowest,
-    require_config,
-    validate_replay,
-    validate_settings,
-)
+from birl.checks import lowest, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
-from birl.maths.count import Count, count_of, next_turn
-from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
+from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import (
-    ActionBounds,
     DeterministicActorCriticLike,
     MakeDeterministicActorCritic,
     make_deterministic_actor_critic,
+    random_in_warmup,
 )
 from birl.nets.encoders import EncoderName
-from birl.nets.images import Conv
-from birl.nets.layers import Activation, LayerNorm
-from birl.nets.normalize import (
-    Normalizer,
-    initial_normalizer,
-    normalize_observations,
-    reward_scale,
-    update_normalizer,
+from birl.nets.exploration_noise import (
+    Exploration,
+    NoiseName,
+    adapted_scale,
+    after_rollout,
+    initial_exploration,
+    initial_noise_memory,
+    noisy_actions,
 )
-from birl.nets.optimizers import (
-    gradient_step,
-    initial_optimizer_state,
-    make_optimizer,
-    soft_update,
-)
-from birl.nets.recurrent import reset_memory
-from birl.registry import Supports, require_supported
+from birl.nets.layers import Activation
+from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.registry import Supports
 from birl.rollouts.gradient_steps import gradient_steps_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
+from birl.rollouts.state import begin, count_rollout
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
-
-NoiseName = Literal["ou", "gaussian", "parameter"]
 
 SUPPORTS = Supports(("Box",), bounded=True)
 
@@ -79,19 +66,19 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 8  # steps of each environment between updates, whose gradient steps are one compiled call
-    update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
-    learning_starts: int = 1000  # environment steps before the first gradient step; up to it actions are uniform
+    rollout_length: int = 8  # steps of each environment between updates; the gradient steps are one compiled call
+    update_ratio: float = 1.0  # gradient steps for each environment step; 0.25: one for every four
+    learning_starts: int = 1000  # environment steps before the first gradient step, with uniform random actions
     batch_size: int = 256  # transitions in a gradient step
     replay_size: int = 100_000  # transitions kept
     discount: float = 0.99  # γ
     n_step: int = 1  # rewards summed before the bootstrap
-    target_rate: float = 0.005  # τ: how far the target networks move at each gradient step
+    target_rate: float = 0.005  # τ: rate of the target networks' soft update at each gradient step
     noise: NoiseName = "ou"
-    exploration_noise: float | Schedule = 0.2  # σ of actions on [-1, 1]; of parameter noise δ, how far it moves them
+    exploration_noise: float | Schedule = 0.2  # σ of actions on [-1, 1]; for parameter noise δ, their distance
     noise_rate: float = 0.15  # θ: how fast Ornstein-Uhlenbeck noise drifts back to 0
-    noise_time_step: float = 1.0  # Δt of a step of it
-    noise_adaptation: float = 1.01  # α: the factor by which parameter noise changes in a cycle
+    noise_time_step: float = 1.0  # Δt of Ornstein-Uhlenbeck noise
+    noise_adaptation: float = 1.01  # α: the factor by which parameter noise changes in an update
     actor_learning_rate: float | Schedule = 1e-3
     critic_learning_rate: float | Schedule = 1e-3
     max_grad_norm: float | None = None
@@ -101,27 +88,14 @@ class Config:
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (256, 256)
     activation: Activation = "relu"
-    layer_norm: bool = False  # after each dense layer; parameter noise needs it: one σ then suits all layers
+    layer_norm: bool = False  # after each dense layer; parameter noise needs it
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
-class Exploration(eqx.Module):
-    """How to act other than by μ(s)."""
-
-    noise: NoiseName = eqx.field(static=True)
-    rate: float = eqx.field(static=True)  # θ
-    time_step: float = eqx.field(static=True)  # Δt
-    scale: Array  # σ of the next rollout
-    rollout: Array  # the number of the next rollout, from 1; see next_turn
-    # [2, B, ...] N(0, 1) for the actor's weights: of episodes that run when it begins, of those
-    # that begin in it; None: no such noise
-    perturbations: PyTree
-
-
 class State(NamedTuple):
-    """Everything that changes while DDPG learns, but for the replay."""
+    """Everything that changes while DDPG learns, except the replay."""
 
     network: DeterministicActorCriticLike
     target: DeterministicActorCriticLike
@@ -129,34 +103,26 @@ class State(NamedTuple):
     critic_optimizer: PyTree
     normalizer: Normalizer
     exploration: Exploration
-    in_warmup: Array  # still acting at random
+    in_warmup: Array  # the next rollout's actions are uniform random
     key: Array
     env_steps: Count
     updates: Count
     gradient_steps: Count
-    owed: Array  # gradient steps that update_ratio has asked for and that are still to be taken
+    owed: Array  # gradient steps that update_ratio asks for and that were not taken yet
 
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    drift = config.noise_rate * config.noise_time_step
-    require(
-        drift < 2,
-        f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2, else noise grows",
-    )
+    validate_replay(config)
+    wrong = f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2"
+    require(config.noise_rate * config.noise_time_step < 2, f"{wrong}, otherwise noise grows")
     require(config.noise_adaptation > 1, f"noise_adaptation {config.noise_adaptation} must be above 1; 1.01 is usual")
     if config.noise == "parameter":
-        require(
-            config.layer_norm,
-            "noise parameter with layer_norm False: one σ cannot suit layers of all sizes; use layer_norm True",
-        )
-        positive = lowest(config.exploration_noise) > 0
-        require(
-            positive,
-            "exploration_noise reaches 0 and parameter noise cannot adapt to no distance; use noise gaussian to end without",
-        )
-    validate_replay(config)
+        wrong = "noise parameter with layer_norm False: one σ cannot suit layers of all sizes"
+        require(config.layer_norm, f"{wrong}; use layer_norm True")
+        wrong = "exploration_noise reaches 0, and parameter noise cannot adapt to a distance of 0"
+        require(lowest(config.exploration_noise) > 0, f"{wrong}; use noise gaussian to end without noise")
 
 
 def init(
@@ -166,25 +132,27 @@ def init(
     make_network: MakeDeterministicActorCritic | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_config(config, Config)
-    require_supported(config, action_space)
-    rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(
         make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou"
     )
-    network = make(rng, observation_space, action_space)
+
+    def make_with_noise(rng: np.random.Generator, *spaces: gym.Space) -> tuple[Any, Exploration]:
+        network = make(rng, *spaces)
+        scale = float(value_at(config.exploration_noise, 0.0))
+        ou = config.noise_rate, config.noise_time_step
+        return network, initial_exploration(rng, network.actor, config.env.num_envs, config.noise, scale, *ou)
+
+    (network, exploration), normalizer, key = begin(config, Config, observation_space, action_space, make_with_noise)
     optimizer = optimizer_of(config)
     return State(
         network=network,
         target=network,
         actor_optimizer=initial_optimizer_state(optimizer, network.actor),
         critic_optimizer=initial_optimizer_state(optimizer, network.critic),
-        normalizer=initial_normalizer(
-            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-        ),
-        exploration=initial_exploration(rng, network.actor, config),
+        normalizer=normalizer,
+        exploration=exploration,
         in_warmup=np.bool_(config.learning_starts > 0),
-        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        key=key,
         env_steps=count_of(0),
         updates=count_of(0),
         gradient_steps=count_of(0),
@@ -192,38 +160,8 @@ def init(
     )
 
 
-def initial_exploration(rng: np.random.Generator, actor: PyTree, config: Config) -> Exploration:
-    """Noise as large as the settings begin with; of parameter noise, a perturbation for each
-    environment's episode and the one after.
-    """
-    perturbations, num_envs = None, config.env.num_envs
-    if config.noise == "parameter":
-        draw = partial(rng.standard_normal, dtype=np.float32)
-        perturbations = jax.tree.map(lambda leaf: draw((2, num_envs, *leaf.shape)), perturbable(actor))
-    scale = np.float32(value_at(config.exploration_noise, 0.0))
-    return Exploration(config.noise, config.noise_rate, config.noise_time_step, scale, np.int32(1), perturbations)
-
-
-def perturbable(actor: PyTree) -> PyTree:
-    """The actor with None in place of what noise must leave alone: layer norms, and convolutions
-    (Plappert et al. 2018).
-    """
-    left_alone = LayerNorm, Conv
-    kept = jax.tree.map(
-        lambda node: not isinstance(node, left_alone), actor, is_leaf=lambda node: isinstance(node, left_alone)
-    )
-    return eqx.filter(actor, kept)
-
-
-def initial_memory(network: DeterministicActorCriticLike, noise: NoiseName, num_envs: int) -> PyTree:
-    """What noise remembers: of parameter noise [B, 1] the rollout in which each environment's
-    episode began, 0 for those before.
-    """
-    return np.zeros((num_envs, 1), np.int32) if noise == "parameter" else network.initial_memory(num_envs)
-
-
 def policy(state: State) -> PyTree:
-    """The part of the state that acts: what is evaluated, exported and played."""
+    """The part of the state that acts."""
     return state.network.actor, state.network.bounds, state.normalizer.observations, state.exploration, state.in_warmup
 
 
@@ -236,75 +174,35 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 def act(
     policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
-    """Actions for B observations: μ(s) and noise, uniform ones while warming; μ(s) alone if there
-    is no key.
-    """
+    """μ(s) with noise for B observations, uniform in warmup; μ(s) itself if there is no key."""
     actor, bounds, moments, exploration, in_warmup = policy
     observations = normalize_observations(moments, observations)
     if key is None:
-        return _in_bounds(actor(observations), bounds, memory)
-    key, uniform_key = jax.random.split(key)
-    match exploration.noise:
-        case "ou":
-            memory = ornstein_uhlenbeck(
-                key,
-                reset_memory(memory, resets, jnp.zeros_like(memory)),
-                exploration.rate,
-                exploration.scale,
-                exploration.time_step,
-            )
-            actions = actor(observations) + memory
-        case "gaussian":
-            actions = actor(observations)
-            actions = actions + gaussian(key, actions.shape, exploration.scale)
-        case "parameter":
-            began = resets
-            if jax.tree.leaves(memory):  # an evaluation has none: there no rollout ends
-                began = resets | (memory[:, 0] == exploration.rollout)
-                memory = jnp.where(began[:, None], exploration.rollout, memory)
-            weights = selected(began, *(perturbed_weights(actor, exploration, which, len(resets)) for which in (1, 0)))
-            actions = jax.vmap(lambda own, observation: eqx.combine(own, actor)(observation))(weights, observations)
-    uniform = jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0)
-    return _in_bounds(jnp.where(in_warmup, uniform, jnp.clip(actions, -1.0, 1.0)), bounds, memory)
-
-
-def _in_bounds(actions: Array, bounds: ActionBounds, memory: PyTree) -> Action:
+        return Action(bounds.from_unit(actor(observations)), memory)
+    noise_key, uniform_key = jax.random.split(key)
+    actions, memory = noisy_actions(actor, exploration, observations, memory, resets, noise_key)
+    actions = random_in_warmup(jnp.clip(actions, -1.0, 1.0), in_warmup, uniform_key)
     return Action(bounds.from_unit(actions), memory)
-
-
-def perturbed_weights(actor: PyTree, exploration: Exploration, which: int, num_envs: int) -> PyTree:
-    """[B, ...] the weights of an actor for each environment, with σ times its perturbation number
-    `which` added; None for all others.
-    """
-    own = jax.tree.leaves(exploration.perturbations)[0].shape[1]
-    rows = np.arange(num_envs) % own  # an evaluation may have more environments, and then they share
-    perturbations = jax.tree.map(lambda x: x[which] if num_envs == own else x[which][rows], exploration.perturbations)
-    return jax.tree.map(lambda x, weight: weight + exploration.scale * x, perturbations, perturbable(actor))
 
 
 def critic_loss(
     critic: PyTree, target: DeterministicActorCriticLike, normalizer: Normalizer, batch: Transitions
 ) -> tuple[Array, Metrics]:
-    """E[(r + γᵏ Q'(s', μ'(s')) - Q(s, a))²] (Lillicrap et al. 2016, eqs. 4 and 5). This is the
-    module's `loss`.
-    """
-    now, following = (
-        normalize_observations(normalizer.observations, observations)
-        for observations in (batch.observations, batch.next_observations)
-    )
-    targets = batch.rewards * reward_scale(normalizer) + batch.discounts * target.critic(
-        following, target.actor(following)
-    )
-    values = critic(now, target.bounds.to_unit(batch.actions))
+    """E[(r + γᵏ Q'(s', μ'(s')) - Q(s, a))²] (Lillicrap et al. 2016, eqs. 4 and 5)."""
+    observations = normalize_observations(normalizer.observations, batch.observations)
+    next_observations = normalize_observations(normalizer.observations, batch.next_observations)
+    next_values = target.critic(next_observations, target.actor(next_observations))
+    targets = batch.rewards * reward_scale(normalizer) + batch.discounts * next_values
+    values = critic(observations, target.bounds.to_unit(batch.actions))
     value = jnp.mean((jax.lax.stop_gradient(targets) - values) ** 2)
     return value, {"loss/value": value, "value/mean": values.mean()}
 
 
-loss = critic_loss
+loss = critic_loss  # the name that every algorithm has
 
 
 def actor_loss(actor: PyTree, critic: PyTree, normalizer: Normalizer, batch: Transitions) -> tuple[Array, Metrics]:
-    """-E[Q(s, μ(s))]: its gradient is that of Silver et al. 2014 (Lillicrap et al. 2016, eq. 6)."""
+    """-E[Q(s, μ(s))], by the deterministic policy gradient (Lillicrap et al. 2016, eq. 6)."""
     observations = normalize_observations(normalizer.observations, batch.observations)
     value = -jnp.mean(critic(observations, actor(observations)))
     return value, {"loss/policy": value}
@@ -313,21 +211,16 @@ def actor_loss(actor: PyTree, critic: PyTree, normalizer: Normalizer, batch: Tra
 def learn(
     state: State, batch: Transitions, actor_learning_rate: Array, critic_learning_rate: Array, config: Config
 ) -> tuple[State, Metrics]:
-    """One gradient step of the critic, then of the actor, on one batch; then the target networks
-    follow.
-    """
-    network, optimizer = state.network, optimizer_of(config)
-    (_, found), gradients = jax.value_and_grad(critic_loss, has_aux=True)(
-        network.critic, state.target, state.normalizer, batch
+    """One gradient step of the critic, then of the actor, then the targets' soft update."""
+    network = state.network
+    step = partial(gradient_step, optimizer_of(config))
+    gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
+    critic, critic_optimizer, norm = step(
+        network.critic, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
     )
-    critic, critic_optimizer, norm = gradient_step(
-        optimizer, network.critic, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
-    )
-    (_, found_too), gradients = jax.value_and_grad(actor_loss, has_aux=True)(
-        network.actor, critic, state.normalizer, batch
-    )
-    actor, actor_optimizer, actor_norm = gradient_step(
-        optimizer, network.actor, state.actor_optimizer, gradients, actor_learning_rate, config.max_grad_norm
+    gradients, actor_metrics = jax.grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)
+    actor, actor_optimizer, actor_norm = step(
+        network.actor, state.actor_optimizer, gradients, actor_learning_rate, config.max_grad_norm
     )
     network = eqx.tree_at(lambda network: (network.actor, network.critic), network, (actor, critic))
     state = state._replace(
@@ -337,87 +230,42 @@ def learn(
         critic_optimizer=critic_optimizer,
         gradient_steps=state.gradient_steps + 1,
     )
-    return state, found | found_too | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
+    metrics |= actor_metrics
+    return state, metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
 
 
 def explore(
     state: State, rollout: Rollout, batch: Transitions | None, key: Array, config: Config
 ) -> tuple[Exploration, Metrics]:
-    """How to act in the next rollout: where an episode began, its perturbation goes on and the next
-    is drawn; σ adapts on a batch.
-    """
-    exploration, wanted = (
-        state.exploration,
-        value_at(config.exploration_noise, state.env_steps / config.run.total_steps),
-    )
+    """The noise of the next rollout; σ of parameter noise adapts on a batch."""
+    exploration = state.exploration
+    scale = value_at(config.exploration_noise, state.env_steps / config.run.total_steps)
     if config.noise != "parameter":
-        return dataclasses.replace(exploration, scale=jnp.float32(wanted)), {}
-    scale, metrics = exploration.scale, {}
-    if batch is not None:
-        observations, num_envs = (
-            normalize_observations(state.normalizer.observations, batch.observations),
-            rollout.valid.shape[1],
-        )
-        actor, weights = state.network.actor, perturbed_weights(state.network.actor, exploration, 0, num_envs)
-        distance = action_distance(
-            actor(observations), jax.vmap(lambda own: eqx.combine(own, actor)(observations))(weights)
-        )
-        scale = adapt_noise_scale(scale, distance, wanted, config.noise_adaptation)
-        metrics = {"exploration/action_distance": distance}
-    began = rollout.resets | ~rollout.valid[:-1].all(
-        axis=0
-    )  # one that begins after the last step begins in the next rollout
-    perturbations = jax.lax.cond(
-        began.any(),
-        lambda old: passed_on(old, began, key),
-        lambda old: jax.tree.map(jnp.asarray, old),
-        exploration.perturbations,
+        return replace(exploration, scale=jnp.float32(scale)), {}
+    if batch is None:
+        return after_rollout(exploration, rollout, exploration.scale, key), {}
+    observations = normalize_observations(state.normalizer.observations, batch.observations)
+    num_envs = rollout.valid.shape[1]
+    scale, metrics = adapted_scale(
+        state.network.actor, exploration, observations, num_envs, scale, config.noise_adaptation
     )
-    return dataclasses.replace(
-        exploration, scale=scale, rollout=next_turn(exploration.rollout), perturbations=perturbations
-    ), metrics
-
-
-def passed_on(perturbations: PyTree, began: Array, key: Array) -> PyTree:
-    """Perturbations with those of some environments' new episodes in the place of the running
-    ones', and others drawn for the next.
-    """
-    drawn = parameter_noise(key, jax.tree.map(lambda x: x[0], perturbations))
-
-    running, new = (jax.tree.map(lambda x, which=which: x[which], perturbations) for which in (0, 1))
-    return jax.tree.map(lambda *two: jnp.stack(two), selected(began, new, running), selected(began, drawn, new))
-
-
-def selected(which: Array, trees: PyTree, others: PyTree) -> PyTree:
-    """[B, ...] leaves with the rows of one tree where [B] flags are set, else those of another."""
-    return jax.tree.map(
-        lambda x, other: jnp.where(jax.lax.broadcast_in_dim(which, x.shape, (0,)), x, other), trees, others
-    )
+    return after_rollout(exploration, rollout, scale, key), metrics
 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
-    """The state after a rollout and a cycle's gradient steps on batches [G, N, ...], and what
-    happened.
-    """
+    """The state after a rollout and its gradient steps on batches [G, N, ...], and the metrics."""
     progress = state.env_steps / config.run.total_steps
-    actor_rate, critic_rate = (
-        value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)
-    )
     metrics: Metrics = {"exploration/noise": state.exploration.scale}
     if batches is not None:
+        actor_rate = value_at(config.actor_learning_rate, progress)
+        critic_rate = value_at(config.critic_learning_rate, progress)
         step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
         state, found = jax.lax.scan(step, state, batches)
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": critic_rate}
-    env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     noise_key = stream(state.key, "exploration")
-    state = state._replace(
-        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
-        in_warmup=env_steps < config.learning_starts,
-        key=stream(state.key, "next"),
-        env_steps=env_steps,
-        updates=state.updates + 1,
-    )
+    state = count_rollout(state, rollout, config.discount)
+    state = state._replace(in_warmup=state.env_steps < config.learning_starts)
     last = None if batches is None else jax.tree.map(lambda x: x[-1], batches)
     exploration, found = explore(state, rollout, last, noise_key, config)
     return state._replace(exploration=exploration), metrics | found
@@ -434,7 +282,8 @@ def train(
     validate(config)
     with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
-        memory = initial_memory(state.network, config.noise, rollouts.num_envs)
+        own = state.network.initial_memory(rollouts.num_envs)
+        memory = initial_noise_memory(own, config.noise, rollouts.num_envs)
         state = rollouts.start(state, snapshot, memory=memory)
         like = without_noise(rollouts.empty_rollout())
         replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step))
@@ -448,5 +297,5 @@ def train(
 
 
 def without_noise(rollout: Rollout) -> Rollout:
-    """The rollout without the noise it began with, from which nothing is learned."""
+    """The rollout without the noise's memory, from which nothing is learned."""
     return rollout._replace(memory=())

@@ -1,16 +1,16 @@
-"""Deterministic policy gradient, COPDAC-Q (Silver et al. 2014, "Deterministic Policy Gradient
-Algorithms", section 4.3).
+"""Deterministic policy gradient, DPG: COPDAC-Q (Silver et al. 2014, section 4.3).
 
-Act by μ(s) = x(s)ᵀΘ plus Gaussian noise. A linear critic Q(s, a) = (a - μ(s))ᵀ∇μ(s)ᵀw + vᵀφ(s)
-learns from the error of r + γ Q(s', μ(s')), in which Q(s', μ(s')) = vᵀφ(s'); then Θ follows Q's
-slope at μ(s). Nothing is kept: each step is learned from once.
+1. Act by μ(s) = x(s)ᵀΘ plus Gaussian noise.
+2. A linear critic Q(s, a) = (a - μ(s))ᵀ∇μ(s)ᵀw + vᵀφ(s) learns from the TD error of
+   r + γ Q(s', μ(s')), where Q(s', μ(s')) = vᵀφ(s').
+3. Θ moves up Q's slope at μ(s). There is no replay: each step is learned from once.
 
 Differs from the paper: B environments step together and each of a rollout's T steps learns from the
-mean over them, so with one environment it is the paper's; the policy that acts is at most T steps
-old; Fourier features instead of tiles; actions are on [-1, 1], scaled to the space's bounds; where
-μ(s) lies beyond a bound it counts as the bound, and Θ does not follow a slope further out
-(Hausknecht and Stone 2016); no step of the critic undoes more than its whole error; where an
-episode is cut by a time limit, V goes on.
+mean over them, so one environment is the paper's case; the acting policy is at most T steps old;
+Fourier features instead of tiles; actions are on [-1, 1], scaled to the space's bounds; where μ(s)
+lies outside a bound it counts as the bound, and Θ does not move further out (Hausknecht and Stone
+2016); no critic step corrects more than its whole error; where a time limit truncates an episode, V
+bootstraps.
 """
 
 from collections.abc import Iterator
@@ -24,27 +24,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import (
-    require_config,
-    validate_settings,
-)
+from birl.checks import validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
-from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
-from birl.nets.acting import without_last
+from birl.nets.acting import without_first, without_last
 from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_compatible
 from birl.nets.features import FeaturesName
-from birl.nets.normalize import (
-    Normalizer,
-    initial_normalizer,
-    normalize_observations,
-    normalize_rewards,
-    update_observation_moments,
-)
-from birl.registry import Supports, require_supported
+from birl.nets.normalize import Normalizer, normalize_observations, normalize_rewards
+from birl.registry import Supports
 from birl.rollouts.open import open_rollouts
+from birl.rollouts.state import begin, count_rollout
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 SUPPORTS = Supports(("Box",), bounded=True)
@@ -56,11 +47,9 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = (
-        32  # T: steps of each environment between updates of the policy that acts; each is learned from in turn
-    )
+    rollout_length: int = 32  # T: steps of each environment between updates of the acting policy
     discount: float = 0.99  # γ
-    exploration_noise: float | Schedule = 0.3  # deviation of what is added to an action, of which 1 is half the range
+    exploration_noise: float | Schedule = 0.3  # standard deviation of the noise on actions in [-1, 1]
     actor_learning_rate: float | Schedule = 1e-2  # α_θ
     critic_learning_rate: float | Schedule = 1.0  # α_w
     value_learning_rate: float | Schedule = 0.1  # α_v
@@ -69,7 +58,7 @@ class Config:
     actor_features: FeaturesName = "fourier"
     critic_features: FeaturesName = "fourier"
     num_features: int = 256  # of "fourier"
-    feature_scale: float = 1.0  # ℓ of "fourier": how far apart observations are that have little in common
+    feature_scale: float = 1.0  # ℓ of "fourier": the distance over which features change
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -80,16 +69,14 @@ class State(NamedTuple):
 
     network: CompatibleActorCritic
     normalizer: Normalizer
-    noise: Array  # deviation of the next rollout's exploration
+    noise: Array  # standard deviation of the next rollout's noise
     key: Array
     env_steps: Count
     updates: Count
 
 
 class Steps(NamedTuple):
-    """One step of B environments, or T of them; observations and rewards are normalised, actions on
-    [-1, 1].
-    """
+    """One or T steps of B environments, normalised; actions are on [-1, 1]."""
 
     observations: PyTree
     actions: Array
@@ -116,24 +103,14 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeCompatible | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_config(config, Config)
-    require_supported(config, action_space)
-    rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_compatible, settings=config)
-    return State(
-        network=make(rng, observation_space, action_space),
-        normalizer=initial_normalizer(
-            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-        ),
-        noise=np.float32(value_at(config.exploration_noise, 0.0)),
-        key=rng.integers(2**32, size=2, dtype=np.uint32),
-        env_steps=count_of(0),
-        updates=count_of(0),
-    )
+    network, normalizer, key = begin(config, Config, observation_space, action_space, make)
+    noise = np.float32(value_at(config.exploration_noise, 0.0))
+    return State(network, normalizer, noise, key, env_steps=count_of(0), updates=count_of(0))
 
 
 def policy(state: State) -> PyTree:
-    """The part of the state that acts: what is evaluated, exported and played."""
+    """The part of the state that acts."""
     return state.network, state.normalizer.observations, state.noise
 
 
@@ -146,45 +123,44 @@ def act(
     actions = network.preferred(normalize_observations(moments, observations))
     if key is not None:
         actions = actions + noise * jax.random.normal(key, actions.shape)
-    # Clipped here and not only where it is sent: what was done is what is learned from.
+    # Clipped here, not only in the environment: the action learned from is the one taken.
     return Action(network.bounds.from_unit(jnp.clip(actions, -1.0, 1.0)), memory)
 
 
 def td_errors(network: CompatibleActorCritic, steps: Steps, discount: float) -> Array:
-    """δ = r + γ Q(s', μ(s')) - Q(s, a), with a gradient through Q(s, a) alone; nothing follows a
-    terminated step.
-    """
+    """δ = r + γ Q(s', μ(s')) - Q(s, a), with a gradient through Q(s, a) only."""
     next_values = jnp.where(steps.terminated, 0.0, network.values(steps.next_observations))
     targets = steps.rewards + discount * next_values
     return jax.lax.stop_gradient(targets) - network.action_values(steps.observations, steps.actions)
 
 
 def step_shares(network: CompatibleActorCritic, steps: Steps, rates: LearningRates) -> Array:
-    """1 over α_w |φ(s, a)|² + α_v |φ(s)|², how much of its error a step undoes, or 1 if that is
-    less (Nagumo and Noda 1967).
+    """The factor of each step that keeps it from correcting more than its error, at most 1.
 
-    A step that undid more than the whole error would make the next one larger, and quadratic
-    features have no bound.
+    A step corrects α_w |φ(s, a)|² + α_v |φ(s)|² of its error (Nagumo and Noda 1967). More than all
+    of it would make the next error larger, and quadratic features have no bound.
     """
     action_lengths, state_lengths = network.feature_lengths(steps.observations, steps.actions)
     return 1.0 / jnp.maximum(1.0, rates.critic * action_lengths + rates.value * state_lengths)
 
 
 def loss(network: CompatibleActorCritic, steps: Steps, shares: Array, discount: float) -> tuple[Array, Array]:
-    """The critic's: E[δ²] / 2, whose gradient is -E[δ φ(s, a)] in w and -E[δ φ(s)] in v, with each
-    step's share; and the errors δ.
+    """The critic's loss E[share · δ²] / 2, and the errors δ.
+
+    Its gradient is -E[δ φ(s, a)] in w and -E[δ φ(s)] in v, each step times its share.
     """
     errors = td_errors(network, steps, discount)
     return losses.masked_mean(shares * errors**2, steps.valid) / 2, errors
 
 
 def policy_gradient(network: CompatibleActorCritic, steps: Steps) -> Array:
-    """E[∇μ(s) ∇_a Q(s, a)], in Θ's shape (Silver et al. 2014, theorem 1), but for slopes that lead
-    away from the bounds.
+    """E[∇μ(s) ∇_a Q(s, a)] in Θ's shape (Silver et al. 2014, theorem 1).
+
+    Slopes that lead out of the bounds are left out.
     """
-    features, preferred, slopes = (
-        f(steps.observations) for f in (network.actor_features, network.preferred, network.slopes)
-    )
+    features = network.actor_features(steps.observations)
+    preferred = network.preferred(steps.observations)
+    slopes = network.slopes(steps.observations)
     outwards = (jnp.abs(preferred) >= 1.0) & (preferred * slopes > 0.0)
     weights = steps.valid / jnp.maximum(steps.valid.sum(), 1)
     return jnp.einsum("...,...f,...a->fa", weights, features, jnp.where(outwards, 0.0, slopes))
@@ -215,7 +191,7 @@ def learn(
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
-    """The state after learning from each of a rollout's steps in turn, and what happened."""
+    """The state after learning from a rollout's steps one after the other, and the metrics."""
     progress = state.env_steps / config.run.total_steps
     rates = LearningRates(
         value_at(config.actor_learning_rate, progress),
@@ -223,26 +199,19 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         value_at(config.value_learning_rate, progress),
     )
     moments = state.normalizer.observations
-    rewards, normalizer = normalize_rewards(state.normalizer, rollout, config.discount)
+    rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
     observations = normalize_observations(moments, rollout.observations)
-    following = jax.tree.map(lambda x: x[1:], observations)
     actions = state.network.bounds.to_unit(rollout.actions)
-    steps = Steps(without_last(observations), actions, rewards, rollout.terminated, rollout.valid, following)
+    steps = Steps(
+        without_last(observations), actions, rewards, rollout.terminated, rollout.valid, without_first(observations)
+    )
     network, metrics = jax.lax.scan(partial(learn, rates=rates, discount=config.discount), state.network, steps)
 
-    env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
     in_each = rollout.valid.sum(axis=1) / rollout.valid.shape[1]
     metrics = {name: losses.masked_mean(values, in_each) for name, values in metrics.items()}
-    state = State(
-        network=network,
-        normalizer=normalizer._replace(
-            observations=update_observation_moments(moments, without_last(rollout.observations))
-        ),
-        noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
-        key=stream(state.key, "next"),
-        env_steps=env_steps,
-        updates=state.updates + 1,
-    )
+    state = count_rollout(state._replace(network=network), rollout, config.discount)
+    noise = value_at(config.exploration_noise, state.env_steps / config.run.total_steps)
+    state = state._replace(noise=noise)
     return state, metrics | {"exploration/noise": state.noise, "optimizer/learning_rate": rates.critic}
 
 

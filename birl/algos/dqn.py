@@ -1,16 +1,16 @@
-"""Deep Q-network (Mnih et al. 2015, "Human-level control through deep reinforcement learning"),
-with what was added to it since.
+"""Deep Q-network, DQN (Mnih et al. 2015), with what was added to it since.
 
-Act ε-greedily on Q and keep every step in a replay. Draw past steps and move Q(s, a) towards r + γ
-max Q'(s', ·) by Huber's loss, with Q' an older copy of Q. Each cycle's gradient steps are one
-compiled call on batches that were drawn before it.
+1. Act ε-greedily on Q and keep every step in a replay.
+2. Sample past transitions and move Q(s, a) towards r + γ max Q'(s', ·) by the Huber loss, where
+   Q' is the target network. All gradient steps of an update are one compiled call.
+3. Every `target_every` gradient steps, move the target network to the network.
 
 Switches: `double` (van Hasselt et al. 2016), `dueling` (Wang et al. 2016), `n_step` (Sutton 1988;
-Hessel et al. 2018), `prioritized` (Schaul et al. 2016), `core` for memory: sequences from the
-memory they were lived with, after a burn-in (Kapturowski et al. 2019).
+Hessel et al. 2018), `prioritized` (Schaul et al. 2016), `core`: a recurrent network learns from
+stored sequences, from the memory stored with them, after a burn-in (Kapturowski et al. 2019).
 
-Differs from the papers: Adam instead of RMSProp; many environments; the target network may follow
-softly; priorities change after a cycle's gradient steps, not after each.
+Differs from the papers: Adam instead of RMSProp; many environments; the target network may move by
+soft updates; priorities change after all gradient steps of an update, not after each.
 """
 
 from collections.abc import Iterator
@@ -24,41 +24,25 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import (
-    lowest,
-    require_config,
-    validate_replay,
-    validate_settings,
-)
+from birl.checks import require_probability, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
 from birl.maths.count import Count, count_of, next_turn
-from birl.maths.keys import stream
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.nets.acting import without_first
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import remembers
-from birl.nets.normalize import (
-    Normalizer,
-    initial_normalizer,
-    normalize_observations,
-    reward_scale,
-    update_normalizer,
-)
-from birl.nets.optimizers import (
-    gradient_step,
-    initial_optimizer_state,
-    make_optimizer,
-    soft_update,
-)
+from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
 from birl.nets.recurrent import CoreName, rollout_resets
 from birl.nets.values import MakeQNetwork, QNetworkLike, act, double_q_values, make_q_network, q_of_actions
-from birl.registry import Supports, require_supported
+from birl.registry import Supports
 from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Indices, Replay
+from birl.rollouts.state import begin, count_rollout
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True)
@@ -70,33 +54,29 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = (
-        4  # steps of each environment between updates; with memory, the length of the sequences learned from
-    )
-    update_ratio: float = 0.25  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
+    rollout_length: int = 4  # steps of each environment between updates; if recurrent, the length of sequences
+    update_ratio: float = 0.25  # gradient steps for each environment step; 0.25: one for every four
     learning_starts: int = 1000  # environment steps before the first gradient step
-    batch_size: int = 64  # transitions in a gradient step; with memory, sequences
+    batch_size: int = 64  # transitions in a gradient step; if recurrent, sequences
     replay_size: int = 100_000  # transitions kept
-    frame_stack: int = 1  # observations are stacks of so many frames, newest last: each frame is kept once
+    frame_stack: int = 1  # frames in an observation, newest last; the replay keeps each frame once
     discount: float = 0.99  # γ
     n_step: int = 1  # rewards summed before the bootstrap
     double: bool = True  # the network chooses the next action, the target network values it
-    dueling: bool = False  # value and advantages apart
-    prioritized: bool = False  # draw in proportion to |error|^α, not with equal chances
+    dueling: bool = False  # separate heads for value and advantages
+    prioritized: bool = False  # sample in proportion to |error|^α instead of uniformly
     priority_exponent: float = 0.6  # α
-    priority_correction: float | Schedule = field(
-        default_factory=partial(linear, 0.4, 1.0)
-    )  # β: 1 undoes the bias of drawing so
+    priority_correction: float | Schedule = field(default_factory=partial(linear, 0.4, 1.0))  # β: 1 removes the bias
     exploration: float | Schedule = field(default_factory=partial(linear, 1.0, 0.05, 0.2))  # ε
-    target_every: int = 250  # gradient steps between moves of the target network
-    target_rate: float = 1.0  # τ: how far it then moves to the network; 1 copies it
-    burn_in: int = 0  # first steps of a sequence that only warm the memory up
+    target_every: int = 250  # gradient steps between updates of the target network
+    target_rate: float = 1.0  # τ: rate of its soft update; 1: a copy
+    burn_in: int = 0  # first steps of a sequence that only compute the memory
     learning_rate: float | Schedule = 1e-3
     max_grad_norm: float | None = 10.0
     optimizer_epsilon: float = 1e-5
     normalize_observations: bool = False
     normalize_rewards: bool = False
-    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are
+    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "relu"
@@ -108,7 +88,7 @@ class Config:
 
 
 class State(NamedTuple):
-    """Everything that changes while DQN learns, but for the replay."""
+    """Everything that changes while DQN learns, except the replay."""
 
     network: QNetworkLike
     target: QNetworkLike
@@ -118,15 +98,15 @@ class State(NamedTuple):
     key: Array
     env_steps: Count
     updates: Count
-    gradient_steps: Array  # see next_turn
-    owed: Array  # gradient steps that update_ratio has asked for and that are still to be taken
+    gradient_steps: Array  # counts up, and wraps around before 32 bits are full
+    owed: Array  # gradient steps that update_ratio asks for and that were not taken yet
 
 
 class Batches(NamedTuple):
-    """What one cycle learns from: G batches."""
+    """The G batches of one update."""
 
-    steps: Transitions | Rollout  # [G, N, ...]; with memory, sequences [G, T, N, ...]
-    probabilities: Array  # [G, N] of each to have been drawn, up to a factor
+    steps: Transitions | Rollout  # [G, N, ...]; if recurrent, sequences [G, T, N, ...]
+    probabilities: Array  # [G, N] with which each was sampled, up to a factor
 
 
 def validate(config: Config) -> None:
@@ -134,44 +114,32 @@ def validate(config: Config) -> None:
     validate_settings(config, Config)
     require_probability("exploration", config.exploration)
     most = config.rollout_length - 1
-    require(
-        0 <= config.burn_in <= most,
-        f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}; use at most {most}",
-    )
+    wrong = f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}"
+    require(0 <= config.burn_in <= most, f"{wrong}; use at most {most}")
     validate_replay(config)
 
 
 def require_sequences_fit(config: Config, recurrent: bool) -> None:
-    """Raise ConfigError if these settings need sequences and single steps are drawn, or the other
-    way round.
-    """
-    apart = "prioritized draws single steps, and a network that remembers learns from sequences; use one of the two"
+    """Raise ConfigError if settings for sequences meet a network without memory, or the reverse."""
+    apart = "prioritized samples single steps, and a recurrent network learns from sequences; use one of the two"
     require(not (recurrent and config.prioritized), apart)
-    remedy = "use 0, or core lstm"
-    require(
-        recurrent or not config.burn_in,
-        f"burn_in {config.burn_in} warms a memory up, and this network has none; {remedy}",
-    )
+    wrong = f"burn_in {config.burn_in} warms up a memory, and this network has none"
+    require(recurrent or not config.burn_in, f"{wrong}; use 0, or core lstm")
 
 
 def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_config(config, Config)
-    require_supported(config, action_space)
-    rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_q_network, settings=config, dueling=config.dueling)
-    network = make(rng, observation_space, action_space)
+    network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
         target=network,
         optimizer=initial_optimizer_state(optimizer_of(config), network),
-        normalizer=initial_normalizer(
-            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-        ),
+        normalizer=normalizer,
         epsilon=np.float32(value_at(config.exploration, 0.0)),
-        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        key=key,
         env_steps=count_of(0),
         updates=count_of(0),
         gradient_steps=np.int32(0),
@@ -180,7 +148,7 @@ def init(
 
 
 def policy(state: State) -> PyTree:
-    """The part of the state that acts: what is evaluated, exported and played."""
+    """The part of the state that acts."""
     return state.network, state.normalizer.observations, state.epsilon
 
 
@@ -192,28 +160,24 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 def transition_errors(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Transitions, config: Config
 ) -> tuple[Array, Array]:
-    """[N] r + γᵏ max Q'(s', ·) - Q(s, a), with a gradient through Q(s, a) alone; all of them
-    count.
-    """
-    now, following = (
-        jax.tree.map(lambda x: x[None], normalize_observations(normalizer.observations, observations))
-        for observations in (batch.observations, batch.next_observations)
+    """[N] r + γᵏ max Q'(s', ·) - Q(s, a), with a gradient through Q(s, a) only; all are valid."""
+    observations, next_observations = (
+        jax.tree.map(lambda x: x[None], normalize_observations(normalizer.observations, each))
+        for each in (batch.observations, batch.next_observations)
     )
     resets = jnp.zeros((1, *batch.rewards.shape), bool)
-    target_values = target(following, (), resets)[0][0]
-    choosing = network(following, (), resets)[0][0] if config.double else target_values
+    target_values = target(next_observations, (), resets)[0][0]
+    choosing = network(next_observations, (), resets)[0][0] if config.double else target_values
     bootstrap = double_q_values(choosing, target_values, batch.next_action_masks)
     targets = batch.rewards * reward_scale(normalizer) + batch.discounts * bootstrap
-    errors = jax.lax.stop_gradient(targets) - q_of_actions(network(now, (), resets)[0][0], batch.actions)
+    errors = jax.lax.stop_gradient(targets) - q_of_actions(network(observations, (), resets)[0][0], batch.actions)
     return errors, jnp.ones_like(errors)
 
 
 def sequence_errors(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Rollout, config: Config
 ) -> tuple[Array, Array]:
-    """[T, N] the same for sequences, each from the memory it was lived with; the valid steps after
-    the burn-in count.
-    """
+    """[T, N] r + γᵏ max Q'(s', ·) - Q(s, a) of sequences after the burn-in, and `valid`."""
     observations = normalize_observations(normalizer.observations, batch.observations)
     resets = rollout_resets(batch)
     action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
@@ -227,9 +191,7 @@ def sequence_errors(
 
 
 def unroll(network: QNetworkLike, observations: PyTree, memory: PyTree, resets: Array, burn_in: int) -> Array:
-    """Action values after the burn-in, whose steps only lead to the memory from which they
-    begin.
-    """
+    """Action values after the burn-in, which only computes the memory that they start from."""
     if burn_in:
         _, memory = jax.lax.stop_gradient(
             network(jax.tree.map(lambda x: x[:burn_in], observations), memory, resets[:burn_in])
@@ -245,23 +207,25 @@ def loss(
     correction: Array,
     config: Config,
 ) -> tuple[Array, tuple[Metrics, Array]]:
-    """Huber's loss of the errors, each weighed by P^-β over the largest such weight (Schaul et al.
-    2016, section 3.4); the errors too.
+    """The Huber loss, weighted by P^-β over the largest such weight; metrics and errors too.
+
+    The weights are those of Schaul et al. 2016, section 3.4.
     """
     if isinstance(batch.steps, Transitions):
-        errors, counted = transition_errors(network, target, normalizer, batch.steps, config)
+        errors, valid = transition_errors(network, target, normalizer, batch.steps, config)
     else:
-        errors, counted = sequence_errors(network, target, normalizer, batch.steps, config)
+        errors, valid = sequence_errors(network, target, normalizer, batch.steps, config)
     weights = (batch.probabilities / batch.probabilities.min()) ** -correction
-    value = losses.masked_mean(weights * losses.huber(errors), counted)
-    return value, ({"loss/value": value, "value/td_error": losses.masked_mean(jnp.abs(errors), counted)}, errors)
+    value = losses.masked_mean(weights * losses.huber(errors), valid)
+    metrics = {"loss/value": value, "value/td_error": losses.masked_mean(jnp.abs(errors), valid)}
+    return value, (metrics, errors)
 
 
 def learn(
     state: State, batch: Batches, learning_rate: Array, correction: Array, config: Config
 ) -> tuple[State, tuple[Metrics, Array]]:
     """One gradient step on one batch."""
-    (_, (metrics, errors)), gradients = jax.value_and_grad(loss, has_aux=True)(
+    gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(
         state.network, state.target, state.normalizer, batch, correction, config
     )
     valid = None if isinstance(batch.steps, Transitions) else batch.steps.valid[config.burn_in :]
@@ -279,31 +243,26 @@ def learn(
 def update(
     state: State, rollout: Rollout, batches: Batches | None, config: Config
 ) -> tuple[State, Metrics, Array | None]:
-    """The state after a rollout and a cycle's gradient steps, what happened, and the errors of what
-    was drawn.
-    """
+    """The state after a rollout and its gradient steps, the metrics, and the TD errors."""
     progress = state.env_steps / config.run.total_steps
-    learning_rate, correction = value_at(config.learning_rate, progress), value_at(config.priority_correction, progress)
+    learning_rate = value_at(config.learning_rate, progress)
+    correction = value_at(config.priority_correction, progress)
     metrics: Metrics = {"exploration/epsilon": state.epsilon}
     errors = None
     if batches is not None:
         step = partial(learn, learning_rate=learning_rate, correction=correction, config=config)
         state, (found, errors) = jax.lax.scan(step, state, batches)
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": learning_rate}
-    env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
-    state = state._replace(
-        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
-        epsilon=value_at(config.exploration, env_steps / config.run.total_steps),
-        key=stream(state.key, "next"),
-        env_steps=env_steps,
-        updates=state.updates + 1,
-    )
+    state = count_rollout(state, rollout, config.discount)
+    epsilon = value_at(config.exploration, state.env_steps / config.run.total_steps)
+    state = state._replace(epsilon=epsilon)
     return state, metrics, errors
 
 
 def draw(replay: Replay, key: Array, config: Config) -> tuple[Batches, Indices]:
-    """A cycle's batches, and where they lie in the replay."""
-    rng, shape = np.random.default_rng(np.asarray(key)), (gradient_steps(config), config.batch_size)
+    """The batches of one update, and their indices in the replay."""
+    rng = np.random.default_rng(np.asarray(key))
+    shape = gradient_steps(config), config.batch_size
     indices = replay.draw(rng, shape)
     steps = replay.draw_sequences(rng, shape) if replay.recurrent else replay.transitions(indices)
     return Batches(steps, indices.probabilities), indices

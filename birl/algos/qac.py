@@ -1,7 +1,7 @@
 """One-step actor-critic with action values, QAC (Sutton & Barto 2018, section 13.5).
 
 1. Collect T steps of B environments with the current policy.
-2. The critic takes a step towards Sarsa's target r + γ Q(s', a'), where a' is the action taken next.
+2. The critic takes a step towards Sarsa's target r + γ Q(s', a'), where a' is the next action.
 3. The actor takes a step up log π(a|s) Q(s, a). There is no target network and no replay.
 With critic "v" it is the book's box: V(s) moves towards r + γ V(s'), the actor up log π(a|s) δ with
 the TD error δ. The critic should learn faster than the actor (Konda & Tsitsiklis 2000).
@@ -33,20 +33,9 @@ from birl.maths.statistics import explained_variance
 from birl.nets.acting import RolloutEvaluation, act, evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import (
-    ActorCriticLike,
-    ActorQCritic,
-    MakeNetwork,
-    make_actor_critic,
-    make_actor_q_critic,
-)
+from birl.nets.models import ActorCriticLike, ActorQCritic, MakeNetwork, make_actor_critic, make_actor_q_critic
 from birl.nets.normalize import Normalizer, normalize_rewards
-from birl.nets.optimizers import (
-    OptimizerName,
-    gradient_step,
-    initial_optimizer_state,
-    make_optimizer,
-)
+from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
 from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
@@ -160,7 +149,7 @@ def critic_targets_v(
 def loss(
     network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config
 ) -> tuple[tuple[Array, Array], Metrics]:
-    """The actor's -E[log π(a|s) Q(s, a)] minus the entropy bonus, and the critic's squared error."""
+    """The actor's -E[log π(a|s) Q(s, a)] - entropy bonus, and the critic's squared error."""
     evaluation = evaluate_rollout((network, moments), rollout)
     critic_targets = critic_targets_q if config.critic == "q" else critic_targets_v
     values, targets, known, advantages = critic_targets(network, evaluation, rollout, config)

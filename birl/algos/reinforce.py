@@ -34,12 +34,7 @@ from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import Normalizer, normalize_rewards
-from birl.nets.optimizers import (
-    OptimizerName,
-    gradient_step,
-    initial_optimizer_state,
-    make_optimizer,
-)
+from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
 from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts

@@ -1,13 +1,12 @@
-"""Soft actor-critic (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications").
+"""Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv 1812.05905).
 
-Act by sampling tanh of a Gaussian that the observation decides, and keep every step in a replay.
-Move two critics towards the reward and what follows it, an action's entropy included: r + γ (min
-Q'(s', a') - α log π(a'|s')). Move the actor up min Q - α log π, and the temperature α so that the
-entropy stays at its target.
+1. Act by sampling from π(·|s) and keep every step in a replay.
+2. Move two critics towards r + γ (min Q'(s', a') - α log π(a'|s')), with a' sampled from π.
+3. Move the actor up min Q - α log π, the temperature α so that the entropy stays at its target, and
+   soft-update the target critics.
 
-Differs from the paper: many environments; each cycle's gradient steps are one compiled call on
-batches that were drawn before it; `n_step` returns, in which the entropy of the actions between is
-left out; orthogonal first weights.
+Differs from the paper: many environments; all gradient steps of an update are one compiled call;
+`n_step` returns, without the entropy of the actions in between; orthogonal initial weights.
 """
 
 from collections.abc import Iterator
@@ -21,31 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import (
-    require_config,
-    validate_replay,
-    validate_settings,
-)
+from birl.checks import validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
-from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
-from birl.nets.continuous import ActionCritic
+from birl.nets.continuous import ActionCritic, random_in_warmup
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.normalize import (
-    Normalizer,
-    initial_normalizer,
-    normalize_observations,
-    update_normalizer,
-)
-from birl.nets.optimizers import (
-    gradient_step,
-    initial_optimizer_state,
-    make_optimizer,
-    soft_update,
-)
+from birl.nets.normalize import Normalizer, normalize_observations
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
 from birl.nets.twin_critics import (
     ActorTwinCritics,
     GaussianActor,
@@ -53,12 +37,14 @@ from birl.nets.twin_critics import (
     make_actor_twin_critics,
     make_gaussian_actor,
     normalize_batch,
+    twin_critic_loss,
     twin_values,
 )
-from birl.registry import Supports, require_supported
+from birl.registry import Supports
 from birl.rollouts.gradient_steps import gradient_steps_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
+from birl.rollouts.state import begin, count_rollout
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 Network = ActorTwinCritics[GaussianActor]
@@ -73,19 +59,17 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 8  # steps of each environment between updates, whose gradient steps are one compiled call
-    update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
-    learning_starts: int = (
-        1000  # environment steps before the first gradient step, with actions drawn from the whole box
-    )
+    rollout_length: int = 8  # steps of each environment between updates; the gradient steps are one compiled call
+    update_ratio: float = 1.0  # gradient steps for each environment step; 0.25: one for every four
+    learning_starts: int = 1000  # environment steps before the first gradient step, with uniform random actions
     batch_size: int = 256  # transitions in a gradient step
     replay_size: int = 100_000  # transitions kept
     discount: float = 0.99  # γ
     n_step: int = 1  # rewards summed before the bootstrap
-    temperature: float = 1.0  # α, to begin with
-    temperature_learning_rate: float | Schedule = 3e-4  # 0: α stays as it is
-    target_entropy: float | None = None  # H̄, of actions on [-1, 1]; None: minus the number of numbers in an action
-    target_rate: float = 0.005  # τ: how far the target critics move to the critics in each gradient step
+    temperature: float = 1.0  # first α
+    temperature_learning_rate: float | Schedule = 3e-4  # 0: α does not change
+    target_entropy: float | None = None  # H̄ of actions on [-1, 1]; None: minus the number of action dimensions
+    target_rate: float = 0.005  # τ: rate of the target critics' soft update at each gradient step
     actor_learning_rate: float | Schedule = 3e-4
     critic_learning_rate: float | Schedule = 3e-4
     max_grad_norm: float | None = None
@@ -102,7 +86,7 @@ class Config:
 
 
 class State(NamedTuple):
-    """Everything that changes while SAC learns, but for the replay."""
+    """Everything that changes while SAC learns, except the replay."""
 
     network: Network
     target: Critics
@@ -111,16 +95,16 @@ class State(NamedTuple):
     critic_optimizer: PyTree
     temperature_optimizer: PyTree
     normalizer: Normalizer
-    in_warmup: Array  # whether the next rollout's actions are drawn from the whole box
+    in_warmup: Array  # the next rollout's actions are uniform random
     key: Array
     env_steps: Count
     updates: Count
     gradient_steps: Count
-    owed: Array  # gradient steps that update_ratio has asked for and that are still to be taken
+    owed: Array  # gradient steps that update_ratio asks for and that were not taken yet
 
 
 class Rates(NamedTuple):
-    """The learning rates of a cycle."""
+    """The learning rates of an update."""
 
     actor: Array
     critic: Array
@@ -140,11 +124,8 @@ def init(
     make_network: MakeActorTwinCritics[GaussianActor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_config(config, Config)
-    require_supported(config, action_space)
-    rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_twin_critics, make_actor=make_gaussian_actor, settings=config)
-    network = make(rng, observation_space, action_space)
+    network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
         target=network.critics,
@@ -152,11 +133,9 @@ def init(
         actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
         critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critics),
         temperature_optimizer=initial_optimizer_state(optimizer_of(config), np.float32(0)),
-        normalizer=initial_normalizer(
-            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-        ),
+        normalizer=normalizer,
         in_warmup=np.bool_(config.learning_starts > 0),
-        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        key=key,
         env_steps=count_of(0),
         updates=count_of(0),
         gradient_steps=count_of(0),
@@ -165,7 +144,7 @@ def init(
 
 
 def policy(state: State) -> PyTree:
-    """The part of the state that acts: what is evaluated, exported and played."""
+    """The part of the state that acts."""
     return state.network.actor, state.network.bounds, state.normalizer.observations, state.in_warmup
 
 
@@ -178,78 +157,65 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 def act(
     policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
-    """Sampled actions for B observations, while warming any of the box; tanh of the means if there
-    is no key.
-    """
+    """Sampled actions for B observations, uniform in warmup; the mode if there is no key."""
     actor, bounds, moments, in_warmup = policy
     distribution = actor(normalize_observations(moments, observations))
     if key is None:
         actions = distribution.mode()
     else:
         sample_key, uniform_key = jax.random.split(key)
-        actions = distribution.sample(sample_key)
-        actions = jnp.where(in_warmup, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), actions)
+        actions = random_in_warmup(distribution.sample(sample_key), in_warmup, uniform_key)
     return Action(bounds.from_unit(actions), memory)
 
 
 def targets_of(state: State, batch: Transitions, noise: Array) -> Array:
-    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')), a' from π by the noise (Haarnoja
-    et al. 2018, section 4.2).
-    """
+    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')) (Haarnoja et al., section 4.2)."""
     next_actions, log_probs = state.network.actor(batch.next_observations).action_and_log_prob(noise)
     next_values = twin_values(state.target, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * (next_values - jnp.exp(state.log_temperature) * log_probs)
 
 
-def critic_loss(critics: Critics, targets: Array, batch: Transitions) -> tuple[Array, Metrics]:
-    """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] with one target y for both; what happened."""
-    values = twin_values(critics, batch.observations, batch.actions)
-    value = sum(losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
-    return value, {"loss/value": value, "value/mean": values.mean()}
-
-
 def actor_loss(
     actor: GaussianActor, critics: Critics, temperature: Array, batch: Transitions, noise: Array
 ) -> tuple[Array, Array]:
-    """E[α log π(a|s) - min(Q₁(s, a), Q₂(s, a))], a from π (Haarnoja et al. 2018, section 4.2); the
-    entropy E[-log π(a|s)] too.
-    """
+    """E[α log π(a|s) - min(Q₁(s, a), Q₂(s, a))] with a from π, and the entropy E[-log π(a|s)]."""
     actions, log_probs = actor(batch.observations).action_and_log_prob(noise)
     values = twin_values(critics, batch.observations, actions).min(axis=0)
     return (temperature * log_probs - values).mean(), -log_probs.mean()
 
 
 def temperature_loss(log_temperature: Array, entropy: Array, target_entropy: float) -> Array:
-    """α (H - H̄): down this slope α falls while the entropy is above its target, and rises below it
-    (Haarnoja et al. 2018, section 5).
+    """α (H - H̄): its gradient lowers α while the entropy is above its target, and raises it below.
+
+    Haarnoja et al. 2018, section 5.
     """
     return jnp.exp(log_temperature) * (jax.lax.stop_gradient(entropy) - target_entropy)
 
 
 def loss(state: State, batch: Transitions, noise: Array) -> Array:
-    """critic_loss + actor_loss: the objective at this temperature. `learn` differentiates each by
-    its own parameters.
-    """
-    network, temperature = state.network, jnp.exp(state.log_temperature)
-    of_critics, _ = critic_loss(network.critics, targets_of(state, batch, noise[0]), batch)
-    return of_critics + actor_loss(network.actor, network.critics, temperature, batch, noise[1])[0]
+    """The critics' loss plus the actor's. `learn` differentiates each by its own parameters."""
+    actor, critics = state.network.actor, state.network.critics
+    critics_loss, _ = twin_critic_loss(critics, targets_of(state, batch, noise[0]), batch)
+    return critics_loss + actor_loss(actor, critics, jnp.exp(state.log_temperature), batch, noise[1])[0]
 
 
 def target_entropy_of(config: Config, actions: int) -> float:
-    """H̄ for actions of so many numbers."""
+    """H̄ for actions of this many dimensions."""
     return -float(actions) if config.target_entropy is None else config.target_entropy
 
 
-def learn(state: State, drawn: tuple[Transitions, Array], rates: Rates, config: Config) -> tuple[State, Metrics]:
-    """One gradient step on one batch: of the critics, of the actor by the new critics, and of the
-    temperature by its entropy.
-    """
-    batch, (target_noise, actor_noise) = normalize_batch(drawn[0], state.network.bounds, state.normalizer), drawn[1]
+def learn(
+    state: State, batch_and_noise: tuple[Transitions, Array], rates: Rates, config: Config
+) -> tuple[State, Metrics]:
+    """One gradient step on one batch: of the critics, then the actor, then the temperature."""
+    transitions, (target_noise, actor_noise) = batch_and_noise
+    batch = normalize_batch(transitions, state.network.bounds, state.normalizer)
     step = partial(gradient_step, optimizer_of(config))
-    temperature, network = jnp.exp(state.log_temperature), state.network
+    network = state.network
+    temperature = jnp.exp(state.log_temperature)
 
     targets = targets_of(state, batch, target_noise)
-    (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(network.critics, targets, batch)
+    gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(network.critics, targets, batch)
     critics, critic_optimizer, norm = step(
         network.critics, state.critic_optimizer, gradients, rates.critic, config.max_grad_norm
     )
@@ -282,27 +248,20 @@ def learn(state: State, drawn: tuple[Transitions, Array], rates: Rates, config: 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
-    """The state after a rollout and a cycle's gradient steps, and what happened."""
+    """The state after a rollout and its gradient steps, and the metrics."""
     progress = state.env_steps / config.run.total_steps
     metrics: Metrics = {"exploration/temperature": jnp.exp(state.log_temperature)}
     if batches is not None:
         schedules = config.actor_learning_rate, config.critic_learning_rate, config.temperature_learning_rate
         rates = Rates(*[value_at(rate, progress) for rate in schedules])
         step = partial(learn, rates=rates, config=config)
-        # Drawn for all gradient steps at once: in each it took 0.2 of 4.6 ms.
-        noise = jax.random.normal(
-            stream(state.key, "learning"), (len(batches.rewards), 2, config.batch_size, state.network.bounds.size)
-        )
+        # All noise at once: sampling it in each gradient step took 0.2 of 4.6 ms.
+        shape = len(batches.rewards), 2, config.batch_size, state.network.bounds.size
+        noise = jax.random.normal(stream(state.key, "learning"), shape)
         state, found = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates.critic}
-    env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
-    state = state._replace(
-        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
-        in_warmup=env_steps < config.learning_starts,
-        key=stream(state.key, "next"),
-        env_steps=env_steps,
-        updates=state.updates + 1,
-    )
+    state = count_rollout(state, rollout, config.discount)
+    state = state._replace(in_warmup=state.env_steps < config.learning_starts)
     return state, metrics
 
 

@@ -1,14 +1,13 @@
-"""TD3, twin delayed DDPG (Fujimoto et al. 2018, "Addressing function approximation error in
-actor-critic methods").
+"""Twin delayed DDPG, TD3 (Fujimoto et al. 2018, arXiv 1802.09477).
 
-Act by μ(s) with Gaussian noise and keep every step in a replay. Move two critics towards r + γ min
-Q'(s', ã), where ã is the target actor's action with clipped noise, so that neither an error of one
-critic nor a narrow peak of it is believed. Every second gradient step, move the actor up Q₁(s,
-μ(s)), and the targets a little towards the networks.
+1. Act by μ(s) with Gaussian noise and keep every step in a replay.
+2. Move two critics towards r + γ min Q'(s', ã), where ã is the target actor's action with clipped
+   noise. The minimum and the noise keep errors of one critic from being exploited.
+3. Every second gradient step, move the actor up Q₁(s, μ(s)) and soft-update the target networks.
 
-Differs from the paper: many environments; each cycle's gradient steps are one compiled call on
-batches that were drawn before it; `n_step` returns; batches of 256 and learning rates of 3e-4, as
-in the authors' later code; orthogonal first weights.
+Differs from the paper: many environments; all gradient steps of an update are one compiled call;
+`n_step` returns; batches of 256 and learning rates of 3e-4, as in the authors' later code;
+orthogonal initial weights.
 """
 
 from collections.abc import Iterator
@@ -22,46 +21,29 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import (
-    require_config,
-    validate_replay,
-    validate_settings,
-)
+from birl.checks import validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
-from birl.maths import losses
 from birl.maths.count import Count, count_of, next_turn
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
-from birl.nets.continuous import (
-    ActionCritic,
-    DeterministicActor,
-    make_deterministic_actor,
-)
+from birl.nets.continuous import ActionCritic, DeterministicActor, make_deterministic_actor, random_in_warmup
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.normalize import (
-    Normalizer,
-    initial_normalizer,
-    normalize_observations,
-    update_normalizer,
-)
-from birl.nets.optimizers import (
-    gradient_step,
-    initial_optimizer_state,
-    make_optimizer,
-    soft_update,
-)
+from birl.nets.normalize import Normalizer, normalize_observations
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
 from birl.nets.twin_critics import (
     ActorTwinCritics,
     MakeActorTwinCritics,
     make_actor_twin_critics,
     normalize_batch,
+    twin_critic_loss,
     twin_values,
 )
-from birl.registry import Supports, require_supported
+from birl.registry import Supports
 from birl.rollouts.gradient_steps import gradient_steps_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
+from birl.rollouts.state import begin, count_rollout
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 Network = ActorTwinCritics[DeterministicActor]
@@ -72,24 +54,22 @@ SUPPORTS = Supports(("Box",), bounded=True)
 
 @dataclass(frozen=True)
 class Config:
-    """TD3's settings. Noise is in units of half the width of the action's bounds."""
+    """TD3's settings. Noise is that of actions on [-1, 1]."""
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 8  # steps of each environment between updates, whose gradient steps are one compiled call
-    update_ratio: float = 1.0  # gradient steps for each environment step: 0.25 learns once from a batch in four steps
-    learning_starts: int = (
-        1000  # environment steps before the first gradient step, with actions drawn from the whole box
-    )
+    rollout_length: int = 8  # steps of each environment between updates; the gradient steps are one compiled call
+    update_ratio: float = 1.0  # gradient steps for each environment step; 0.25: one for every four
+    learning_starts: int = 1000  # environment steps before the first gradient step, with uniform random actions
     batch_size: int = 256  # transitions in a gradient step
     replay_size: int = 100_000  # transitions kept
     discount: float = 0.99  # γ
     n_step: int = 1  # rewards summed before the bootstrap
-    exploration_noise: float | Schedule = 0.1  # deviation of the noise on the actions taken
-    target_noise: float = 0.2  # deviation of the noise on the target actor's actions
-    target_noise_clip: float = 0.5  # c: that noise is never larger
-    policy_delay: int = 2  # d: gradient steps of the critics for one of the actor, with which the targets move
-    target_rate: float = 0.005  # τ: how far the targets then move to the networks
+    exploration_noise: float | Schedule = 0.1  # standard deviation of the noise on the actions taken
+    target_noise: float = 0.2  # standard deviation of the noise on the target actor's actions
+    target_noise_clip: float = 0.5  # c: clipping range of that noise
+    policy_delay: int = 2  # d: critic steps for each step of the actor and of the target networks
+    target_rate: float = 0.005  # τ: rate of the target networks' soft update
     actor_learning_rate: float | Schedule = 3e-4
     critic_learning_rate: float | Schedule = 3e-4
     max_grad_norm: float | None = None
@@ -106,7 +86,7 @@ class Config:
 
 
 class State(NamedTuple):
-    """Everything that changes while TD3 learns, but for the replay."""
+    """Everything that changes while TD3 learns, except the replay."""
 
     network: Network
     target: Network
@@ -114,14 +94,14 @@ class State(NamedTuple):
     critic_optimizer: PyTree
     normalizer: Normalizer
     exploration_noise: Array  # of the next rollout
-    in_warmup: Array  # whether the next rollout's actions are drawn from the whole box
-    policy_loss: Array  # of the actor's newest gradient step, to report in a cycle that has none
-    actor_grad_norm: Array  # of the same step
+    in_warmup: Array  # the next rollout's actions are uniform random
+    policy_loss: Array  # of the actor's last gradient step, to report when an update has none
+    actor_grad_norm: Array  # of that step
     key: Array
     env_steps: Count
     updates: Count
-    gradient_steps: Array  # see next_turn
-    owed: Array  # gradient steps that update_ratio has asked for and that are still to be taken
+    gradient_steps: Array  # counts up, and wraps around before 32 bits are full
+    owed: Array  # gradient steps that update_ratio asks for and that were not taken yet
 
 
 def validate(config: Config) -> None:
@@ -137,24 +117,19 @@ def init(
     make_network: MakeActorTwinCritics[DeterministicActor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_config(config, Config)
-    require_supported(config, action_space)
-    rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_twin_critics, make_actor=make_deterministic_actor, settings=config)
-    network = make(rng, observation_space, action_space)
+    network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
         target=network,
         actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
         critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critics),
-        normalizer=initial_normalizer(
-            observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-        ),
+        normalizer=normalizer,
         exploration_noise=np.float32(value_at(config.exploration_noise, 0.0)),
         in_warmup=np.bool_(config.learning_starts > 0),
         policy_loss=np.float32(0),
         actor_grad_norm=np.float32(0),
-        key=rng.integers(2**32, size=2, dtype=np.uint32),
+        key=key,
         env_steps=count_of(0),
         updates=count_of(0),
         gradient_steps=np.int32(0),
@@ -163,7 +138,7 @@ def init(
 
 
 def policy(state: State) -> PyTree:
-    """The part of the state that acts: what is evaluated, exported and played."""
+    """The part of the state that acts."""
     return (
         state.network.actor,
         state.network.bounds,
@@ -182,22 +157,18 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 def act(
     policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
-    """μ(s) with noise for B observations, while warming any action of the box; μ(s) itself if there
-    is no key.
-    """
+    """μ(s) with noise for B observations, uniform in warmup; μ(s) itself if there is no key."""
     actor, bounds, moments, deviation, in_warmup = policy
     actions = actor(normalize_observations(moments, observations))
     if key is not None:
         noise_key, uniform_key = jax.random.split(key)
         noisy = jnp.clip(actions + deviation * jax.random.normal(noise_key, actions.shape), -1.0, 1.0)
-        actions = jnp.where(in_warmup, jax.random.uniform(uniform_key, actions.shape, minval=-1.0, maxval=1.0), noisy)
+        actions = random_in_warmup(noisy, in_warmup, uniform_key)
     return Action(bounds.from_unit(actions), memory)
 
 
 def smoothed(actions: Array, noise: Array, config: Config) -> Array:
-    """clip(a + clip(ε, -c, c), -1, 1) with ε = σ times the noise (Fujimoto et al. 2018, section
-    5.3).
-    """
+    """clip(a + clip(σ · noise, -c, c), -1, 1) (Fujimoto et al. 2018, section 5.3)."""
     limit = config.target_noise_clip
     return jnp.clip(actions + jnp.clip(config.target_noise * noise, -limit, limit), -1.0, 1.0)
 
@@ -209,32 +180,19 @@ def targets_of(target: Network, batch: Transitions, noise: Array, config: Config
     return batch.rewards + batch.discounts * next_values
 
 
-def critic_loss(
-    critics: Critics, target: Network, batch: Transitions, noise: Array, config: Config
-) -> tuple[Array, Metrics]:
-    """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] with one target y for both; what happened."""
-    values = twin_values(critics, batch.observations, batch.actions)
-    targets = targets_of(target, batch, noise, config)
-    value = sum(losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
-    return value, {"loss/value": value, "value/mean": values.mean()}
-
-
 def actor_loss(actor: DeterministicActor, critics: Critics, batch: Transitions) -> Array:
-    """-E[Q₁(s, μ(s))], whose gradient is the deterministic policy gradient (Silver et al. 2014, eq. 9)."""
+    """-E[Q₁(s, μ(s))], by the deterministic policy gradient (Silver et al. 2014, eq. 9)."""
     return -critics[0](batch.observations, actor(batch.observations)).mean()
 
 
 def loss(network: Network, target: Network, batch: Transitions, noise: Array, config: Config) -> Array:
-    """critic_loss + actor_loss: the whole objective. `learn` differentiates each by its own
-    parameters, the actor's less often.
-    """
-    return critic_loss(network.critics, target, batch, noise, config)[0] + actor_loss(
-        network.actor, network.critics, batch
-    )
+    """The critics' loss plus the actor's. `learn` differentiates each by its own parameters."""
+    critics_loss, _ = twin_critic_loss(network.critics, targets_of(target, batch, noise, config), batch)
+    return critics_loss + actor_loss(network.actor, network.critics, batch)
 
 
 def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: Config) -> State:
-    """The state after one gradient step of the actor, and the targets' move that goes with it."""
+    """The state after one gradient step of the actor and the targets' soft update."""
     policy_loss, gradients = jax.value_and_grad(actor_loss)(state.network.actor, state.network.critics, batch)
     actor, optimizer, norm = gradient_step(
         optimizer_of(config), state.network.actor, state.actor_optimizer, gradients, learning_rate, config.max_grad_norm
@@ -248,57 +206,46 @@ def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: 
 
 def learn(
     state: State,
-    drawn: tuple[Transitions, Array],
+    batch_and_noise: tuple[Transitions, Array],
     actor_learning_rate: Array,
     critic_learning_rate: Array,
     config: Config,
 ) -> tuple[State, Metrics]:
-    """One gradient step of the critics on one batch, and each `policy_delay` of them one of the
-    actor.
-    """
-    batch, noise = normalize_batch(drawn[0], state.network.bounds, state.normalizer), drawn[1]
-    (_, metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(
-        state.network.critics, state.target, batch, noise, config
-    )
+    """One gradient step of the critics; every `policy_delay` steps one of the actor."""
+    transitions, noise = batch_and_noise
+    batch = normalize_batch(transitions, state.network.bounds, state.normalizer)
+    critics = state.network.critics
+    targets = targets_of(state.target, batch, noise, config)
+    gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(critics, targets, batch)
     critics, optimizer, norm = gradient_step(
-        optimizer_of(config),
-        state.network.critics,
-        state.critic_optimizer,
-        gradients,
-        critic_learning_rate,
-        config.max_grad_norm,
+        optimizer_of(config), critics, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
     )
     steps = next_turn(state.gradient_steps, config.policy_delay)
-    state = state._replace(
-        network=replace(state.network, critics=critics), critic_optimizer=optimizer, gradient_steps=steps
-    )
+    network = replace(state.network, critics=critics)
+    state = state._replace(network=network, critic_optimizer=optimizer, gradient_steps=steps)
     with_actor = partial(learn_actor, batch=batch, learning_rate=actor_learning_rate, config=config)
     state = jax.lax.cond(steps % config.policy_delay == 0, with_actor, lambda state: state, state)
-    of_actor = {"loss/policy": state.policy_loss, "optimizer/actor_grad_norm": state.actor_grad_norm}
-    return state, metrics | of_actor | {"optimizer/grad_norm": norm}
+    metrics |= {"loss/policy": state.policy_loss, "optimizer/actor_grad_norm": state.actor_grad_norm}
+    return state, metrics | {"optimizer/grad_norm": norm}
 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
-    """The state after a rollout and a cycle's gradient steps, and what happened."""
+    """The state after a rollout and its gradient steps, and the metrics."""
     progress = state.env_steps / config.run.total_steps
     metrics: Metrics = {"exploration/noise": state.exploration_noise}
     if batches is not None:
-        rates = [value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)]
-        step = partial(learn, actor_learning_rate=rates[0], critic_learning_rate=rates[1], config=config)
-        noise = jax.random.normal(
-            stream(state.key, "learning"), (len(batches.rewards), config.batch_size, state.network.bounds.size)
-        )
+        actor_rate = value_at(config.actor_learning_rate, progress)
+        critic_rate = value_at(config.critic_learning_rate, progress)
+        step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
+        shape = len(batches.rewards), config.batch_size, state.network.bounds.size
+        noise = jax.random.normal(stream(state.key, "learning"), shape)
         state, found = jax.lax.scan(step, state, (batches, noise))
-        metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": rates[1]}
-    env_steps = state.env_steps + rollout.valid.sum(dtype=jnp.int32)
+        metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": critic_rate}
+    state = count_rollout(state, rollout, config.discount)
     state = state._replace(
-        normalizer=update_normalizer(state.normalizer, rollout, config.discount),
-        exploration_noise=value_at(config.exploration_noise, env_steps / config.run.total_steps),
-        in_warmup=env_steps < config.learning_starts,
-        key=stream(state.key, "next"),
-        env_steps=env_steps,
-        updates=state.updates + 1,
+        exploration_noise=value_at(config.exploration_noise, state.env_steps / config.run.total_steps),
+        in_warmup=state.env_steps < config.learning_starts,
     )
     return state, metrics
 

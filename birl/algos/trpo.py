@@ -1,8 +1,8 @@
 """Trust region policy optimisation, TRPO (Schulman et al. 2015, arXiv 1502.05477).
 
 1. Collect T steps of B environments with the current policy, and estimate advantages by GAE.
-2. Take the natural-gradient step on the surrogate whose KL from the old policy is at most δ. Shorten
-   it until the surrogate improves and the KL is within its limit; take none if that fails.
+2. Take the natural-gradient step on the surrogate whose KL from the old policy is at most δ.
+   Shorten it until the surrogate improves and the KL is within its limit; take none otherwise.
 3. Fit the critic by minibatch steps.
 
 Differs from the paper: advantages are GAE's (Schulman et al. 2016), normalised over the batch, from
@@ -21,10 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from birl.checks import (
-    require_minibatches,
-    validate_settings,
-)
+from birl.checks import require_minibatches, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -36,13 +33,7 @@ from birl.nets.acting import act
 from birl.nets.dependence import require_own_critic, split_actor_critic
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import (
-    ActorCriticLike,
-    Distribution,
-    MakeNetwork,
-    make_actor_critic,
-    remembers,
-)
+from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, make_actor_critic, remembers
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer
 from birl.nets.recurrent import CoreName
@@ -144,7 +135,7 @@ def policy(state: State) -> PyTree:
 
 
 def loss(network: ActorCriticLike, batch: Batch, memory: PyTree) -> tuple[Array, Array]:
-    """The surrogate to minimise, -E[ρÂ] (eq. 14), and the mean KL(old‖new), over the valid steps."""
+    """The surrogate -E[ρÂ] (eq. 14) and the mean KL(old‖new), over the valid steps."""
     distribution, _, _ = network(batch.observations, memory, batch.resets, batch.action_masks)
     log_ratios = distribution.log_prob(batch.actions) - batch.log_probs
     return losses.surrogate(log_ratios, batch.advantages, batch.valid), mean_kl(batch, distribution)
