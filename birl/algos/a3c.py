@@ -1,14 +1,20 @@
-"""Asynchronous advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783, algorithm S3).
+"""Asynchronous advantage actor-critic, A3C (Mnih et al. 2016, arXiv 1602.01783, algorithm S3).
 
-Actor-learners with environments of their own, each in a loop: copy the shared parameters; act for
-t_max steps; n-step returns, bootstrapped from V where the episode goes on; the gradient of -log
-π(a|s) (R - V(s)), of V's squared error and of the entropy; write a step of RMSProp, whose
-statistics are shared as well, to the shared parameters without a lock.
+Actor-learners with their own environments learn one shared θ. Each of them loops, in a process of
+its own, without locks:
 
-Differs from the paper: steps go on into the next episode instead of ending the loop's turn early,
+    weights = shared.read()                         # θ' ← θ
+    result = worker_step(weights, learner, work)    # act t_max steps; R ← r + γR; dθ
+    update(shared, result, config)                  # asynchronous update of θ using dθ
+    shared.write(learner.number, result)            # T ← T + the steps taken
+
+`worker_step` and `update` are in this file; birl/asynchronous repeats them, in processes, on a Ray
+cluster, or in turn in this process.
+
+Differs from the paper: a rollout goes on into the next episode instead of ending with the episode,
 so one actor-learner is A2C with one environment; gradients are means over the steps, not sums, and
-clipped by their norm; an actor-learner may have several environments; where an episode is cut by a
-time limit, V goes on; RMSProp's ε is outside the root by default.
+clipped by their norm; an actor-learner may have several environments; where a time limit truncates
+an episode, V bootstraps; RMSProp's ε is outside the root by default.
 """
 
 from collections.abc import Iterator
@@ -19,46 +25,29 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from birl.accel.devices import prepare_jax
-from birl.asynchronous.actor_learner import (
-    ActorLearner,
-    PoolName,
-    Result,
-    SharedParameters,
-    Weights,
-    Work,
-    open_pool,
-    require_own_envs,
-    validate_pool,
-)
-from birl.asynchronous.flat import ParameterLayout
-from birl.asynchronous.parameters import State, initial_state, make_work, shared_parameters_of, state_of
-from birl.config import (
-    EnvConfig,
-    RunConfig,
-    check_fields,
-    require,
-    require_at_least_one,
-    require_config,
-    require_fractions,
-    require_positive,
-)
-from birl.envs.make import spaces_of, validate_fields
+from birl.asynchronous.actor_learner import ActorLearner, PoolName, Work, initial_state
+from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weights, WorkerResult
+from birl.asynchronous.pool import train_actor_learners
+from birl.checks import require_own_envs, validate_actor_learners, validate_settings
+from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths import losses
 from birl.maths.keys import stream
 from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import act as act  # how the actor-learners act
+from birl.nets.acting import act as act
 from birl.nets.acting import evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
-from birl.nets.models import ActorCriticLike, MakeNetwork, largest_product, make_actor_critic, validate_network
+from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import merge_moments, normalize_for_worker
-from birl.nets.optimizers import RMSPropName, clip_by_norm, flatten_tree, require_not_negative, shared_rmsprop
+from birl.nets.optimizers import RMSPropName, clip_by_norm, flatten_tree, shared_rmsprop
 from birl.nets.recurrent import CoreName
-from birl.rollouts.collector import finite_metrics, learnable
+from birl.registry import EVERY_ACTION, Supports
+from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
+
+SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, passed_envs=False, actor_learners=True)
 
 
 @dataclass(frozen=True)
@@ -67,32 +56,28 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
     run: RunConfig = field(default_factory=RunConfig)
-    pool: PoolName = (
-        "processes"  # where actor-learners run: serial (in turn, the same run for the same seed), processes, ray
-    )
-    actor_learners: int = 4  # how many of them; with processes, as many as there are cores
-    report_every: int = 1000  # environment steps of all together between what is logged
+    pool: PoolName = "processes"  # where actor-learners run: serial (here, in turn, reproducible), processes or ray
+    actor_learners: int = 4  # how many; with processes, as many as there are CPU cores
+    report_every: int = 1000  # environment steps of all actor-learners between two reports
     rollout_length: int = 5  # t_max: steps of each environment between updates, and the most rewards in a return
     discount: float = 0.99  # γ
     entropy_weight: float | Schedule = 0.01  # β
     value_weight: float = 0.5
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
     max_grad_norm: float | None = 0.5
-    optimizer: RMSPropName = (
-        "rmsprop"  # with ε outside the square root, as PyTorch has it; rmsprop-tf: inside, and g from 1
-    )
+    optimizer: RMSPropName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
     optimizer_epsilon: float = 1e-5  # ε
-    rmsprop_decay: float = 0.99  # α: of the mean of squared gradients
+    rmsprop_decay: float = 0.99  # α: decay of the mean of squared gradients
     normalize_observations: bool = False
     normalize_rewards: bool = False
-    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported as they are
+    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
     core_size: int = 64
     share_trunk: bool = False  # one encoder and core for policy and value
-    log_std: float = 0.0  # of a continuous policy, to begin with
+    log_std: float = 0.0  # first log standard deviation of a continuous policy
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -102,97 +87,88 @@ def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
     validate_actor_learners(config)
-; 0.99 is usual")
 
 
 def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_config(config, Config)
-    prepare_jax(largest_product(config, config.rollout_length * config.env.num_envs))
-    rng = np.random.default_rng(config.run.seed)
     make = make_network or partial(make_actor_critic, settings=config)
-    network = make(rng, observation_space, action_space)
-    return initial_state(config, observation_space, network, None, rng)
+    return initial_state(config, Config, observation_space, action_space, make, has_target=False)
 
 
 def policy(state: State) -> PyTree:
-    """The part of the state that acts: what is evaluated, exported and played."""
+    """The part of the state that acts."""
     return state.network, merge_moments(state.normalizer.observations)
 
 
 def loss(
     network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
 ) -> tuple[Array, Metrics]:
-    """-E[log π(a|s) (R - V)] plus the squared error of V minus the entropy bonus, over the valid steps, by one pass over the rollout."""
-    _, _, distributions, all_values = evaluate_rollout((network, moments), rollout)
-    distribution, values = without_last(distributions), all_values[:-1]
-    constant = jax.lax.stop_gradient(all_values)
+    """-E[log π(a|s) (R - V)], plus V's squared error, minus the entropy bonus, over valid steps."""
+    evaluation = evaluate_rollout((network, moments), rollout)
+    distribution = without_last(evaluation.distributions)
+    values = evaluation.values[:-1]
+    constant = jax.lax.stop_gradient(evaluation.values)
     ends = rollout.terminated, rollout.truncated, rollout.valid
-    advantages = gae(
-        rollout.rewards, constant[:-1], constant[1:], *ends, config.discount, 1.0
-    )  # with λ = 1: R - V, R ← r + γR
-    value_targets = advantages + constant[:-1]
+    # GAE with λ = 1 is R - V; R ← r + γR starts from V(s) after the last step, or 0 if terminal.
+    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *ends, config.discount, 1.0)
+    returns = advantages + constant[:-1]  # R
 
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
-    value_loss = losses.value_loss(values, value_targets, rollout.valid)
+    value_loss = losses.value_loss(values, returns, rollout.valid)
     entropy = losses.masked_mean(distribution.entropy(), rollout.valid)
     return policy_loss + config.value_weight * value_loss - entropy_weight * entropy, {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "policy/entropy": entropy,
-        "value/explained_variance": explained_variance(values, value_targets, rollout.valid),
+        "value/explained_variance": explained_variance(values, returns, rollout.valid),
     }
 
 
 @partial(jax.jit, static_argnames=("layouts", "config"))
 def gradients(
-    weights: Weights,
-    index: Array,
-    key: Array,
-    rollout: Rollout,
-    layouts: tuple[ParameterLayout, ParameterLayout],
-    config: Config,
+    weights: Weights, index: Array, key: Array, rollout: Rollout, layouts: Layouts, config: Config
 ) -> tuple[Array, Array, Array, Metrics]:
-    """[P] dθ of a rollout, clipped by its norm; [M] what actor-learner `index` has seen by now; its
-    next key; what happened.
-    """
-    network, before = layouts[0].tree(weights.network), layouts[1].tree(weights.normalizers)
+    """[P] clipped dθ, [M] statistics of actor-learner `index`, its next key, and metrics."""
+    network = layouts.network.tree(weights.network)
+    normalizers = layouts.normalizer.tree(weights.normalizers)
     progress = weights.env_steps / config.run.total_steps
-    learning_rate, entropy_weight = value_at(config.learning_rate, progress), value_at(config.entropy_weight, progress)
-    moments, rollout, own = normalize_for_worker(before, index, rollout, config.discount)
-    (_, metrics), found = jax.value_and_grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
+    learning_rate = value_at(config.learning_rate, progress)
+    entropy_weight = value_at(config.entropy_weight, progress)
+    moments, rollout, own = normalize_for_worker(normalizers, index, rollout, config.discount)
+    found, metrics = jax.grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
     found, norm = clip_by_norm(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
     return flatten_tree(found), flatten_tree(own), stream(key, "next"), metrics
 
 
-def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> Result:
-    """One turn of an actor-learner's loop: `weights` are its own copy, θ' ← θ; `update` will add
-    the gradient to θ.
-    """
-    network, normalizers = work.network.tree(weights.network), work.normalizer.tree(weights.normalizers)
-    collect = learner.collect
-    # Perform a_t by π(a_t|s_t; θ'), t_max times.
-    rollout = learnable(
-        collect((network, merge_moments(normalizers.observations)), learner.key), work.config.clip_rewards
-    )
-    with collect.timed("learning"):
-        index, layouts = np.int32(learner.number), (work.network, work.normalizer)
-        found, seen, key, metrics = gradients(weights, index, learner.key, rollout, layouts, work.config)  # dθ
-        metrics = finite_metrics(metrics)
-    env_steps = int(np.count_nonzero(rollout.valid))  # T ← T + 1, for each step
-    learning_rate = metrics["optimizer/learning_rate"]
-    return Result(
-        np.asarray(found), learning_rate, env_steps, np.asarray(seen), np.asarray(key), metrics | collect.metrics()
+def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerResult:
+    """One step of an actor-learner. `weights` is its own copy of the parameters: θ' ← θ."""
+    config, stats = work.config, learner.collector.episode_stats
+    network = work.layouts.network.tree(weights.network)  # θ' as a network
+    normalizers = work.layouts.normalizer.tree(weights.normalizers)
+    # Perform a_t according to π(a_t|s_t; θ'), t_max times.
+    policy = network, merge_moments(normalizers.observations)
+    rollout = for_learning(learner.collector.collect(policy, learner.key), config.clip_rewards)
+    # Accumulate R and dθ over these steps.
+    with stats.timed("learning"):
+        found, own, key, metrics = gradients(
+            weights, np.int32(learner.number), learner.key, rollout, work.layouts, config
+        )
+        metrics = check_finite_metrics(metrics)
+    return WorkerResult(
+        gradients=np.asarray(found),  # dθ
+        learning_rate=metrics["optimizer/learning_rate"],
+        env_steps=int(np.count_nonzero(rollout.valid)),
+        normalizer=np.asarray(own),
+        key=np.asarray(key),
+        metrics=metrics | stats.metrics(),
     )
 
 
-def update(shared: SharedParameters, result: Result, config: Config) -> None:
-    """Asynchronous update of θ using dθ: by RMSProp with shared statistics, in place, without a
-    lock.
-    """
+def update(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
+    """Asynchronous update of θ using dθ, by RMSProp with shared statistics, without a lock."""
     shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
 
 
@@ -203,15 +179,11 @@ def train(
     snapshot: Snapshot | None = None,
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding every `report_every` steps; from `state` and `snapshot`,
-    go on where they were taken.
+    """Learn until `total_steps`, yielding every `report_every` steps.
+
+    With `state` and `snapshot`, training goes on from there.
     """
     validate(config)
     require_own_envs(envs)
-    state = init(config, *spaces_of(config.env), make_network) if state is None else state
-    work = make_work(config, __name__, worker_step, update, state)
-    with open_pool(work, shared_parameters_of(state, work), snapshot) as pool:
-        while int(state.env_steps) < config.run.total_steps:
-            shared = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
-            state = state_of(shared, work, int(state.updates) + 1)
-            yield Update(state, pool.metrics(), pool.snapshot)
+    start = partial(init, config, make_network=make_network)
+    yield from train_actor_learners(config, __name__, start, worker_step, update, state, snapshot)

@@ -1,15 +1,14 @@
-"""How actor-learners explore: each comes to an ε of its own (Mnih et al. 2016, section 5.1)."""
+"""How actor-learners explore: each reaches a final ε of its own (Mnih et al. 2016, section 5.1)."""
 
-from math import isclose
 from typing import Protocol
 
 import numpy as np
 
-from birl.config import RunConfig, require
+from birl.config import RunConfig
 
 
 class ExplorationSettings(Protocol):
-    """The settings of an algorithm's Config that say how often its actor-learners act at random."""
+    """The settings of a Config that say how often its actor-learners act at random."""
 
     @property
     def run(self) -> RunConfig: ...
@@ -22,17 +21,16 @@ class ExplorationSettings(Protocol):
 
 
 def final_exploration(config: ExplorationSettings, number: int) -> float:
-    """The ε that actor-learner `number` comes to: drawn, and the same whenever it begins anew in a
-    run with this seed.
-    """
+    """The final ε of actor-learner `number`. It is random, but fixed by the run's seed."""
     rng = np.random.default_rng([config.run.seed, number])
     bounds = np.cumsum(config.exploration_chances)
     return config.final_explorations[int(np.searchsorted(bounds[:-1], rng.random(), side="right"))]
 
 
 def exploration_at(config: ExplorationSettings, number: int, env_steps: int) -> np.float32:
-    """ε of actor-learner `number` after so many steps of all: from 1 in a straight line to its own,
-    reached at `exploration_fraction`.
+    """ε of actor-learner `number` after this many steps of all: linear from 1 to its final ε.
+
+    The final ε is reached at the fraction `exploration_fraction` of the run.
     """
     share = min(env_steps / (config.exploration_fraction * config.run.total_steps), 1.0)
     return np.float32(1.0 + share * (final_exploration(config, number) - 1.0))

@@ -1,111 +1,212 @@
-"""What actor-learners share, as networks (State) and as they write to it, flat (Board)."""
+"""What actor-learners share: flat vectors that all of them write to, and the State made of them.
 
-from typing import NamedTuple
+Networks and statistics are pytrees in a State. Actor-learners share them as flat vectors
+(SharedParameters), which fit into one block of memory. A ParameterLayout turns one into the other.
+"""
 
-import gymnasium as gym
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any, NamedTuple
+
 import jax
 import numpy as np
 
-from birl.asynchronous.actor_learner import (
-    ApplyGradients,
-    Settings,
-    SharedParameters,
-    Work,
-    WorkerStep,
-    new_shared_parameters,
-)
-from birl.asynchronous.flat import layout_of
-from birl.asynchronous.replay_cycle import ReplayShare
-from birl.nets.normalize import Normalizer, initial_normalizer
-from birl.nets.optimizers import first_mean_square
-from birl.types import Array, PyTree
+from birl.config import ConfigError
+from birl.maths.count import TURNS, Count, count_of
+from birl.nets.normalize import Normalizer
+from birl.types import Array, Metrics, PyTree
+
+MOST_METRICS = 32  # of one worker step
 
 
 class State(NamedTuple):
-    """Everything that changes while n actor-learners learn P parameters; the same for all
-    algorithms that have them.
-    """
+    """Everything that changes while n actor-learners learn P parameters together."""
 
     network: PyTree  # θ
-    target_weights: PyTree  # θ⁻: the target network, or the average one; None without either
+    target_weights: PyTree  # θ⁻: the target network or the average network; None without either
     mean_squares: Array  # [P] g: the shared RMSProp's mean of squared gradients
-    normalizer: Normalizer  # [n, ...] what each actor-learner has seen
+    normalizer: Normalizer  # [n, ...] statistics of what each actor-learner has seen
     key: Array  # [n, 2]
     env_steps: np.int64  # T
-    updates: np.int64  # reports: times that `train` has yielded
+    updates: np.int64  # how often `train` has yielded
     gradient_steps: np.int64
 
 
-def initial_state(
-    config: Settings, observation_space: gym.Space, network: PyTree, target_weights: PyTree, rng: np.random.Generator
-) -> State:
-    """A State that begins with this network."""
-    one = initial_normalizer(
-        observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-    )
-    return State(
-        network=network,
-        target_weights=target_weights,
-        mean_squares=np.full(layout_of(network).size, first_mean_square(config.optimizer), np.float32),
-        normalizer=jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], config.actor_learners, axis=0), one),
-        key=rng.integers(2**32, size=(config.actor_learners, 2), dtype=np.uint32),
-        env_steps=np.int64(0),
-        updates=np.int64(0),
-        gradient_steps=np.int64(0),
-    )
+class ParameterLayout(NamedTuple):
+    """Where the leaves of a pytree are in a flat vector."""
+
+    structure: Any  # JAX's description of the tree
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        return sum(map(prod, self.shapes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a tree: JAX's description of it is not valid in another process."""
+        return parameter_layout, (self.tree(np.zeros(self.size, np.float32)),)
+
+    def vector(self, tree: PyTree) -> np.ndarray:
+        """[size] the leaves of a tree, one after the other."""
+        leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(tree)]
+        return np.concatenate(leaves) if leaves else np.zeros(0, np.float32)
+
+    def rows(self, tree: PyTree, count: int) -> np.ndarray:
+        """[count, size] the leaves of a tree that all have a leading axis [count]."""
+        leaves = [np.asarray(leaf, np.float32).reshape(count, -1) for leaf in jax.tree.leaves(tree)]
+        return np.concatenate(leaves, axis=1) if leaves else np.zeros((count, 0), np.float32)
+
+    def tree(self, vector: Array) -> PyTree:
+        """The tree of a vector [..., size]. With NumPy the leaves [..., *shape] are views."""
+        leaves = []
+        first = 0
+        for shape in self.shapes:
+            leaves.append(vector[..., first : first + prod(shape)].reshape((*vector.shape[:-1], *shape)))
+            first += prod(shape)
+        return jax.tree.unflatten(self.structure, leaves)
 
 
-def make_work(
-    config: Settings,
-    module: str,
-    worker_step: WorkerStep,
-    update: ApplyGradients,
-    state: State,
-    until_end: bool = False,
-    replay: ReplayShare | None = None,
-) -> Work:
-    """What the actor-learners of this algorithm do, with such networks; with `until_end`, their
-    turns end with an episode, too.
+def parameter_layout(tree: PyTree) -> ParameterLayout:
+    """The layout of this tree. Raises ConfigError if one of its arrays is not float32."""
+    leaves, structure = jax.tree.flatten(tree)
+    wrong = [str(leaf.dtype) for leaf in leaves if leaf.dtype != np.float32]
+    if wrong:
+        remedy = "make it of float32, or a field with eqx.field(static=True)"
+        raise ConfigError(f"the network has an array of {wrong[0]}; {remedy}")
+    return ParameterLayout(structure, tuple(leaf.shape for leaf in leaves))
+
+
+class Layouts(NamedTuple):
+    """The layouts of a State: of its network, and of one actor-learner's normalizer."""
+
+    network: ParameterLayout
+    normalizer: ParameterLayout
+
+
+class Weights(NamedTuple):
+    """The copy of the shared parameters that an actor-learner acts and learns with."""
+
+    network: np.ndarray  # [P] θ'
+    target_weights: np.ndarray  # [P] θ⁻; [0] without
+    normalizers: np.ndarray  # [n, M]
+    env_steps: Count  # T, of all actor-learners together
+    gradient_steps: np.int32  # of all actor-learners together, modulo TURNS
+
+
+class WorkerResult(NamedTuple):
+    """What an actor-learner returns from one worker step."""
+
+    gradients: np.ndarray  # [P] dθ
+    learning_rate: float  # η
+    env_steps: int
+    normalizer: np.ndarray  # [M] its statistics after this step
+    key: np.ndarray  # [2] its next random key
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class SharedParameters:
+    """The arrays that all actor-learners see.
+
+    All of them write to the vectors, without locks. A row [n, ...] is written by its actor-learner
+    alone.
     """
-    one_normalizer = jax.tree.map(lambda x: x[0], state.normalizer)
-    memory = state.network.initial_memory(config.env.num_envs)
-    return Work(
-        config,
-        module,
-        worker_step,
-        update,
-        layout_of(state.network),
-        layout_of(one_normalizer),
-        memory,
-        until_end,
-        replay,
+
+    weights: np.ndarray  # [P] θ
+    mean_squares: np.ndarray  # [P] g
+    target_weights: np.ndarray  # [P] θ⁻; [0] without
+    target_copied_at: np.ndarray  # [1] T when θ⁻ was last copied
+    normalizers: np.ndarray  # [n, M]
+    keys: np.ndarray  # [n, 2]
+    env_steps: np.ndarray  # [n] their sum is T; in one counter for all, some steps would be lost
+    gradient_steps: np.ndarray  # [n]
+    metrics: np.ndarray  # [n, MOST_METRICS] of each actor-learner's last step; NaN where there is none
+
+    def read(self) -> Weights:
+        """A copy for an actor-learner: θ' ← θ."""
+        env_steps = count_of(int(self.env_steps.sum()))
+        gradient_steps = np.int32(self.gradient_steps.sum() % TURNS)
+        return Weights(
+            self.weights.copy(), self.target_weights.copy(), self.normalizers.copy(), env_steps, gradient_steps
+        )
+
+    def write(self, index: int, result: WorkerResult) -> None:
+        """Write the row of actor-learner `index`: its statistics, key, metrics and counts."""
+        self.normalizers[index] = result.normalizer
+        self.keys[index] = result.key
+        self.metrics[index, : len(result.metrics)] = list(result.metrics.values())
+        self.env_steps[index] += result.env_steps
+        self.gradient_steps[index] += 1
+
+    def copy_weights_every(self, env_steps: int, more: int) -> None:
+        """θ⁻ ← θ every so many steps of all actor-learners; `more` steps are not yet written."""
+        now = int(self.env_steps.sum()) + more
+        # Another actor-learner may have copied since this sum was taken; it must not happen twice.
+        if now // env_steps > int(self.target_copied_at[0]) // env_steps:
+            self.target_copied_at[0] = now
+            self.target_weights[:] = self.weights
+
+    def copy(self) -> "SharedParameters":
+        return SharedParameters(*[getattr(self, field.name).copy() for field in fields(self)])
+
+
+def new_shared_parameters(
+    weights: np.ndarray,
+    mean_squares: np.ndarray,
+    target_weights: np.ndarray,
+    normalizers: np.ndarray,
+    keys: np.ndarray,
+    env_steps: int,
+    gradient_steps: int,
+) -> SharedParameters:
+    """Shared parameters with these arrays, copied. The counts go to row 0: only sums are used."""
+    n = len(keys)
+    env_step_rows = np.zeros(n, np.int64)
+    gradient_step_rows = np.zeros(n, np.int64)
+    env_step_rows[0] = env_steps
+    gradient_step_rows[0] = gradient_steps
+    return SharedParameters(
+        weights=weights.copy(),
+        mean_squares=mean_squares.copy(),
+        target_weights=target_weights.copy(),
+        target_copied_at=env_step_rows[:1].copy(),
+        normalizers=normalizers.copy(),
+        keys=keys.copy(),
+        env_steps=env_step_rows,
+        gradient_steps=gradient_step_rows,
+        metrics=np.full((n, MOST_METRICS), np.nan),
     )
 
 
-def shared_parameters_of(state: State, work: Work) -> SharedParameters:
-    """The state as actor-learners share it."""
-    target_weights = (
-        np.zeros(0, np.float32) if state.target_weights is None else work.network.vector(state.target_weights)
-    )
-    normalizers = work.normalizer.rows(state.normalizer, work.config.actor_learners)
-    counts = int(state.env_steps), int(state.gradient_steps)
+def layouts_of(state: State) -> Layouts:
+    """The layouts of this State's network and of one actor-learner's normalizer."""
+    one = jax.tree.map(lambda x: x[0], state.normalizer)
+    return Layouts(parameter_layout(state.network), parameter_layout(one))
+
+
+def state_to_shared(state: State, layouts: Layouts) -> SharedParameters:
+    """The shared parameters of a State."""
+    target_weights = np.zeros(0, np.float32)
+    if state.target_weights is not None:
+        target_weights = layouts.network.vector(state.target_weights)
     return new_shared_parameters(
-        work.network.vector(state.network),
+        layouts.network.vector(state.network),
         np.asarray(state.mean_squares),
         target_weights,
-        normalizers,
+        layouts.normalizer.rows(state.normalizer, len(state.key)),
         np.asarray(state.key),
-        *counts,
+        int(state.env_steps),
+        int(state.gradient_steps),
     )
 
 
-def state_of(shared: SharedParameters, work: Work, updates: int) -> State:
-    """The state that actor-learners have come to together."""
+def shared_to_state(shared: SharedParameters, layouts: Layouts, updates: int) -> State:
+    """The State of these shared parameters."""
     return State(
-        network=work.network.tree(shared.weights),
-        target_weights=work.network.tree(shared.target_weights) if shared.target_weights.size else None,
+        network=layouts.network.tree(shared.weights),
+        target_weights=layouts.network.tree(shared.target_weights) if shared.target_weights.size else None,
         mean_squares=shared.mean_squares,
-        normalizer=work.normalizer.tree(shared.normalizers),
+        normalizer=layouts.normalizer.tree(shared.normalizers),
         key=shared.keys,
         env_steps=np.int64(shared.env_steps.sum()),
         updates=np.int64(updates),

@@ -1,44 +1,44 @@
-"""What runs in an actor-learner's process: its turns, one after the other, until the steps are
-done.
-"""
+"""What runs in the process of an actor-learner: its loop, until the run's steps are done."""
 
 import fcntl
 import os
 import time
 from collections.abc import Iterator
 
-from birl.accel.devices import prepare_jax
-from birl.asynchronous.actor_learner import open_learner, run_worker_step
-from birl.asynchronous.processes import BLINK, FINISHED, Assignment, Control, shared_arrays
+from birl.asynchronous.actor_learner import open_actor_learner, run_worker_step
+from birl.asynchronous.processes import FINISHED, PAUSE_SECONDS, Assignment, Control, map_shared
 from birl.maths.keys import numbered
-from birl.workers.main import begin_service, explained
+from birl.speed import prepare_jax
+from birl.workers.child import as_failure, connect_to_parent
 from birl.workers.process import ERROR, VALUE
 
 
-def main(orders: int, answers: int, lifeline: int, memory: int) -> None:
-    """Learn until the run's steps are done or the parent ends this process. The numbers are file
-    descriptors.
+def main(calls: int, answers: int, lifeline: int, memory: int) -> None:
+    """Learn until the run's steps are done or the parent ends this process.
+
+    The arguments are file descriptors.
     """
-    requests, replies = begin_service(orders, answers, lifeline, memory)
+    requests, replies = connect_to_parent(calls, answers, lifeline, memory)
     try:
-        os.read(orders, 1)
+        os.read(calls, 1)
         _, assignment = requests.recv()
         for names in learn(assignment, memory):
             os.write(answers, VALUE)
             replies.send(names)
     except BaseException as error:  # also an environment's sys.exit
         os.write(answers, ERROR)
-        replies.send(tuple(explained(error)))
+        replies.send(tuple(as_failure(error)))
 
 
 def learn(assignment: Assignment, memory: int) -> Iterator[tuple[str, ...]]:
-    """The actor-learner's loop; yields the names of its metrics once it is ready to learn."""
-    work, index = assignment.work, assignment.number
-    shared, control = shared_arrays(memory, assignment.kinds)
+    """The loop of an actor-learner; yields the names of its metrics once it is ready to learn."""
+    work = assignment.work
+    index = assignment.number
+    shared, control = map_shared(memory, assignment.shapes)
     prepare_jax()
-    key = numbered(shared.keys[index], assignment.generation)  # not the draws that came before the process was replaced
-    learner = open_learner(work, index, key, assignment.seed)
-    # One at a time: the first compiles, and the others find what it compiled on disk.
+    key = numbered(shared.keys[index], assignment.generation)  # a replacement does not repeat old draws
+    learner = open_actor_learner(work, index, key, assignment.seed)
+    # One process at a time: the first compiles, and the others find its programs on disk.
     fcntl.lockf(memory, fcntl.LOCK_EX)
     result, learner = run_worker_step(learner, shared.read(), work)
     fcntl.lockf(memory, fcntl.LOCK_UN)
@@ -58,7 +58,8 @@ def learn(assignment: Assignment, memory: int) -> Iterator[tuple[str, ...]]:
 
 
 def wait_while_paused(control: Control, index: int) -> None:
+    """Wait until the parent has copied the parameters."""
     while ticket := int(control.pause[0]):
         control.paused[index] = ticket
         control.heartbeats[index] = time.monotonic()
-        time.sleep(BLINK)
+        time.sleep(PAUSE_SECONDS)

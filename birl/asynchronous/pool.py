@@ -1,0 +1,76 @@
+"""Pools run actor-learners. `train_actor_learners` is the training loop of all their algorithms."""
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import gymnasium as gym
+
+from birl.asynchronous.actor_learner import ApplyGradients, Work, WorkerStep, make_work
+from birl.asynchronous.parameters import SharedParameters, State, shared_to_state, state_to_shared
+from birl.asynchronous.processes import ProcessPool
+from birl.asynchronous.replay_cycle import ReplayShare
+from birl.asynchronous.serial import SerialPool
+from birl.envs.make import spaces_of
+from birl.speed import prepare_jax
+from birl.types import Metrics, Snapshot, Update
+
+
+class Pool(Protocol):
+    """A place to run actor-learners."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all actor-learners."""
+
+    def run(self, env_steps: int) -> SharedParameters:
+        """Learn until so many environment steps are done in all; a copy of the parameters then."""
+
+    def metrics(self) -> Metrics:
+        """The metrics of the actor-learners' last steps."""
+
+    def snapshot(self) -> Snapshot:
+        """Everything needed to go on from the parameters that `run` returned."""
+
+
+def train_actor_learners(
+    config: Any,
+    module: str,
+    init: Callable[[gym.Space, gym.Space], Any],
+    worker_step: WorkerStep,
+    update: ApplyGradients,
+    state: State | None,
+    snapshot: Snapshot | None,
+    until_end: bool = False,
+    replay: Callable[[gym.Space], ReplayShare] | None = None,
+) -> Iterator[Update]:
+    """Run actor-learners until `total_steps`, yielding every `report_every` steps.
+
+    `module` is the algorithm's. `init` makes a State from observation and action space, `replay` a
+    ReplayShare from the action space. With `state` and `snapshot`, training goes on from there.
+    """
+    prepare_jax(config)
+    observation_space, action_space = spaces_of(config.env)
+    if state is None:
+        state = init(observation_space, action_space)
+    share = None if replay is None else replay(action_space)
+    work = make_work(config, module, worker_step, update, state, until_end, share)
+    with open_pool(work, state_to_shared(state, work.layouts), snapshot) as pool:
+        while state.env_steps < config.run.total_steps:
+            shared = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
+            state = shared_to_state(shared, work.layouts, int(state.updates) + 1)
+            yield Update(state, pool.metrics(), pool.snapshot)
+
+
+def open_pool(work: Work, shared: SharedParameters, snapshot: Snapshot | None) -> Pool:
+    """The pool that the settings ask for. With `snapshot`, it goes on from there."""
+    if work.config.pool == "serial":
+        return SerialPool(work, shared, snapshot)
+    if work.config.pool == "processes":
+        return ProcessPool(work, shared, snapshot)
+    from birl.asynchronous.ray import RayPool  # which needs an extra
+
+    return RayPool(work, shared, snapshot)

@@ -1,0 +1,37 @@
+"""What pools report about their actor-learners: metrics, episodes, why a resume is not exact."""
+
+import numpy as np
+
+from birl.asynchronous.actor_learner import Work
+from birl.asynchronous.parameters import SharedParameters
+from birl.types import Metrics
+
+SUMMED = {"episode/count", "replay/steps", "replay/bytes"}  # metrics to add up; of the others the mean is taken
+
+
+def combine_metrics(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:
+    """One set of metrics from those of n actor-learners [n, MOST_METRICS]; NaNs are left out."""
+    combined: Metrics = {}
+    for column, name in enumerate(names):
+        numbers = rows[:, column][~np.isnan(rows[:, column])]
+        if name in SUMMED:
+            combined[name] = int(numbers.sum())
+        else:
+            combined[name] = float(numbers.mean()) if len(numbers) else float("nan")
+    return combined
+
+
+def take_episode_count(shared: SharedParameters, names: tuple[str, ...], index: int) -> int:
+    """The number of episodes that an actor-learner has finished. Its count is set to 0."""
+    if "episode/count" not in names:
+        return 0
+    column = names.index("episode/count")
+    count = int(np.nan_to_num(shared.metrics[index, column]))
+    shared.metrics[index, column] = 0
+    return count
+
+
+def inexact_reason(where: str, work: Work) -> str:
+    """Why a run of actor-learners that run freely cannot be resumed exactly."""
+    replays = "" if work.replay is None else " and with empty replays"
+    return f"actor-learners in {where} run freely: they go on from the saved parameters, in new episodes{replays}"
