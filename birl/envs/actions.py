@@ -11,8 +11,8 @@ from birl.envs.spaces import action_shape
 def action_clipper(space: spaces.Space) -> Callable[[np.ndarray], np.ndarray]:
     """A function from a policy's actions [B, ...] to what `Envs.step` takes.
 
-    Actions of a Box are clipped to its bounds; those that a rollout keeps are not. Actions of a Dict
-    or Tuple stay flat: they are clipped where the tree is made of them.
+    Actions of a Box are clipped to its bounds; those that a rollout keeps are not. Actions of a
+    Dict or Tuple stay flat: `action_tree` clips them.
     """
     if isinstance(space, spaces.Box):
         shape, low, high = space.shape, space.low, space.high

@@ -1,4 +1,4 @@
-"""Images scaled to another size by averaging areas, equal to OpenCV's INTER_AREA to the bit."""
+"""Images scaled to another size by averaging areas, as OpenCV's INTER_AREA does."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Atari games with the usual preprocessing of deep RL, identical to EnvPool's. Imports no ale_py.
+"""Atari games with the usual preprocessing of deep RL, equal to EnvPool's. Imports no ale_py.
 
 An episode begins with 1 to `noop_max` frames without an action; the last of them fires if the game
 needs it. Each action is held for `frame_skip` frames. The image is the pixelwise maximum of the

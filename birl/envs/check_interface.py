@@ -11,7 +11,8 @@ from gymnasium import spaces
 from birl.config import EnvConfig
 from birl.envs.findings import Finding, error, ok, warning
 from birl.envs.make import make_env, make_envs
-from birl.envs.sampling import same_tree, sample_action
+from birl.envs.sampling import sample_action
+from birl.envs.snapshot import same_tree
 from birl.envs.spaces import is_composite, leaves_of, shown
 from birl.registry import algorithms_for
 

@@ -11,7 +11,8 @@ from gymnasium import spaces
 from birl.config import EnvConfig
 from birl.envs.findings import Finding, error, ok, warning
 from birl.envs.make import episode_limit, make_envs
-from birl.envs.sampling import same_tree, sample_actions
+from birl.envs.sampling import sample_actions
+from birl.envs.snapshot import same_tree
 from birl.envs.spaces import holds_pixels
 from birl.types import Step
 

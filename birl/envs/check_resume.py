@@ -7,8 +7,8 @@ from dataclasses import replace
 from birl.config import EnvConfig
 from birl.envs.findings import Finding, ok, warning
 from birl.envs.make import make_envs
-from birl.envs.sampling import same_tree, sample_actions
-from birl.envs.snapshot import REPLAY
+from birl.envs.sampling import sample_actions
+from birl.envs.snapshot import REPLAY, same_tree
 from birl.types import Envs
 
 TRIAL_ENVS = 4

@@ -91,7 +91,7 @@ class AtariPool:
         over = infos["terminated"].astype(bool) & ~self.ended
         terminated = terminated | over
         truncated = truncated & ~over  # a game that ends in its last allowed step is not truncated
-        # A game can also be lost, and begun anew, during the frames without an action: lives go up.
+        # A game that is lost during the no-op frames begins again: its lives go up.
         begins = self.ended & (self.game_over | (infos["lives"] > self.lives))
         self.lives = infos["lives"].copy()
         self.images = np.where(self.ended, 1, self.images + 1)

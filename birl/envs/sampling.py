@@ -1,4 +1,4 @@
-"""Random actions that action masks allow, and comparison of what environments return."""
+"""Random actions that action masks allow."""
 
 from typing import Any
 
@@ -30,15 +30,6 @@ def sample_action(env: gym.Env, observation: Any, info: dict[str, Any]) -> Any:
     if mask is None:
         return env.action_space.sample()
     return env.action_space.sample(mask=_sample_mask(env.action_space, flat_mask(mask, env.action_space)))
-
-
-def same_tree(left: Any, right: Any) -> bool:
-    """Whether two trees of arrays are equal to the bit."""
-    if isinstance(left, dict):
-        return all(same_tree(left[name], right[name]) for name in left)
-    if isinstance(left, tuple):
-        return all(map(same_tree, left, right))
-    return np.asarray(left).tobytes() == np.asarray(right).tobytes()
 
 
 def _sample_mask(space: gym.Space, mask: np.ndarray) -> Any:

@@ -146,7 +146,7 @@ class SerialEnvs:
         Environments that could not be restored begin new episodes and are marked in `fresh`.
         """
         if snapshot.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
-            return self._start_anew(snapshot)
+            return self._begin_new_episodes(snapshot)
         saved = len(snapshot.arrays["ended"])
         if saved != self.num_envs:
             raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
@@ -256,7 +256,7 @@ class SerialEnvs:
             return "replaying its actions gave a different result: it keeps randomness or state outside np_random"
         return ""
 
-    def _start_anew(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+    def _begin_new_episodes(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
         seed, reason = snapshots.fresh_start(snapshot)
         start = self.reset(seed)
         self._note([reason] * self.num_envs)

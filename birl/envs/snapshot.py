@@ -202,6 +202,15 @@ def same_bits(left: dict[str, np.ndarray], right: dict[str, np.ndarray], rows: A
     return all(array[rows].tobytes() == right[name][rows].tobytes() for name, array in left.items())
 
 
+def same_tree(left: Any, right: Any) -> bool:
+    """Whether two trees of arrays are equal to the bit."""
+    if isinstance(left, dict):
+        return all(same_tree(left[name], right[name]) for name in left)
+    if isinstance(left, tuple):
+        return all(map(same_tree, left, right))
+    return np.asarray(left).tobytes() == np.asarray(right).tobytes()
+
+
 def fresh_start(snapshot: Snapshot) -> tuple[int, str]:
     """A seed for new episodes that the run has not had, and why the snapshot cannot be restored."""
     seed = derived_seeds([snapshot.values.get("seed", 0), snapshot.values.get("clock", 0)], 1)[0]

@@ -117,7 +117,7 @@ class VectorAdapter:
         if saved != self.num_envs:
             raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
         if snapshot.values.get("tier") != "native" or not is_native(self.vector_env):
-            return self._start_anew(snapshot)
+            return self._begin_new_episodes(snapshot)
         load_native(self.vector_env, snapshot)
         self._seed = snapshot.values["seed"]
         self._clock = snapshot.values["clock"]
@@ -222,7 +222,7 @@ class VectorAdapter:
         for index in ending.tolist():
             self._latest.show_last(index, last[index], infos.get("final_info", {}))
 
-    def _start_anew(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+    def _begin_new_episodes(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
         seed, reason = snapshots.fresh_start(snapshot)
         start = self.reset(seed)
         self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)

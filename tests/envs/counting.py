@@ -1,6 +1,4 @@
-"""An environment that counts, so that every transition it can make is known in advance, and others
-made to misbehave.
-"""
+"""Environments that count, so that every transition is known in advance."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,11 +16,10 @@ MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLE
 
 
 class Counting(gym.Env):
-    """Observes (name, steps, sum of actions) of its episode; terminated once the sum reaches
-    `goal`, truncated at `limit`.
+    """Observes (name, steps, sum of actions) of its episode.
 
-    The reward of an action is 10 * steps + action, steps counted after it. Nothing depends on how
-    often it was reset.
+    It terminates once the sum reaches `goal`, and is truncated after `limit` steps. The reward is
+    10 * steps + action, with the step itself counted. Nothing depends on how often it was reset.
     """
 
     observation_space = spaces.Box(0, np.inf, (3,), np.float64)
@@ -65,14 +62,14 @@ class MaskedCounting(Counting):
 
 
 class OverCounting(MaskedCounting):
-    """The same, and forbids every action once the episode is over, also by its limit."""
+    """Also forbids every action once the episode is over, terminated or truncated."""
 
     def mask(self) -> dict[str, Any]:
         return {"action_mask": super().mask()["action_mask"] & (not self.needs_reset)}
 
 
 class DictCounting(Counting):
-    """The same numbers in a nested Dict, with the mask inside it."""
+    """Counts in a nested Dict observation, which also holds the mask."""
 
     observation_space = spaces.Dict(
         {
@@ -94,7 +91,7 @@ def counting_functions(shapes: list[tuple[int, int]], kind: type[Counting] = Cou
 
 
 def every_way(shapes: list[tuple[int, int]], kind: type[Counting] = Counting) -> dict[str, SerialEnvs | VectorAdapter]:
-    """The same environments stepped by ourselves and through each of Gymnasium's modes."""
+    """Equal environments in SerialEnvs, and in a VectorAdapter for each autoreset mode."""
     functions = counting_functions(shapes, kind)
     adapted = {mode.name: VectorAdapter(SyncVectorEnv(functions, autoreset_mode=mode)) for mode in MODES}
     return {"serial": SerialEnvs(functions)} | adapted

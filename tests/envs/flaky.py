@@ -1,4 +1,4 @@
-"""A CartPole that gets stuck now and then. Importing this registers it, in worker processes too."""
+"""A CartPole that raises in its step 20,000. Importing this registers it, in workers too."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-"""An environment with a tree of actions that insists on getting them right. Importing this
-registers it, in worker processes too.
+"""An environment with a Dict action space that checks its actions strictly.
+
+Importing this registers it, in workers too.
 """
 
 from typing import Any
@@ -19,11 +20,10 @@ STATE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 
 
 class Hybrid(gym.Env):
-    """A random walk in which every part of an action leaves its trace. One move and one choice of
-    the last switch are forbidden.
+    """A random walk that every part of an action changes.
 
-    Masks come in the info as the tree of the actions, with parts missing; or in the observation; or
-    not at all.
+    One move and one choice of the last switch are forbidden. Masks come in the info, as a tree like
+    the actions with parts missing, or in the observation, or not at all.
     """
 
     action_space = ACTIONS
@@ -57,13 +57,9 @@ class Hybrid(gym.Env):
             [action["force"][0] + bits[0], action["force"][1] - bits[1], action["move"] - first - second + 4]
         )
         observation, info = self._show()
-        return (
-            observation,
-            float(-np.abs(self.state).sum()),
-            bool(self.np_random.random() < 0.02),
-            self.steps == 60,
-            info,
-        )
+        reward = float(-np.abs(self.state).sum())
+        terminated = bool(self.np_random.random() < 0.02)
+        return observation, reward, terminated, self.steps == 60, info
 
     def render(self) -> Any:
         return np.full((16, 16, 3), self.steps, np.uint8)

@@ -1,5 +1,6 @@
-"""Environments whose choices do not start at 0: they raise at an action that is not theirs, and pay
-1 for the first choice.
+"""Environments whose choices do not start at 0.
+
+They raise for an action outside their space, and reward the first choice with 1.
 """
 
 from typing import Any, ClassVar

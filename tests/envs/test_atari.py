@@ -1,6 +1,4 @@
-"""Atari games: what is done to a frame, the same through ale-py and EnvPool, and a game's own
-state.
-"""
+"""Atari games: preprocessing, equal through ale-py and EnvPool, and their state."""
 
 import os
 import signal
@@ -18,7 +16,7 @@ from birl.envs.area_scale import AreaScale
 from birl.envs.make import episode_limit, make_env, make_envs, spaces_of
 
 FIVE = ["Pong", "Breakout", "Qbert", "SpaceInvaders", "Seaquest"]
-SAME_START = AtariConfig(noop_max=1)  # without other randomness games are then the same whatever their seed
+SAME_START = AtariConfig(noop_max=1)  # then, without sticky actions, games do not depend on the seed
 
 
 def game(name, atari=SAME_START, **fields):
@@ -40,7 +38,7 @@ def test_ale_and_envpool_show_the_same_frames_to_the_bit_and_the_same_rewards_an
         for time, action in enumerate(actions_for(ours, 250)):
             for mine, theirs in zip(ours.step([action]), pool.step([action]), strict=True):
                 np.testing.assert_array_equal(mine, theirs, err_msg=f"step {time}")
-        if name == "Breakout":  # in the middle of a game: EnvPool alone would go on with the next life
+        if name == "Breakout":  # in the middle of a game, where EnvPool alone would go on with the next life
             np.testing.assert_array_equal(ours.reset(0)[0], pool.reset(1)[0])
 
 
@@ -48,7 +46,9 @@ def test_an_area_is_averaged_and_a_flat_picture_stays_as_it_is():
     scale = AreaScale((210, 160), (84, 84))
     np.testing.assert_array_equal(scale(np.full((210, 160), 77, np.uint8)), np.full((84, 84), 77))
     ramp = np.broadcast_to(np.arange(210, dtype=np.uint8)[:, None], (210, 160))
-    np.testing.assert_array_equal(scale(ramp)[:4, 0], [1, 3, 6, 8])  # 0.8, 3.2, 5.8, 8.2: two and a half lines each
+    np.testing.assert_array_equal(
+        scale(ramp)[:4, 0], [1, 3, 6, 8]
+    )  # means over two and a half lines: 0.8, 3.2, 5.8, 8.2
     halved = AreaScale((4, 4), (2, 2))(np.array([[0, 2, 10, 10], [4, 6, 10, 10], [0, 0, 1, 2], [0, 0, 2, 3]], np.uint8))
     np.testing.assert_array_equal(halved, [[3, 10], [0, 2]])
 
@@ -62,10 +62,10 @@ def test_an_episode_begins_with_one_frame_repeated_and_each_step_adds_one_at_the
         before = first.copy()
         after = env.step(2)[0]
         np.testing.assert_array_equal(after[:-1], before[1:])
-        np.testing.assert_array_equal(first, before)  # whoever kept it still has it
+        np.testing.assert_array_equal(first, before)  # what was returned does not change
 
 
-def test_an_action_is_held_and_the_brighter_of_the_last_two_frames_is_seen():
+def test_an_action_is_held_and_the_image_is_the_maximum_of_the_last_two_frames():
     with (
         make_env(game("SpaceInvaders")) as skipping,
         make_env(game("SpaceInvaders", replace(SAME_START, frame_skip=1))) as single,
@@ -84,7 +84,7 @@ def test_an_action_is_held_and_the_brighter_of_the_last_two_frames_is_seen():
             rewards.append(reward)
             flickered |= bool(np.any(screens[2] > screens[3]))
         assert flickered
-        assert max(rewards) >= 5  # the game's own: nothing is clipped here
+        assert max(rewards) >= 5  # not clipped
 
 
 @pytest.mark.parametrize("fire_reset", [True, False])
@@ -113,7 +113,7 @@ def test_the_same_seed_plays_the_same_game_also_with_sticky_actions(seed):
 
 
 def lose_a_life(env, patience=400):
-    """Wait until an episode ends; the last step."""
+    """Do nothing until an episode ends; returns the last step."""
     for _ in range(patience):
         outcome = env.step(0)
         if outcome[2] or outcome[3]:
@@ -138,7 +138,7 @@ def test_a_lost_life_ends_the_episode_and_reset_goes_on_with_the_game():
         assert env.reset()[1] == start
 
 
-def test_steps_tell_lives_from_games_in_whichever_process_and_a_lost_worker_begins_new_games():
+def test_steps_tell_lives_from_games_in_workers_too_and_a_lost_worker_begins_new_games():
     config = EnvConfig("ALE/Breakout-v5", 2, atari=replace(SAME_START, episodic_life=True), max_episode_steps=60)
     with make_envs(config, 0) as serial, make_envs(replace(config, workers=2), 0) as workers:
         serial.reset(0)
@@ -149,7 +149,7 @@ def test_steps_tell_lives_from_games_in_whichever_process_and_a_lost_worker_begi
             for array, other in zip(mine, theirs, strict=True):
                 np.testing.assert_array_equal(array, other)
             ends.append((mine.terminated[0], mine.truncated[0], mine.game_over[0], mine.valid[0]))
-        assert set(ends) == {  # while it goes on; a life's end; the next life; the game's end; the next game
+        assert set(ends) == {  # goes on; a life ends; the next life; the game ends; the next game
             (False, False, False, True),
             (True, False, False, True),
             (False, False, False, False),
@@ -175,7 +175,7 @@ def test_reset_in_the_middle_of_a_life_or_with_a_seed_is_a_new_game():
         assert env.elapsed == 0
 
 
-def test_a_lost_life_without_episodic_life_is_nothing():
+def test_without_episodic_life_a_lost_life_does_not_end_the_episode():
     with make_env(game("Breakout")) as env:
         env.reset()
         lives = []
@@ -186,7 +186,7 @@ def test_a_lost_life_without_episodic_life_is_nothing():
         assert set(lives) == {5, 4, 3, 2, 1, 0}
 
 
-def test_the_limit_cuts_the_whole_game_and_not_each_life():
+def test_the_limit_truncates_the_whole_game_and_not_each_life():
     with make_env(game("Breakout", replace(SAME_START, episodic_life=True), max_episode_steps=50)) as env:
         env.reset()
         steps = 0
@@ -203,14 +203,14 @@ def test_the_limit_cuts_the_whole_game_and_not_each_life():
         assert env.reset()[1]["lives"] == 5
 
 
-def test_a_game_is_cut_after_108000_frames():
+def test_a_game_is_truncated_after_108000_frames():
     assert episode_limit(game("Pong")) == 27_000
     assert episode_limit(game("Pong", AtariConfig(frame_skip=3))) == 36_000
     assert episode_limit(game("Pong", max_episode_steps=9)) == 9
 
 
 class LosesByWaiting:
-    """Stands for ALE: over after some frames of each of its first games."""
+    """In place of ALE: its first games are over after a few frames."""
 
     def __init__(self, ale, games):
         self.real, self.left, self.resets = ale, list(games), 0
@@ -231,8 +231,8 @@ class LosesByWaiting:
         self.real.reset_game()
 
 
-@pytest.mark.parametrize("games", [[2, 100], [5, 100], [1, 2, 100]])  # lost while waiting, by fire itself, and twice
-def test_a_game_that_is_lost_while_it_begins_is_begun_anew(games):
+@pytest.mark.parametrize("games", [[2, 100], [5, 100], [1, 2, 100]])  # lost during the no-ops, by fire, and twice
+def test_a_game_that_is_lost_while_it_begins_is_begun_again(games):
     with make_env(game("Breakout", AtariConfig(noop_max=5, episodic_life=True))) as env:
         env.reset(seed=0)
         while env.np_random.integers(1, 6) != 5:
@@ -296,7 +296,7 @@ BAD = {
     "no frames to wait": (game("Pong", AtariConfig(noop_max=0)), r"env.atari.noop_max 0 .*use 30"),
     "no frames to skip": (game("Pong", AtariConfig(frame_skip=0)), r"env.atari.frame_skip 0 .*use 4"),
     "a screen without pixels": (game("Pong", AtariConfig(screen_size=0)), r"env.atari.screen_size 0 .*use 84"),
-    "a screen that would have to be enlarged": (
+    "a screen larger than the game's": (
         game("Pong", AtariConfig(screen_size=161)),
         r"env.atari.screen_size 161 .*160",
     ),
@@ -305,15 +305,15 @@ BAD = {
         game("Pong", AtariConfig(sticky_actions=1.0)),
         r"env.atari.sticky_actions 1.0 .*0.25",
     ),
-    "ALE's own skipping": (game("Pong", kwargs={"frameskip": 4}), r"env.kwargs 'frameskip' .*env.atari.frame_skip"),
-    "a game ALE has not": (game("Pongg"), r"env.id 'ALE/Pongg-v5' is not registered"),
-    "a game EnvPool has not": (game("Pongg", backend="envpool"), r"env.id 'ALE/Pongg-v5' is not in EnvPool"),
+    "ALE's own frame skip": (game("Pong", kwargs={"frameskip": 4}), r"env.kwargs 'frameskip' .*env.atari.frame_skip"),
+    "a game that ALE does not have": (game("Pongg"), r"env.id 'ALE/Pongg-v5' is not registered"),
+    "a game that EnvPool does not have": (game("Pongg", backend="envpool"), r"env.id 'ALE/Pongg-v5' is not in EnvPool"),
     "velocities to hide": (game("Pong", hide_velocities=True), r"env.hide_velocities True is not known"),
 }
 
 
 @pytest.mark.parametrize(("config", "message"), BAD.values(), ids=BAD.keys())
-def test_what_cannot_work_is_explained(config, message):
+def test_settings_that_cannot_work_are_explained(config, message):
     with pytest.raises(ConfigError, match=message):
         spaces_of(config)
 
@@ -331,10 +331,8 @@ def test_without_ale_py_the_extra_is_named_and_envpool_needs_none(backend, monke
         spaces_of(game("Pong"))
 
 
-def test_dqn_learns_from_frames_that_are_kept_once_and_reports_whole_games_with_their_real_scores():
-    """Episodes are lives: the scores are those of games, in points of 5 and more although it learns
-    from signs.
-    """
+def test_dqn_keeps_each_frame_once_and_reports_unclipped_scores_of_whole_games():
+    """Episodes are lives; scores are of whole games and not clipped: they are multiples of 5."""
     env = EnvConfig("ALE/SpaceInvaders-v5", 2, atari=AtariConfig(episodic_life=True), max_episode_steps=60)
     settings = {
         "encoder": "cnn_small",

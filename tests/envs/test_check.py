@@ -1,4 +1,4 @@
-"""Bad environments are found out, good ones are not accused."""
+"""Faults of bad environments are found; good ones have none."""
 
 from contextlib import suppress
 
@@ -104,7 +104,7 @@ class Lopsided(Unbounded):
 
 
 class Leaking(Good):
-    """Remembers in one episode how many there were before."""
+    """Keeps the number of its episodes, and shows it in its rewards."""
 
     episodes = 0
 
@@ -128,15 +128,15 @@ def check(kind, **kwargs):
 @pytest.mark.parametrize(
     "env_id", ["CartPole-v1", "birl/ProbeMask-v0", "birl/ProbeDict-v0", "birl/ProbeMultiDiscrete-v0", "FrozenLake-v1"]
 )
-def test_a_good_environment_has_no_complaints(env_id):
+def test_a_good_environment_gives_only_ok_findings(env_id):
     findings = check_env(EnvConfig(env_id, max_episode_steps=200 if env_id.startswith("birl/") else None))
     assert {finding.level for finding in findings} == {"ok"}
     titles = {finding.title for finding in findings}
     assert {"reproducible", "rewards", "episodes end", "speed", "exact resume", "actions"} <= titles
 
 
-def test_an_environment_that_nothing_cuts_is_warned_of():
-    """Random actions in CliffWalking end by chance; a policy may walk against the wall for ever."""
+def test_an_environment_without_a_time_limit_gives_a_warning():
+    """Random actions in CliffWalking end an episode some time; a policy may never do so."""
     without = {finding.title: finding for finding in check_env(EnvConfig("CliffWalking-v1"))}
     assert without["no time limit"].level == "warning"
     assert "max_episode_steps" in without["no time limit"].explanation
@@ -145,7 +145,7 @@ def test_an_environment_that_nothing_cuts_is_warned_of():
 
 
 @pytest.mark.parametrize("masks", ["info", "observation", "none"])
-def test_a_tree_of_actions_has_no_complaints_but_its_bounds(masks):
+def test_a_dict_of_actions_gives_a_warning_only_for_its_bounds(masks):
     findings = check_env(EnvConfig("tests.envs.hybrid:Hybrid-v0", kwargs={"masks": masks}))
     assert [finding.title for finding in findings if finding.level != "ok"] == ["action bounds"]
     found = {finding.title: finding.explanation for finding in findings}
@@ -163,7 +163,7 @@ def test_a_space_that_cannot_be_learned_is_one_error_with_the_remedy():
     assert "at say is not supported; use Discrete" in finding.explanation
 
 
-def test_the_good_toy_has_no_complaints():
+def test_the_good_environment_of_this_file_gives_only_ok_findings():
     assert {finding.level for finding in check(Good)} == {"ok"}
 
 
@@ -226,7 +226,7 @@ def test_a_constructor_that_raises_is_a_finding():
 
 
 @pytest.mark.parametrize("kind", [OldReset, OldStep])
-def test_a_fault_that_every_check_would_meet_is_said_once(kind):
+def test_a_fault_that_every_check_would_find_is_reported_once(kind):
     errors = [finding for finding in check(kind) if finding.level != "ok"]
     assert [finding.level for finding in errors] == ["error", "warning"]
     assert (errors[1].title, errors[1].explanation) == ("not checked further", "fix the error above, then check again")

@@ -1,4 +1,4 @@
-"""One episode convention, whichever way the environments reset themselves."""
+"""One episode convention, whatever the autoreset mode of the environments."""
 
 from itertools import pairwise
 
@@ -24,9 +24,8 @@ from tests.envs.counting import (
     every_way,
 )
 
-SHAPES = st.lists(
-    st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=3
-)  # (goal, limit) of each environment
+# (goal, limit) of each environment
+SHAPES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=3)
 ACTIONS = st.lists(st.tuples(*[st.integers(0, 2)] * 3), min_size=1, max_size=25)
 
 
@@ -111,13 +110,13 @@ def test_reported_returns_are_the_sum_of_valid_rewards(name, limit):
     envs.reset(0)
     steps = [envs.step(np.ones(2, int)) for _ in range(6 * (limit + 1))]
     valid = np.array([step.valid for step in steps])
-    assert valid.sum() == 2 * 6 * limit  # 6 episodes of each: a reset is no step
+    assert valid.sum() == 2 * 6 * limit  # 6 episodes of each; the step that resets does not count
     episode = sum(10 * t + 1 for t in range(1, limit + 1))
     assert sum(step.rewards.sum() for step in steps) == 2 * 6 * episode
     assert sum(step.truncated.sum() for step in steps) == 2 * 6
 
 
-def test_two_vector_environments_of_different_modes_live_side_by_side():
+def test_vector_environments_of_different_modes_do_not_affect_each_other():
     functions = counting_functions([(100, 2)])
     envs = [VectorAdapter(SyncVectorEnv(functions, autoreset_mode=mode)) for mode in MODES]
     for each in envs:

@@ -1,4 +1,4 @@
-"""From a config to environments; what cannot work says which field, which value and what to do."""
+"""Environments from a config; errors name the field, its value and what to do."""
 
 import importlib.util
 import os
@@ -22,7 +22,7 @@ from tests.run.processes import SECONDS
     ("config", "kind"),
     [
         (EnvConfig("CartPole-v1", 8), VectorAdapter),
-        (EnvConfig("CartPole-v1", 2), SerialEnvs),  # for so few, one by one is faster
+        (EnvConfig("CartPole-v1", 2), SerialEnvs),  # with few, stepping one by one is faster
         (EnvConfig("CartPole-v1", 8, max_episode_steps=9), VectorAdapter),
         (EnvConfig("CartPole-v1", 8, kwargs={"sutton_barto_reward": True}), VectorAdapter),
         (EnvConfig("CartPole-v1", 8, kwargs={"render_mode": "rgb_array"}), SerialEnvs),
@@ -30,7 +30,7 @@ from tests.run.processes import SECONDS
         (EnvConfig("LunarLander-v3", 8, "envpool"), VectorAdapter),
     ],
 )
-def test_the_fitting_kind_of_environments_is_made(config, kind):
+def test_the_right_kind_of_environments_is_made(config, kind):
     with make_envs(config, 0) as envs:
         assert type(envs) is kind
         assert envs.num_envs == config.num_envs
@@ -43,7 +43,7 @@ def test_the_fitting_kind_of_environments_is_made(config, kind):
 
 @pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
 @pytest.mark.parametrize("num_envs", [2, 8])
-def test_max_episode_steps_cuts_and_does_not_terminate(backend, num_envs):
+def test_max_episode_steps_truncates_and_does_not_terminate(backend, num_envs):
     with make_envs(EnvConfig("CartPole-v1", num_envs, backend, max_episode_steps=4), 0) as envs:
         envs.reset(0)
         steps = [envs.step(np.full(num_envs, t % 2)) for t in range(11)]
@@ -71,12 +71,11 @@ def test_the_same_seed_gives_the_same_run_also_after_a_second_reset(env_id, back
         np.testing.assert_array_equal(first, run(others))
         np.testing.assert_array_equal(first, run(envs))
         other = others.reset(seed + 1)[0]
-        assert not {tuple(row) for row in first[0]} & {
-            tuple(row) for row in other
-        }  # EnvPool alone would share seven of eight
+        # With seed + i, EnvPool's own way, seven of eight would be shared.
+        assert not {tuple(row) for row in first[0]} & {tuple(row) for row in other}
 
 
-def test_envpool_bounds_that_are_wrong_are_replaced_by_none():
+def test_wrong_bounds_of_envpool_are_removed():
     with make_envs(EnvConfig("LunarLander-v3", 1, "envpool"), 0) as envs:
         assert (envs.observation_space.low == -np.inf).all()
 
@@ -118,17 +117,20 @@ BAD = {
         EnvConfig("CartPole-v1", kwargs={"gravity": 1}),
         r"env.kwargs \{'gravity': 1\}",
     ),
-    "an id EnvPool has not": (
+    "an id that is not in EnvPool": (
         EnvConfig("CartPole-v2", backend="envpool"),
         r"env.id 'CartPole-v2' is not in EnvPool; did you mean CartPole-v1",
     ),
-    "an argument EnvPool has not": (EnvConfig("CartPole-v1", backend="envpool", kwargs={"gravity": 1}), r"env.kwargs"),
-    "velocities of nothing": (EnvConfig("FrozenLake-v1", hide_velocities=True), r"env.hide_velocities True"),
+    "an argument that EnvPool does not take": (
+        EnvConfig("CartPole-v1", backend="envpool", kwargs={"gravity": 1}),
+        r"env.kwargs",
+    ),
+    "no velocities to hide": (EnvConfig("FrozenLake-v1", hide_velocities=True), r"env.hide_velocities True"),
 }
 
 
 @pytest.mark.parametrize(("config", "message"), BAD.values(), ids=BAD.keys())
-def test_what_cannot_work_is_explained_before_training(config, message):
+def test_settings_that_cannot_work_are_explained_before_training(config, message):
     with pytest.raises(ConfigError, match=message):
         spaces_of(config)
 
@@ -159,7 +161,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(module, config
 @pytest.mark.parametrize(
     "config", [EnvConfig(), EnvConfig("LunarLander-v3", 2), EnvConfig("birl/ProbeDict-v0"), EnvConfig("Blackjack-v1")]
 )
-def test_what_works_validates(config):
+def test_settings_that_work_are_accepted(config):
     spaces_of(config)
 
 
@@ -213,7 +215,7 @@ def test_importing_birl_envs_registers_nothing_and_loads_no_extra():
     ],
     ids=["one", "a list", "a name"],
 )
-def test_envs_that_are_no_vector_environment_are_refused_with_the_way_to_one(given, kind):
+def test_envs_that_are_not_a_vector_environment_are_refused_with_a_remedy(given, kind):
     remedy = re.escape("pass gymnasium.make_vec('CartPole-v1', 2), or leave envs out")
     with (
         pytest.raises(ConfigError, match=rf"envs .*CartPole.* is {kind}.*; {remedy}"),

@@ -1,4 +1,4 @@
-"""MuJoCo's environments are the same through Gymnasium and through EnvPool."""
+"""MuJoCo environments are equal through Gymnasium and EnvPool."""
 
 import numpy as np
 import pytest
@@ -16,9 +16,7 @@ BACKENDS = ("gymnasium", "envpool")
 
 
 def first_rewards(env_id: str, backend: str) -> tuple[np.ndarray, np.ndarray]:
-    """[3, B] rewards and the observations after three steps with one action for all
-    environments.
-    """
+    """[3, B] rewards of three steps with the same action everywhere, and the last observations."""
     with make_envs(EnvConfig(env_id, 64, backend), 0) as envs:
         envs.reset(0)
         low, high = envs.action_space.low, envs.action_space.high
@@ -37,7 +35,7 @@ def test_spaces_and_first_rewards_are_the_same_through_gymnasium_and_envpool(env
     (rewards, observations), (pool_rewards, pool_observations) = (
         first_rewards(env_id, backend) for backend in BACKENDS
     )
-    # They begin at random: means of 64 differ by five standard errors at most.
+    # Starts are random: means of 64 differ by five standard errors at most.
     for found, expected in ((rewards, pool_rewards), (observations, pool_observations)):
         axis = 1 if found is rewards else 0
         error = np.sqrt((found.var(axis) + expected.var(axis)) / 64)

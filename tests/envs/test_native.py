@@ -1,4 +1,4 @@
-"""Environments whose state can be read go on from it to the bit, however long their episode is."""
+"""Environments whose state can be read are restored to the bit, however long the episode is."""
 
 from functools import partial
 
@@ -31,9 +31,7 @@ SOME_GAMES = [pytest.param(name, marks=() if name in ("Breakout", "Qbert") else 
 
 
 def assert_goes_on(functions, tier, before=60, after=60):
-    """A new set of environments, that have lived something else, goes on from a snapshot as the
-    first one does.
-    """
+    """Restore a snapshot in other environments and check that both go on equally."""
     envs, restored = SerialEnvs(functions), SerialEnvs(functions)
     observations, _ = envs.reset(0)
     for actions in random_actions(envs, before):
@@ -56,8 +54,7 @@ def assert_goes_on(functions, tier, before=60, after=60):
 @pytest.mark.parametrize("env_id", MUJOCO)
 def test_mujoco_goes_on_from_its_state_also_across_resets(env_id):
     pytest.importorskip("mujoco")
-    # Three environments cut at different times, so that the snapshot is of a first step, of the
-    # middle and of an end.
+    # Three different limits: the snapshot is at a start, at an end and in the middle of an episode.
     functions = [partial(make_env, EnvConfig(env_id, max_episode_steps=limit)) for limit in (59, 60, 1000)]
     steps = assert_goes_on(functions, snapshots.EACH)
     assert not all(step.valid.all() for step in steps)
@@ -80,20 +77,17 @@ def test_ale_goes_on_from_its_state_also_across_resets(name):
 @pytest.mark.parametrize("name", SOME_GAMES)
 def test_atari_with_sticky_actions_and_lives_goes_on_from_its_state(name):
     pytest.importorskip("ale_py")
-    config = EnvConfig(
-        f"ALE/{name}-v5", atari=AtariConfig(sticky_actions=0.9, episodic_life=True)
-    )  # the held action nearly always matters
+    atari = AtariConfig(sticky_actions=0.9, episodic_life=True)  # so that the held action nearly always matters
+    config = EnvConfig(f"ALE/{name}-v5", atari=atari)
     assert_goes_on([partial(make_env, config)] * 2, snapshots.EACH)
 
 
-def test_ale_with_sticky_actions_is_lived_again_for_its_state_does_not_say_which_action_sticks():
+def test_ale_with_sticky_actions_is_replayed_because_its_state_lacks_the_repeated_action():
     assert_goes_on([game("Breakout", 80, repeat_action_probability=0.25)], snapshots.REPLAY)
 
 
-def test_ale_with_sticky_actions_says_that_a_later_episode_cannot_be_lived_again():
-    """What it draws is known only from the seed on. The screen shows nothing of it: replayed it
-    would look right, and go on otherwise.
-    """
+def test_ale_with_sticky_actions_cannot_replay_a_later_episode_and_says_so():
+    """ALE's random numbers are known only from a seed on, and the screen does not show them."""
     functions = [game("Breakout", 20, repeat_action_probability=0.25)]
     envs, restored = SerialEnvs(functions), SerialEnvs(functions)
     envs.reset(0)
@@ -130,8 +124,8 @@ def test_a_snapshot_keeps_nothing_that_steps_change_and_changes_nothing():
             np.testing.assert_equal(snapshot.arrays, before)
 
 
-def test_a_checkpoint_of_the_replay_tier_is_still_lived_again():
-    """As all were before states were read."""
+def test_a_checkpoint_of_the_replay_tier_is_still_replayed():
+    """Checkpoints of versions that could not read states are of this tier."""
     pytest.importorskip("mujoco")
     with make_envs(EnvConfig("Hopper-v5", 2), 0) as envs, make_envs(EnvConfig("Hopper-v5", 2), 0) as restored:
         envs.reset(0)
@@ -148,7 +142,7 @@ def test_a_checkpoint_of_the_replay_tier_is_still_lived_again():
         assert restored.snapshot().values["tier"] == snapshots.EACH
 
 
-def test_a_state_that_does_not_fit_begins_anew_and_says_so():
+def test_a_state_that_does_not_fit_begins_a_new_episode_and_says_so():
     pytest.importorskip("mujoco")
     with make_envs(EnvConfig("Hopper-v5", 1), 0) as envs, make_envs(EnvConfig("Hopper-v5", 1), 0) as restored:
         envs.reset(0)
@@ -161,7 +155,7 @@ def test_a_state_that_does_not_fit_begins_anew_and_says_so():
 
 
 @pytest.mark.parametrize(("workers", "others"), [(2, 0), (0, 2)])
-def test_states_go_from_workers_to_this_process_and_back(workers, others):
+def test_states_can_be_restored_with_and_without_workers(workers, others):
     pytest.importorskip("mujoco")
     config = partial(EnvConfig, "Hopper-v5", 3)
     with make_envs(config(workers=workers), 0) as envs, make_envs(config(workers=others), 0) as restored:
@@ -177,7 +171,7 @@ def test_states_go_from_workers_to_this_process_and_back(workers, others):
 
 
 class Sum(gym.Wrapper):
-    """Adds up rewards, and says so."""
+    """Adds up rewards, and can read and set its sum."""
 
     total = 0.0
 
@@ -198,7 +192,7 @@ class Sum(gym.Wrapper):
         self.total = float(arrays["total"][0])
 
 
-def test_a_wrapper_that_gives_its_state_goes_on_from_it():
+def test_a_wrapper_with_get_state_and_set_state_is_restored():
     pytest.importorskip("mujoco")
     assert_goes_on([lambda: StepTimeout(Sum(gym.make("Hopper-v5")), 60.0)], snapshots.EACH)
 
@@ -214,7 +208,7 @@ def test_a_wrapper_that_gives_its_state_goes_on_from_it():
     ],
     ids=["another simulator", "an unknown wrapper", "another", "one wrapper twice", "derived from a known one"],
 )
-def test_what_may_keep_more_than_is_known_has_no_native_state(make):
+def test_an_environment_with_an_unknown_layer_has_no_native_state(make):
     pytest.importorskip("mujoco")
     env = make()
     assert not native.has_state(env)

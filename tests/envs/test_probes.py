@@ -1,4 +1,4 @@
-"""The probes answer what their docstrings promise."""
+"""The probes have the values that their docstrings promise."""
 
 import gymnasium as gym
 import numpy as np
@@ -71,7 +71,7 @@ def test_a_wrong_policy_gets_less(env_id, choose, rewards):
     assert episode(env_id, choose) == (rewards, "terminated")
 
 
-def test_the_observation_probe_pays_what_it_shows():
+def test_the_reward_of_the_observation_probe_is_its_observation():
     env = make_env(EnvConfig("birl/ProbeObservation-v0"))
     shown = [(float(env.reset(seed=seed)[0][0]), env.step(0)[1]) for seed in range(20)]
     assert all(observation == reward for observation, reward in shown)
@@ -103,7 +103,7 @@ def test_the_memory_probe_is_solved_by_its_first_observation_only():
 
 
 @pytest.mark.parametrize("in_observation", [False, True])
-def test_the_masked_memory_probe_takes_masks_and_memory(in_observation):
+def test_the_masked_memory_probe_needs_masks_and_memory(in_observation):
     first = []
 
     def mask_of(observation, info):
@@ -126,10 +126,8 @@ def test_the_masked_memory_probe_takes_masks_and_memory(in_observation):
         )[0]
         for _ in range(40)
     ]
-    assert {tuple(rewards) for rewards in guesses} == {
-        (0, 0, 1),
-        (0, 0, -1),
-    }  # what masks allow, right or wrong by chance
+    # Without memory an allowed action may be right or wrong.
+    assert {tuple(rewards) for rewards in guesses} == {(0, 0, 1), (0, 0, -1)}
 
 
 def test_the_linear_quadratic_probe_returns_what_the_riccati_equation_says():
@@ -144,19 +142,19 @@ def test_the_linear_quadratic_probe_returns_what_the_riccati_equation_says():
     assert sum(rewards) == pytest.approx(-start[0] @ linear_quadratic.riccati(50)[0] @ start[0], rel=1e-6)
 
 
-def test_no_best_action_of_the_linear_quadratic_probe_meets_the_bounds():
+def test_no_best_action_of_the_linear_quadratic_probe_reaches_the_bounds():
     _, gains = linear_quadratic.riccati(50)
     for corner in np.array([[1.0, 1.0], [1.0, -1.0]]):
-        place = corner
+        state = corner
         for gain in gains:
-            assert abs((gain @ place).item()) < 2.5
-            place = (linear_quadratic.A - linear_quadratic.B @ gain) @ place
+            assert abs((gain @ state).item()) < 2.5
+            state = (linear_quadratic.A - linear_quadratic.B @ gain) @ state
 
 
 @pytest.mark.parametrize(
     ("env_id", "array"), [("birl/ProbeNaN-v0", "observations"), ("birl/ProbeInfinite-v0", "rewards")]
 )
-def test_faulty_environments_go_wrong_at_the_given_step(env_id, array):
+def test_faulty_environments_fail_at_the_given_step(env_id, array):
     with make_envs(EnvConfig(env_id, 2, kwargs={"at": 2}), 0) as envs:
         envs.reset(0)
         finite = [bool(np.isfinite(getattr(envs.step(np.zeros(2, int)), array)).all()) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Environments one after another: seeds, types, copies, errors."""
+"""Environments stepped one after another: seeds, dtypes, copies, errors."""
 
 import re
 import sys
@@ -19,9 +19,7 @@ from tests.envs.counting import Counting, DictCounting, counting_functions
 
 
 class Echo(gym.Env):
-    """Remembers the last action and whether the action space had it; returns one observation array
-    that it keeps writing in.
-    """
+    """Keeps its last action, and returns an observation array that it writes into again."""
 
     observation_space = spaces.Box(-100, 100, (2,), np.float32)
 
@@ -78,7 +76,7 @@ def test_derived_seeds_are_distinct_and_fit_in_31_bits(seed):
     assert max(seeds) < 2**31
 
 
-def test_reset_forgets_an_episode_that_was_running_and_one_that_had_ended():
+def test_reset_begins_new_episodes_everywhere():
     envs = SerialEnvs(counting_functions([(100, 2), (100, 5)]))
     envs.reset(0)
     for _ in range(2):
@@ -131,7 +129,7 @@ def test_what_was_returned_never_changes_afterwards():
     assert not any(np.shares_memory(left, right) for left, right in pairwise(returned))
 
 
-def test_an_environment_that_clips_its_action_in_place_changes_nobody_elses():
+def test_an_environment_that_clips_its_action_in_place_does_not_change_the_callers():
     envs = SerialEnvs([partial(Echo, spaces.Box(-1, 1, (2,), np.float32), in_place=True)])
     envs.reset(0)
     actions = np.ones((1, 2), np.float32)
@@ -170,7 +168,7 @@ def test_actions_of_the_wrong_shape_raise_with_both_shapes(actions):
         envs.step(actions)
 
 
-def test_fractions_are_no_discrete_actions():
+def test_floats_are_refused_as_discrete_actions():
     with pytest.raises(ValueError, match="float64"):
         action_reader(spaces.Discrete(2), 1)(np.array([0.5]))
 
@@ -253,9 +251,7 @@ def test_closing_closes_every_environment():
 
 
 def test_stepping_makes_fewer_calls_than_gymnasiums_sync_vector_env():
-    """Counted, not timed: a count is the same on a busy machine. benchmarks/speed.py has the
-    times.
-    """
+    """Counted, not timed, so that a busy machine does not matter; benchmarks/speed.py measures."""
     functions = [partial(Echo, spaces.Discrete(2))] * 8
     ours, theirs = SerialEnvs(functions), gym.vector.SyncVectorEnv(functions)
     ours.reset(0)
@@ -271,7 +267,7 @@ def test_stepping_makes_fewer_calls_than_gymnasiums_sync_vector_env():
     assert calls_in(ours.step) < calls_in(theirs.step)
 
 
-def test_an_environment_that_exits_does_not_end_this_process_in_peace():
+def test_an_environment_that_calls_sys_exit_raises_an_error():
     class Exits(Counting):
         def step(self, action):
             sys.exit(0)
@@ -288,7 +284,7 @@ def test_an_environment_that_exits_does_not_end_this_process_in_peace():
         SerialEnvs([ExitsInReset]).reset(0)
 
 
-def test_an_interrupt_is_nobodys_fault_and_goes_through():
+def test_a_keyboard_interrupt_is_not_caught():
     class Interrupted(Counting):
         def step(self, action):
             raise KeyboardInterrupt
@@ -313,7 +309,7 @@ def test_an_interrupt_is_nobodys_fault_and_goes_through():
         (2, np.zeros(2, bool), r"environment 1 returned array\(\[False, False\]\) as terminated; return True or False"),
     ],
 )
-def test_an_answer_that_breaks_the_rules_is_named_whenever_it_comes(part, given, message, late):
+def test_a_step_that_breaks_the_rules_is_named_at_any_time(part, given, message, late):
     class Wrong(Counting):
         def step(self, action):
             answer = list(super().step(action))
@@ -330,7 +326,7 @@ def test_an_answer_that_breaks_the_rules_is_named_whenever_it_comes(part, given,
 
 
 @pytest.mark.parametrize("flags", [(np.True_, np.False_), (1, 0), (np.array(True), np.array(False)), (1.0, 0.0)])
-def test_flags_that_mean_true_and_false_are_taken(flags):
+def test_flags_that_mean_true_or_false_are_accepted(flags):
     class Numbers(Counting):
         def step(self, action):
             observation, reward, terminated, truncated, info = super().step(action)
@@ -343,7 +339,7 @@ def test_flags_that_mean_true_and_false_are_taken(flags):
         np.testing.assert_equal(tuple(step), tuple(expected))
 
 
-def test_a_later_reset_is_looked_at_too():
+def test_later_resets_are_checked_too():
     class Shrinks(Counting):
         resets = 0
 
@@ -386,7 +382,7 @@ class TextReward(Counting):
 @pytest.mark.parametrize(
     ("kind", "said"), [(OldStep, "expected 5, got 4"), (TextReward, "could not convert string to float: 'much'")]
 )
-def test_an_answer_that_is_not_that_of_step_is_refused_with_the_rules(kind, said):
+def test_a_step_that_returns_something_else_is_refused_with_the_rules(kind, said):
     envs = SerialEnvs(counting_functions([(5, 5)] * 2, kind))
     envs.reset(0)
     rules = re.escape("return observation, reward (a number), terminated, truncated, info")

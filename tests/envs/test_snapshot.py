@@ -1,4 +1,4 @@
-"""Restored environments go on to the bit as the originals did, or say that they do not."""
+"""Restored environments go on to the bit as the originals did, or say that they cannot."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_restored_environments_go_on_as_the_originals(config, steps):
             observations, masks = step.observations, step.action_masks
         snapshot = written(envs.snapshot())
         assert snapshot.exact
-        restored.reset(1)  # a restore wipes out whatever was before
+        restored.reset(1)  # a restore replaces whatever was before
         restored_observations, restored_masks = restored.restore(snapshot)
         assert restored.restore_problem == ""
         assert not restored.fresh.any()
@@ -85,11 +85,11 @@ def test_every_single_moment_can_be_restored_also_right_after_an_end(kind):
     envs = SerialEnvs(functions)
     envs.reset(0)
     actions = random_actions(envs, 30)
-    worlds, steps = [], []
+    saved, steps = [], []
     for row in actions:
-        worlds.append(written(envs.snapshot()))
+        saved.append(written(envs.snapshot()))
         steps.append(envs.step(row))
-    for t, snapshot in enumerate(worlds[:20]):
+    for t, snapshot in enumerate(saved[:20]):
         restored, twin = SerialEnvs(functions), SerialEnvs(functions)
         restored.restore(snapshot)
         twin.restore(written(restored.snapshot()))  # a snapshot of what was restored is as good
@@ -135,7 +135,7 @@ def test_a_new_process_goes_on_as_the_old_one_would_have_under_another_hash_seed
 
 
 class PrivateRandomness(Counting):
-    """Begins somewhere random, drawn from a generator that nobody knows of."""
+    """Begins at a random number from a generator of its own."""
 
     def reset(self, *, seed=None, options=None):
         answer = super().reset(seed=seed)
@@ -144,7 +144,7 @@ class PrivateRandomness(Counting):
 
 
 class HiddenDraws(Counting):
-    """Shows nothing of an episode's hidden number of draws before, but its generator does."""
+    """Draws more numbers in each reset, which only its generator shows."""
 
     episodes = 0
 
@@ -156,7 +156,7 @@ class HiddenDraws(Counting):
 
 
 @pytest.mark.parametrize("kind", [PrivateRandomness, HiddenDraws])
-def test_an_environment_that_cannot_be_lived_again_begins_anew_and_says_which(kind):
+def test_an_environment_that_cannot_be_replayed_begins_a_new_episode_and_is_named(kind):
     functions = [*counting_functions([(10**9, 3)]), partial(kind, 1, 10**9, 3)]
     envs, restored = SerialEnvs(functions), SerialEnvs(functions)
     envs.reset(0)
@@ -166,7 +166,7 @@ def test_an_environment_that_cannot_be_lived_again_begins_anew_and_says_which(ki
         observations, _ = restored.restore(written(envs.snapshot()))
     assert restored.fresh.tolist() == [False, True]
     assert "environment 1" in restored.restore_problem
-    assert observations[:, 1].tolist() == [2, 0]  # one goes on in its second episode, the other begins
+    assert observations[:, 1].tolist() == [2, 0]  # one goes on, the other begins a new episode
     step = restored.step(np.ones(2, int))
     assert step.observations[:, 1].tolist() == [3, 1]
     assert step.valid.all()
@@ -181,7 +181,7 @@ def test_an_episode_too_long_to_log_is_not_exact_until_it_ends():
     for t in range(9):
         assert envs.snapshot().exact == (t <= 5)
         envs.step(np.ones(2, int))
-    assert envs.snapshot().exact  # the ninth step was the reset
+    assert envs.snapshot().exact  # the ninth step was a reset
 
     envs.reset(0)
     for _ in range(7):
@@ -194,7 +194,7 @@ def test_an_episode_too_long_to_log_is_not_exact_until_it_ends():
     assert restored.fresh.tolist() == [True, False]
 
 
-def test_the_log_forgets_what_no_running_episode_needs():
+def test_the_log_keeps_only_actions_of_running_episodes():
     envs = SerialEnvs(counting_functions([(10**9, 3), (10**9, 4)]))
     envs.reset(0)
     for _ in range(200):
@@ -210,7 +210,7 @@ def test_the_log_forgets_what_no_running_episode_needs():
     ],
     ids=["EnvPool", "a user's vector environment"],
 )
-def test_what_cannot_save_its_state_begins_anew_and_says_so(make):
+def test_an_environment_that_cannot_save_its_state_begins_a_new_episode_and_says_so(make):
     with make() as envs, make() as restored:
         first, _ = envs.reset(0)
         for _ in range(12):
@@ -222,11 +222,11 @@ def test_what_cannot_save_its_state_begins_anew_and_says_so(make):
             observations, _ = restored.restore(snapshot)
         assert restored.fresh.all()
         assert (np.abs(observations) <= 0.05).all()
-        assert not np.array_equal(observations, first)  # new episodes, not the run's first ones over again
+        assert not np.array_equal(observations, first)  # new episodes, not the first ones of the run again
         assert restored.step(np.ones(2, int)).valid.all()
 
 
-def test_a_snapshot_of_another_kind_begins_anew():
+def test_a_snapshot_of_another_kind_of_environments_begins_new_episodes():
     with (
         make_envs(EnvConfig("CartPole-v1", 8), 0) as native,
         make_envs(EnvConfig("CartPole-v1", 8, "envpool"), 0) as pool,
@@ -295,7 +295,7 @@ class Unreadable(Counting):
     ("kind", "reason"),
     [(NoRandomness, "TypeError: np_random is None, not a Generator"), (Unreadable, "OSError: the simulator is on")],
 )
-def test_an_environment_whose_state_cannot_be_read_begins_anew_and_says_so(kind, reason):
+def test_an_environment_whose_state_cannot_be_read_begins_a_new_episode_and_says_so(kind, reason):
     class Short(kind):
         def __init__(self):
             super().__init__(limit=5)
@@ -320,7 +320,7 @@ def test_an_environment_whose_state_cannot_be_read_begins_anew_and_says_so(kind,
 @pytest.mark.parametrize(
     "config", [EnvConfig("LunarLander-v3", 8), EnvConfig("CartPole-v1", 1), EnvConfig("CartPole-v1", 2, workers=1)]
 )
-def test_a_trial_finds_nothing_against_environments_that_can_be_lived_again(config):
+def test_a_trial_finds_no_problem_in_environments_that_can_be_replayed(config):
     assert restore_problem(config) == ""
 
 
@@ -340,6 +340,6 @@ def test_a_trial_finds_nothing_against_environments_that_can_be_lived_again(conf
         ),
     ],
 )
-def test_a_trial_finds_what_cannot_be_resumed_exactly_before_it_matters(config, reason, monkeypatch):
+def test_a_trial_finds_environments_that_cannot_be_resumed_exactly(config, reason, monkeypatch):
     monkeypatch.setattr("birl.envs.check_resume.TRIAL_SECONDS", 600.0)  # on a busy machine, too
     assert re.search(reason, restore_problem(config))

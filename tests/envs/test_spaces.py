@@ -1,6 +1,4 @@
-"""Trees of actions as flat rows and back, masks in every form, and spaces that cannot be
-learned.
-"""
+"""Dict and Tuple actions as flat rows and back, masks in every form, unsupported spaces."""
 
 from collections import OrderedDict
 from typing import Any
@@ -30,7 +28,7 @@ TREES = {
 
 
 def equal(left: Any, right: Any) -> bool:
-    """The same tree, the same numbers, the same types."""
+    """Whether two trees are equal, in structure, numbers and dtypes."""
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
     if isinstance(left, tuple):
@@ -58,7 +56,7 @@ def test_the_order_in_which_a_dict_was_written_does_not_matter():
 
 
 @pytest.mark.parametrize("space", TREES.values(), ids=TREES)
-def test_actions_of_the_space_survive_being_flat(space):
+def test_actions_are_equal_after_being_flattened_and_restored(space):
     space.seed(0)
     samples = [space.sample() for _ in range(20)]
     rows = np.stack([flat_action(space, sample) for sample in samples])
@@ -70,7 +68,7 @@ def test_actions_of_the_space_survive_being_flat(space):
 
 
 @pytest.mark.parametrize("space", TREES.values(), ids=TREES)
-def test_whatever_numbers_a_policy_draws_the_action_lies_in_the_space(space):
+def test_actions_lie_in_the_space_whatever_numbers_a_policy_draws(space):
     drawn = np.random.default_rng(0).normal(scale=10, size=(20, *action_shape(space))).astype(np.float32)
     space.seed(0)
     whole = np.stack([flat_action(space, space.sample()) for _ in range(20)])
@@ -86,13 +84,12 @@ def _marked(space: Any) -> Any:
     return np.ones(space.shape) if isinstance(space, spaces.Box) else np.zeros(space.shape) + getattr(space, "start", 0)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*Casting input x to numpy array"
-)  # Gymnasium hands on a number for a Box of shape ()
+# Gymnasium passes a number for a Box of shape ().
+@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")
 @pytest.mark.parametrize(
     "space", [tree for name, tree in TREES.items() if name != "empty branch"], ids=lambda space: type(space).__name__
 )
-def test_the_tree_of_arrays_is_what_a_vector_environment_takes_apart_into_the_same_actions(space):
+def test_a_vector_environment_splits_the_tree_of_arrays_into_the_same_actions(space):
     space.seed(0)
     rows = np.stack([flat_action(space, space.sample()) for _ in range(3)])
     tree = action_tree(space, rows)
@@ -101,7 +98,7 @@ def test_the_tree_of_arrays_is_what_a_vector_environment_takes_apart_into_the_sa
     assert all(space.contains(action) for action in apart)
 
 
-def test_actions_have_memory_of_their_own():
+def test_actions_are_copies():
     rows = np.zeros((2, 7), np.float32)
     first, second = own_actions(ACTIONS, rows)
     before = flat_action(ACTIONS, second)
@@ -136,7 +133,7 @@ def test_the_mask_of_a_tree_is_the_masks_of_its_choices_side_by_side():
 
 
 @pytest.mark.parametrize("mask", [{}, None, {"move": None}, {"switches": (None, None)}])
-def test_a_part_without_a_mask_is_allowed_in_full(mask):
+def test_a_part_without_a_mask_allows_everything(mask):
     assert flat_mask(mask, ACTIONS).tolist() == ALL
 
 
@@ -180,16 +177,14 @@ def test_a_tree_of_masks_is_taken_out_of_the_observation():
     masks = spaces.Dict({"move": spaces.MultiBinary(3)})
     layout = layout_of(spaces.Dict({"state": STATE, "action_mask": masks}), ACTIONS)
     assert (list(layout.space.spaces), layout.mask_path) == (["state"], ("action_mask",))
-    kept = layout_of(
-        spaces.Dict({"state": STATE, "action_mask": masks}), NUMBER
-    )  # nothing that could be masked: plain numbers
+    kept = layout_of(spaces.Dict({"state": STATE, "action_mask": masks}), NUMBER)  # no choices to mask
     assert (list(kept.space.spaces), kept.mask_path) == (["action_mask/move", "state"], None)
 
 
-# What cannot be learned
+# Unsupported spaces
 
 
-CANNOT = {
+UNSUPPORTED = {
     "Text": (spaces.Text(5), "a Discrete among known texts, or a MultiDiscrete of characters"),
     "Sequence": (spaces.Sequence(NUMBER), "pad it to a fixed length"),
     "Graph": (spaces.Graph(NUMBER, None), "pad it to a fixed number of nodes and edges"),
@@ -199,9 +194,9 @@ CANNOT = {
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("role", ["observation", "action"])
-@pytest.mark.parametrize("name", CANNOT)
-def test_a_space_that_cannot_be_learned_is_refused_with_its_name_what_works_and_a_remedy(name, role, nested):
-    space, remedy = CANNOT[name]
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_an_unsupported_space_is_refused_with_its_name_and_a_remedy(name, role, nested):
+    space, remedy = UNSUPPORTED[name]
     given = spaces.Dict({"good": spaces.Discrete(2), "bad": spaces.Tuple((NUMBER, space))}) if nested else space
 
     class Refused(Counting):
@@ -209,7 +204,7 @@ def test_a_space_that_cannot_be_learned_is_refused_with_its_name_what_works_and_
         action_space = given if role == "action" else Counting.action_space
 
         def reset(self, *, seed=None, options=None):
-            raise AssertionError("too late")
+            raise AssertionError("reset before the spaces were checked")
 
     with pytest.raises(ConfigError) as refusal:
         SerialEnvs([Refused])
@@ -234,12 +229,12 @@ def test_a_space_that_cannot_be_learned_is_refused_with_its_name_what_works_and_
         (spaces.Dict({1: spaces.Discrete(2)}), "has keys that are not strings; use strings"),
     ],
 )
-def test_actions_that_could_not_be_given_are_refused(space, message):
+def test_unsupported_action_spaces_are_refused(space, message):
     with pytest.raises(ConfigError, match=message):
         learnable_actions(space)
 
 
-def test_an_observation_that_is_not_counted_from_0_is_refused_with_the_way_to_count_so():
+def test_an_observation_space_that_does_not_start_at_0_is_refused_with_a_remedy():
     with pytest.raises(
         ConfigError, match=r"observation space Discrete\(3, start=1\) at a does not start at 0; subtract its start"
     ):

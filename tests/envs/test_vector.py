@@ -1,6 +1,4 @@
-"""Vector environments that break a rule are refused with the remedy; good ones are not
-disturbed.
-"""
+"""Vector environments that break a rule are refused with a remedy; good ones are not changed."""
 
 import sys
 from functools import partial
@@ -39,7 +37,7 @@ class DropsFinalObservations(gym.vector.VectorWrapper):
 
 
 class MaskedFloat32(MaskedCounting):
-    """Needs no cast, so nothing but an explicit copy keeps its observations apart."""
+    """Needs no cast, so that only an explicit copy protects earlier observations."""
 
     observation_space = spaces.Box(0, np.inf, (3,), np.float32)
 
@@ -71,7 +69,7 @@ def test_same_step_without_final_observations_is_refused():
     ("declared", "said"),
     [({}, "does not declare its autoreset mode"), ({"autoreset_mode": "next"}, "declares autoreset mode 'next'")],
 )
-def test_an_environment_that_does_not_say_its_mode_is_refused_before_the_first_step(declared, said):
+def test_an_environment_without_a_known_autoreset_mode_is_refused_before_the_first_step(declared, said):
     modes = "AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED"
     remedy = rf"set its metadata\['autoreset_mode'\] to one of {modes}"
     with pytest.raises(ConfigError, match=f"{said}; {remedy}"):
@@ -127,11 +125,11 @@ def test_actions_count_from_0_wherever_the_environment_starts():
 
 
 @pytest.mark.parametrize("masks", ["info", "observation", "none"])
-def test_a_tree_of_actions_and_of_masks_goes_the_same_way_as_stepped_one_by_one(masks):
+def test_dict_actions_and_masks_give_the_same_steps_as_one_by_one(masks):
     vector = SyncVectorEnv([partial(Hybrid, masks)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
     ours, theirs = SerialEnvs([partial(Hybrid, masks)] * 3), VectorAdapter(vector)
     assert ours.action_space == theirs.action_space
-    start, _ = ours.begin([derived_seeds(0, 1)[0] + i for i in range(3)]), None
+    start = ours.begin([derived_seeds(0, 1)[0] + i for i in range(3)])
     other = theirs.reset(0)
     np.testing.assert_equal(start, other)
     current, resets = start[1], 0
@@ -145,9 +143,7 @@ def test_a_tree_of_actions_and_of_masks_goes_the_same_way_as_stepped_one_by_one(
 
 
 def allowed_rows(envs, masks):
-    """[B, K] flat actions that the masks allow, the first of each choice; with numbers far beyond
-    the bounds.
-    """
+    """[B, K] flat actions: the first allowed choices, and numbers far beyond the bounds."""
     rows = np.zeros((envs.num_envs, 7), np.float32)
     rows[:, :2] = np.random.default_rng(0).normal(scale=5, size=(envs.num_envs, 2))
     if masks is not None:
@@ -182,10 +178,8 @@ def test_a_mask_that_comes_only_in_step_is_refused():
         run(VectorAdapter(sync(AutoresetMode.NEXT_STEP, kind=Late)), 1)
 
 
-def test_an_environment_of_the_users_own_is_stepped_by_step_whatever_else_it_has():
-    """A wrapper around an EnvPool may hand on its send and recv, which know nothing of what the
-    wrapper does in step.
-    """
+def test_a_users_vector_environment_is_stepped_by_step_and_not_by_send():
+    """A wrapper of an EnvPool may have its send and recv, which bypass what it does in step."""
 
     class Sending(SyncVectorEnv):
         def send(self, actions):
@@ -199,7 +193,7 @@ def test_an_environment_of_the_users_own_is_stepped_by_step_whatever_else_it_has
 
 
 class Answers(gym.vector.VectorWrapper):
-    """A vector environment with one part of each step's answer replaced."""
+    """A vector environment with one part of each step replaced."""
 
     def __init__(self, env, part, given):
         super().__init__(env)
@@ -225,17 +219,17 @@ class Answers(gym.vector.VectorWrapper):
         (3, False, r"returned truncated of shape \(\); return \(2,\)"),
     ],
 )
-def test_an_answer_that_breaks_the_rules_is_named(part, given, message, mode):
+def test_a_step_that_breaks_the_rules_is_named(part, given, message, mode):
     with pytest.raises(EnvError, match=message):
         run(VectorAdapter(Answers(sync(mode), part, given)), 1)
 
 
-def test_flags_that_are_0_and_1_are_taken():
+def test_flags_that_are_0_and_1_are_accepted():
     step = run(VectorAdapter(Answers(sync(AutoresetMode.NEXT_STEP), 2, np.array([0, 1]))), 1)[0]
     assert (step.terminated.tolist(), step.terminated.dtype) == ([False, True], bool)
 
 
-def test_a_vector_environment_that_exits_does_not_end_this_process_in_peace():
+def test_a_vector_environment_that_calls_sys_exit_raises_an_error():
     class Exits(gym.vector.VectorWrapper):
         def step(self, actions):
             sys.exit(0)

@@ -1,4 +1,4 @@
-"""Hidden velocities, and steps that take too long."""
+"""Hidden velocities, and steps that exceed their time limit."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs, open_envs
 from tests.run.processes import ENVIRONMENT, SECONDS
 
-VELOCITIES = {  # by Gymnasium's documentation
+VELOCITIES = {  # from Gymnasium's documentation
     "CartPole-v1": [1, 3],
     "Pendulum-v1": [2],
     "MountainCar-v0": [1],
@@ -96,4 +96,4 @@ def test_velocities_of_a_vector_environment_that_is_passed_in_cannot_be_hidden()
         pytest.raises(ConfigError, match="hide_velocities True cannot change a vector environment that is passed in"),
         open_envs(EnvConfig("CartPole-v1", 2, hide_velocities=True), 0, vector_env),
     ):
-        pytest.fail("it was taken")
+        pytest.fail("it was accepted")

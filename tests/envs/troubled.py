@@ -1,6 +1,4 @@
-"""Environments that go wrong when their action tells them to. Importing this registers them, in
-worker processes too.
-"""
+"""Environments that fail on demand. Importing this registers them, in workers too."""
 
 import os
 import signal
@@ -20,10 +18,9 @@ CHILD = ["sleep", "98765"]  # what HANG_WITH_CHILD starts
 
 
 class Troubled(Counting):
-    """Counts with actions 0 to 2, under a new random name each episode; other actions are
-    accidents, as is step `raise_at`.
+    """Counts with actions 0 to 2, under a new random name in each episode; other actions fail.
 
-    So is step `bug_at` of every episode.
+    So does step `raise_at`, counted over all episodes, and step `bug_at` of every episode.
     """
 
     action_space = spaces.Discrete(8)
@@ -66,7 +63,7 @@ class Troubled(Counting):
 
 
 class SometimesMasked(Troubled):
-    """Gives a mask in half of its episodes, and one step in two of those."""
+    """Gives a mask in every other step of half of its episodes."""
 
     action_space = spaces.Discrete(3)
 
@@ -75,27 +72,25 @@ class SometimesMasked(Troubled):
 
 
 class Unrepeatable(Troubled):
-    """Cannot be lived again once it was reset twice, because the resets are counted outside its
-    generator.
-    """
+    """Cannot be replayed after its second reset, because it counts resets outside its generator."""
 
     resets = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.resets += 1
         super().reset(seed=seed)
-        self.name += 10**6 * self.resets * (self.name % 2)  # only some of the episodes tell
+        self.name += 10**6 * self.resets * (self.name % 2)  # shows in some of the episodes only
         return self.observe(), {}
 
 
 class Buggy(Troubled):
-    """Whatever it is told, only step `bug_at` of an episode goes wrong."""
+    """Fails only at step `bug_at` of an episode, whatever the action."""
 
     action_space = spaces.Discrete(3)
 
 
 class Leaky(Buggy):
-    """Remembers in one episode how many there were before, and shows it only in its rewards."""
+    """Counts its episodes, and shows the count only in its rewards."""
 
     resets = 0
 
@@ -109,7 +104,7 @@ class Leaky(Buggy):
 
 
 class OldRandomness(Buggy):
-    """Draws from a RandomState, as dm_control's environments do."""
+    """Draws from a RandomState, as dm_control does."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
@@ -124,7 +119,7 @@ class OldRandomness(Buggy):
 
 
 class NoRandomness(Buggy):
-    """Has nothing where others have a generator."""
+    """Has np_random None."""
 
     np_random = None  # type: ignore[assignment]
 
@@ -135,14 +130,12 @@ class NoRandomness(Buggy):
 
 
 class Unruly(Troubled):
-    """Whose steps, not its resets, break Gymnasium's rules."""
+    """Breaks Gymnasium's rules in step, not in reset."""
 
     def __init__(self, shape: int = 3, flag: str = "no") -> None:
         super().__init__()
-        self.shape, self.flag = (
-            (shape,),
-            {"no": False, "none": None, "nan": float("nan"), "text": "False", "2": 2}[flag],
-        )
+        self.shape = (shape,)
+        self.flag = {"no": False, "none": None, "nan": float("nan"), "text": "False", "2": 2}[flag]
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         _, reward, _, truncated, info = super().step(action)
