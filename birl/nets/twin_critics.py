@@ -97,5 +97,6 @@ def twin_critic_loss(
 ) -> tuple[Array, Metrics]:
     """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] with one target y for both, and metrics."""
     values = twin_values(critics, batch.observations, batch.actions)
-    value = sum(losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
+    first, second = (losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
+    value = first + second
     return value, {"loss/value": value, "value/mean": values.mean()}

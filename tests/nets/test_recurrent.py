@@ -156,9 +156,8 @@ def test_layer_norm_lstm_normalises_its_cell_in_the_output():
     hidden, cell = random_memory(core)
     outputs, _ = call(core, 0 * FEATURES, (0 * hidden, 1000 * cell), NEVER)
     normalised = (cell - cell.mean(-1, keepdims=True)) / cell.std(-1, keepdims=True)
-    np.testing.assert_allclose(
-        outputs[0], 0.5 * np.tanh(normalised), atol=1e-3
-    )  # the output gate is 0.5 without input and bias
+    # Without input and bias, the output gate is 0.5.
+    np.testing.assert_allclose(outputs[0], 0.5 * np.tanh(normalised), atol=1e-3)
 
 
 @recurrent
