@@ -58,7 +58,14 @@ TRAINING = {
 }
 ENVIRONMENTS = {
     "envs/serial.py": ["SerialEnvs.step", "SerialEnvs._begin", "SerialEnvs._own_actions"],
-    "envs/spaces.py": ["Layout.empty", "Layout.write", "Layout._part", "Layout.tree", "read_flag", "action_reader"],
+    "envs/observations.py": [
+        "ObservationLayout.empty",
+        "ObservationLayout.write",
+        "ObservationLayout._part",
+        "ObservationLayout.tree",
+        "read_flag",
+    ],
+    "envs/spaces.py": ["action_reader"],
 }
 ACTING = {
     "data/stepwise.py": [
