@@ -57,7 +57,7 @@ def check_actions(config: EnvConfig) -> list[Finding]:
     boxes = [leaf for leaf in leaves_of(space) if isinstance(leaf, spaces.Box)]
     kind = "hybrid" if is_composite(space) else "continuous" if boxes else "discrete"
     names = ", ".join(algorithms_for(space))
-    return [ok("actions", f"{kind}, {shown(space)}: for {names}"), *_check_bounds(boxes)]
+    return [ok("actions", f"{kind}, {shown(space)}; algorithms that take it: {names}"), *_check_bounds(boxes)]
 
 
 def _check_observation(space: gym.Space, observation: Any, function: str) -> Finding:
