@@ -10,8 +10,9 @@ OBSERVATIONS = np.eye(4, dtype=np.float32)
 
 
 class Chain(gym.Env):
-    """Four states in a row, seen one-hot. Action 1 steps right, action 0 left; reward 1 beyond the
-    right end. Cut after 15 steps.
+    """Four states in a row, observed one-hot; action 1 steps right, action 0 left.
+
+    The reward beyond the right end is 1. An episode is truncated after 15 steps.
     """
 
     observation_space, action_space = spaces.Box(0, 1, (4,), np.float32), spaces.Discrete(2)
@@ -30,8 +31,9 @@ class Chain(gym.Env):
 
 
 def chain_values(epsilon: float) -> np.ndarray:
-    """[4, 2] Q of the policy that steps right but for a share ε of random steps: Q = r + γ P Q,
-    solved. With ε = 0, the best values.
+    """[4, 2] Q of the policy that steps right except in a share ε of random steps: Q = r + γ P Q.
+
+    With ε = 0 these are the optimal values.
     """
     probabilities = np.array([epsilon / 2, 1 - epsilon / 2])
     rewards, moves = np.zeros(8), np.zeros((8, 8))

@@ -1,6 +1,4 @@
-"""A3C's oracles: one actor-learner is A2C with one environment; and what several of them must have
-learned on probes.
-"""
+"""A3C: one actor-learner is A2C with one environment; several must learn known values on probes."""
 
 import os
 import signal
@@ -12,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from birl.accel.devices import prepare_jax
 from birl.algos import a2c, a3c
-from birl.asynchronous.actor_learner import open_learner, run_worker_step
-from birl.asynchronous.parameters import make_work, shared_parameters_of
+from birl.asynchronous.actor_learner import make_work, open_actor_learner, run_worker_step
+from birl.asynchronous.parameters import state_to_shared
 from birl.config import EnvConfig, RunConfig
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.presets import preset
 from birl.run.driver import train
+from birl.speed import prepare_jax
 from tests.algos.probing import answers, sign
 from tests.algos.test_a2c import OwnNetwork, furthest, make_own
 
@@ -113,10 +111,12 @@ def test_a_replaced_actor_learner_does_not_sum_on_the_returns_of_the_one_before(
     state = a3c.init(config, *spaces_of(config.env))
     state = state._replace(normalizer=state.normalizer._replace(running_returns=np.full((3, 2), 100.0, np.float32)))
     work = make_work(config, a3c.__name__, a3c.worker_step, a3c.update, state)
-    learner = open_learner(work, 1, np.asarray(state.key[1]), seed=5)  # in new episodes
-    result, _ = run_worker_step(learner, shared_parameters_of(state, work).read(), work)
+    learner = open_actor_learner(work, 1, np.asarray(state.key[1]), seed=5)  # in new episodes
+    result, _ = run_worker_step(learner, state_to_shared(state, work.layouts).read(), work)
     learner.envs.close()
-    np.testing.assert_allclose(work.normalizer.tree(result.normalizer).running_returns, 1 + 0.9 + 0.81, rtol=1e-6)
+    np.testing.assert_allclose(
+        work.layouts.normalizer.tree(result.normalizer).running_returns, 1 + 0.9 + 0.81, rtol=1e-6
+    )
 
 
 # Probes: values and policies that are known

@@ -14,18 +14,20 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.accel.devices import prepare_jax
 from birl.algos import acer
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_envs
 from birl.maths.distributions import Categorical, DiagonalGaussian
+from birl.maths.keys import stream
 from birl.maths.schedules import linear
+from birl.nets.acer_loss import critic_estimates
 from birl.nets.acting import evaluate_rollout, without_last
 from birl.nets.actor_q import empty_behaviour
 from birl.nets.layers import Linear, make_linear
 from birl.nets.optimizers import gradient_step
 from birl.rollouts.collector import Collector
 from birl.rollouts.replay import Replay
+from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
 from tests.algos.probing import assert_same_bits, sign, told_log_probs
@@ -69,7 +71,7 @@ def compiled_programs_on_disk() -> None:
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
 jit = partial(jax.jit, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0})
-gradients, update, count = jit(acer.gradients), jit(acer.update.__wrapped__), jit(acer.count.__wrapped__)
+gradients, update = jit(jax.grad(acer.loss, has_aux=True)), jit(acer.update.__wrapped__)
 
 
 class Case(NamedTuple):
@@ -389,29 +391,22 @@ def test_the_stored_memory_and_resets_inside_the_sequence_matter(kind):
 
 
 @both_kinds
-def test_the_judgement_of_each_step_is_one_number(kind):
+def test_the_critic_estimates_one_number_for_each_step(kind):
     state, rollout, config = case_of(kind)
 
-    def judged(state, rollout):
+    def estimated(state, rollout):
         evaluation = evaluate_rollout((state.network, None), rollout)
-        if kind == "discrete":
-            critic_targets = acer.critic_targets_discrete(evaluation.distributions, evaluation, rollout, config)
-        else:
-            critic_targets = acer.critic_targets_continuous(state.network, evaluation, rollout, KEY, config)
-        return (
-            critic_targets.action_values,
-            critic_targets.targets,
-            critic_targets.objective(without_last(evaluation.distributions)),
-        )
+        critic = critic_estimates(state.network, evaluation, rollout, KEY, config)
+        return critic.action_values, critic.targets, critic.objective(without_last(evaluation.distributions))
 
-    assert [x.shape for x in jax.eval_shape(judged, state, rollout)] == [(T, B)] * 3
+    assert [x.shape for x in jax.eval_shape(estimated, state, rollout)] == [(T, B)] * 3
 
 
 @both_kinds
 def test_update_takes_the_step_of_gradients_and_moves_the_average_by_its_decay(kind):
     state, rollout, config = case_of(kind)
     config = replace(config, average_decay=0.9)
-    key = acer.sampling_key(state.key, 0)
+    key = jax.random.fold_in(stream(state.key, "learning"), 0)
     found, _ = gradients(state.network, state.average, state.normalizer, rollout, key, jnp.float32(0.0), config)
     step = jit(
         partial(gradient_step, acer.optimizer_of(config), max_grad_norm=config.max_grad_norm), static_argnames=()
@@ -463,12 +458,11 @@ def lived(config: acer.Config) -> Lived:
         state = acer.init(config, envs.observation_space, envs.action_space)
         state = state._replace(network=shaken(state.network, 1))
         behaviour = empty_behaviour(envs.action_space, envs.num_envs)
-        collect = Collector(
-            envs, acer.act, config.rollout_length, state.network.initial_memory(envs.num_envs), behaviour=behaviour
-        )
-        collect.start(config.run.seed)
-        replay = Replay(config.replay_size, collect.empty_rollout(), config.discount, frame_stack=config.frame_stack)
-        rollouts = [collect(acer.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
+        memory = state.network.initial_memory(envs.num_envs)
+        collector = Collector(envs, acer.act, config.rollout_length, memory, behaviour=behaviour)
+        collector.start(config.run.seed)
+        replay = Replay(config.replay_size, collector.empty_rollout(), config.discount, frame_stack=config.frame_stack)
+        rollouts = [collector.collect(acer.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
         for rollout in rollouts:
             replay.add(rollout)
         return Lived(state, rollouts, replay)
@@ -486,7 +480,7 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
         for r in rollouts[:-1]
         for b in range(4)
     ]
-    drawn = [s for number in range(5) for s in acer.replayed(replay, np.array([number, 0], np.uint32), 0, config)]
+    drawn = [s for number in range(5) for s in acer.draw_replayed(replay, np.array([number, 0], np.uint32), 0, config)]
     assert len(drawn) > 5
     for sequences in drawn:
         assert sequences.rewards.shape == (10, 3)
@@ -502,7 +496,7 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
 def test_of_a_fresh_rollout_and_of_a_replayed_one_by_the_same_policy_no_ratio_differs_from_1(env_id):
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), importance_truncation=1.001)
     state, rollouts, replay = lived(config)
-    (sequences, *_) = acer.replayed(replay, state.key, 0, config)
+    (sequences, *_) = acer.draw_replayed(replay, state.key, 0, config)
     for rollout in (rollouts[-1], sequences):
         _, metrics = update(state._replace(average=state.network), rollout, config)
         assert float(metrics["policy/truncated_share"]) == 0.0  # of ratios above 1.001
@@ -512,10 +506,10 @@ def test_of_a_fresh_rollout_and_of_a_replayed_one_by_the_same_policy_no_ratio_di
 def test_the_number_of_replayed_updates_is_poissons_and_the_states_key_draws_it():
     _, _, replay = lived(SMALL)
     keys = [np.array([number, 1], np.uint32) for number in range(400)]
-    counts = np.array([len(acer.replayed(replay, key, 0, replace(SMALL, batch_size=1))) for key in keys])
+    counts = np.array([len(acer.draw_replayed(replay, key, 0, replace(SMALL, batch_size=1))) for key in keys])
     assert counts.mean() == pytest.approx(4.0, abs=0.3)  # three deviations of the mean
     assert counts.var() == pytest.approx(4.0, abs=0.9)
-    first, again = (acer.replayed(replay, keys[0], 0, SMALL) for _ in range(2))
+    first, again = (acer.draw_replayed(replay, keys[0], 0, SMALL) for _ in range(2))
     assert_same_bits(first, again)
 
 
@@ -563,7 +557,7 @@ WRONG = {
     r"average_decay 1.5 must lie in \[0, 1\]": {"average_decay": 1.5},
     "importance_truncation 0.0 must be positive; 10 is usual": {"importance_truncation": 0.0},
     "trust_region 0.0 must be positive, or None": {"trust_region": 0.0},
-    "batch_size 0 must be positive, or None": {"batch_size": 0},
+    "batch_size 0 must be at least 1": {"batch_size": 0},
     "replay_ratio -1.0 must not be negative": {"replay_ratio": -1.0},
     "replay_size -5 must not be negative": {"replay_size": -5},
     "learning_starts -5 must not be negative": {"learning_starts": -5},

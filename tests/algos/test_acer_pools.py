@@ -1,6 +1,4 @@
-"""ACER's actor-learners: one of them is ACER with one learner; cycles, replays of their own, going
-on where they were, and faults.
-"""
+"""ACER's actor-learners: one is the same as one learner; cycles, replays, exact resume, faults."""
 
 import os
 import signal
@@ -18,25 +16,22 @@ import jax
 import numpy as np
 import pytest
 
-from birl.accel.devices import prepare_jax
 from birl.algos import acer
-from birl.asynchronous.actor_learner import (
-    ActorLearner,
-    Result,
-    SerialPool,
-    Weights,
-    Work,
-    open_learner,
-    run_worker_step,
-)
+from birl.asynchronous.actor_learner import ActorLearner, Work, make_work, open_actor_learner, run_worker_step
 from birl.asynchronous.parameters import State as SharedState
-from birl.asynchronous.parameters import make_work, shared_parameters_of
+from birl.asynchronous.parameters import Weights, WorkerResult, state_to_shared
 from birl.asynchronous.replay_cycle import Cycle, ReplayShare
-from birl.config import ConfigError, EnvConfig, RunConfig, from_json
+from birl.asynchronous.serial import SerialPool
+from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.config_json import from_json
 from birl.envs.make import spaces_of
+from birl.nets.actor_q import empty_behaviour
 from birl.nets.recurrent import CoreName
-from birl.rollouts.collector import learnable
+from birl.rollouts.finite import for_learning
 from birl.run import checkpoint as checkpoints
+from birl.run import checkpoint_folder
+from birl.run.state_tensors import tensors_to_state
+from birl.speed import prepare_jax
 from birl.types import Snapshot, Update
 from tests.algos.test_a3c import actor_learner_pids
 from tests.run.processes import SECONDS
@@ -89,7 +84,7 @@ def test_one_actor_learner_is_acer_with_one_learner_and_as_many_environments(set
     assert [one.metrics[name] for name in same] == pytest.approx([alone.metrics[name] for name in same], rel=1e-5)
 
 
-# Turns
+# Worker steps
 
 CYCLING = replace(SMALL, normalize_observations=True, replay_ratio=2.0)
 
@@ -98,55 +93,53 @@ def opened(config: acer.Config) -> tuple[Work, SharedState, ActorLearner]:
     """What the first actor-learner of such a run begins with."""
     observation_space, action_space = spaces_of(config.env)
     state = acer.init(config, observation_space, action_space)
-    share = ReplayShare(100, config.discount, 1, acer.empty_behaviour(action_space, config.env.num_envs))
+    share = ReplayShare(100, config.discount, 1, empty_behaviour(action_space, config.env.num_envs))
     work = make_work(config, "birl.algos.acer", acer.worker_step, acer.update_shared, state, replay=share)
-    return work, state, open_learner(work, 0, np.asarray(state.key[0]), config.run.seed)
+    return work, state, open_actor_learner(work, 0, np.asarray(state.key[0]), config.run.seed)
 
 
 @cache
-def cycles_of(config: acer.Config, count: int) -> list[list[tuple[Weights, Result]]]:
-    """Turns of cycles that one actor-learner goes through, each with weights that another has
-    changed since the one before.
-    """
+def cycles_of(config: acer.Config, count: int) -> list[list[tuple[Weights, WorkerResult]]]:
+    """The worker steps of some cycles of one actor-learner, each with newer weights."""
     work, state, learner = opened(config)
-    shared, cycles = shared_parameters_of(state, work), []
+    shared, cycles = state_to_shared(state, work.layouts), []
     for _ in range(count):
-        turns: list[tuple[Weights, Result]] = []
-        while not turns or learner.cycle.left:
+        steps: list[tuple[Weights, WorkerResult]] = []
+        while not steps or learner.cycle.left:
             weights = shared.read()
             result, learner = run_worker_step(learner, weights, work)
             acer.update_shared(shared, result, config)
             shared.write(0, result)
-            turns.append((weights, result))
-        cycles.append(turns)
+            steps.append((weights, result))
+        cycles.append(steps)
     learner.envs.close()
     return cycles
 
 
-def test_a_cycle_is_a_fresh_rollout_and_poisson_replayed_turns_and_counts_with_the_last():
+def test_a_cycle_is_a_fresh_rollout_and_poisson_replayed_steps_and_counts_with_the_last():
     cycles = cycles_of(CYCLING, 40)
-    assert [len(turns) for turns in cycles[:2]] == [1, 1]  # nothing to replay yet
-    lengths = [len(turns) - 1 for turns in cycles[6:]]
-    assert lengths == [turns[0][1].metrics["replay/updates"] for turns in cycles[6:]]
+    assert [len(steps) for steps in cycles[:2]] == [1, 1]  # nothing to replay yet
+    lengths = [len(steps) - 1 for steps in cycles[6:]]
+    assert lengths == [steps[0][1].metrics["replay/updates"] for steps in cycles[6:]]
     assert np.mean(lengths) == pytest.approx(2.0, abs=0.75)  # three deviations of the mean
     assert len(set(lengths)) > 2
-    for turns in cycles:
-        *early, last = [result for _, result in turns]
-        before = turns[0][0]
+    for steps in cycles:
+        *early, last = [result for _, result in steps]
+        before = steps[0][0]
         assert [result.env_steps for result in early] == [0] * len(early)
         assert 0 < last.env_steps <= 10
         assert not np.array_equal(last.normalizer, before.normalizers[0])
         for result in early:
             np.testing.assert_array_equal(result.normalizer, before.normalizers[0])
             assert not np.array_equal(result.key, last.key)
-    assert len({result.key.tobytes() for turns in cycles for _, result in turns}) == 40
+    assert len({result.key.tobytes() for steps in cycles for _, result in steps}) == 40
 
 
-def test_each_turn_has_the_newest_weights_and_another_gradient():
-    *_, turns = (turns for turns in cycles_of(CYCLING, 40) if len(turns) > 2)
-    vectors = [weights.network.tobytes() for weights, _ in turns], [result.gradients.tobytes() for _, result in turns]
-    assert [len(set(found)) for found in vectors] == [len(turns)] * 2
-    every = [weights.gradient_steps for turns in cycles_of(CYCLING, 40) for weights, _ in turns]
+def test_each_step_has_the_newest_weights_and_another_gradient():
+    *_, steps = (steps for steps in cycles_of(CYCLING, 40) if len(steps) > 2)
+    vectors = [weights.network.tobytes() for weights, _ in steps], [result.gradients.tobytes() for _, result in steps]
+    assert [len(set(found)) for found in vectors] == [len(steps)] * 2
+    every = [weights.gradient_steps for steps in cycles_of(CYCLING, 40) for weights, _ in steps]
     assert every == list(range(len(every)))  # so that no two sample the same actions
 
 
@@ -155,11 +148,13 @@ def test_a_step_is_rmsprops_and_then_the_average_network_follows():
         replace(SMALL, average_decay=0.9, optimizer="rmsprop-tf", rmsprop_decay=0.8, optimizer_epsilon=0.1)
     )
     learner.envs.close()
-    shared = shared_parameters_of(state, work)
+    shared = state_to_shared(state, work.layouts)
     shared.target_weights[:] += 1.0
     before, gradients = shared.copy(), np.linspace(-1, 1, shared.weights.size, dtype=np.float32)
     for times in (1, 2):
-        acer.update_shared(shared, Result(gradients, 0.5, 0, shared.normalizers[0], shared.keys[0], {}), work.config)
+        acer.update_shared(
+            shared, WorkerResult(gradients, 0.5, 0, shared.normalizers[0], shared.keys[0], {}), work.config
+        )
         mean_squares = 0.8**times + (1 - 0.8**times) * gradients**2  # the mean of squares starts at 1
         np.testing.assert_allclose(shared.mean_squares, mean_squares, rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(
@@ -176,10 +171,10 @@ def test_a_step_is_rmsprops_and_then_the_average_network_follows():
 
 def test_what_is_left_of_a_cycle_is_restored_also_where_an_episode_is_one_life_of_a_game():
     work, _, learner = opened(CYCLING)
-    counted = learner.collect.empty_rollout()
-    like = counted._replace(game_over=np.zeros_like(counted.valid))  # as collected; whoever learns does not see it
+    counted = learner.collector.empty_rollout()
+    like = counted._replace(game_over=np.zeros_like(counted.valid))  # as collected
     cycle, restored = Cycle(work.replay, like), Cycle(work.replay, like)
-    cycle.begin(learnable(like, False), [learnable(like, False)], np.ones(3), np.ones(2, np.uint32))
+    cycle.begin(for_learning(like, False), [for_learning(like, False)], np.ones(3), np.ones(2, np.uint32))
     restored.restore(cycle.snapshot(Snapshot()), np.zeros(2, bool))
     assert_same_bits(restored.left, cycle.left)
     learner.envs.close()
@@ -189,18 +184,15 @@ def test_each_keeps_its_own_rollouts_and_its_share_of_the_replay():
     work, state, learner = opened(SMALL)
     learner.envs.close()
     *_, last = acer.train(SMALL)
-    with SerialPool(work, shared_parameters_of(state, work), None) as pool:
+    with SerialPool(work, state_to_shared(state, work.layouts), None) as pool:
         pool.run(SMALL.run.total_steps)
         replays = [learner.cycle.replay for learner in pool.learners]
-        assert [replay.rows for replay in replays] == [
-            60,
-            60,
-        ]  # 100 transitions of 2 environments with their successors, and a rollout
+        # 100 transitions of 2 environments with their successors, and a rollout.
+        assert [replay.rows for replay in replays] == [60, 60]
         assert not np.array_equal(replays[0].columns.observations, replays[1].columns.observations)
         assert pool.metrics()["replay/steps"] == sum(len(replay) for replay in replays)
-        assert (
-            pool.metrics()["replay/bytes"] == 2 * replays[0].bytes == last.metrics["replay/bytes"]
-        )  # where 200 are shared out
+        # In `train` the replay_size of 200 is divided.
+        assert pool.metrics()["replay/bytes"] == 2 * replays[0].bytes == last.metrics["replay/bytes"]
 
 
 @pytest.mark.slow
@@ -228,9 +220,7 @@ def test_the_same_seed_gives_the_same_run_and_so_does_going_on_in_the_middle_of_
     assert number < 8
     saved = checkpoints.load(path)
     assert saved.manifest["exact"]
-    state = checkpoints.tensors_to_state(
-        acer.init(replace(config, run=RunConfig(seed=7)), *spaces_of(config.env)), saved.tensors
-    )
+    state = tensors_to_state(acer.init(replace(config, run=RunConfig(seed=7)), *spaces_of(config.env)), saved.tensors)
     resumed = run("acer", from_json(acer.Config, saved.config), state, saved.snapshot, 9 - number)
     for left, right in zip(whole.updates[number:], resumed.updates, strict=True):
         assert_same_bits(left.state, right.state)
@@ -261,7 +251,7 @@ WRONG: dict[str, dict[str, Any]] = {
     },
     "pool 'threads' is not one of none, serial, processes, ray": {"pool": "threads"},
     "actor_learners 0 must be at least 1": {"actor_learners": 0},
-    "replay_size 19 leaves 2 actor-learners 9 each, less than a rollout: 5 steps of 2 environments; use at least 20, or 0": {
+    "replay_size 19 leaves 2 actor-learners 9 each, less than a rollout: 5 steps of 2 .*; use at least 20, or 0": {
         "replay_size": 19
     },
     "env.workers 2 does not go with actor-learners": {"env": replace(CARTS, workers=2)},
@@ -274,8 +264,8 @@ def test_a_setting_that_cannot_work_is_named_with_its_value_and_what_to_use_befo
         next(acer.train(replace(SMALL, **changes)))
 
 
-def test_environments_that_were_handed_in_are_refused():
-    with pytest.raises(ConfigError, match="each actor-learner makes environments of its own"):
+def test_environments_that_were_passed_in_are_refused():
+    with pytest.raises(ConfigError, match="each actor-learner makes its own environments"):
         next(acer.train(SMALL, envs=[]))
 
 
@@ -292,7 +282,7 @@ def test_the_state_of_one_way_is_refused_by_the_other():
         next(acer.train(alone, state=acer.init(SMALL, *spaces)))
 
 
-def test_without_a_replay_there_are_only_fresh_turns():
+def test_without_a_replay_there_are_only_fresh_steps():
     updates = list(acer.train(replace(SMALL, replay_size=0, run=RunConfig(total_steps=100))))
     assert {update.metrics["replay/updates"] for update in updates} == {0.0}
     assert int(updates[-1].state.gradient_steps) * 10 >= int(updates[-1].state.env_steps)
@@ -385,7 +375,7 @@ def test_a_run_in_processes_that_is_interrupted_is_saved_and_leaves_no_process(t
     children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == process.pid]
     process.send_signal(signal.SIGINT)
     process.wait(SECONDS)
-    manifest = checkpoints.load(checkpoints.numbered(tmp_path / "run" / "checkpoints")[-1]).manifest
+    manifest = checkpoints.load(checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")[-1]).manifest
     assert not manifest["exact"]
     assert "with empty replays" in str(manifest)
     assert len(children) >= 2

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from birl.accel.devices import prepare_jax
 from birl.algos import async_nstep_q, async_q
 from birl.config import EnvConfig, RunConfig
+from birl.speed import prepare_jax
 from tests import oracle
 from tests.algos import chain
-from tests.algos.turns import CHAIN, assert_errors, learned_chain_values, turns_of, values_at
+from tests.algos.worker_steps import CHAIN, assert_errors, learned_chain_values, steps_of, values_at
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,7 +21,7 @@ def compiled_programs_on_disk() -> None:
 SMALL = async_nstep_q.Config(
     env=EnvConfig("birl/ProbeMemory-v0", num_envs=1), run=RunConfig(total_steps=1000), hidden_sizes=(8,), discount=0.8
 )
-TURNS = {
+CASES = {
     "terminated": SMALL,
     "truncated": replace(SMALL, env=EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=7)),
     "several environments": replace(SMALL, env=EnvConfig("CartPole-v1", num_envs=3, max_episode_steps=7)),
@@ -29,17 +29,17 @@ TURNS = {
 }
 
 
-@pytest.mark.parametrize("config", TURNS.values(), ids=TURNS)
-def test_the_target_is_the_sum_of_rewards_to_the_turns_end_and_the_target_networks_best_value_there(config):
+@pytest.mark.parametrize("config", CASES.values(), ids=CASES)
+def test_the_target_is_the_sum_of_rewards_to_the_last_step_and_the_target_networks_best_value_there(config):
     """(Mnih et al. 2016, algorithm S2.)"""
-    for turn in turns_of(async_nstep_q, config, 12):
-        rollout = turn.rollout
-        best = values_at(turn.target_weights, rollout.observations)[1:].max(-1)
+    for step in steps_of(async_nstep_q, config, 12):
+        rollout = step.rollout
+        best = values_at(step.target_weights, rollout.observations)[1:].max(-1)
         ends = rollout.terminated, rollout.truncated, rollout.valid
-        assert_errors(turn, oracle.discounted_returns(rollout.rewards, *ends, best, config.discount))
+        assert_errors(step, oracle.discounted_returns(rollout.rewards, *ends, best, config.discount))
 
 
-def test_with_turns_of_one_step_it_is_one_step_q_learning_and_with_longer_ones_it_is_not():
+def test_with_rollouts_of_one_step_it_is_one_step_q_learning_and_with_longer_ones_it_is_not():
     for length, same in ((1, True), (5, False)):
         env, run = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9), RunConfig(total_steps=100)
         networks = []

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from birl.accel.devices import prepare_jax
 from birl.algos import async_q
 from birl.config import EnvConfig, RunConfig
+from birl.speed import prepare_jax
 from tests.algos import chain
-from tests.algos.turns import CHAIN, assert_errors, learned_chain_values, turns_of, values_at
+from tests.algos.worker_steps import CHAIN, assert_errors, learned_chain_values, steps_of, values_at
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,22 +22,22 @@ def compiled_programs_on_disk() -> None:
 SMALL = async_q.Config(
     env=EnvConfig("birl/ProbeMemory-v0", num_envs=1), run=RunConfig(total_steps=1000), hidden_sizes=(8,)
 )
-TURNS = {
+CASES = {
     "terminated": SMALL,
     "truncated": replace(SMALL, env=EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=7)),
     "several environments": replace(SMALL, env=EnvConfig("CartPole-v1", num_envs=3, max_episode_steps=7)),
 }
 
 
-@pytest.mark.parametrize("config", TURNS.values(), ids=TURNS)
+@pytest.mark.parametrize("config", CASES.values(), ids=CASES)
 def test_the_target_is_the_reward_and_the_target_networks_best_value_after_it_unless_the_episode_terminated(config):
     """(Mnih et al. 2016, algorithm 1.)"""
-    turns = turns_of(async_q, config, 12)
-    for turn in turns:
-        best = values_at(turn.target_weights, turn.rollout.observations)[1:].max(-1)
-        assert_errors(turn, turn.rollout.rewards + config.discount * np.where(turn.rollout.terminated, 0.0, best))
+    steps = steps_of(async_q, config, 12)
+    for step in steps:
+        best = values_at(step.target_weights, step.rollout.observations)[1:].max(-1)
+        assert_errors(step, step.rollout.rewards + config.discount * np.where(step.rollout.terminated, 0.0, best))
     flag = "terminated" if config is SMALL else "truncated"
-    assert any(getattr(turn.rollout, flag).any() for turn in turns)
+    assert any(getattr(step.rollout, flag).any() for step in steps)
 
 
 def test_on_a_chain_q_converges_to_that_of_the_best_policy_whatever_is_done():

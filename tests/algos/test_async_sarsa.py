@@ -1,5 +1,5 @@
-"""Asynchronous one-step Sarsa: which next action a target uses, and a chain where what is learned
-is the policy that acts.
+"""Asynchronous one-step Sarsa: which next action a target uses, and a chain where Q is that of the
+policy that acts.
 """
 
 from dataclasses import replace
@@ -8,11 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from birl.accel.devices import prepare_jax
 from birl.algos import async_sarsa
 from birl.config import EnvConfig, RunConfig
+from birl.speed import prepare_jax
 from tests.algos import chain
-from tests.algos.turns import CHAIN, assert_errors, learned_chain_values, taken, turns_of, values_at
+from tests.algos.worker_steps import CHAIN, assert_errors, learned_chain_values, steps_of, taken, values_at
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,7 +28,7 @@ SMALL = async_sarsa.Config(
     final_explorations=(0.5,),
     exploration_chances=(1.0,),
 )
-TURNS = {
+CASES = {
     "terminated": SMALL,
     "truncated": replace(SMALL, env=EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=7)),
     "several environments": replace(SMALL, env=EnvConfig("CartPole-v1", num_envs=3, max_episode_steps=7)),
@@ -36,33 +36,29 @@ TURNS = {
 }
 
 
-def average(turn, epsilon: float) -> np.ndarray:
+def average(step, epsilon: float) -> np.ndarray:
     """[T, B] Σ_a π(a|s') Q(s', a; θ⁻) of the ε-greedy policy on θ."""
     values, target_weights = (
-        values_at(network, turn.rollout.observations)[1:] for network in (turn.network, turn.target_weights)
+        values_at(network, step.rollout.observations)[1:] for network in (step.network, step.target_weights)
     )
     return (1 - epsilon) * taken(target_weights, values.argmax(-1)) + epsilon * target_weights.mean(-1)
 
 
-@pytest.mark.parametrize("config", TURNS.values(), ids=TURNS)
-def test_the_target_is_the_reward_and_the_target_networks_value_of_the_action_taken_next_also_if_that_is_in_the_next_turn(
-    config,
-):
-    """(Mnih et al. 2016, section 4; Sutton & Barto 2018, eq. 6.7.) Nothing is written to the
-    parameters between these turns.
-    """
-    turns = turns_of(async_sarsa, config, 30)
-    for turn, following in pairwise(turns):
-        rollout = turn.rollout
+@pytest.mark.parametrize("config", CASES.values(), ids=CASES)
+def test_the_target_has_the_target_networks_value_of_the_next_action_also_if_the_next_step_takes_it(config):
+    """(Mnih et al. 2016, section 4; Sutton & Barto 2018, eq. 6.7.) No gradient is applied."""
+    steps = steps_of(async_sarsa, config, 30)
+    for step, following in pairwise(steps):
+        rollout = step.rollout
         next_actions = np.concatenate([rollout.actions[1:], following.rollout.actions[:1]])
-        next_values = taken(values_at(turn.target_weights, rollout.observations)[1:], next_actions)
-        next_values = np.where(rollout.truncated, average(turn, 0.5), next_values)
-        assert_errors(turn, rollout.rewards + config.discount * np.where(rollout.terminated, 0.0, next_values))
+        next_values = taken(values_at(step.target_weights, rollout.observations)[1:], next_actions)
+        next_values = np.where(rollout.truncated, average(step, 0.5), next_values)
+        assert_errors(step, rollout.rewards + config.discount * np.where(rollout.terminated, 0.0, next_values))
     going_on = [
-        turn for turn in turns if (turn.rollout.valid & ~turn.rollout.terminated & ~turn.rollout.truncated)[-1].any()
+        step for step in steps if (step.rollout.valid & ~step.rollout.terminated & ~step.rollout.truncated)[-1].any()
     ]
     assert len(going_on) >= 10
-    assert any(turn.rollout.truncated.any() for turn in turns) == (config is not SMALL)
+    assert any(step.rollout.truncated.any() for step in steps) == (config is not SMALL)
 
 
 def test_on_a_chain_q_converges_to_that_of_the_policy_that_acts():

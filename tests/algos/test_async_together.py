@@ -1,5 +1,5 @@
-"""What asynchronous Q-learning, Sarsa and n-step Q-learning have in common: turns and episodes,
-masks, the target network, ε.
+"""What the three asynchronous Q algorithms have in common: worker steps and episodes, masks, the
+target network, ε.
 """
 
 from contextlib import closing
@@ -11,16 +11,16 @@ import jax
 import numpy as np
 import pytest
 
-from birl.accel.devices import prepare_jax
 from birl.algos import async_nstep_q, async_q
-from birl.asynchronous.actor_learner import Result
+from birl.asynchronous.actor_learner import make_work
 from birl.asynchronous.exploration import final_exploration
-from birl.asynchronous.parameters import make_work, shared_parameters_of
+from birl.asynchronous.parameters import WorkerResult, state_to_shared
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.nets.layers import Linear, make_linear
-from tests.algos.turns import THREE, gradients_of, shaken, turns_of, values_at
+from birl.speed import prepare_jax
+from tests.algos.worker_steps import THREE, gradients_of, shaken, steps_of, values_at
 
 MEMORY, CARTS = EnvConfig("birl/ProbeMemory-v0", num_envs=1), EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=9)
 MASKED = EnvConfig("birl/ProbeMask-v0", num_envs=1)
@@ -37,15 +37,15 @@ def small(algorithm, env=CARTS, **changes):
     return algorithm.Config(env, RunConfig(total_steps=400), "serial", 2, report_every=20, hidden_sizes=(8,), **changes)
 
 
-# Turns and episodes
+# Worker steps and episodes
 
 
 @each
 @pytest.mark.parametrize("env", [MEMORY, CARTS], ids=["terminated", "truncated"])
-def test_a_turn_ends_with_the_episode_and_the_next_begins_with_the_environments_reset(algorithm, env):
-    turns = [turn.rollout for turn in turns_of(algorithm, small(algorithm, env), 30)]
-    ended = [rollout.terminated | rollout.truncated for rollout in turns]
-    for rollout, ends, following in zip(turns, ended, turns[1:], strict=False):
+def test_a_worker_step_ends_with_the_episode_and_the_next_begins_with_the_environments_reset(algorithm, env):
+    steps = [step.rollout for step in steps_of(algorithm, small(algorithm, env), 30)]
+    ended = [rollout.terminated | rollout.truncated for rollout in steps]
+    for rollout, ends, following in zip(steps, ended, steps[1:], strict=False):
         rows = np.nonzero(ends[:, 0])[0]
         assert len(rows) <= 1
         assert not rollout.valid[rows[0] + 1 :].any() if len(rows) else rollout.valid[1:].all()
@@ -58,25 +58,23 @@ def test_a_turn_ends_with_the_episode_and_the_next_begins_with_the_environments_
 
 @each
 def test_only_the_steps_of_environments_are_counted(algorithm):
-    turns = turns_of(algorithm, small(algorithm, MEMORY), 12)
-    assert [turn.result.env_steps for turn in turns] == [
-        3
-    ] * 12  # with the reset, an episode has four rows and a turn has five
+    steps = steps_of(algorithm, small(algorithm, MEMORY), 12)
+    # With the reset, an episode has four rows, and a worker step has five.
+    assert [step.result.env_steps for step in steps] == [3] * 12
 
 
 @each
 def test_in_a_run_too_no_update_mixes_two_episodes(algorithm):
-    for update in algorithm.train(
-        small(algorithm, MEMORY)
-    ):  # turns of five rows would hold more than an episode and its reset, four
+    # A worker step of five rows could hold more than an episode and its reset, which are four.
+    for update in algorithm.train(small(algorithm, MEMORY)):
         assert int(update.state.env_steps) == 3 * int(update.state.gradient_steps)
 
 
 @each
 def test_what_stands_in_rows_that_are_not_valid_changes_no_bit_of_the_gradient_nor_of_what_was_seen(algorithm):
     config = small(algorithm, MEMORY, normalize_observations=True, normalize_rewards=True)
-    turn = turns_of(algorithm, config, 3)[2]
-    rollout = turn.rollout
+    step = steps_of(algorithm, config, 3)[2]
+    rollout = step.rollout
     lived = int(np.nonzero(rollout.terminated)[0][0]) + 2  # the last observation is the true successor of a valid step
     assert not rollout.valid[0]
     assert lived < len(rollout.observations)
@@ -88,17 +86,17 @@ def test_what_stands_in_rows_that_are_not_valid_changes_no_bit_of_the_gradient_n
         actions=np.where(rollout.valid, rollout.actions, 1 - rollout.actions),
     )
     for left, right in zip(
-        *(jax.tree.leaves(gradients_of(algorithm, turn, r)) for r in (rollout, strange)), strict=True
+        *(jax.tree.leaves(gradients_of(algorithm, step, r)) for r in (rollout, strange)), strict=True
     ):
         np.testing.assert_array_equal(left, right)
 
 
 @each
 def test_observations_that_were_never_seen_are_not_normalised_by(algorithm):
-    turn = turns_of(algorithm, small(algorithm, MEMORY, normalize_observations=True, normalize_rewards=True), 3)[0]
-    seen = turn.rollout.observations[:-1][turn.rollout.valid]
-    moments = turn.work.normalizer.tree(turn.result.normalizer).observations
-    assert float(moments.count) == len(seen) == 3 < len(turn.rollout.valid)
+    step = steps_of(algorithm, small(algorithm, MEMORY, normalize_observations=True, normalize_rewards=True), 3)[0]
+    seen = step.rollout.observations[:-1][step.rollout.valid]
+    moments = step.work.layouts.normalizer.tree(step.result.normalizer).observations
+    assert float(moments.count) == len(seen) == 3 < len(step.rollout.valid)
     np.testing.assert_allclose(moments.mean, seen.mean(0), atol=1e-6)
 
 
@@ -110,27 +108,26 @@ def test_the_gradient_is_that_of_the_mean_square_with_the_target_held_constant(a
     # The bias of action a moves Q(s, a) alone: its derivative is twice the mean error of the steps
     # with that action.
     config = small(algorithm, MEMORY, max_grad_norm=None)
-    turn = turns_of(algorithm, config, 6)[4]
-    found = turn.work.network.tree(turn.result.gradients)
-    same = turn.work.network.tree(
-        gradients_of(algorithm, turn, turn.rollout, turn.network)[0]
-    )  # the target network is the network
-    for gradient, target_weights in ((found, turn.target_weights), (same, turn.network)):
-        base = gradients_of(algorithm, turn, turn.rollout, target_weights)[1]["loss/value"]
+    step = steps_of(algorithm, config, 6)[4]
+    found = step.work.layouts.network.tree(step.result.gradients)
+    # With the network itself as its target network.
+    same = step.work.layouts.network.tree(gradients_of(algorithm, step, step.rollout, step.network)[0])
+    for gradient, target_weights in ((found, step.target_weights), (same, step.network)):
+        base = gradients_of(algorithm, step, step.rollout, target_weights)[1]["loss/value"]
         for action in range(2):
             higher = eqx.tree_at(
-                lambda n: n.head.bias, turn.network, replace_fn=lambda b, a=action: b + 1e-2 * (np.arange(2) == a)
+                lambda n: n.head.bias, step.network, replace_fn=lambda b, a=action: b + 1e-2 * (np.arange(2) == a)
             )
-            moved = turn._replace(weights=turn.weights._replace(network=turn.work.network.vector(higher)))
-            difference = (gradients_of(algorithm, moved, turn.rollout, target_weights)[1]["loss/value"] - base) / 1e-2
-            share = np.mean(turn.rollout.actions[turn.rollout.valid] == action)
+            moved = step._replace(weights=step.weights._replace(network=step.work.layouts.network.vector(higher)))
+            difference = (gradients_of(algorithm, moved, step.rollout, target_weights)[1]["loss/value"] - base) / 1e-2
+            share = np.mean(step.rollout.actions[step.rollout.valid] == action)
             assert float(gradient.head.bias[action]) == pytest.approx(float(difference) - 1e-2 * share, abs=2e-3)
 
 
 @each
 def test_the_gradient_is_clipped_by_its_norm(algorithm):
     free, tight = (
-        turns_of(algorithm, small(algorithm, MEMORY, max_grad_norm=norm), 1)[0].result for norm in (None, 0.01)
+        steps_of(algorithm, small(algorithm, MEMORY, max_grad_norm=norm), 1)[0].result for norm in (None, 0.01)
     )
     norm = np.linalg.norm(free.gradients)
     assert tight.metrics["optimizer/grad_norm"] == pytest.approx(norm, rel=1e-4)
@@ -143,18 +140,18 @@ def test_the_gradient_is_clipped_by_its_norm(algorithm):
 @each
 def test_a_forbidden_action_is_neither_taken_nor_bootstrapped_from(algorithm):
     config = small(algorithm, MASKED, rollout_length=2, final_explorations=(0.5,), exploration_chances=(1.0,))
-    turns = turns_of(algorithm, config, 40)
-    going_on = [turn for turn in turns if not turn.rollout.terminated.any() and turn.rollout.valid.all()]
+    steps = steps_of(algorithm, config, 40)
+    going_on = [step for step in steps if not step.rollout.terminated.any() and step.rollout.valid.all()]
     assert len(going_on) >= 10
     changes = set()
-    for turn in going_on:
-        assert turn.rollout.rewards.tolist() == [[1.0], [1.0]]
+    for step in going_on:
+        assert step.rollout.rewards.tolist() == [[1.0], [1.0]]
         for action in range(3):  # loved by the target network: the loss explodes where it is bootstrapped from
             target_weights = eqx.tree_at(
-                lambda n: n.head.bias, turn.target_weights, replace_fn=lambda b, a=action: b + 1e4 * (np.arange(3) == a)
+                lambda n: n.head.bias, step.target_weights, replace_fn=lambda b, a=action: b + 1e4 * (np.arange(3) == a)
             )
-            exploded = bool(gradients_of(algorithm, turn, turn.rollout, target_weights)[1]["loss/value"] > 1e6)
-            allowed = turn.rollout.action_masks[1:, 0, action]
+            exploded = bool(gradients_of(algorithm, step, step.rollout, target_weights)[1]["loss/value"] > 1e6)
+            allowed = step.rollout.action_masks[1:, 0, action]
             changes.add(exploded)
             if algorithm is async_q:
                 assert exploded == allowed.any()
@@ -173,12 +170,12 @@ def test_the_target_network_is_copied_at_multiples_of_target_every_and_stands_st
     config = small(algorithm, target_every=10)
     state = algorithm.init(config, *spaces_of(config.env))
     work = make_work(config, algorithm.__name__, algorithm.worker_step, algorithm.update, state, until_end=True)
-    shared, total = shared_parameters_of(state, work), 0
+    shared, total = state_to_shared(state, work.layouts), 0
     np.testing.assert_array_equal(shared.target_weights, shared.weights)  # θ⁻ ← θ, to begin with
     for number, steps in enumerate([4, 5, 1, 0, 7, 2, 12, 9, 25, 4]):
         before = shared.target_weights.copy()
         gradients = np.full_like(shared.weights, number + 1.0)
-        result = Result(gradients, 0.1, steps, shared.normalizers[0], shared.keys[number % 2], {})
+        result = WorkerResult(gradients, 0.1, steps, shared.normalizers[0], shared.keys[number % 2], {})
         algorithm.update(shared, result, config)
         shared.write(number % 2, result)
         copied = total // 10 != (total + steps) // 10
@@ -202,9 +199,8 @@ def test_in_a_run_the_target_network_changes_with_every_target_every_steps_of_al
 
 
 @each
-def test_each_actor_learner_explores_with_its_own_epsilon_as_far_as_the_run_is(
-    algorithm,
-):  # pfrl #183: a schedule that is not restored
+def test_each_actor_learner_explores_with_its_own_epsilon_as_far_as_the_run_is(algorithm):
+    # pfrl #183: a schedule that is not restored
     config = small(algorithm, exploration_fraction=0.5)
     finals = [final_exploration(config, number) for number in range(2)]
     with closing(algorithm.train(config)) as training:
@@ -262,11 +258,8 @@ def test_a_setting_that_cannot_work_is_named_with_its_value_and_what_to_use_befo
 
 
 @each
-def test_environments_that_were_handed_in_are_refused(algorithm):
-    with pytest.raises(
-        ConfigError,
-        match=r"cannot be shared out: each actor-learner makes environments of its own; name them by env\.id",
-    ):
+def test_environments_that_were_passed_in_are_refused(algorithm):
+    with pytest.raises(ConfigError, match=r"each actor-learner makes its own environments; set env\.id"):
         next(algorithm.train(small(algorithm), envs=[]))
 
 

@@ -1,4 +1,4 @@
-"""Actor-learners in turn: who reads what when, and going on where they were."""
+"""Actor-learners in turn in this process: which weights each reads, and what they report."""
 
 from dataclasses import replace
 
@@ -6,21 +6,23 @@ import numpy as np
 import pytest
 
 from birl.algos import a3c
-from birl.asynchronous.actor_learner import SerialPool, combined, open_pool, seed_of
+from birl.asynchronous.pool import open_pool
+from birl.asynchronous.report import combine_metrics
+from birl.asynchronous.serial import SerialPool
 from birl.config import ConfigError, EnvConfig
 from birl.errors import NonFiniteError
-from tests.asynchronous.adding import make_config, make_job
+from tests.asynchronous.adding import make_adding, make_config
 
 CARTS = EnvConfig("CartPole-v1", num_envs=1)
 
 
-def versions_read(actor_learners: int, turns: int) -> list[int]:
-    """For each turn, how many updates the weights had seen that it acted with."""
-    work, shared = make_job(make_config("serial", CARTS, actor_learners))
+def versions_read(actor_learners: int, steps: int) -> list[int]:
+    """For each worker step, after how many updates its weights were read."""
+    work, shared = make_adding(make_config("serial", CARTS, actor_learners))
     found = []
     with SerialPool(work, shared, None) as pool:
-        for _ in range(turns):
-            number = pool.turn
+        for _ in range(steps):
+            number = pool.next_learner
             pool.run(int(pool.shared.env_steps.sum()) + 1)
             found.append(int(pool.shared.metrics[number, 0]))
     return found
@@ -35,10 +37,10 @@ def test_each_of_three_acts_with_weights_that_two_others_have_updated_since():
 
 
 def test_they_take_turns_with_their_own_environments_keys_and_statistics():
-    work, shared = make_job(make_config("serial", CARTS, 3))
+    work, shared = make_adding(make_config("serial", CARTS, 3))
     with SerialPool(work, shared, None) as pool:
         seen = pool.run(40)
-        first = [learner.collect.observations.tolist() for learner in pool.learners]
+        first = [learner.collector.observations.tolist() for learner in pool.learners]
     assert seen.gradient_steps.max() - seen.gradient_steps.min() <= 1
     assert seen.gradient_steps.tolist() == seen.normalizers[:, 0].tolist()
     assert np.array_equal(seen.keys[:, 0], np.arange(0, 6, 2) + seen.gradient_steps)
@@ -46,8 +48,8 @@ def test_they_take_turns_with_their_own_environments_keys_and_statistics():
     assert seen.weights[-1] == seen.gradient_steps.sum()
 
 
-def test_a_board_that_was_given_out_does_not_change_any_more():
-    work, shared = make_job(make_config("serial", CARTS, 2))
+def test_parameters_that_were_returned_do_not_change_any_more():
+    work, shared = make_adding(make_config("serial", CARTS, 2))
     with SerialPool(work, shared, None) as pool:
         first = pool.run(10)
         kept = first.copy()
@@ -58,8 +60,8 @@ def test_a_board_that_was_given_out_does_not_change_any_more():
     assert second.env_steps.sum() >= 30 > first.env_steps.sum()
 
 
-def test_whoever_counted_late_does_not_copy_the_target_network_again():
-    _, shared = make_job(make_config("serial", CARTS, 2))
+def test_an_actor_learner_that_counted_late_does_not_copy_the_target_network_again():
+    _, shared = make_adding(make_config("serial", CARTS, 2))
     target = np.zeros_like(shared.weights)
     shared = replace(shared, target_weights=target, env_steps=np.array([995, 0]))
     shared.copy_weights_every(1000, more=6)  # at 1001
@@ -74,15 +76,9 @@ def test_whoever_counted_late_does_not_copy_the_target_network_again():
 
 def test_metrics_are_means_over_who_has_a_number_and_sums_of_counts():
     rows = np.array([[1.0, 2.0, np.nan], [3.0, 5.0, np.nan], [np.nan] * 3])
-    found = combined(rows, ("loss/value", "episode/count", "episode/return"))
+    found = combine_metrics(rows, ("loss/value", "episode/count", "episode/return"))
     assert (found["loss/value"], found["episode/count"]) == (2.0, 7)
     assert np.isnan(found["episode/return"])
-
-
-def test_the_first_actor_learner_has_the_runs_seed_and_no_two_starts_have_the_same():
-    assert seed_of(7, 0) == seed_of(7, 0, 0, 0) == 7
-    starts = [seed_of(7, number, *fresh) for number in range(3) for fresh in ((), (5, 0), (5, 1), (6, 0))]
-    assert len(set(starts)) == 12
 
 
 @pytest.mark.parametrize(
@@ -99,15 +95,13 @@ def test_settings_that_cannot_work_are_named(changes, message):
         next(a3c.train(a3c.Config(**changes)))
 
 
-def test_environments_that_are_handed_in_are_refused_with_the_way_to_use_ones_own():
-    with pytest.raises(
-        ConfigError, match=r"each actor-learner makes environments of its own; name them by env.id; module:Id-v0"
-    ):
+def test_environments_that_are_passed_in_are_refused_with_what_to_do_instead():
+    with pytest.raises(ConfigError, match=r"each actor-learner makes its own environments; set env.id instead"):
         next(a3c.train(a3c.Config(), envs=object()))
 
 
 def test_a_nan_is_reported_with_its_actor_learner():
-    work, shared = make_job(make_config("serial", EnvConfig("birl/ProbeNaN-v0", num_envs=1), 2))
+    work, shared = make_adding(make_config("serial", EnvConfig("birl/ProbeNaN-v0", num_envs=1), 2))
     with (
         pytest.raises(NonFiniteError, match=r"actor-learner 0: observation of environment 0 is"),
         open_pool(work, shared, None) as pool,

@@ -1,4 +1,4 @@
-"""The ε of actor-learners: whose it is, and when."""
+"""The ε of actor-learners: drawn for each of them, falling with the run."""
 
 from collections import Counter
 from dataclasses import replace
@@ -51,7 +51,7 @@ WRONG = {
         "final_explorations": (0.1, 1.5),
         "exploration_chances": (0.5, 0.5),
     },
-    r"exploration_chances \(0.4, 0.3, 0.3\) must be as many as final_explorations \(0.1,\); for one ε alone, \(1.0,\)": {
+    r"exploration_chances \(0.4, 0.3, 0.3\) must be as many as final_explorations \(0.1,\)": {
         "final_explorations": (0.1,)
     },
     r"exploration_chances \(0.4, 0.3, 0.2\) must not be negative and add up to 1, not 0.9": {

@@ -17,7 +17,7 @@ from birl.asynchronous.processes import ProcessPool
 from birl.config import EnvConfig
 from birl.errors import NonFiniteError
 from birl.workers import faults
-from tests.asynchronous.adding import ORDERS, make_config, make_job
+from tests.asynchronous.adding import ORDERS, make_adding, make_config
 from tests.envs.troubled import EXIT, HANG, KILL, RAISE
 from tests.run.processes import SECONDS
 
@@ -27,14 +27,14 @@ COUNTING = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1)
 def make_pool(
     actor_learners: int, env: EnvConfig = COUNTING, size: int = ORDERS + 1, total_steps: int = 10**9
 ) -> ProcessPool:
-    return ProcessPool(*make_job(make_config("processes", env, actor_learners, total_steps), size), None)
+    return ProcessPool(*make_adding(make_config("processes", env, actor_learners, total_steps), size), None)
 
 
 def run_until(pool: ProcessPool, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came to it"
-        pool.run(int(pool.seen.env_steps.sum()) + 1)
+        pool.run(int(pool.last_copy.env_steps.sum()) + 1)
 
 
 def gone(pid: int) -> bool:
@@ -63,7 +63,7 @@ def test_all_steps_are_counted_and_the_processes_end_with_them():
 def test_what_is_copied_for_a_report_is_never_half_written():
     with make_pool(1, size=2_000_000) as pool:  # one step takes a millisecond to write
         for _ in range(20):
-            seen = pool.run(int(pool.seen.env_steps.sum()) + 1)
+            seen = pool.run(int(pool.last_copy.env_steps.sum()) + 1)
             assert seen.weights[ORDERS:].min() == seen.weights[ORDERS:].max() == seen.gradient_steps.sum() > 0
 
 
@@ -76,12 +76,12 @@ FAULTS = {
 
 
 def test_who_fails_is_named_and_replaced_with_its_statistics_counters_and_a_key_of_its_own():
-    impatient = replace(COUNTING, step_timeout=5.0)  # a turn takes milliseconds, or a little more on a busy machine
+    impatient = replace(COUNTING, step_timeout=5.0)  # a step takes milliseconds, or a little more on a busy machine
     with make_pool(2, impatient) as pool, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        run_until(pool, lambda: pool.seen.gradient_steps.min() > 0)
+        run_until(pool, lambda: pool.last_copy.gradient_steps.min() > 0)
         for order, reason in FAULTS.values():
-            before, pid, faults = pool.seen.gradient_steps.copy(), pool.pids[1], len(pool.faults)
+            before, pid, faults = pool.last_copy.gradient_steps.copy(), pool.pids[1], len(pool.faults)
             pool._shared.weights[1] = order
             run_until(pool, lambda: len(pool.faults) > faults)  # noqa: B023
             pool._shared.weights[1] = 0
@@ -89,8 +89,8 @@ def test_who_fails_is_named_and_replaced_with_its_statistics_counters_and_a_key_
             assert (fault.index, fault.pid) == (1, pid)
             assert reason in fault.reason
             assert f"in process {pid}: {fault.reason}" in str(told[faults].message)
-            run_until(pool, lambda: pool.seen.gradient_steps[1] > before[1] + 20)  # noqa: B023
-        assert pool.seen.normalizers[:, 0].tolist() == pool.seen.gradient_steps.tolist()
+            run_until(pool, lambda: pool.last_copy.gradient_steps[1] > before[1] + 20)  # noqa: B023
+        assert pool.last_copy.normalizers[:, 0].tolist() == pool.last_copy.gradient_steps.tolist()
         assert pool.pids[0] not in {fault.pid for fault in pool.faults}
         pids = pool.pids
     assert all(map(gone, pids))
@@ -100,31 +100,30 @@ def test_others_go_on_while_one_is_replaced_and_its_episodes_stay_counted():
     env = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, kwargs={"limit": 5})
     with make_pool(2, env) as pool, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run_until(pool, lambda: pool.seen.gradient_steps.min() > 20)
+        run_until(pool, lambda: pool.last_copy.gradient_steps.min() > 20)
         episodes = pool.metrics()["episode/count"]
         assert episodes >= 2 * 20 * 4 // 6
         os.kill(pool.pids[0], signal.SIGKILL)
         run_until(pool, lambda: bool(pool.faults))
         os.kill(
             pool.pids[0], signal.SIGSTOP
-        )  # the new process, which takes seconds to begin, shall take longer than others' turns
-        before = pool.seen.gradient_steps.copy()  # of one that is known to be gone
+        )  # the new process, which takes seconds to begin, shall take longer than the others' steps
+        before = pool.last_copy.gradient_steps.copy()  # of one that is known to be gone
         assert pool.metrics()["episode/count"] >= episodes
-        run_until(pool, lambda: pool.seen.gradient_steps[1] > before[1] + 100)
-        assert pool.seen.gradient_steps[0] - before[0] <= 2  # the last ones of the old process
+        run_until(pool, lambda: pool.last_copy.gradient_steps[1] > before[1] + 100)
+        assert pool.last_copy.gradient_steps[0] - before[0] <= 2  # the last ones of the old process
         os.kill(pool.pids[0], signal.SIGCONT)
-        run_until(pool, lambda: pool.seen.gradient_steps[0] > before[0] + 20)
+        run_until(pool, lambda: pool.last_copy.gradient_steps[0] > before[0] + 20)
 
 
 def test_who_fails_again_and_again_ends_the_run_with_the_first_reason(monkeypatch):
     monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 2)
     env = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, kwargs={"bug_at": 90})
+    reason = "environment 0 raised in step: ZeroDivisionError: mass is zero"
+    message = rf"actor-learner 0 failed 3 times in a row: {reason}[\s\S]*line"
     with warnings.catch_warnings(), make_pool(1, env) as pool:
         warnings.simplefilter("ignore")
-        with pytest.raises(
-            RuntimeError,
-            match=r"actor-learner 0 failed 3 times in a row: environment 0 raised in step: ZeroDivisionError: mass is zero[\s\S]*line",
-        ):
+        with pytest.raises(RuntimeError, match=message):
             pool.run(10**6)
 
 

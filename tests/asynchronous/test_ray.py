@@ -2,7 +2,6 @@
 and nothing is left behind.
 """
 
-import importlib
 import os
 import signal
 import subprocess
@@ -24,19 +23,19 @@ import numpy as np
 import pytest
 
 from birl.algos import a2c, a3c, acer, dqn
-from birl.asynchronous.actor_learner import open_pool
-from birl.asynchronous.ray import OUT_OF_REACH, RayPool, call_each, cause_of, connected, machine_died
+from birl.asynchronous.pool import open_pool
+from birl.asynchronous.ray import RayPool
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
 from birl.rollouts.collector import Collector
-from birl.rollouts.open import open_stage
-from birl.rollouts.ray import RayCollector, joined, open_ray_stage
+from birl.rollouts.open import open_rollouts
+from birl.rollouts.ray import RayCollector, joined, open_ray_actors
 from birl.types import Rollout
 from birl.workers import faults
-from birl.workers.process import Failure
-from tests.asynchronous.adding import act, make_config, make_job
+from birl.workers.ray import OUT_OF_REACH, call_each, connected
+from tests.asynchronous.adding import act, make_adding, make_config
 from tests.envs.troubled import HANG, KILL, RAISE
 from tests.run.processes import ENVIRONMENT, SECONDS
 
@@ -93,7 +92,7 @@ def gone(pid: int) -> bool:
 
 def test_who_fails_is_named_and_replaced_with_its_statistics_and_counters(cluster):
     config = make_config("ray", replace(COUNTING, ray_address=cluster.address), 2)
-    with open_pool(*make_job(config), None) as pool, warnings.catch_warnings():
+    with open_pool(*make_adding(config), None) as pool, warnings.catch_warnings():
         told = []
 
         def obey(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -147,20 +146,21 @@ def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_surviv
     config, policy, key = replace(PROBE, ray_actors=2, ray_address=cluster.address), np.int32(1), np.zeros(2, np.uint32)
     here = collect_here(PROBE, 4)
     here.start(3)
-    with open_ray_stage(config) as stage, heard() as told:
-        collect = stage.collector(act, 4, np.zeros((4, 1), np.float32))
-        collect.start(3)
+    with open_ray_actors(config) as (actors, _), heard() as told:
+        there = RayCollector(config, actors, act, 4, np.zeros((4, 1), np.float32))
+        there.start(3)
         for _ in range(3):
-            assert_same(collect(policy, key), here(policy, key))
-        names = [name for name in here.metrics() if name.startswith("episode/")]
-        assert [collect.metrics()[name] for name in names] == [here.metrics()[name] for name in names]
-        assert collect.metrics()["episode/count"] > 0
-        snapshot = collect.snapshot()
+            assert_same(there.collect(policy, key), here.collect(policy, key))
+        mine, theirs = here.episode_stats.metrics(), there.episode_stats.metrics()
+        names = [name for name in mine if name.startswith("episode/")]
+        assert [theirs[name] for name in names] == [mine[name] for name in names]
+        assert theirs["episode/count"] > 0
+        snapshot = there.snapshot()
         assert snapshot.exact
 
-        pid = stage.actors.places[1][0]
+        pid = actors.places[1][0]
         os.kill(pid, signal.SIGKILL)
-        expected, found = here(policy, key), collect(policy, key)
+        expected, found = here.collect(policy, key), there.collect(policy, key)
         assert_same(columns(found, slice(0, 2)), columns(expected, slice(0, 2)))
         assert np.all(found.valid[:, 2:])
         assert found.resets.tolist() == [
@@ -170,16 +170,16 @@ def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_surviv
             True,
         ]  # nothing that was summed up of the lost episodes goes on
         assert not np.any(found.observations[0, 2:, 0] == expected.observations[0, 2:, 0]), "episodes of other names"
-        assert [fault.pid for fault in collect.faults] == [pid]
-        assert told == [str(collect.faults[0])]
+        assert [fault.pid for fault in there.faults] == [pid]
+        assert told == [str(there.faults[0])]
         assert told[0].startswith("Ray actor 1 goes on in a new process at step")
         assert told[0].endswith("its worker process has died, or a step took longer than env.step_timeout 60")
 
-        again = stage.collector(act, 4, np.zeros((4, 1), np.float32))
+        again = RayCollector(config, actors, act, 4, np.zeros((4, 1), np.float32))
         again.start(3, snapshot)
-        assert_same(again(policy, key), expected)
+        assert_same(again.collect(policy, key), expected)
         assert len(told) == 1
-    assert not collect.snapshot().exact
+    assert not there.snapshot().exact
 
 
 def test_a2c_on_two_actors_is_the_same_run_again_and_goes_on_exactly(cluster):
@@ -201,20 +201,20 @@ def test_a2c_on_two_actors_is_the_same_run_again_and_goes_on_exactly(cluster):
 def test_an_error_in_an_actor_is_told_as_it_is_and_is_final_if_every_episode_hits_it(cluster, monkeypatch):
     memory, key = np.zeros((2, 1), np.float32), np.zeros(2, np.uint32)
     config = EnvConfig("birl/ProbeNaN-v0", num_envs=2, ray_actors=1, ray_address=cluster.address)
-    with open_ray_stage(config) as stage:
-        collect = stage.collector(act, 64, memory)
-        collect.start(1)
+    with open_ray_actors(config) as (actors, _):
+        collector = RayCollector(config, actors, act, 64, memory)
+        collector.start(1)
         with pytest.raises(
             NonFiniteError, match=r"among environments 0 to 1, counted from 0: observation of environment 0 is"
         ):
-            collect(np.int32(0), key)
-        broken = RayCollector(replace(config, id="tests.envs.troubled:Broken-v0"), stage.actors, act, 4, memory)
+            collector.collect(np.int32(0), key)
+        broken = RayCollector(replace(config, id="tests.envs.troubled:Broken-v0"), actors, act, 4, memory)
         with pytest.raises(RuntimeError, match=r"Ray actor 0 cannot start: ZeroDivisionError: mass is zero\nTraceback"):
             broken.start(1)
         monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 1)
         buggy = replace(config, id="tests.envs.troubled:Buggy-v0", kwargs={"bug_at": 20})
-        collect = RayCollector(buggy, stage.actors, act, 12, memory)
-        collect.start(1)
+        collector = RayCollector(buggy, actors, act, 12, memory)
+        collector.start(1)
         with (
             pytest.warns(UserWarning, match="mass is zero"),
             pytest.raises(
@@ -222,7 +222,7 @@ def test_an_error_in_an_actor_is_told_as_it_is_and_is_final_if_every_episode_hit
                 match=r"Ray actor 0 failed 2 times in a row: environment 0 raised in step: .* mass is zero\nTrace",
             ),
         ):
-            deque((collect(np.int32(0), key) for _ in range(9)), 0)
+            deque((collector.collect(np.int32(0), key) for _ in range(9)), 0)
 
 
 def test_each_call_runs_in_a_process_of_the_cluster(cluster):
@@ -290,9 +290,9 @@ def test_a3c_goes_on_with_all_its_actor_learners_though_a_machine_dies(cluster):
 
 
 PARENT = """
-from tests.asynchronous.test_ray import COUNTING, make_config, make_job
+from tests.asynchronous.test_ray import COUNTING, make_adding, make_config
 from birl.asynchronous.ray import RayPool
-with RayPool(*make_job(make_config("ray", COUNTING, 2)), None) as pool:
+with RayPool(*make_adding(make_config("ray", COUNTING, 2)), None) as pool:
     pool.run(8)
     print(*[pid for pid, _ in pool.actors.places], flush=True)
     pool.run(10**9)
@@ -335,13 +335,6 @@ def test_nothing_is_left_of_a_cluster_that_a_run_has_started(number, tmp_path):
     assert not marked(mark)
 
 
-def test_ray_that_is_not_installed_is_an_error_with_a_remedy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "birl.asynchronous.ray")
-    with pytest.raises(ConfigError, match=r"pip install 'birl\[ray\]'"):
-        importlib.import_module("birl.asynchronous.ray")
-
-
 @pytest.mark.parametrize(
     ("env", "message"),
     [
@@ -364,7 +357,7 @@ def test_ray_actors_are_refused_where_they_would_not_be_used():
     given = collect_here(PROBE, 4).envs
     with (
         pytest.raises(ConfigError, match=r"cannot go to env.ray_actors 2"),
-        open_stage(replace(PROBE, ray_actors=2), 1, given),
+        open_rollouts(a2c.Config(replace(PROBE, ray_actors=2)), act, given),
     ):
         pass
 
@@ -377,20 +370,3 @@ def test_a_part_without_masks_forbids_nothing_in_the_joined_rollout():
     assert whole.action_masks.tolist() == [[[False] * 3, [True] * 3]] * 3
     assert (whole.observations.shape, whole.memory.shape, whole.rewards.shape) == ((3, 2, 4), (2, 2), (2, 2))
     assert joined([part, part]).action_masks is None
-
-
-def test_the_cause_is_what_stands_after_because():
-    assert (
-        cause_of(RuntimeError("The actor died\n\tpid: 3\nThe actor is dead because its node has died. Node Id: 5"))
-        == "its node has died"
-    )
-    assert cause_of(RuntimeError("lost\nmore")) == "lost"
-    assert cause_of(RuntimeError("")) == "RuntimeError"
-
-
-def test_an_actor_out_of_reach_says_nothing_against_its_environment():
-    exceptions = importlib.import_module("ray.exceptions")
-    cause = cause_of(exceptions.ActorUnavailableError("RpcError: Socket closed", b"0" * 16))
-    assert cause == OUT_OF_REACH
-    assert machine_died(Failure(cause))
-    assert not machine_died(Failure("the worker process has died"))

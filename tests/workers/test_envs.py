@@ -464,7 +464,8 @@ def test_environments_that_cannot_be_lived_again_begin_the_same_new_episodes_as_
             alone.step(np.ones(6, int))
         snapshot = written(alone.snapshot())
         with pytest.warns(
-            UserWarning, match=r"environments \(. is the first\) began a new episode; replaying its actions gave a different"
+            UserWarning,
+            match=r"environments \(. is the first\) began a new episode; replaying its actions gave a different",
         ):
             start = envs.restore(snapshot)
         with serial(config) as again:
