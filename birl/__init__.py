@@ -1,5 +1,6 @@
-"""Birl: deep reinforcement learning you can read, resume to the bit, and trust. Everything is
-imported when it is first used.
+"""Birl: deep reinforcement learning you can read, resume to the bit, and trust.
+
+Every public name is imported when it is first used.
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""Whether settings can work. Every check raises ConfigError with the field, its value and a remedy.
+"""Checks of settings. Each raises ConfigError with the field, its value and what to use instead.
 
-The library has one vocabulary, so a field's range belongs to its name: `discount` lies in [0, 1] in
-every algorithm that has one. `validate_settings` looks up the range of each field by its name; what
-only one algorithm asks for stands in that algorithm's own `validate`.
+A field has the same meaning, and the same range, in every algorithm that has it: `discount` always
+lies in [0, 1]. `validate_settings` looks up the range of each field by its name. Rules of one
+algorithm only are in that algorithm's own `validate`.
 """
 
 import dataclasses
@@ -13,23 +13,26 @@ from typing import Any, Protocol
 
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
 
-AT_LEAST_ONE = frozenset(
-    "rollout_length epochs minibatches batch_size frame_stack n_step target_every policy_delay cg_steps fisher_every "
-    "backtrack_tries num_features advantage_samples actor_learners report_every".split()
-)
-FRACTIONS = frozenset("discount gae_lambda target_rate priority_exponent average_decay".split())
-POSITIVE = frozenset(
-    "max_grad_norm optimizer_epsilon target_kl value_clip penalty_target_kl penalty_weight max_kl update_ratio temperature "
-    "noise_rate noise_time_step feature_scale importance_truncation trust_region target_rate".split()
-)
-NOT_NEGATIVE = frozenset(
-    "learning_rate actor_learning_rate critic_learning_rate value_learning_rate temperature_learning_rate clip_range "
-    "exploration_noise target_noise target_noise_clip priority_correction replay_size replay_ratio learning_starts "
-    "cg_damping".split()
-)
-MOST_ENVS = 1 << 20  # more is a mistake: making them would fill the memory before anyone noticed
-MOST_UNITS = 2**31  # of a layer
-MOST_FRAMES = 108_000  # of an Atari game, half an hour of play: then the episode is truncated
+# Which range a field has, by its name.
+AT_LEAST_ONE = {
+    "rollout_length", "epochs", "minibatches", "batch_size", "frame_stack", "n_step", "target_every", "policy_delay",
+    "cg_steps", "fisher_every", "backtrack_tries", "num_features", "advantage_samples", "actor_learners",
+    "report_every",
+}  # fmt: skip
+FRACTIONS = {"discount", "gae_lambda", "target_rate", "priority_exponent", "average_decay"}
+POSITIVE = {
+    "max_grad_norm", "optimizer_epsilon", "target_kl", "value_clip", "penalty_target_kl", "penalty_weight", "max_kl",
+    "update_ratio", "temperature", "noise_rate", "noise_time_step", "feature_scale", "importance_truncation",
+    "trust_region", "target_rate",
+}  # fmt: skip
+NOT_NEGATIVE = {
+    "learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "temperature_learning_rate",
+    "clip_range", "exploration_noise", "target_noise", "target_noise_clip", "priority_correction", "replay_size",
+    "replay_ratio", "learning_starts", "cg_damping",
+}  # fmt: skip
+MOST_ENVS = 1 << 20  # more is surely a mistake, and would fill the memory
+MOST_UNITS = 2**31  # in a layer
+MOST_FRAMES = 108_000  # in an Atari game, half an hour of play; then the episode is truncated
 ATARI_OPTIONS = {  # arguments of ALE's environment that Birl sets itself, and what to use instead
     "frameskip": "env.atari.frame_skip",
     "repeat_action_probability": "env.atari.sticky_actions",
@@ -68,7 +71,7 @@ class ActorLearnerSettings(Protocol):
 
 
 def validate_settings(config: Any, kind: type) -> None:
-    """Check all that has one meaning in every algorithm: the environments, and each field by its name."""
+    """Check the environments, and each field whose range is known by its name."""
     require_config(config, kind)
     validate_env(config.env)
     for field in dataclasses.fields(config):
@@ -96,12 +99,12 @@ def validate_settings(config: Any, kind: type) -> None:
 
 def lowest(value: Any) -> float:
     """The smallest value of a setting over the run; it is a number or a Schedule."""
-    return min(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[attr-defined]
+    return min(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[union-attr]
 
 
 def highest(value: Any) -> float:
     """The largest value of a setting over the run; it is a number or a Schedule."""
-    return max(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[attr-defined]
+    return max(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[union-attr]
 
 
 def require_config(config: Any, kind: type) -> None:
@@ -112,7 +115,8 @@ def require_config(config: Any, kind: type) -> None:
     if type(config) is kind:
         return
     own, given = kind.__module__.rpartition(".")[2], type(config).__module__.rpartition(".")[2]
-    wrong = f"this is the Config of birl.{given}" if type(config).__name__ == "Config" else f"{config!r} is no Config"
+    is_config = type(config).__name__ == "Config"
+    wrong = f"this is the Config of birl.{given}" if is_config else f"{config!r} is not a Config"
     raise ConfigError(f"{wrong}; {own} needs birl.{own}.Config")
 
 
@@ -136,12 +140,9 @@ def require_minibatches(count: int, rollout_length: int, num_envs: int, recurren
 
 
 def require_own_envs(envs: object) -> None:
-    """Raise ConfigError for environments that were passed in: each actor-learner makes its own."""
-    remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
-    require(
-        envs is None,
-        f"envs {envs!r} cannot be divided: each actor-learner makes environments of its own; {remedy}",
-    )
+    """Raise ConfigError if environments were passed in: each actor-learner makes its own."""
+    remedy = "set env.id instead; module:Id-v0 imports the module that registers your environment"
+    require(envs is None, f"envs {envs!r} cannot be used: each actor-learner makes its own environments; {remedy}")
 
 
 def validate_run(run: RunConfig) -> None:
@@ -164,7 +165,8 @@ def validate_run(run: RunConfig) -> None:
 
 def validate_env(env: EnvConfig) -> None:
     """Check how many environments there are and where they run."""
-    num_envs, limit = env.num_envs, env.max_episode_steps
+    num_envs = env.num_envs
+    limit = env.max_episode_steps
     require(num_envs >= 1, f"env.num_envs {num_envs} is less than 1; use 8, or 1 for a single environment")
     require(num_envs <= MOST_ENVS, f"env.num_envs {num_envs} is more than {MOST_ENVS:,}; use as many as memory holds")
     require(
@@ -207,11 +209,12 @@ def _validate_ray_actors(env: EnvConfig) -> None:
 
 
 def _validate_atari(env: EnvConfig, atari: AtariConfig) -> None:
-    noops, skip, size, sticky = atari.noop_max, atari.frame_skip, atari.screen_size, atari.sticky_actions
+    noops = atari.noop_max
+    skip = atari.frame_skip
+    size = atari.screen_size
+    sticky = atari.sticky_actions
     require(noops >= 1, f"env.atari.noop_max {noops} is less than 1; use 30, or 1 for the same start each time")
-    require(
-        1 <= skip <= MOST_FRAMES, f"env.atari.frame_skip {skip} must lie between 1 and {MOST_FRAMES:,}; use 4"
-    )
+    require(1 <= skip <= MOST_FRAMES, f"env.atari.frame_skip {skip} must lie between 1 and {MOST_FRAMES:,}; use 4")
     require(1 <= size <= 160, f"env.atari.screen_size {size} must lie between 1 and the screen's 160; use 84")
     require(atari.stacked_frames >= 1, f"env.atari.stacked_frames {atari.stacked_frames} is less than 1; use 4")
     require(0 <= sticky < 1, f"env.atari.sticky_actions {sticky} must lie in [0, 1): it is a probability; use 0.25")
@@ -222,9 +225,10 @@ def _validate_atari(env: EnvConfig, atari: AtariConfig) -> None:
 
 def validate_replay(config: ReplaySettings) -> None:
     """Check that learning from the replay begins before the run ends."""
-    start, end = config.learning_starts, config.run.total_steps
+    start = config.learning_starts
+    end = config.run.total_steps
     wrong = f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned"
-    require(start < end, f"{wrong}; use fewer, say {end // 10}")
+    require(start < end, f"{wrong}; use fewer, for example {end // 10}")
 
 
 def validate_actor_learners(config: ActorLearnerSettings) -> None:
@@ -236,12 +240,14 @@ def validate_actor_learners(config: ActorLearnerSettings) -> None:
 
 
 def validate_exploration(config: ExplorationSettings) -> None:
-    """Check the values that the actor-learners' ε is drawn from."""
-    finals, chances, fraction = config.final_explorations, config.exploration_chances, config.exploration_fraction
+    """Check the values that each actor-learner draws its ε from."""
+    finals = config.final_explorations
+    chances = config.exploration_chances
+    fraction = config.exploration_fraction
     within = all(0 <= epsilon <= 1 for epsilon in finals)
     require(within, f"final_explorations {finals} must each lie in [0, 1]: they are probabilities")
-    same = f"exploration_chances {chances} must be as many as final_explorations {finals}; for one ε alone, (1.0,)"
-    require(len(finals) == len(chances), same)
+    wrong = f"exploration_chances {chances} must be as many as final_explorations {finals}"
+    require(len(finals) == len(chances), f"{wrong}; for one ε alone, (1.0,)")
     sums = all(chance >= 0 for chance in chances) and isclose(sum(chances), 1, abs_tol=1e-6)
     require(sums, f"exploration_chances {chances} must not be negative and add up to 1, not {sum(chances):g}")
     require(0 < fraction <= 1, f"exploration_fraction {fraction} must lie in (0, 1]; 0.5 is usual")

@@ -1,5 +1,6 @@
-"""The command line. `birl --help` imports nothing heavy: each command imports what it needs when it
-is called.
+"""The command line.
+
+`birl --help` imports nothing heavy: each command imports what it needs when it is called.
 """
 
 import sys
@@ -12,20 +13,21 @@ from birl.run.streams import is_abandoned, open_closed_streams, silence
 
 COMMANDS = {
     "train": "train an agent: birl train ppo CartPole-v1 --seed 1",
-    "resume": "go on with a run, exactly: birl resume runs/mine",
+    "resume": "continue a run, exactly: birl resume runs/mine",
     "eval": "score a trained policy: birl eval runs/mine --episodes 20",
     "play": "watch it in a window: birl play runs/mine",
-    "record": "film it: birl record runs/mine --out mine.mp4",
+    "record": "record it as a video: birl record runs/mine --out mine.mp4",
     "plot": "draw learning curves: birl plot runs/a runs/b --out curves.png",
-    "list": "algorithms, presets and their measured scores",
-    "doctor": "is this installation in order?",
-    "check-env": "is my environment fit for training? birl check-env MyEnv-v0",
+    "list": "algorithms and what they support, presets and their measured scores",
+    "doctor": "check this installation",
+    "check-env": "check whether an environment can be used for training: birl check-env MyEnv-v0",
 }
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run a command; the exit code: 0 done, 1 failed, 2 wrong usage, 3 not a number, 129, 130 and
-    143 stopped by a signal.
+    """Run a command; its exit code.
+
+    0: success; 1: failure; 2: wrong usage; 3: NaN or infinity in training; 129, 130, 143: a signal.
     """
     open_closed_streams()
     try:
@@ -33,7 +35,7 @@ def main(args: list[str] | None = None) -> int:
     except BrokenPipeError:
         if not is_abandoned(sys.stdout):
             raise
-        return 0  # `| head` has read enough
+        return 0  # the reader of a pipe, such as `head`, has read enough
     finally:
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -69,15 +71,13 @@ def _usage() -> str:
             "",
             *lines,
             "",
-            "birl COMMAND --help tells more.",
+            "birl COMMAND --help shows its options.",
         ]
     )
 
 
 def _guarded(command: str, words: list[str]) -> int:
-    """Run a command, and say what was wrong in a sentence where a person can mend it; a traceback
-    is for bugs.
-    """
+    """Run a command. Errors that a user can fix become one sentence; bugs keep their traceback."""
     with starting():
         from birl import commands
         from birl.config import ConfigError
@@ -100,7 +100,7 @@ def _guarded(command: str, words: list[str]) -> int:
     except MemoryError as problem:
         print(f"birl: there is not enough memory: {problem}", file=sys.stderr)
         return 1
-    except OSError as problem:  # a full disk, a directory that is not ours
+    except OSError as problem:  # a full disk, or a directory without permission
         if isinstance(problem, BrokenPipeError) and is_abandoned(sys.stdout):
             raise
         print(f"birl: {problem}", file=sys.stderr)
@@ -111,7 +111,7 @@ def _guarded(command: str, words: list[str]) -> int:
 
 
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    """One line; where in the source it was raised helps nobody here."""
+    """Print a warning as one line, without its place in the source."""
     from birl.errors import plain_warning
 
     print(f"birl: warning: {plain_warning(message)}", file=sys.stderr)

@@ -1,5 +1,6 @@
-"""What can go wrong that a person can mend. The message says what was wrong, with the value, and
-what to do.
+"""Errors and warnings that a user can act on.
+
+Each message says what was wrong, with the value, and what to do.
 """
 
 import re
@@ -9,47 +10,54 @@ from contextlib import contextmanager
 TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")
 
 
+class ConfigError(ValueError):
+    """A setting cannot work; the message names the field, the value and what to use instead."""
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint or another file of a run is damaged, missing, or does not fit."""
 
 
+class UnreadableError(CheckpointError):
+    """A checkpoint that may be intact but cannot be read now.
+
+    Another version of Birl wrote it, or the disk or the memory refused to read it.
+    """
+
+
 class RunDirectoryError(RuntimeError):
-    """The directory of a run was removed, moved or replaced while the run was writing there."""
+    """The directory of a run was removed, moved or replaced while the run was writing to it."""
 
 
 class NonFiniteError(RuntimeError):
-    """A NaN or infinity where a number belongs; training on it would destroy the network without a
-    word.
-    """
+    """A NaN or infinity where a finite number is needed; training on it would ruin the network."""
 
 
 class EnvError(ValueError):
-    """An environment returned what its spaces or Gymnasium's rules do not allow; starting it again
-    is of no use.
-    """
+    """An environment broke its spaces or Gymnasium's rules; restarting it would not help."""
 
 
 class InexactResume(UserWarning):
-    """A resumed run goes on otherwise than it would have: in new episodes, or from what could not
-    be restored to the bit.
-    """
+    """A resumed run differs from the uninterrupted one: some environments start new episodes."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ConfigError with this message unless the condition holds."""
+    if not condition:
+        raise ConfigError(message)
 
 
 @contextmanager
 def snapshot_errors() -> Iterator[None]:
-    """CheckpointError where a snapshot does not hold what is asked of it: it is another task's, or
-    not Birl's.
-    """
+    """Raise CheckpointError if a snapshot lacks a value that is read from it, or has a bad one."""
     try:
         yield
     except EnvError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
-        raise CheckpointError(
-            f"the checkpoint's snapshot of environments and counters does not fit: {problem!r}"
-        ) from problem
+        raise CheckpointError(f"the checkpoint's snapshot does not fit this run: {problem!r}") from problem
 
 
 def plain_warning(message: Warning | str) -> str:
-    """A warning's text without the colours and the mark that Gymnasium gives to its own."""
+    """The text of a warning, without the colours and the prefix that Gymnasium adds."""
     return TERMINAL_CODES.sub("", str(message)).removeprefix("WARN: ")

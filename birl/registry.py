@@ -1,6 +1,6 @@
 """The algorithms by name, and what each of them supports.
 
-Nothing of an algorithm is imported before it is asked for by name.
+An algorithm is imported only when it is asked for by name.
 """
 
 import importlib
@@ -20,13 +20,13 @@ EVERY_ACTION: tuple[ActionKind, ...] = ("Discrete", "MultiDiscrete", "MultiBinar
 
 @dataclass(frozen=True)
 class Supports:
-    """What an algorithm can learn from. Each algorithm's file declares it once, as SUPPORTS.
+    """What an algorithm supports. Each algorithm's file declares it once, as SUPPORTS.
 
     Error messages, `birl list`, `birl check-env` and the table in the docs are made from it.
     """
 
     actions: tuple[ActionKind, ...]
-    bounded: bool = False  # a Box needs finite bounds: actions are scaled to them
+    bounded: bool = False  # a Box must have finite bounds: actions are scaled to them
     masks: bool = False  # action masks
     recurrent: bool = False  # `core`: LSTM, GRU, layer-norm LSTM
     passed_envs: bool = True  # environments passed to `train` as envs=
@@ -43,9 +43,9 @@ def algorithm_named(name: str) -> Any:
 def name_of(config: Any) -> str:
     """The name of the algorithm whose Config this is."""
     names = {module: name for name, module in ALGORITHMS.items()}
-    home = type(config).__module__
-    require(home in names, f"{config!r} is not the Config of an algorithm; use birl.ppo.Config or one of its siblings")
-    return names[home]
+    module = type(config).__module__
+    require(module in names, f"{config!r} is not the Config of an algorithm; use birl.ppo.Config or a similar one")
+    return names[module]
 
 
 def validate(name: str, config: Any) -> None:
@@ -70,10 +70,10 @@ def algorithms_with_ray_rollouts() -> list[str]:
 
 
 def require_supported(config: Any, action_space: gym.Space) -> None:
-    """Raise ConfigError if the algorithm of this Config cannot learn such actions.
+    """Raise ConfigError if the algorithm of this Config does not support these actions.
 
-    The message names the algorithms that can. An algorithm of the user's own without SUPPORTS is
-    not checked.
+    The message names the algorithms that do. A user's own algorithm without SUPPORTS is not
+    checked.
     """
     declared: Supports | None = vars(sys.modules[type(config).__module__]).get("SUPPORTS")
     if declared is None:
@@ -85,8 +85,8 @@ def require_supported(config: Any, action_space: gym.Space) -> None:
         rescale = _lacks_bounds(declared, action_space)
         remedy = " gymnasium.wrappers.RescaleAction gives a Box finite bounds;" if rescale else ""
         raise ConfigError(
-            f"{name} takes {' and '.join(declared.actions)} actions{bounds}, and action space {' '.join(str(action_space).split())} "
-            f"is none;{remedy} algorithms that take it: {others}"
+            f"{name} takes {' and '.join(declared.actions)} actions{bounds}, and action space "
+            f"{' '.join(str(action_space).split())} is none;{remedy} algorithms that take it: {others}"
         )
     if config.env.ray_actors and not declared.ray_rollouts:
         names = ", ".join(algorithms_with_ray_rollouts())
@@ -94,7 +94,7 @@ def require_supported(config: Any, action_space: gym.Space) -> None:
 
 
 def action_kind(space: gym.Space) -> str:
-    """The kind of an action space, by the name that Gymnasium gives it."""
+    """The kind of an action space, by Gymnasium's name for it."""
     return next((kind for kind in EVERY_ACTION if isinstance(space, vars(gym.spaces)[kind])), type(space).__name__)
 
 
@@ -103,7 +103,7 @@ def _takes(declared: Supports, space: gym.Space) -> bool:
 
 
 def _lacks_bounds(declared: Supports, space: gym.Space) -> bool:
-    """Whether the algorithm needs finite bounds and this Box has none, or empty ones."""
+    """Whether the algorithm needs finite bounds and this Box has infinite or empty ones."""
     if not declared.bounded or not isinstance(space, gym.spaces.Box):
         return False
     widths = space.high.astype(float) - space.low

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from birl.algos import ppo
-from birl.config import ConfigError, EnvConfig, RunConfig, from_json, require, to_json, validate_run
+from birl.checks import validate_run
+from birl.config import ConfigError, EnvConfig, RunConfig, require
+from birl.config_json import from_json, to_json
 from birl.maths.schedules import constant, exponential, linear, piecewise
 
 UNUSUAL = ppo.Config(
@@ -209,5 +211,5 @@ def test_schedules_of_every_kind_survive_json():
 def test_a_stored_option_that_is_gone_is_ignored_where_it_was_off_and_refused_where_it_was_on():
     stored = to_json(EnvConfig("Acrobot-v1"))
     assert from_json(EnvConfig, stored | {"overlap": False}) == EnvConfig("Acrobot-v1")
-    with pytest.raises(ConfigError, match=r"config\.overlap is True: this option is gone; .* train again without it"):
+    with pytest.raises(ConfigError, match=r"config\.overlap is True: this option was removed; .* train again without it"):
         from_json(EnvConfig, stored | {"overlap": True})

@@ -27,14 +27,17 @@ from safetensors.numpy import load, save
 from birl import ALGORITHMS
 from birl.algos import dqn
 from birl.cli import main
-from birl.config import ConfigError, EnvConfig, RunConfig, from_json, to_json
+from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.config_json import from_json, to_json
 from birl.envs.make import make_envs
 from birl.envs.spaces import action_shape
 from birl.maths.schedules import linear
 from birl.nets.normalize import Normalizer
 from birl.registry import algorithm_named
 from birl.run import checkpoint as checkpoints
+from birl.run import checkpoint_folder
 from birl.run.console import number
+from birl.run.state_tensors import state_to_tensors, tensors_to_state
 from birl.types import Rollout, Transitions, Update
 from tests.run.processes import SECONDS
 
@@ -205,12 +208,12 @@ def run_of(name: str, switches: bool = False, seed: int = 1) -> Run:
 
 def fingerprint(name: str) -> str:
     """A hash of everything that an algorithm has become after some updates."""
-    tensors = checkpoints.state_to_tensors(run_of(name).updates[-1].state)
+    tensors = state_to_tensors(run_of(name).updates[-1].state)
     return hashlib.sha256(b"".join(key.encode() + tensors[key].tobytes() for key in tensors)).hexdigest()
 
 
 def assert_same_bits(left: Any, right: Any) -> None:
-    left, right = checkpoints.state_to_tensors(left), checkpoints.state_to_tensors(right)
+    left, right = state_to_tensors(left), state_to_tensors(right)
     assert {name: (a.dtype, a.tobytes()) for name, a in left.items()} == {
         name: (a.dtype, a.tobytes()) for name, a in right.items()
     }
@@ -228,12 +231,12 @@ def near(name: str, config: Any, env_steps: int, kind: type[np.signedinteger]) -
     this kind would give it.
     """
     template = fresh_state(name, config)
-    tensors = checkpoints.state_to_tensors(template)
+    tensors = state_to_tensors(template)
     for counter in (".env_steps", ".updates", ".gradient_steps"):
         if counter in tensors:
             narrow = tensors[counter].dtype == np.int32  # a number of turns
             tensors[counter] = np.array(2**30 - 2, np.int32) if narrow else np.array(env_steps, kind)
-    return checkpoints.tensors_to_state(template, tensors)
+    return tensors_to_state(template, tensors)
 
 
 @every_algorithm
@@ -257,7 +260,7 @@ def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
             update is updates[-1] or "optimizer/learning_rate" in update.metrics
         ):  # a replay has nothing to draw from at first
             assert update.metrics["optimizer/learning_rate"] == pytest.approx(1e-3 * (1 - edge / total), rel=1e-5)
-        saved = checkpoints.state_to_tensors(update.state)[".env_steps"]
+        saved = state_to_tensors(update.state)[".env_steps"]
         assert (saved.dtype, int(saved)) == (np.int64, int(update.state.env_steps))
 
 
@@ -332,7 +335,7 @@ def test_a_process_with_another_hash_seed_gives_the_same_run_to_the_bit(name):
 @every_algorithm
 def test_two_seeds_differ_and_seed_0_is_one_of_them(name):
     states = [run_of(name, seed=seed).updates[-1].state for seed in (0, 1)]
-    zero, one = (checkpoints.state_to_tensors(algorithm_named(name).policy(state)) for state in states)
+    zero, one = (state_to_tensors(algorithm_named(name).policy(state)) for state in states)
     weights = [key for key, tensor in zero.items() if tensor.ndim == 2]
     assert weights
     assert all(np.any(zero[key] != one[key]) for key in weights)
@@ -356,7 +359,7 @@ def test_saved_loaded_and_continued_is_the_same_as_continued(name, switches, tmp
         path = checkpoints.save(tmp_path, name, config, spaces_of(config), stopped.state, stopped.snapshot(), {})
     saved = checkpoints.load(path)
     assert saved.manifest["exact"]
-    state = checkpoints.tensors_to_state(fresh_state(name, config_of(name, switches, seed=7)), saved.tensors)
+    state = tensors_to_state(fresh_state(name, config_of(name, switches, seed=7)), saved.tensors)
     resumed = run(name, from_json(type(config), saved.config), state, saved.snapshot, UPDATES - 2)
     for left, right in zip(whole.updates[2:], resumed.updates, strict=True):
         assert_same_bits(left.state, right.state)
@@ -367,9 +370,9 @@ def test_saved_loaded_and_continued_is_the_same_as_continued(name, switches, tmp
 @plain_and_switched_on
 def test_a_state_survives_safetensors_leaf_by_leaf(name, switches):
     state = run_of(name, switches).updates[-1].state
-    tensors = load(save(checkpoints.state_to_tensors(state)))
+    tensors = load(save(state_to_tensors(state)))
     assert len(tensors) == len(jax.tree.leaves(state))
-    again = checkpoints.tensors_to_state(fresh_state(name, config_of(name, switches)), tensors)
+    again = tensors_to_state(fresh_state(name, config_of(name, switches)), tensors)
     assert jax.tree.structure(again) == jax.tree.structure(state)
     assert_same_bits(again, state)
 
@@ -449,7 +452,7 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
     summary = json.loads((run_dir / "summary.json").read_text())
     assert (summary["algorithm"], summary["seed"]) == (name, 0)
     assert summary["env_steps"] == training[-1]["env_steps"] > 32
-    assert checkpoints.load(checkpoints.numbered(run_dir / "checkpoints")[-1]).env_steps == summary["env_steps"]
+    assert checkpoints.load(checkpoint_folder.numbered(run_dir / "checkpoints")[-1]).env_steps == summary["env_steps"]
     assert f"evaluation return {number(summary['evaluation']['return_mean'])}" in capsys.readouterr().out
 
 

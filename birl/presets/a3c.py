@@ -1,4 +1,4 @@
-"""Tuned settings of A3C."""
+"""Tuned settings for A3C."""
 
 from birl.algos.a3c import Config
 from birl.config import EnvConfig, RunConfig

@@ -1,4 +1,4 @@
-"""Tuned settings of ACER."""
+"""Tuned settings for ACER."""
 
 from birl.algos.acer import Config
 from birl.config import EnvConfig, RunConfig

@@ -1,4 +1,4 @@
-"""Tuned settings of asynchronous n-step Q-learning."""
+"""Tuned settings for asynchronous n-step Q-learning."""
 
 from birl.algos.async_nstep_q import Config
 from birl.config import EnvConfig, RunConfig
@@ -12,7 +12,7 @@ PRESETS = [
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=300_000),
             actor_learners=2,
-            final_explorations=(0.1,),  # of two, both might draw 0.5
+            final_explorations=(0.1,),  # with two actor-learners, both might draw 0.5
             exploration_chances=(1.0,),
             rollout_length=8,
             target_every=500,

@@ -1,4 +1,4 @@
-"""Tuned settings of DDPG."""
+"""Tuned settings for DDPG."""
 
 from birl.algos.ddpg import Config
 from birl.config import EnvConfig, RunConfig

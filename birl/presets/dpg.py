@@ -1,4 +1,4 @@
-"""Tuned settings of DPG."""
+"""Tuned settings for DPG."""
 
 from birl.algos.dpg import Config
 from birl.config import EnvConfig, RunConfig

@@ -1,4 +1,4 @@
-"""Tuned settings of DQN."""
+"""Tuned settings for DQN."""
 
 from birl.algos.dqn import Config
 from birl.config import EnvConfig, RunConfig

@@ -6,30 +6,30 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings for one task, and what they reach: the interquartile mean over seeds of the final
-    evaluation's mean return.
+    """Settings for one task, and the score they reached when they were measured.
 
-    Without a score they are published settings that were not measured here.
+    The score is the interquartile mean over seeds of the final evaluation's mean return. A preset
+    without a score has published settings that were not measured.
     """
 
     algorithm: str
     config: Any
     score: float | None = None
-    interval: tuple[float, float] | None = None  # 95 %
-    seeds: int = 5  # measured; of one there is no interval to speak of
+    interval: tuple[float, float] | None = None  # 95 % confidence interval of the score
+    seeds: int = 5  # how many were measured; a single seed gives no interval
 
     @property
     def task(self) -> tuple[str, str, bool, str]:
-        """What a preset is found by: algorithm, environment, hidden velocities, core."""
+        """The key of a preset: algorithm, environment, hidden velocities, core."""
         return self.algorithm, self.config.env.id, self.config.env.hide_velocities, core_of(self.config)
 
     @property
     def switches(self) -> list[str]:
-        """The options of `birl train` that choose this preset among those of its environment."""
+        """The options of `birl train` that select this preset among those of its environment."""
         hidden = ["--hide-velocities"] if self.config.env.hide_velocities else []
         return hidden + ([f"--core {core_of(self.config)}"] if core_of(self.config) != "feedforward" else [])
 
 
 def core_of(config: Any) -> str:
-    """The core of its network; an algorithm that takes none has no such setting."""
+    """The core that a Config names; "feedforward" if its algorithm has no such option."""
     return str(vars(config).get("core", "feedforward"))

@@ -1,4 +1,4 @@
-"""Tuned settings of PPO."""
+"""Tuned settings for PPO."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Tuned settings of QAC."""
+"""Tuned settings for QAC."""
 
 from birl.algos.qac import Config
 from birl.config import EnvConfig, RunConfig

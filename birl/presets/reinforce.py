@@ -1,4 +1,4 @@
-"""Tuned settings of REINFORCE."""
+"""Tuned settings for REINFORCE."""
 
 from birl.algos.reinforce import Config
 from birl.config import EnvConfig, RunConfig

@@ -1,4 +1,4 @@
-"""Tuned settings of SAC."""
+"""Tuned settings for SAC."""
 
 from birl.algos.sac import Config
 from birl.config import EnvConfig, RunConfig

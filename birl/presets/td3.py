@@ -1,4 +1,4 @@
-"""Tuned settings of TD3."""
+"""Tuned settings for TD3."""
 
 from birl.algos.td3 import Config
 from birl.config import EnvConfig, RunConfig

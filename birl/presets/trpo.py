@@ -1,4 +1,4 @@
-"""Tuned settings of TRPO."""
+"""Tuned settings for TRPO."""
 
 from birl.algos.trpo import Config
 from birl.config import EnvConfig, RunConfig

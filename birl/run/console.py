@@ -1,4 +1,4 @@
-"""What a run says while it trains: a live bar on a terminal, plain lines anywhere else."""
+"""The console output of a run: a live bar on a terminal, plain lines anywhere else."""
 
 import atexit
 import errno
@@ -18,33 +18,29 @@ from rich.text import Text
 
 from birl.run.streams import silence
 
-BAR_SECONDS = 1 / 8  # between two drawings of the bar
+BAR_SECONDS = 1 / 8  # between two updates of the bar
 LINE_SECONDS = 2.0  # between two plain lines
-RATE_SAMPLES = 120  # drawings over which the time left is measured: 15 s of the bar
-GONE = (
-    errno.EPIPE,
-    errno.EIO,
-    errno.EBADF,
-)  # a reader who left, as `head` does; a terminal that was closed; a closed file
+RATE_SAMPLES = 120  # updates of the bar, 15 s, over which the time left is estimated
+GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # the reader left, like `head`; the terminal or the file was closed
 SHARES = {"environment": "time/environment_share", "policy": "time/policy_share", "learning": "time/learning_share"}
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What there is to say about a run at one moment."""
+class Status:
+    """The state of a run at one moment, as text. A narrow terminal drops the last of each list."""
 
     title: str
     fraction: float  # of total_steps, 0 to 1
-    numbers: list[str]  # how far; most important first: a narrow terminal drops the last
-    facts: list[str]  # how well; the same
+    numbers: list[str]  # how far the run is, most important first
+    facts: list[str]  # how well it is doing, most important first
 
 
 class Display(Protocol):
-    """A way to show progress."""
+    """A way to show the status of a run."""
 
     interval: float  # seconds between two calls of `show`
 
-    def show(self, progress: Progress) -> None: ...
+    def show(self, status: Status) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -52,7 +48,7 @@ class Display(Protocol):
 
 
 class Console:
-    """A sink that shows a run's progress. Call `close` in a `finally`: it gives the cursor back."""
+    """Shows the progress of a run. Call `close` in a `finally`: it restores the cursor."""
 
     def __init__(
         self,
@@ -70,60 +66,54 @@ class Console:
         self._seconds = 0.0
         self._metrics: dict[str, float] = {}  # the newest finite value of each
         self._clock = clock
-        self._samples: deque[tuple[float, int]] = deque(
-            maxlen=RATE_SAMPLES
-        )  # from the first update on: not the compiling
-        self._next_show = -math.inf  # by the clock; never again once closed
-        self._shown_steps: int | None = None  # None: nothing was ever written
+        self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_SAMPLES)  # begins after compilation
+        self._next_show = -math.inf  # on the clock; infinity once closed
+        self._shown_steps: int | None = None  # None: nothing was shown yet
         self._evaluated_steps: int | None = None  # of the newest evaluation
-        self._stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: SIM115  without any, as under pythonw, it goes nowhere
+        self._stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: SIM115  pythonw has no standard output
         self._display = _choose_display(self._stream)
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        """Show metrics, unless something was shown a moment ago."""
         self._env_steps = env_steps
         self._seconds = seconds
         for name, value in metrics.items():
-            if value == value:  # NaN: no episode ended in this update, so the last one's return still stands
+            if value == value:  # NaN: no episode ended in this update, so the last return is still shown
                 self._metrics[name] = value
         if "eval/return_mean" in metrics:
             self._evaluated_steps = env_steps
         now = self._clock()
-        at_end = (
-            env_steps >= self._total_steps and (self._shown_steps or 0) < self._total_steps
-        )  # before the evaluation
+        # The last step is shown before the final evaluation begins.
+        at_end = env_steps >= self._total_steps and (self._shown_steps or 0) < self._total_steps
         if self._next_show < math.inf and (now >= self._next_show or at_end):
             self._next_show = now + self._display.interval
             self._show(now)
 
     def evaluating(self, ended: int, episodes: int, steps: int) -> None:
-        """Say how far an evaluation is, which may take long: so many of its episodes have ended,
-        others are at this step.
-        """
+        """Show an evaluation's progress: finished episodes, and the steps of the longest other."""
         now = self._clock()
         if now >= self._next_show:
             self._next_show = now + self._display.interval
             facts = [f"evaluating: {ended} of {episodes} episodes", f"step {steps:,}"]
-            self._tell(partial(self._display.show, Progress(self._title, self._fraction(), self._numbers(), facts)))
+            self._try(partial(self._display.show, Status(self._title, self._fraction(), self._numbers(), facts)))
 
     def message(self, text: str) -> None:
-        """Say something that stays on the screen, above the bar: an evaluation, a checkpoint, a
-        warning.
-        """
-        self._tell(partial(self._display.say, text))
+        """Print a line that stays on the screen, above the bar."""
+        self._try(partial(self._display.say, text))
 
     def close(self) -> None:
-        """Show the last state and the final score, and leave the terminal as it was. Once only."""
+        """Show the last status and the final score, and restore the terminal."""
         if self._next_show == math.inf:
             return
         self._next_show = math.inf
         if self._shown_steps not in (None, self._env_steps):
             self._show(self._clock())
-        self._tell(self._display.close)
+        self._try(self._display.close)
         if self._shown_steps is not None:
             self.message(self._summary())
 
-    def _tell(self, call: Callable[[], None]) -> None:
-        """Let the display write. A run must not end because nobody can read what it says."""
+    def _try(self, call: Callable[[], None]) -> None:
+        """Call the display. A closed terminal must not end a run."""
         try:
             call()
         except OSError as problem:
@@ -133,9 +123,9 @@ class Console:
     def _show(self, now: float) -> None:
         self._samples.append((now, self._env_steps))
         self._shown_steps = self._env_steps
-        self._tell(partial(self._display.show, self._progress()))
+        self._try(partial(self._display.show, self._status()))
 
-    def _progress(self) -> Progress:
+    def _status(self) -> Status:
         then, then_steps = self._samples[0]
         now, steps = self._samples[-1]
         rate = (steps - then_steps) / (now - then) if now > then else math.nan
@@ -145,7 +135,7 @@ class Console:
         facts = [text.format(number(value)) for text, value in known if math.isfinite(value)]
         shares = [f"{name} {self._metrics[metric]:.0%}" for name, metric in SHARES.items() if metric in self._metrics]
         time_left = [f"{_duration(left)} left"] if math.isfinite(left) else []
-        return Progress(self._title, self._fraction(), self._numbers() + time_left, facts + shares)
+        return Status(self._title, self._fraction(), self._numbers() + time_left, facts + shares)
 
     def _fraction(self) -> float:
         return min(1.0, self._env_steps / self._total_steps) if self._total_steps > 0 else 1.0
@@ -154,12 +144,9 @@ class Console:
         return [f"{self._fraction():4.0%}", f"{self._env_steps:,} / {self._total_steps:,} steps"]
 
     def _summary(self) -> str:
-        finished = self._env_steps >= self._total_steps
-        steps = (
-            f"{self._env_steps:,} steps"
-            if finished
-            else f"stopped at {self._env_steps:,} of {self._total_steps:,} steps"
-        )
+        steps = f"{self._env_steps:,} steps"
+        if self._env_steps < self._total_steps:
+            steps = f"stopped at {self._env_steps:,} of {self._total_steps:,} steps"
         if self._start_steps:
             steps += f" (resumed at {self._start_steps:,})"
         if self._evaluated_steps == self._env_steps:
@@ -171,9 +158,7 @@ class Console:
 
 
 class LiveBar:
-    """Two lines at the bottom of a terminal. Drawn only when told to: no thread competes with the
-    training.
-    """
+    """Two lines at the bottom of a terminal. No thread draws them, so training is not disturbed."""
 
     interval = BAR_SECONDS
 
@@ -181,17 +166,17 @@ class LiveBar:
         self._console = rich.console.Console(
             file=stream, force_terminal=True, highlight=False, markup=False, emoji=False
         )
-        # What others print goes above the bar, but what was sent to a file stays in that file.
+        # What other code prints goes above the bar, unless it is redirected to a file.
         outs, errors = (stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=outs, redirect_stderr=errors
         )
 
-    def show(self, progress: Progress) -> None:
+    def show(self, status: Status) -> None:
         if not self._live.is_started:
-            atexit.register(self._live.stop)  # the cursor comes back even if nobody calls close
+            atexit.register(self._live.stop)  # restores the cursor even if `close` is not called
             self._live.start()
-        self._live.update(draw(progress, self._console.width, _is_unicode(self._console.encoding)), refresh=True)
+        self._live.update(draw(status, self._console.width, _is_unicode(self._console.encoding)), refresh=True)
 
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
@@ -209,27 +194,25 @@ class PlainLines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def show(self, progress: Progress) -> None:
-        self.say(f"{progress.title}: {', '.join(progress.numbers + progress.facts)}")
+    def show(self, status: Status) -> None:
+        self.say(f"{status.title}: {', '.join(status.numbers + status.facts)}")
 
     def say(self, text: str) -> None:
         encoding = self._stream.encoding or "utf-8"
-        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # a character must not end a run
+        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # no character may end a run
         self._stream.flush()
 
     def close(self) -> None:
         pass
 
 
-def draw(progress: Progress, width: int, unicode: bool) -> Text:
-    """Two lines of at most `width` characters; the bar takes what room is left, and goes first when
-    there is none.
-    """
-    title, *numbers = _fit([progress.title, *progress.numbers], width)
+def draw(status: Status, width: int, unicode: bool) -> Text:
+    """Two lines of at most `width` characters; the bar fills the space that is left, if any."""
+    title, *numbers = _fit([status.title, *status.numbers], width)
     bar_width = min(40, width - len("  ".join([title, "", *numbers])))
-    bar = _bar(progress.fraction, bar_width, unicode) if bar_width >= 6 else Text()
+    bar = _bar(status.fraction, bar_width, unicode) if bar_width >= 6 else Text()
     first = [part for part in (Text(title, "bold"), bar, Text("  ".join(numbers))) if part]
-    facts = Text("  ".join(_fit(progress.facts, width)), "dim")
+    facts = Text("  ".join(_fit(status.facts, width)), "dim")
     return Text("\n", no_wrap=True, overflow="crop").join([Text("  ").join(first), facts])
 
 
@@ -240,6 +223,7 @@ def _bar(fraction: float, width: int, unicode: bool) -> Text:
 
 
 def _fit(parts: list[str], width: int) -> list[str]:
+    """As many of the parts as fit into this width; the first is shortened if it does not."""
     kept = len(parts)
     while kept > 1 and len("  ".join(parts[:kept])) > width:
         kept -= 1
@@ -247,10 +231,9 @@ def _fit(parts: list[str], width: int) -> list[str]:
 
 
 def _choose_display(stream: TextIO) -> Display:
-    # Not rich's own test: FORCE_COLOR and TTY_COMPATIBLE would draw a bar into a file.
-    return (
-        LiveBar(stream) if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown") else PlainLines(stream)
-    )
+    # Not Rich's own test: FORCE_COLOR and TTY_COMPATIBLE would draw a bar into a file.
+    has_cursor = stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return LiveBar(stream) if has_cursor else PlainLines(stream)
 
 
 def _is_unicode(encoding: str) -> bool:
@@ -258,16 +241,22 @@ def _is_unicode(encoding: str) -> bool:
 
 
 def score_text(mean: float, deviation: float, episodes: float) -> str:
-    """What an evaluation found, with as many digits as fit its size."""
+    """The result of an evaluation: "return 21.5 +/- 3.2 over 20 episodes"."""
     spread = f" +/- {number(deviation)}" if math.isfinite(deviation) else ""
     return f"return {number(mean)}{spread}" + (f" over {episodes:.0f} episodes" if math.isfinite(episodes) else "")
 
 
 def number(value: float) -> str:
-    """Four digits, or all of a larger whole number."""
+    """A number with four digits, or a larger one as a whole number."""
     if not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def memory_size(size: float) -> str:
+    """A number of bytes in kB, MB or GB."""
+    unit, name = next(((unit, name) for unit, name in ((1e9, "GB"), (1e6, "MB")) if size >= unit), (1e3, "kB"))
+    return f"{size / unit:.1f} {name}"
 
 
 def _duration(seconds: float) -> str:

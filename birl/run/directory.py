@@ -1,4 +1,4 @@
-"""The directory of a run: a new one for each, held as long as it runs, and its config.json."""
+"""The directory of a run: a new one for each run, locked while it trains; its config.json."""
 
 import itertools
 import json
@@ -9,37 +9,58 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from birl.config import require, to_json
-from birl.errors import CheckpointError
+from birl.config import require
+from birl.config_json import to_json
+from birl.errors import CheckpointError, RunDirectoryError
 from birl.run.files import read_json, write_json
 from birl.run.lock import locked
 from birl.run.trust import sign
 
 if TYPE_CHECKING:
-    from birl.run.checkpoint import Checkpoint  # imports jax, which plots need not
+    from birl.run.checkpoint import Checkpoint  # imports JAX, which plotting does not need
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 RUN_PARTS = (CONFIG, METRICS, CHECKPOINTS)
-ALL_PARTS = (*RUN_PARTS, "tensorboard", "wandb", "wandb_id.txt")  # what a run may have made before its first update
-MOST_NAMED = 5  # differences between two copies of the settings
+ALL_PARTS = (*RUN_PARTS, "tensorboard", "wandb", "wandb_id.txt")  # what a run may make before its first update
+MOST_NAMED = 5  # differences between two copies of the settings that a message lists
 
 
-class Settings(NamedTuple):
-    """A run's settings as a file has them."""
+class StoredSettings(NamedTuple):
+    """A run's settings as they are in a file."""
 
     algorithm: str
-    values: dict[str, Any]  # of its Config
+    values: dict[str, Any]  # the fields of its Config
     signature: str | None  # see trust.sign
     source: Path
 
 
+class OpenDirectory:
+    """A run directory held open, so that its removal or replacement is noticed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # While it is open, no other directory can get its inode number.
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def require_in_place(self, steps: int) -> None:
+        """Raise RunDirectoryError if this is no longer the directory that the run began in."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
+                return
+        raise RunDirectoryError(
+            f"{self.path} was removed, moved or replaced while the run was writing there; what was learned in "
+            f"{steps:,} steps is not saved. Train again, in a directory that stays in place"
+        )
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
 @contextmanager
 def new_directory(name: str, config: Any) -> Iterator[Path]:
-    """A directory for a new run, which no other run can use meanwhile. If the run ends before it
-    has begun, nothing of it is left.
-    """
+    """A locked directory for a new run. If the run fails before its first update, it is removed."""
     path, made = claim_directory(name, config)
     try:
         with locked(path):
@@ -48,17 +69,18 @@ def new_directory(name: str, config: Any) -> Iterator[Path]:
             try:
                 yield path
             except BaseException:
-                give_back(path, before)
+                remove_unstarted(path, before)
                 raise
     finally:
-        for directory in made:  # those that are empty: of a run that was refused
+        for directory in made:  # only empty ones are removed
             with suppress(OSError):
                 directory.rmdir()
 
 
 def claim_directory(name: str, config: Any) -> tuple[Path, list[Path]]:
-    """The directory asked for, or runs/NAME-ENV-SEED, numbered if it is taken; and the directories
-    made for it, innermost first.
+    """A new directory for a run, and all directories that were made for it, innermost first.
+
+    It is `run_dir`, or else runs/NAME-ENV-SEED, numbered if that exists.
     """
     if config.run.run_dir is not None:
         path = Path(config.run.run_dir)
@@ -71,7 +93,7 @@ def claim_directory(name: str, config: Any) -> tuple[Path, list[Path]]:
     for n in itertools.count(1):
         path = Path("runs") / (plain if n == 1 else f"{plain}-{n}")
         made = _missing(path)
-        with suppress(FileExistsError):  # also by a run that starts at this moment
+        with suppress(FileExistsError):  # perhaps of a run that starts at the same moment
             path.mkdir(parents=True)
             break
     return path, made
@@ -80,15 +102,14 @@ def claim_directory(name: str, config: Any) -> tuple[Path, list[Path]]:
 def require_no_run(path: Path) -> None:
     """Raise ConfigError if this directory holds a run."""
     held = [part for part in RUN_PARTS if (path / part).exists()]
-    require(
-        not held,
-        f"run_dir {path} already holds a run ({', '.join(held)}); go on with birl resume {path}, or name another",
-    )
+    remedy = f"continue it with birl resume {path}, or choose another run_dir"
+    require(not held, f"run_dir {path} already holds a run ({', '.join(held)}); {remedy}")
 
 
-def give_back(path: Path, before: set[str]) -> None:
-    """Remove what a run has made if it has not learned anything yet, so that the same command works
-    once its settings are mended.
+def remove_unstarted(path: Path, before: set[str]) -> None:
+    """Remove a run's files, but not those of `before`, if it has no metrics and no checkpoint yet.
+
+    Then the same command works again once its settings are corrected.
     """
     if _has_begun(path):
         return
@@ -104,9 +125,10 @@ def write_config(run_dir: Path, name: str, config: Any) -> None:
     write_json(run_dir / CONFIG, {"algorithm": name, "config": settings, "signature": sign(name, settings)})
 
 
-def verified_settings(run_dir: Path, saved: "Checkpoint | None", notices: list[str]) -> Settings:
-    """The settings of a run: those in the checkpoint, which were verified, else config.json's.
-    Where the two differ is added to notices.
+def verified_settings(run_dir: Path, saved: "Checkpoint | None", notices: list[str]) -> StoredSettings:
+    """The settings in the checkpoint, which were verified; without one, those in config.json.
+
+    Differences between the two are added to `notices`.
     """
     if saved is None:
         return read_settings(run_dir)
@@ -118,7 +140,7 @@ def verified_settings(run_dir: Path, saved: "Checkpoint | None", notices: list[s
         return settings
     if different:
         rest = f" and {len(different) - MOST_NAMED} more" if len(different) > MOST_NAMED else ""
-        remedy = "config.json is not for editing: see birl resume --help for what can be changed"
+        remedy = "do not edit config.json: birl resume --help shows what can be changed"
         notices.append(
             f"{run_dir / CONFIG} differs from checkpoint {saved.path.name}, which was verified and is used: "
             f"{'; '.join(different[:MOST_NAMED])}{rest}; {remedy}"
@@ -126,15 +148,13 @@ def verified_settings(run_dir: Path, saved: "Checkpoint | None", notices: list[s
     return settings
 
 
-def settings_in(saved: "Checkpoint") -> Settings:
+def settings_in(saved: "Checkpoint") -> StoredSettings:
     """The verified settings of a checkpoint."""
-    return Settings(saved.manifest["algorithm"], saved.config, saved.manifest.get("signature"), saved.path)
+    return StoredSettings(saved.manifest["algorithm"], saved.config, saved.manifest.get("signature"), saved.path)
 
 
-def differences(found: Settings, verified: Settings) -> list[str]:
-    """Where settings differ, with both values. A run may have been moved: run_dir does not
-    count.
-    """
+def differences(found: StoredSettings, verified: StoredSettings) -> list[str]:
+    """The settings that differ, with both values; not run_dir, for a run may have been moved."""
     flat = [flatten({"algorithm": one.algorithm} | one.values) for one in (found, verified)]
     names = sorted(set(flat[0]) | set(flat[1]))
     pairs = [
@@ -151,7 +171,7 @@ def require_run(run_dir: Path) -> None:
     require(held, f"{run_dir} holds no run: there is no {CONFIG}; start one with birl train")
 
 
-def read_settings(run_dir: Path) -> Settings:
+def read_settings(run_dir: Path) -> StoredSettings:
     """The settings in config.json."""
     require_run(run_dir)
     path = run_dir / CONFIG
@@ -161,12 +181,12 @@ def read_settings(run_dir: Path) -> Settings:
         raise CheckpointError(f"{path} is missing") from problem
     match stored:
         case {"algorithm": str(name), "config": dict(values)}:
-            return Settings(name, values, stored.get("signature"), path)
+            return StoredSettings(name, values, stored.get("signature"), path)
     raise CheckpointError(f"{path} is damaged: it must hold an 'algorithm' and a 'config'")
 
 
 def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names."""
+    """Nested settings as one dict with dotted names."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
@@ -174,11 +194,12 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _has_begun(path: Path) -> bool:
-    """Whether there is a line of metrics or a checkpoint."""
-    metrics, checkpoints = path / METRICS, path / CHECKPOINTS
+    """Whether a run has written metrics or a checkpoint."""
+    metrics = path / METRICS
+    checkpoints = path / CHECKPOINTS
     return (metrics.exists() and metrics.stat().st_size > 0) or (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
 
 def _missing(path: Path) -> list[Path]:
-    """The directories that would have to be made for this one, innermost first."""
+    """This directory and its parents, as far as they do not exist, innermost first."""
     return [directory for directory in (path, *path.parents) if not directory.exists()]

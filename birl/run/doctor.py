@@ -1,5 +1,6 @@
-"""Is this installation in order? Looks at what is there, then really trains, resumes, renders and
-films, in about ten seconds.
+"""`birl doctor`: checks an installation in about ten seconds.
+
+It reports versions and devices, then trains, resumes, renders and records a video.
 """
 
 import contextlib
@@ -17,38 +18,35 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from birl.accel.devices import cache_directory
 from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig
 from birl.envs.make import make_env
-from birl.run import checkpoint as checkpoints
+from birl.run.checkpoint import load
+from birl.run.checkpoint_folder import numbered
+from birl.run.directory import CHECKPOINTS
 from birl.run.driver import resume, train
 from birl.run.record import film, render_off_screen
 from birl.run.versions import versions
+from birl.speed import accel_enabled
 
-EXTRAS = {
-    "atari": "ale-py",
-    "mujoco": "mujoco",
-    "envpool": "envpool",
-    "wandb": "wandb",
-    "ray": "ray",
-}  # extra: its package
-MODULES = {"ale-py": "ale_py"}  # where a package's module has another name
-LEAST_FREE = 1e9  # bytes of disk: room for checkpoints and videos of a few runs
-REINSTALL = "install Birl anew in an empty environment: pip install --force-reinstall birl"
+# The package of each extra.
+EXTRAS = {"atari": "ale-py", "mujoco": "mujoco", "envpool": "envpool", "wandb": "wandb", "ray": "ray"}
+MODULES = {"ale-py": "ale_py"}  # modules that are not named like their package
+LEAST_FREE = 1e9  # bytes of disk space: enough for checkpoints and videos of a few runs
+REINSTALL = "reinstall Birl in an empty environment: pip install --force-reinstall birl"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to look at: says what it found, or raises."""
+    """One part of the installation to check."""
 
     title: str
-    run: Callable[[Path], str]  # gets an empty directory, the same for every check
+    run: Callable[[Path], str]  # returns what it found, or raises; all checks share this directory
     remedy: str
 
 
 def examine(say: Callable[[str], None]) -> bool:
-    """Say line by line what was found; whether all is in order."""
+    """Report what was found, line by line; whether everything works."""
     installed = versions()
     say(f"birl {installed['birl']}, Python {installed['python']}, {platform.platform()}")
     say(", ".join(f"{name} {version}" for name, version in installed.items() if name not in ("birl", "python")))
@@ -57,13 +55,13 @@ def examine(say: Callable[[str], None]) -> bool:
     with tempfile.TemporaryDirectory(prefix="birl-doctor-") as directory:
         results = [_examine_one(check, Path(directory), say) for check in CHECKS]
     failed = results.count(False)
-    say("all in order" if not failed else f"{failed} of {len(results)} checks failed")
+    say("everything works" if not failed else f"{failed} of {len(results)} checks failed")
     return not failed
 
 
 def _describe_extra(extra: str, package: str) -> str:
     if importlib.util.find_spec(MODULES.get(package, package)) is None:
-        return f"-       {extra}: not installed, and only needed if you use it: pip install 'birl[{extra}]'"
+        return f"-       {extra}: not installed (optional): pip install 'birl[{extra}]'"
     return f"ok      {extra}: {package} {importlib.metadata.version(package)}"
 
 
@@ -71,7 +69,7 @@ def _examine_one(check: Check, directory: Path, say: Callable[[str], None]) -> b
     began = time.perf_counter()
     try:
         found = check.run(directory)
-    except Exception as problem:  # whatever is wrong is what we came to see
+    except Exception as problem:  # of any kind: finding it is the purpose of the check
         say(f"failed  {check.title}: {type(problem).__name__}: {problem}. Remedy: {check.remedy}")
         return False
     say(f"ok      {check.title}: {found} ({time.perf_counter() - began:.1f} s)")
@@ -81,19 +79,23 @@ def _examine_one(check: Check, directory: Path, say: Callable[[str], None]) -> b
 def find_devices(directory: Path) -> str:
     found = ", ".join(f"{device.platform} ({device.device_kind})" for device in jax.devices())
     unused_gpu = jax.default_backend() == "cpu" and shutil.which("nvidia-smi") is not None
-    return found + ("; there is an NVIDIA driver: pip install 'birl[cuda]' to use the GPU" if unused_gpu else "")
+    return found + ("; an NVIDIA driver is installed: pip install 'birl[cuda]' to use the GPU" if unused_gpu else "")
 
 
-def look_at_cache(directory: Path) -> str:
+def check_cache(directory: Path) -> str:
+    if not accel_enabled():
+        return "not used, because birl/accel is switched off"
+    from birl.accel.setup import cache_directory  # birl/accel may be deleted
+
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=cache) as file:
         file.write(b"birl")
     sizes = [path.stat().st_size for path in cache.rglob("*") if path.is_file()]
-    return f"{cache} is writable, {sum(sizes) / 1e6:,.0f} MB in {len(sizes)} files; it may be deleted at any time"
+    return f"{cache} is writable, {sum(sizes) / 1e6:,.0f} MB in {len(sizes)} files; you may delete it at any time"
 
 
-def look_at_disk(directory: Path) -> str:
+def check_disk(directory: Path) -> str:
     free = shutil.disk_usage(Path.cwd()).free
     if free < LEAST_FREE:
         raise OSError(f"only {free / 1e9:.1f} GB free in {Path.cwd()}")
@@ -101,7 +103,7 @@ def look_at_disk(directory: Path) -> str:
 
 
 def train_a_little(directory: Path) -> str:
-    """Four updates on CartPole, with a checkpoint after each second."""
+    """Train for four updates on CartPole, with a checkpoint after every second one."""
     run = RunConfig(
         total_steps=1000, checkpoint_every=500, keep_checkpoints=9, eval_episodes=2, run_dir=str(directory / "whole")
     )
@@ -112,21 +114,20 @@ def train_a_little(directory: Path) -> str:
 
 
 def resume_exactly(directory: Path) -> str:
-    """From the first checkpoint on, the run goes again to the same end."""
+    """Resume the run from its first checkpoint, and compare the two results."""
     shutil.copytree(directory / "whole", directory / "resumed")
-    first, *later = checkpoints.numbered(directory / "resumed" / "checkpoints")
+    first, *later = numbered(directory / "resumed" / CHECKPOINTS)
     for path in later:
         shutil.rmtree(path)
     with contextlib.redirect_stdout(io.StringIO()):
         resume(directory / "resumed")
-    ends = [checkpoints.numbered(directory / name / "checkpoints")[-1] for name in ("whole", "resumed")]
-    whole, resumed = (checkpoints.load(path) for path in ends)
+    ends = [numbered(directory / name / CHECKPOINTS)[-1] for name in ("whole", "resumed")]
+    whole, resumed = (load(path) for path in ends)
     different = [name for name, tensor in whole.tensors.items() if tensor.tobytes() != resumed.tensors[name].tobytes()]
     if different:
         raise RuntimeError(f"{different} differ after a resume from {first.name}")
-    return (
-        f"from step {int(first.name)} to the same {len(whole.tensors)} tensors at step {whole.env_steps}, bit for bit"
-    )
+    same = f"{len(whole.tensors)} tensors are the same, bit for bit"
+    return f"resumed from step {int(first.name)}; at step {whole.env_steps} all {same}"
 
 
 def render(directory: Path) -> str:
@@ -135,25 +136,21 @@ def render(directory: Path) -> str:
         env.reset(seed=0)
         frame = np.asarray(env.render())
     if frame.ndim != 3 or frame.min() == frame.max():
-        raise RuntimeError(f"CartPole-v1 was drawn as an empty picture of shape {frame.shape}")
-    return f"CartPole-v1 as a picture of {frame.shape[1]} x {frame.shape[0]}"
+        raise RuntimeError(f"CartPole-v1 was rendered as an empty image of shape {frame.shape}")
+    return f"CartPole-v1 as an image of {frame.shape[1]} x {frame.shape[0]}"
 
 
-def film_frames(directory: Path) -> str:
+def encode_video(directory: Path) -> str:
     path = film([np.full((64, 64, 3), 50 * i, np.uint8) for i in range(5)], directory / "film.mp4", fps=30)
     return f"5 frames to an mp4 of {path.stat().st_size:,} bytes"
 
 
 CHECKS = [
     Check("devices", find_devices, "unset JAX_PLATFORMS, or pip install --force-reinstall jax jaxlib"),
-    Check(
-        "cache",
-        look_at_cache,
-        "set BIRL_CACHE_DIR to a directory you may write in; without it every start compiles anew",
-    ),
-    Check("disk", look_at_disk, "free some space, or give --run-dir on another disk"),
+    Check("cache", check_cache, "set BIRL_CACHE_DIR to a writable directory; without it every start compiles again"),
+    Check("disk", check_disk, "free some space, or set --run-dir to another disk"),
     Check("training", train_a_little, REINSTALL),
-    Check("resume", resume_exactly, "please report this, with all that is above"),
+    Check("resume", resume_exactly, "please report this, with the whole output"),
     Check("rendering", render, "pip install 'gymnasium[classic-control]'"),
-    Check("video", film_frames, "pip install --force-reinstall imageio-ffmpeg"),
+    Check("video", encode_video, "pip install --force-reinstall imageio-ffmpeg"),
 ]

@@ -1,6 +1,4 @@
-"""How good a policy is: whole episodes, and whole games where an episode is one life, in
-environments of their own.
-"""
+"""Evaluation of a policy: whole episodes, or whole games where an episode is one life."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,34 +14,34 @@ from birl.errors import NonFiniteError
 from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
 from birl.types import Metrics
 
-HANDED_IN = "handed-in"  # the env.id of a run on environments that were not made from a config
-MOST_ENVS = 20  # stepped together
-MOST_STEPS = 10_000  # of an episode, where neither the environment nor the settings have a limit
+PASSED_IN = "handed-in"  # the env.id of a run on environments that were passed to `train`
+MOST_ENVS = 20  # environments stepped together
+MOST_STEPS = 10_000  # in an episode, where neither the environment nor the settings have a limit
 
-Watch = Callable[
-    [int, int], None
-]  # told after each step: episodes that have ended, and steps of the longest that has not
+# Called after each step with the number of finished episodes and the length of the longest other.
+Watch = Callable[[int, int], None]
 
 
 class Evaluation(NamedTuple):
-    """Returns and lengths of episodes: whole ones, unless the evaluation's limit cut them."""
+    """Returns and lengths of episodes, complete unless the evaluation's limit cut them."""
 
     returns: np.ndarray
     lengths: np.ndarray
-    cut: np.ndarray | tuple[()] = ()  # true where the evaluation's limit, not the environment, ended it
+    cut: np.ndarray | tuple[()] = ()  # true where the evaluation's step limit ended the episode
 
     def __repr__(self) -> str:
-        mean, deviation, length = (
-            self.metrics()[f"eval/{name}"] for name in ("return_mean", "return_std", "length_mean")
-        )
+        metrics = self.metrics()
+        mean, deviation = metrics["eval/return_mean"], metrics["eval/return_std"]
+        length = metrics["eval/length_mean"]
         return f"Evaluation(return {mean:.4g} +/- {deviation:.4g}, length {length:.4g}, {len(self.returns)} episodes)"
 
-    def cuts(self) -> str:
-        """How many episodes were cut, to be said aloud; "" if none was."""
+    def cut_notice(self) -> str:
+        """A sentence about the episodes that were cut; "" if none was."""
         count = int(np.count_nonzero(self.cut))
         if count == 0:
             return ""
-        return f"{count} of {len(self.returns)} episodes did not end by themselves: cut after {self.lengths[self.cut].max():,} steps"
+        longest = self.lengths[self.cut].max()
+        return f"{count} of {len(self.returns)} episodes did not end, and were cut after {longest:,} steps"
 
     def metrics(self) -> Metrics:
         return {
@@ -54,7 +52,7 @@ class Evaluation(NamedTuple):
         }
 
     def summary(self, deterministic: bool) -> dict[str, Any]:
-        """For summary.json."""
+        """The evaluation's part of summary.json."""
         metrics = {name.removeprefix("eval/"): value for name, value in self.metrics().items()}
         return metrics | {
             "cut": int(np.count_nonzero(self.cut)),
@@ -73,10 +71,10 @@ def evaluate(
     trust: bool = False,
     env: str | None = None,
 ) -> Evaluation:
-    """Play whole episodes with the policy of a run or of a checkpoint.
+    """Play whole episodes with the policy of a run or of one checkpoint.
 
-    A run that was not made here by this person may import the module of its env.id only with
-    `trust`. Or name the environment yourself: `env` is used instead of the run's id.
+    A run that was made elsewhere or by someone else may import the module of its env.id only with
+    `trust`. Or name the environment yourself: `env` replaces the run's id.
     """
     saved = find_checkpoint(Path(path))
     config = config_of(saved, trust, env)
@@ -85,14 +83,14 @@ def evaluate(
 
 
 def with_limit(env: EnvConfig, max_steps: int | None) -> tuple[EnvConfig, int | None]:
-    """Environments whose episodes are cut after `max_steps` at the latest, and that limit; None if
-    their own comes first.
+    """Settings whose episodes are cut after `max_steps`, and that limit; None if theirs is lower.
 
-    Without `max_steps` their own limit stands, and where they have none, MOST_STEPS: a policy that
-    never gets to an episode's end would be evaluated for ever.
+    Without `max_steps`, environments keep their own limit. If they have none it is MOST_STEPS, so
+    that every evaluation ends.
     """
     require(max_steps is None or max_steps > 0, f"max_steps {max_steps} must be at least 1")
-    own, limit = episode_limit(env), max_steps or MOST_STEPS
+    own = episode_limit(env)
+    limit = max_steps or MOST_STEPS
     if own is not None and (max_steps is None or own <= limit):
         return env, None
     return dataclasses.replace(env, max_episode_steps=limit), limit
@@ -107,24 +105,25 @@ def evaluate_policy(
     max_steps: int | None = None,  # see with_limit
     watch: Watch = lambda ended, steps: None,
 ) -> Evaluation:
-    """Each environment plays its share of the episodes: taking the first to finish would favour
-    short ones.
+    """The returns of this many episodes, divided equally among the environments.
+
+    Taking the first episodes to end would favour short ones.
     """
-    remedy = "step them yourself with birl.load(...).act"
-    require(
-        env.id != HANDED_IN,
-        f"env.id {env.id!r}: this run was trained on environments that cannot be made again; {remedy}",
-    )
+    wrong = f"env.id {env.id!r}: this run was trained on environments that were passed in, so Birl cannot make them"
+    require(env.id != PASSED_IN, f"{wrong}; step them yourself with birl.load(...).act")
     require(episodes > 0, f"episodes {episodes} must be at least 1")
     require(seed >= 0, f"seed {seed} must be 0 or more")
     num_envs = min(episodes, MOST_ENVS)
     shares = np.array([len(part) for part in np.array_split(np.arange(episodes), num_envs)])
-    env_seed, key_seed = derived_seeds([seed, 0xE7A1], 2)  # apart from every seed of training
+    env_seed, key_seed = derived_seeds([seed, 0xE7A1], 2)  # training uses other seeds
     env, limit = with_limit(env, max_steps)
     with make_envs(dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs)), env_seed) as envs:
         observations, masks = envs.reset(env_seed)
-        memory, resets = policy.initial_memory(num_envs), np.ones(num_envs, bool)
-        totals, steps, ended = np.zeros(num_envs), np.zeros(num_envs, np.int64), np.zeros(num_envs, bool)
+        memory = policy.initial_memory(num_envs)
+        resets = np.ones(num_envs, bool)
+        totals = np.zeros(num_envs)
+        steps = np.zeros(num_envs, np.int64)
+        ended = np.zeros(num_envs, bool)
         finished: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_envs)]
         time = played = 0
         while played < episodes:
@@ -132,16 +131,17 @@ def evaluate_policy(
             actions, memory = policy.act_batch(observations, memory, resets, masks, key)
             step = envs.step(actions)
             observations, masks, resets = step.observations, step.action_masks, ~step.valid
-            totals, steps, time = totals + step.rewards, steps + step.valid, time + 1
+            totals = totals + step.rewards
+            steps = steps + step.valid
+            time += 1
             for i in np.flatnonzero(~np.isfinite(totals)):
                 raise NonFiniteError(
                     f"reward of environment {i} is {step.rewards[i]} at step {steps[i]} of an evaluation episode"
                 )
-            lost = resets & ~ended  # a reset without an end: the episode was lost, see envs/workers
+            lost = resets & ~ended  # a reset without an end: the worker failed, and the episode is dropped
             totals[lost] = steps[lost] = 0
             ended = step.terminated | step.truncated
-            # A game may also end while its next life is waited for; where it begins there are no
-            # steps of it.
+            # A game may also end during a reset between two lives; a new game has no steps yet.
             for i in np.flatnonzero(ended if step.game_over is None else step.game_over & (steps > 0)):
                 finished[i].append((float(totals[i]), int(steps[i]), bool(step.truncated[i] and steps[i] == limit)))
                 totals[i] = steps[i] = 0

@@ -1,10 +1,9 @@
-"""The files of a run: read only if they are regular and not too large, written whole or not at all,
-never through a symbolic link.
+"""Reading and writing the files of a run, safely.
 
-A run directory may come from a stranger, or from a disk that failed. So nothing here waits for a
-pipe, reads a device, leaves the directory, or writes where a link points. What is half written or
-half removed has a random name that begins with PARTIAL; it is nobody's, and the next start of the
-run deletes it.
+A run directory may come from a stranger, or from a failing disk. So only regular files of a limited
+size are read: nothing here waits for a pipe or reads a device. Files are written completely or not
+at all, and never through a symbolic link. What is half written or half removed has a random name
+that begins with PARTIAL; the next start of the run deletes it.
 """
 
 import contextlib
@@ -24,15 +23,13 @@ from birl.errors import CheckpointError
 
 PARTIAL = ".partial-"
 NO_FOLLOW, NO_WAIT = (0, 0) if sys.platform == "win32" else (os.O_NOFOLLOW, os.O_NONBLOCK)
-JSON_BYTES = 1 << 20  # settings and summaries are a few kB
+JSON_BYTES = 1 << 20  # the default limit; settings and summaries are a few kB
 JSON_DEPTH = 100  # objects within objects
-JSON_DIGITS = 40  # a generator's state has 128 bits
+JSON_DIGITS = 40  # a random generator's state has 128 bits
 
 
 def open_to_read(path: Path) -> BinaryIO:
-    """The file, if it is a regular one; CheckpointError for a link, a pipe, a device or a
-    directory. It never waits.
-    """
+    """The file, open for reading; CheckpointError unless it is a regular file. Never blocks."""
     try:
         descriptor = os.open(path, os.O_RDONLY | NO_FOLLOW | NO_WAIT)
     except OSError as problem:
@@ -48,13 +45,13 @@ def open_to_read(path: Path) -> BinaryIO:
 
 
 def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
-    """What the file holds; CheckpointError if that is more than `limit` bytes."""
+    """The content of the file; CheckpointError if it has more than `limit` bytes."""
     with open_to_read(path) as file:
         return file.read(require_size(file, path, limit))
 
 
 def require_size(file: BinaryIO, path: Path, limit: int) -> int:
-    """How many bytes the file has; CheckpointError if that is more than `limit`."""
+    """The size of the file in bytes; CheckpointError if it is more than `limit`."""
     size = os.fstat(file.fileno()).st_size
     if size > limit:
         raise CheckpointError(f"{path} has {size:,} bytes; at most {limit:,} are read")
@@ -62,13 +59,14 @@ def require_size(file: BinaryIO, path: Path, limit: int) -> int:
 
 
 def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
-    """The value in a JSON file; CheckpointError if there is none."""
+    """The value in a JSON file; CheckpointError if it is not valid JSON."""
     return parse_json(read_bytes(path, limit), path)
 
 
 def parse_json(content: bytes, path: Path) -> Any:
-    """The value in these bytes of that file: strict JSON, numbers that are finite, nothing deeper
-    than JSON_DEPTH.
+    """The value in the content of this file; CheckpointError unless it is strict JSON.
+
+    Numbers must be finite and values nested at most JSON_DEPTH deep.
     """
     try:
         value = json.loads(content.decode(), parse_int=_to_int, parse_float=_to_float, parse_constant=_to_float)
@@ -85,7 +83,7 @@ def to_json_bytes(value: Any) -> bytes:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write; it takes this path's place, as a whole, once all of it is on the disk."""
+    """A file to write to; it replaces the one at `path` once all of it is on the disk."""
     partial = partial_beside(path)
     try:
         with os.fdopen(_create(partial), "wb") as file:
@@ -99,14 +97,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all."""
+    """Write a JSON file completely or not at all."""
     content = to_json_bytes(value)
     with replacing(path) as file:
         file.write(content)
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that must not be there yet, through to the disk."""
+    """Write a file that must not exist yet, and wait until it is on the disk."""
     with os.fdopen(_create(path), "wb") as file:
         file.write(content)
         file.flush()
@@ -114,7 +112,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Let the names in this directory reach the disk."""
+    """Wait until the names in this directory are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -122,19 +120,18 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def own_directory(path: Path) -> Path:
-    """This directory, made if it is not there, but never its parents; CheckpointError if it is a
-    link or no directory.
-    """
+def make_directory(path: Path) -> Path:
+    """This directory, made if it does not exist, without its parents."""
     with contextlib.suppress(FileExistsError):
         path.mkdir()
-    refuse_others(path)
+    require_real_directory(path)
     return path
 
 
-def refuse_others(path: Path) -> None:
-    """CheckpointError if this is there, but not as a directory: what is written or removed behind a
-    link would be someone else's.
+def require_real_directory(path: Path) -> None:
+    """Raise CheckpointError if this exists and is a symbolic link, or not a directory.
+
+    Behind a link, other people's files would be written or removed.
     """
     if path.is_symlink():
         raise CheckpointError(
@@ -145,20 +142,20 @@ def refuse_others(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a directory: first out of sight in one rename, so that nobody meets half of it."""
+    """Delete a directory. It is renamed first, so that no one reads half of it."""
     aside = partial_beside(path)
     path.rename(aside)
     _delete(aside)
 
 
 def remove_partial(directory: Path) -> None:
-    """Delete what a process that was killed left half written or half removed."""
+    """Delete what killed processes left half written or half removed."""
     for path in directory.glob(f"{PARTIAL}*"):
         _delete(path)
 
 
 def partial_beside(path: Path) -> Path:
-    """A name beside this one that nobody can foresee, with the same ending."""
+    """A random hidden name in the same directory, with the same ending."""
     return path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}")
 
 

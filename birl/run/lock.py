@@ -1,12 +1,12 @@
-"""One process at a time in a run directory: a lock that names its holder, is held as long as the
-run, and dies with its process.
+"""A lock on a run directory: one process trains there at a time.
 
-flock on an open file. The kernel lets go of it when the process ends, however it ends; on NFS,
-Linux passes it on to the server, so that other machines see it. Children that are started as
-programs do not inherit the file, and those that are forked close it at once. Where a filesystem has
-no locks, the file itself is the lock: it is made if it is not there, and one that a dead process of
-this machine left is taken over. Whether a process of another machine is dead cannot be seen then,
-so the person is asked to remove it.
+The lock is flock on an open file, which names its holder. The kernel releases it when the process
+ends, in whatever way. On NFS, Linux passes it to the server, so that other machines see it. Child
+programs do not inherit the file, and forked children close it at once.
+
+On a filesystem without locks, the existence of the file is the lock. A file that a dead process of
+this machine left is taken over. Whether a process of another machine is dead cannot be known, so
+the user is asked to remove the file.
 """
 
 import errno
@@ -29,34 +29,28 @@ if sys.platform != "win32":
     import fcntl
 
 LOCK = "run.lock"
-NO_LOCKS = (
-    errno.ENOLCK,
-    errno.ENOSYS,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.EINVAL,
-)  # what filesystems without locks answer
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)  # of filesystems without locks
 _held: set[int] = set()  # descriptors of this process's locks
 
 
 @contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
-    """Hold this run directory; ConfigError that names the holder if another run does."""
+    """Lock this run directory; ConfigError that names the holder if it is locked already."""
     path = run_dir / LOCK
     descriptor = _lock(path)
     if descriptor is None:
-        yield from _held_by_name(path)
+        yield from _locked_by_existence(path)
         return
     _close_in_children()
     _held.add(descriptor)
     try:
         yield
     finally:
-        if descriptor in _held:  # not in a forked copy of the holder
+        if descriptor in _held:  # not in a forked child
             _held.remove(descriptor)
             with suppress(OSError):
-                if _is_at(path, descriptor):  # the directory may be another one by now
-                    path.unlink()  # before it is let go: whoever opens it after that makes a new one
+                if _is_at(path, descriptor):  # the directory may have been replaced
+                    path.unlink()  # before it is released: a process that comes later makes a new file
             os.close(descriptor)
 
 
@@ -70,24 +64,25 @@ def _lock(path: Path) -> int | None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(path, descriptor):
                 os.ftruncate(descriptor, 0)
-                with suppress(OSError):  # a full disk: then it is held by somebody without a name
-                    os.pwrite(descriptor, _me(), 0)
+                with suppress(OSError):  # a full disk: then the holder has no name
+                    os.pwrite(descriptor, _this_process(), 0)
                 return descriptor
         except BlockingIOError:
-            holder = _holder_in(os.pread(descriptor, 1000, 0))
+            holder = _parse_holder(os.pread(descriptor, 1000, 0))
             os.close(descriptor)
-            raise _in_use(path, holder) from None
+            raise _in_use_error(path, holder) from None
         except OSError as problem:
             os.close(descriptor)
             if problem.errno in NO_LOCKS:
                 return None
             raise
-        os.close(descriptor)  # its holder removed it between our opening and locking it
+        os.close(descriptor)  # its holder removed the file after we opened it: try again
 
 
 def _open(path: Path) -> int:
-    """The lock file, made if it is not there, and nothing else: a run of a stranger may have put a
-    link or a device in its place.
+    """The lock file, made if it does not exist; CheckpointError unless it is a plain file.
+
+    A stranger's run may have a link or a device in its place.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW | NO_WAIT, 0o666)
@@ -98,23 +93,25 @@ def _open(path: Path) -> int:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
-        raise CheckpointError(f"{path} is not a file of its own; remove it")
+        raise CheckpointError(f"{path} is not a regular file with one name; remove it")
     return descriptor
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the open file is still the one at this path."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 
 
-def _held_by_name(path: Path) -> Iterator[None]:
-    """Hold the lock by the file's being there. It appears whole, so an empty one is what `_open`
-    left.
+def _locked_by_existence(path: Path) -> Iterator[None]:
+    """Hold the lock as long as the file exists, on a filesystem without locks.
+
+    The file is complete when it appears, so an empty one was left by `_open`.
     """
     own = path.with_name(f".{LOCK}-{secrets.token_hex(8)}")
-    own.write_bytes(_me())
+    own.write_bytes(_this_process())
     try:
         while True:
             try:
@@ -122,9 +119,10 @@ def _held_by_name(path: Path) -> Iterator[None]:
                 break
             except FileExistsError:
                 with open(_open(path), "rb") as file:
-                    holder, empty = _holder_in(file.read(1000)), file.tell() == 0
+                    holder = _parse_holder(file.read(1000))
+                    empty = file.tell() == 0
                 if not empty and not _is_dead(holder):
-                    raise _in_use(path, holder, f"; if it is dead, remove {path}") from None
+                    raise _in_use_error(path, holder, f"; if it is dead, remove {path}") from None
                 path.unlink(missing_ok=True)
     finally:
         own.unlink()
@@ -132,16 +130,17 @@ def _held_by_name(path: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            if path.read_bytes() == _me():
+            if path.read_bytes() == _this_process():
                 path.unlink()
 
 
-def _me() -> bytes:
+def _this_process() -> bytes:
+    """The content of a lock file that this process holds."""
     return json.dumps({"pid": os.getpid(), "machine": socket.gethostname()}).encode()
 
 
-def _holder_in(content: bytes) -> tuple[int, str] | None:
-    """Process and machine that a lock file names."""
+def _parse_holder(content: bytes) -> tuple[int, str] | None:
+    """The process and the machine that a lock file names; None if it names none."""
     try:
         match json.loads(content):
             case {"pid": int(pid), "machine": str(machine)} if machine.isprintable():
@@ -152,7 +151,7 @@ def _holder_in(content: bytes) -> tuple[int, str] | None:
 
 
 def _is_dead(holder: tuple[int, str] | None) -> bool:
-    """Whether the holder is known to be gone: a process of this machine that is not there."""
+    """Whether the holder was a process of this machine and does not exist any more."""
     if sys.platform == "win32" or holder is None or holder[1] != socket.gethostname() or holder[0] <= 0:
         return False
     try:
@@ -164,16 +163,14 @@ def _is_dead(holder: tuple[int, str] | None) -> bool:
     return False
 
 
-def _in_use(path: Path, holder: tuple[int, str] | None, remedy: str = "") -> ConfigError:
+def _in_use_error(path: Path, holder: tuple[int, str] | None, remedy: str = "") -> ConfigError:
     who = "another process" if holder is None else f"process {holder[0]} on {holder[1]}"
     return ConfigError(f"{path.parent} is in use by {who}; wait until it has ended, or stop it{remedy}")
 
 
 @cache
 def _close_in_children() -> None:
-    """Have forked copies of this process close its locks, or they would keep them after its
-    death.
-    """
+    """Let forked children close this process's locks; else they would hold them after its end."""
     os.register_at_fork(after_in_child=_close_all)
 
 

@@ -1,5 +1,6 @@
-"""Observations as a user hands them to a policy: one or a batch of them, told apart by the space,
-and anything else refused in words.
+"""Observations that a user passes to a policy: one of them or a batch.
+
+The observation space says which of the two it is. Anything else is refused with a clear message.
 """
 
 from collections.abc import Mapping
@@ -14,15 +15,15 @@ from birl.types import PyTree
 
 
 def read_observations(space: gym.Space, observation: PyTree) -> tuple[PyTree, int | None]:
-    """Arrays [B, ...] of the space's types, and B; None if there was one observation, which has B =
-    1. ValueError says what is wrong.
+    """Arrays [B, ...] of the space's types, and B, which is None for a single observation.
 
-    A Dict may be given as the environment has it, nested, or with the flat names of the space.
+    ValueError says what is wrong. A Dict may be nested, as in the environment, or flat, with the
+    names of the space.
     """
     if not isinstance(space, spaces.Dict):
         array, single = _read(space, observation, "observation")
         return array, None if single else len(array)
-    _refuse_others(space, observation)
+    _require_known_parts(space, observation)
     parts = {
         name: _read(part, _part_of(observation, name, space), f"observation {name!r}") for name, part in space.items()
     }
@@ -38,27 +39,25 @@ def read_observations(space: gym.Space, observation: PyTree) -> tuple[PyTree, in
 
 
 def _read(space: gym.Space, given: Any, name: str) -> tuple[np.ndarray, bool]:
-    """The values as an array [B, ...] of the space's type, and whether they were one
-    observation.
-    """
+    """The values as an array [B, ...] of the space's type, and whether this is one observation."""
     shape = space.shape or ()
     try:
         array = np.asarray(given)
     except ValueError as problem:
-        raise ValueError(f"{name} is no array: {problem}; {shown(space)} needs {_shapes(shape)}") from problem
+        raise ValueError(f"{name} is not an array: {problem}; {shown(space)} needs {_shapes(shape)}") from problem
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} {_text(given)} holds no numbers; {shown(space)} needs {_shapes(shape)}")
     if array.ndim - len(shape) not in (0, 1) or array.shape[array.ndim - len(shape) :] != shape:
         raise ValueError(f"{name} has shape {array.shape}; {shown(space)} needs {_shapes(shape)}")
     single = array.ndim == len(shape)
     if not single and len(array) == 0:
-        raise ValueError(f"{name} has shape {array.shape}, a batch of none; give at least one")
+        raise ValueError(f"{name} has shape {array.shape}, an empty batch; give at least one observation")
     _check_values(space, array, name)
     return (array[None] if single else array).astype(space.dtype, copy=False), single
 
 
 def _check_values(space: gym.Space, array: np.ndarray, name: str) -> None:
-    """Raise ValueError for values that a network would take without a word, and should not."""
+    """Raise ValueError for values outside the space, which a network would silently accept."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         place = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
         raise ValueError(
@@ -76,7 +75,7 @@ def _check_values(space: gym.Space, array: np.ndarray, name: str) -> None:
 
 
 def _range(space: gym.Space) -> tuple[Any, Any]:
-    """The least and the greatest value that an array of this space can hold."""
+    """The smallest and the largest value that an array of this space can hold."""
     match space:
         case spaces.Discrete():
             return 0, int(space.n) - 1
@@ -101,7 +100,7 @@ def _part_of(observation: Any, name: str, space: spaces.Dict) -> Any:
     return part
 
 
-def _refuse_others(space: spaces.Dict, observation: Any) -> None:
+def _require_known_parts(space: spaces.Dict, observation: Any) -> None:
     known = {name.split("/")[0] for name in space.spaces} | set(space.spaces) | {MASK}
     if isinstance(observation, Mapping) and (unknown := [key for key in observation if str(key) not in known]):
         raise ValueError(f"the observation has a part {unknown[0]!r}; it needs {', '.join(map(repr, space.spaces))}")

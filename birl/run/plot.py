@@ -1,4 +1,4 @@
-"""Learning curves of runs as a picture: one line for each setting, a band over its seeds."""
+"""Plots of learning curves: one line for each group of seeds, with a confidence band."""
 
 import json
 import os
@@ -19,20 +19,14 @@ from birl.run.directory import flatten, read_settings
 from birl.run.files import replacing
 from birl.run.track import read_metrics
 
-COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#5C5C5C",
-)  # Okabe and Ito 2008: safe for the colour-blind
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (5, 1.5, 1, 1.5)))  # once the colours have been used
-INK, FAINT = "#2B2B2B", "#E3E3E3"
-GRID_POINTS = 400
-MOST_SHOWN = 3  # settings in which the lines differ, all named in the legend
-RESAMPLES = 1000
+# Okabe and Ito 2008: safe for colour-blind people.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5C5C5C")
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (5, 1.5, 1, 1.5)))  # the next one when all colours are used
+DARK = "#2B2B2B"
+LIGHT = "#E3E3E3"
+GRID_POINTS = 400  # points of a drawn curve
+MOST_SHOWN = 3  # if the lines differ in more settings, the legend names only as many as needed
+RESAMPLES = 1000  # of the bootstrap
 METRIC_LABELS = {
     "episode/return": "episode return",
     "episode/length": "episode length (steps)",
@@ -40,8 +34,7 @@ METRIC_LABELS = {
     "eval/length_mean": "evaluation episode length (steps)",
     "time/env_steps_per_second": "environment steps per second",
 }
-# Settings of a run that do not change what is learned, so do not part one group of seeds from
-# another.
+# Settings that do not change what is learned: runs that differ only in these are one group.
 BOOKKEEPING = frozenset(
     f"run.{name}"
     for name in (
@@ -60,8 +53,8 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a run directory says: its flattened settings and one metric of it."""
+class RunCurve:
+    """The flattened settings of a run, and the curve of one metric."""
 
     settings: dict[str, Any]  # "algorithm", "env.id", "run.seed", ...
     x: np.ndarray
@@ -75,8 +68,9 @@ def plot_runs(
     metric: str = "episode/return",
     smooth: float = 0.04,  # width of the moving mean, as a share of each curve's length; 0: none
 ) -> Path:
-    """The path of a picture of a metric over environment steps or seconds; runs that differ only in
-    seed are one series.
+    """Draw a metric over environment steps or seconds; the path of the image.
+
+    Runs that differ only in their seed become one line with a band.
     """
     require(len(run_dirs) > 0, "no runs to plot; give directories such as runs/ppo-CartPole-v1-1")
     runs = [read_run(Path(run_dir), x, metric) for run_dir in run_dirs]
@@ -89,15 +83,16 @@ def plot_runs(
 def plot_curves(
     series: Sequence[Series], out: Path, title: str, x_label: str, y_label: str, smooth: float = 0.04
 ) -> Path:
-    """The path of a picture (PNG unless `out` ends otherwise) of series: the mean over seeds in a
-    95 % bootstrap interval.
+    """Draw the mean over seeds and its 95 % bootstrap interval; the path of the image.
+
+    It is a PNG unless `out` has another ending.
     """
     require(len(series) > 0, "no series to plot; give at least one")
     figure = Figure(figsize=(7.2, 4.4), dpi=160, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
     for number, one in enumerate(series):
         draw_series(axes, one, COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)], smooth)
-    dress(axes, title, x_label, y_label)
+    style_axes(axes, title, x_label, y_label)
     add_legend(figure, axes, sorted({len(one.curves) for one in series}))
     out = out if out.suffix else out.with_suffix(".png")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -106,8 +101,8 @@ def plot_curves(
     return out
 
 
-def read_run(run_dir: Path, x: str, metric: str) -> Run:
-    """A run's settings and one metric's curve, without rows where the metric is missing or null."""
+def read_run(run_dir: Path, x: str, metric: str) -> RunCurve:
+    """The settings of a run and the curve of one metric; rows without the metric are left out."""
     metrics_path = run_dir / "metrics.jsonl"
     stored = read_settings(run_dir)
     settings = flatten({"algorithm": stored.algorithm} | stored.values)
@@ -122,59 +117,55 @@ def read_run(run_dir: Path, x: str, metric: str) -> Run:
     others = ", ".join(sorted(names - {"env_steps", "seconds"}))
     require(len(points) > 0, f"{run_dir} has no metric {metric!r}; it has {others}")
     ordered = np.array(sorted(points.items()), float)
-    return Run(settings, ordered[:, 0], ordered[:, 1])
+    return RunCurve(settings, ordered[:, 0], ordered[:, 1])
 
 
-def group(runs: Sequence[Run]) -> list[Series]:
-    """Series of runs that differ in nothing but seed, each labelled by what sets it apart from the
-    others.
-    """
-    seeds: dict[str, list[Run]] = defaultdict(list)
+def group(runs: Sequence[RunCurve]) -> list[Series]:
+    """One series for all runs that differ only in their seed, labelled by its settings."""
+    groups: dict[str, list[RunCurve]] = defaultdict(list)
     for run in runs:
-        seeds[
-            json.dumps({name: value for name, value in run.settings.items() if name not in BOOKKEEPING}, sort_keys=True)
-        ].append(run)
-    settings = [json.loads(key) for key in seeds]
+        relevant = {name: value for name, value in run.settings.items() if name not in BOOKKEEPING}
+        groups[json.dumps(relevant, sort_keys=True)].append(run)
+    settings = [json.loads(key) for key in groups]
     labels = [label(one, settings) for one in settings]
-    return [
-        Series(text, [(run.x, run.y) for run in members]) for text, members in zip(labels, seeds.values(), strict=True)
-    ]
+    members = zip(labels, groups.values(), strict=True)
+    return [Series(text, [(run.x, run.y) for run in runs]) for text, runs in members]
 
 
 def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
-    """The algorithm, the environment if there are several, and the settings in which others of the
-    two differ.
+    """The legend's text for these settings: the algorithm, and what differs from other lines.
+
+    The environment is named if there are several.
     """
     siblings = [other for other in others if all(other[name] == one[name] for name in ("algorithm", "env.id"))]
     names = sorted({name for sibling in siblings for name in sibling})
     different = [name for name in names if any(sibling.get(name) != one.get(name) for sibling in siblings)]
     several_envs = any(other["env.id"] != one["env.id"] for other in others)
     words = [one["algorithm"], *([one["env.id"]] if several_envs else [])]
-    shown = different if len(different) <= MOST_SHOWN else _telling(different, siblings)
+    shown = different if len(different) <= MOST_SHOWN else _distinguishing(different, siblings)
     more = [f"and {len(different) - len(shown)} more settings"] if len(shown) < len(different) else []
     return ", ".join(
         [" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in shown), *more]
     )
 
 
-def _telling(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:
-    """The fewest settings, found greedily, by which each sibling can be told from every other."""
+def _distinguishing(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:
+    """A small set of settings, chosen greedily, in which no two siblings are equal."""
     shown: list[str] = []
 
-    def told_apart(names: list[str]) -> int:
+    def distinct(names: list[str]) -> int:
         return len({json.dumps([sibling.get(name) for name in names]) for sibling in siblings})
 
-    while told_apart(shown) < len(siblings):
-        shown.append(max(different, key=lambda name: told_apart([*shown, name])))
+    while distinct(shown) < len(siblings):
+        shown.append(max(different, key=lambda name: distinct([*shown, name])))
     return shown
 
 
 def moving_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, width: float) -> np.ndarray:
-    """Mean of the line through the points (x, y) over windows of this width around `at`, cut at the
-    curve's ends.
+    """The mean of the line through the points (x, y), over windows of this width around `at`.
 
-    The line's integral and not the points' mean: the same for dense and for sparse points. A width
-    of 0 is the line itself.
+    Windows end where the curve ends. The mean is over the line, not over the points, so that it
+    does not depend on how dense they are. With a width of 0 it is the line itself.
     """
     if width <= 0 or len(x) == 1:
         return np.interp(at, x, y)
@@ -183,8 +174,9 @@ def moving_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, width: float) -> n
 
 
 def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the percentile bootstrap interval of the mean of curves [seeds, points]; of 3 seeds
-    or fewer, their extremes.
+    """The percentile bootstrap interval of the mean of curves [seeds, points]: its two ends.
+
+    For 3 seeds or fewer these are the lowest and the highest value.
     """
     seeds = len(curves)
     draws = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
@@ -193,12 +185,10 @@ def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray,
 
 
 def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: float) -> None:
-    """Several seeds: mean and band where all of them have values. One seed: the raw line, faint,
-    and the smoothed one.
-    """
+    """Draw several seeds as mean and band, where all have values; one seed raw and smoothed."""
     start, end = max(x[0] for x, _ in series.curves), min(x[-1] for x, _ in series.curves)
     name = textwrap.fill(series.label, 80)
-    if end <= start:  # single points, as of evaluations only at the end
+    if end <= start:  # single points, for example of a final evaluation
         for number, (x, y) in enumerate(series.curves):
             axes.plot(x, y, "o", color=colour, markersize=5, alpha=0.8, label=name if number == 0 else None)
         return
@@ -211,28 +201,24 @@ def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: fl
     axes.plot(at, curves.mean(axis=0), label=name, color=colour, linestyle=dashes, linewidth=1.9, zorder=3)
 
 
-def dress(axes: Axes, title: str, x_label: str, y_label: str) -> None:
-    """House style: no box, a light grid behind the curves, quiet labels, numbers as people say
-    them.
-    """
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
-    axes.set_xlabel(x_label, fontsize=9.5, color=INK)
-    axes.set_ylabel(y_label, fontsize=9.5, color=INK)
-    axes.grid(color=FAINT, linewidth=0.8)
+def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    """No box, a light grid behind the curves, small labels, and short numbers such as 1.5k."""
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=DARK, pad=10)
+    axes.set_xlabel(x_label, fontsize=9.5, color=DARK)
+    axes.set_ylabel(y_label, fontsize=9.5, color=DARK)
+    axes.grid(color=LIGHT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
     axes.spines["bottom"].set_visible(True)
     axes.spines["bottom"].set_color("#9A9A9A")
-    axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)
+    axes.tick_params(length=0, labelsize=8.5, labelcolor=DARK)
     axes.margins(x=0.01)
     axes.xaxis.set_major_formatter(FuncFormatter(short_number))
     axes.yaxis.set_major_formatter(FuncFormatter(short_number))
 
 
 def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int]) -> None:
-    """Labels below the axes, where they hide no curve, and what the band is; `seeds` are the
-    numbers of seeds, ascending.
-    """
+    """Add labels below the axes, and what the band means; `seeds` are the series' seed counts."""
     labels = axes.get_legend_handles_labels()[1]
     columns = max(1, min(len(labels), 4, 90 // (max(map(len, labels)) + 8)))
     number = str(seeds[-1]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
@@ -240,7 +226,7 @@ def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int]) -> None:
     style: dict[str, Any] = {
         "frameon": False,
         "fontsize": 9,
-        "labelcolor": INK,
+        "labelcolor": DARK,
         "title_fontsize": 8,
         "handlelength": 1.8,
     }
@@ -256,15 +242,13 @@ def short_number(value: float, position: int = 0) -> str:
 
 
 def time_axis(seconds: float) -> tuple[str, float]:
-    """The label of an axis this long in the unit that reads most easily, and that unit in
-    seconds.
-    """
+    """The label of a time axis of this length, and its unit in seconds."""
     unit, size = ("s", 1.0) if seconds < 300 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
     return f"wall time ({unit})", size
 
 
 def _integral(x: np.ndarray, y: np.ndarray, to: np.ndarray) -> np.ndarray:
-    """∫ of the line through the points from x[0] to `to`."""
+    """The integral of the line through the points, from x[0] to `to`."""
     areas = np.concatenate([[0.0], np.cumsum(np.diff(x) * (y[1:] + y[:-1]) / 2)])
     before = np.clip(np.searchsorted(x, to, side="right") - 1, 0, len(x) - 2)
     return areas[before] + (to - x[before]) * (y[before] + np.interp(to, x, y)) / 2

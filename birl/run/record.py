@@ -1,4 +1,4 @@
-"""A policy at play: in a window, or as a video."""
+"""Playing episodes with a policy, in a window or as a video."""
 
 import os
 import sys
@@ -18,17 +18,15 @@ from birl.envs.make import make_env
 from birl.envs.observations import layout_of
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
 from birl.run.evaluate import Evaluation, with_limit
-from birl.run.files import refuse_others
+from birl.run.files import require_real_directory
 from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
 from birl.run.video import write_video
 
-OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # MUJOCO_GL: the library it needs, the better one first
-OPENGL_MODULES = ("mujoco", "gymnasium.envs.mujoco", "OpenGL", "glfw")  # by which MuJoCo draws
-NEEDS_OPENGL = (
-    "what MuJoCo simulates needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
-)
+OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # values of MUJOCO_GL and their libraries, the better one first
+OPENGL_MODULES = ("mujoco", "gymnasium.envs.mujoco", "OpenGL", "glfw")  # MuJoCo draws with these
+NEEDS_OPENGL = "MuJoCo needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
 
-Episode = tuple[float, int, bool]  # its return and length, and whether the limit cut it
+Episode = tuple[float, int, bool]  # return, length, and whether the limit cut it
 
 
 def play(
@@ -40,16 +38,14 @@ def play(
     trust: bool = False,
     env_id: str | None = None,
 ) -> Evaluation:
-    """Show whole episodes in a window; what came of them."""
+    """Show whole episodes in a window; their returns and lengths."""
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
-    require(
-        bool(has_screen) or "SDL_VIDEODRIVER" in os.environ,
-        f"there is no screen to play on; film it instead: birl record {run_dir}",
-    )
-    with _drawn(env_config, "human") as env:
-        shown = [_summed(_episode(env, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
+    can_play = bool(has_screen) or "SDL_VIDEODRIVER" in os.environ
+    require(can_play, f"there is no screen to play on; record a video instead: birl record {run_dir}")
+    with _rendered(env_config, "human") as env:
+        shown = [_sum_up(_episode(env, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
     return _evaluation(shown)
 
 
@@ -63,72 +59,61 @@ def record(
     trust: bool = False,
     env_id: str | None = None,
 ) -> tuple[Path, Evaluation]:
-    """Film whole episodes into one mp4; its path and what came of them. Headless machines render
-    off screen.
-    """
+    """Record whole episodes in one mp4; its path, and the episodes' returns and lengths."""
     _validate(episodes, seed)
     require(out is None or out.suffix == ".mp4", f"out {out} must end in .mp4")
     policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
     if out is None:
-        refuse_others(run_dir / "videos")
+        require_real_directory(run_dir / "videos")
     render_off_screen()
-    filmed: list[Episode] = []
-    with _drawn(env_config, "rgb_array") as env:
+    recorded: list[Episode] = []
+    with _rendered(env_config, "rgb_array") as env:
         fps = float(env.metadata.get("render_fps") or 30)
-        frames = _frames(env, policy, episodes, seed, deterministic, limit, filmed)
+        frames = _frames(env, policy, episodes, seed, deterministic, limit, recorded)
         path = film(frames, out or run_dir / "videos" / "episodes.mp4", fps)
-    return path, _evaluation(filmed)
+    return path, _evaluation(recorded)
 
 
 def film(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
-    """The path of a new mp4 of these frames."""
-    with warnings.catch_warnings():  # JAX warns of any fork; starting ffmpeg is one that only execs
+    """Write these frames to a new mp4; its path."""
+    with warnings.catch_warnings():  # JAX warns of every fork; starting ffmpeg is harmless
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
         return write_video(frames, path, fps)
 
 
 def render_off_screen() -> None:
-    """Let pygame and MuJoCo draw without a window."""
+    """Let pygame and MuJoCo render without a window."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     found = next((name for name, library in OFF_SCREEN.items() if find_library(library)), None)
-    if (
-        sys.platform == "linux" and not os.environ.get("DISPLAY") and found is not None
-    ):  # a missing library breaks MuJoCo's import
-        os.environ.setdefault("MUJOCO_GL", found)
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and found is not None:
+        os.environ.setdefault("MUJOCO_GL", found)  # only if it is installed: else importing MuJoCo fails
 
 
 @contextmanager
-def _drawn(config: EnvConfig, render_mode: str) -> Iterator[gym.Env]:
-    """The environment, after it has drawn a first picture; ConfigError if it cannot."""
+def _rendered(config: EnvConfig, render_mode: str) -> Iterator[gym.Env]:
+    """The environment, once it has rendered a first frame; ConfigError if it cannot."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "(?s).*render_mode"
-            )  # Gymnasium's, of a mode that is not listed; if it fails, we say so
+            # Gymnasium warns of a mode that the environment does not list; if it fails, we say so.
+            warnings.filterwarnings("ignore", "(?s).*render_mode")
             env = make_env(config, render_mode)
         env.reset(seed=0)
         env.render()
     except ConfigError:
         raise
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # OpenGL's and MuJoCo's modules raise anything, some when they are imported
-        remedy = (
-            NEEDS_OPENGL
-            if _is_of(error, OPENGL_MODULES)
-            else f"its render method must work with render_mode {render_mode!r}"
-        )
-        raise ConfigError(f"{config.id} cannot be drawn here: {type(error).__name__}: {error}; {remedy}") from error
+    except (Exception, SystemExit) as error:  # OpenGL and MuJoCo may raise anything, some of it on import
+        own_fault = f"its render method must work with render_mode {render_mode!r}"
+        remedy = NEEDS_OPENGL if _was_raised_in(error, OPENGL_MODULES) else own_fault
+        raise ConfigError(f"{config.id} cannot be rendered here: {type(error).__name__}: {error}; {remedy}") from error
     with env:
         try:
             yield env
-        except SystemExit as error:  # of the environment, for it ends no program in peace
+        except SystemExit as error:  # an environment must not end the program
             raise RuntimeError(f"{config.id} called sys.exit({error}) while it was stepped") from error
 
 
-def _is_of(error: BaseException, packages: tuple[str, ...]) -> bool:
-    """Whether it was raised inside one of these packages."""
+def _was_raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
+    """Whether the error was raised inside one of these packages."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(name == package or name.startswith(f"{package}.") for name in frames for package in packages)
 
@@ -153,18 +138,18 @@ def _frames(
     seed: int,
     deterministic: bool,
     limit: int | None,
-    filmed: list[Episode],
+    recorded: list[Episode],
 ) -> Iterator[np.ndarray]:
-    """A picture of each step; what came of the episodes is appended to `filmed`."""
+    """A frame of each step. Each episode that has ended is appended to `recorded`."""
     for episode in range(episodes):
         steps: list[tuple[float, bool]] = []
         for step in _episode(env, policy, seed + episode, deterministic):
             steps.append(step)
-            yield _picture(env)
-        filmed.append(_summed(steps, limit))
+            yield _frame(env)
+        recorded.append(_sum_up(steps, limit))
 
 
-def _summed(steps: Iterable[tuple[float, bool]], limit: int | None) -> Episode:
+def _sum_up(steps: Iterable[tuple[float, bool]], limit: int | None) -> Episode:
     rewards, truncated = zip(*steps, strict=True)
     return sum(rewards), len(rewards), truncated[-1] and len(rewards) == limit
 
@@ -174,12 +159,13 @@ def _evaluation(episodes: list[Episode]) -> Evaluation:
 
 
 def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[tuple[float, bool]]:
-    """Live one episode, or a whole game of several; the reward of each step, and whether a limit
-    was reached with it.
-    """
+    """Play one episode, or a whole game; for each step its reward, and whether it was truncated."""
     layout = layout_of(env.observation_space, env.action_space)
     observation, info = env.reset(seed=seed)
-    memory, ended, step, maskable = None, False, 0, mask_width(env.action_space) is not None
+    maskable = mask_width(env.action_space) is not None
+    memory = None
+    ended = False
+    step = 0
     while not ended:
         arrays = layout.empty(1)
         layout.write(arrays, 0, observation)
@@ -188,17 +174,16 @@ def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> It
         mask = mask if maskable else None
         action, memory = policy.act(layout.tree(single), memory, mask, None if deterministic else seed * 100_003 + step)
         observation, reward, terminated, truncated, info = env.step(action)
-        ended, step = bool(terminated or truncated), step + 1
+        ended = bool(terminated or truncated)
+        step += 1
         yield float(reward), bool(truncated and not terminated)
         if ended and env.metadata.get(HAS_LIVES) and not info[GAME_OVER]:
             observation, info = env.reset()
             memory, ended = None, info[GAME_OVER]
 
 
-def _picture(env: gym.Env) -> np.ndarray:
-    picture: Any = env.render()
-    require(
-        isinstance(picture, np.ndarray),
-        f"{env.spec.id if env.spec else env} renders {type(picture).__name__}, not an image array",
-    )
-    return np.asarray(picture)
+def _frame(env: gym.Env) -> np.ndarray:
+    frame: Any = env.render()
+    name = env.spec.id if env.spec else env
+    require(isinstance(frame, np.ndarray), f"{name} renders {type(frame).__name__}, not an image array")
+    return np.asarray(frame)

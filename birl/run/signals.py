@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: the first lets a run end well, the second ends it."""
+"""SIGINT, SIGTERM and SIGHUP: the first lets a run save and end, the second ends it at once."""
 
 import os
 import signal
@@ -11,19 +11,18 @@ STOPS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 
 
 class Interrupted(SystemExit):
-    """A signal ended the run; the exit code is the shell's for that signal, 128 + its number."""
+    """A signal ended the run; the exit code is 128 plus its number, as in a shell."""
 
 
 class SecondSignal(BaseException):
-    """What the second signal raises, wherever the program is: not SystemExit, for which an
-    environment would be blamed.
-    """
+    """Raised by the second signal. Not a SystemExit: that would look like the environment's."""
 
 
 @contextmanager
 def caught_signals() -> Iterator[list[int]]:
-    """Signals that have come: the first is noted, the second stops at once. Only in the main
-    thread.
+    """The signals received so far: the first is only added, the second ends the program.
+
+    Outside the main thread signals cannot be caught, and the list stays empty.
     """
     received: list[int] = []
 
@@ -41,11 +40,9 @@ def caught_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """While heavy modules are imported a signal ends the process: there is nothing to save or to
-    tidy up yet.
+    """While heavy modules are imported, let a signal end the process: there is nothing to save yet.
 
-    An exception would be raised inside somebody's C code, where it is lost, or taken for a module
-    that is missing.
+    An exception could be lost in a package's C code, or be taken for a missing module.
     """
 
     def leave(number: int, frame: Any) -> None:
@@ -63,7 +60,7 @@ def _handled(handler: Callable[[int, Any], None]) -> Iterator[None]:
         yield
         return
     numbers = [number for number in signal.Signals if number.name in STOPS]
-    # nohup: the run shall outlive its terminal.
+    # nohup ignores SIGHUP: then the run is to outlive its terminal.
     numbers = [number for number in numbers if number.name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in numbers}
     try:

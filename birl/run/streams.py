@@ -1,6 +1,4 @@
-"""Standard output and error that are closed, or that nobody reads any more: they must not end a
-run.
-"""
+"""Standard streams that are closed, or whose reader has gone: they must not end a run."""
 
 import os
 import select
@@ -9,8 +7,9 @@ from typing import TextIO
 
 
 def open_closed_streams() -> None:
-    """Have what is written to a closed standard stream (`>&-`) go nowhere. Else the next file that
-    is opened would take its number.
+    """Open closed standard streams (`>&-`) on /dev/null.
+
+    Otherwise the next file that is opened would get the stream's number, and its output.
     """
     for number in range(3):
         try:
@@ -26,17 +25,17 @@ def open_closed_streams() -> None:
 
 
 def is_abandoned(stream: TextIO) -> bool:
-    """Whether whoever read it left, as `head` does."""
+    """Whether the stream's reader has gone, as `head` does."""
     try:
         poller = select.poll()
         poller.register(stream.fileno(), 0)
         return bool(poller.poll(0))
-    except OSError:  # no file at all
+    except OSError:  # the stream is not a file
         return False
 
 
 def silence(stream: TextIO) -> None:
-    """Have everything that is written to this file from now on go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    """Send everything that is written to this stream from now on to /dev/null."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)

@@ -1,4 +1,4 @@
-"""TensorBoard event files, with the tensorboard package alone. The only file that imports it."""
+"""TensorBoard event files. Only this file imports the tensorboard package."""
 
 import time
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from birl.run.files import refuse_others
+from birl.run.files import require_real_directory
 
-QUEUED_EVENTS = 1000  # the package's 10 make a burst of writes wait for the disk
+QUEUED_EVENTS = 1000  # with the default of 10, a burst of writes waits for the disk
 FLUSH_SECONDS = 5
 
 
 class TensorBoardSink:
-    """Scalars over environment steps, in an event file of its own for each process of a run."""
+    """Writes scalars over environment steps. Each process of a run has its own event file."""
 
     def __init__(self, directory: Path, resume_at: int | None = None) -> None:
         self._writer = _open_writer(directory, resume_at)
@@ -29,7 +29,7 @@ class TensorBoardSink:
 
 
 def _open_writer(directory: Path, resume_at: int | None) -> EventFileWriter:
-    refuse_others(directory)
+    require_real_directory(directory)
     writer = EventFileWriter(str(directory), QUEUED_EVENTS, FLUSH_SECONDS)
     if resume_at is not None:
         # TensorBoard drops every earlier point with this step or a later one.

@@ -1,7 +1,7 @@
 """Where metrics go: metrics.jsonl always, TensorBoard and Weights & Biases if asked for.
 
-metrics.jsonl keeps Birl's names whatever `metric_names` says, so that `birl plot` can read every
-run; TensorBoard and Weights & Biases get the names that people's dashboards expect.
+metrics.jsonl always has Birl's names, so that `birl plot` can read every run. TensorBoard and
+Weights & Biases get the names of `metric_names`, so that existing dashboards work.
 """
 
 import json
@@ -18,12 +18,12 @@ from birl.run.files import NO_FOLLOW, open_to_read, replacing, require_size
 MetricNames = Literal["birl", "sb3", "cleanrl"]
 Row = dict[str, float | None]
 APPEND = os.O_WRONLY | os.O_APPEND | NO_FOLLOW
-LINE_BYTES = 1 << 20  # no row is longer
-FILE_BYTES = 1 << 33  # a run writes less than 100 MB by default; this is far more than anyone asks for
+LINE_BYTES = 1 << 20  # the longest line that is read
+FILE_BYTES = 1 << 33  # the largest file that is read; by default a run writes less than 100 MB
 MOST_WAITING = 10_000  # lines kept in memory while the disk is full, about 10 MB
 
-# What Stable-Baselines3 2.x (docs/common/logger.rst, contrib's trpo.py) and CleanRL (ppo.py,
-# dqn.py, ddpg_continuous_action.py) write.
+# The names in Stable-Baselines3 2.x (docs/common/logger.rst, contrib's trpo.py) and in CleanRL
+# (ppo.py, dqn.py, ddpg_continuous_action.py).
 ALIASES: dict[str, dict[str, str]] = {
     "birl": {},
     "sb3": {
@@ -66,13 +66,12 @@ ALIASES: dict[str, dict[str, str]] = {
         "time/env_steps_per_second": "charts/SPS",
     },
 }
-# SB3 logs the negative of the entropy; CleanRL half of the mean squared error that Birl and SB3
-# log.
+# SB3 logs the negative entropy; CleanRL half the mean squared error that Birl and SB3 log.
 FACTORS = {"train/entropy_loss": -1.0, "losses/value_loss": 0.5}
 
 
 class Sink(Protocol):
-    """Something that is told every metric of a run."""
+    """A place that metrics are written to."""
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None: ...
 
@@ -80,16 +79,16 @@ class Sink(Protocol):
 
 
 class JsonlSink:
-    """metrics.jsonl: one strict JSON object a line, on disk's way as soon as it is written.
+    """metrics.jsonl: one strict JSON object per line, written without buffering.
 
-    Lines that a full disk refuses wait for the next one, and are written before it.
+    Lines that do not fit on a full disk are kept, and written before the next one.
     """
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         self._path = path
         self._descriptor = _create(path) if resume_at is None else _reopen(path, resume_at)
-        self._waiting: list[bytes] = []  # lines, of which the first may have begun
-        self._lost = 0  # lines that there was no room for here either
+        self._waiting: list[bytes] = []  # lines to write; the first may be partly written
+        self._lost = 0  # lines that were dropped because too many were waiting
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
         row = {"env_steps": env_steps, "seconds": round(seconds, 3)}
@@ -100,7 +99,7 @@ class JsonlSink:
         self._flush()
 
     def close(self) -> None:
-        """Write what waits, and say what could not be written."""
+        """Write the waiting lines; warn of those that could not be written."""
         try:
             self._flush()
         except OSError as problem:
@@ -108,23 +107,22 @@ class JsonlSink:
             warnings.warn(f"{self._path}: {self._lost} lines were not written: {problem}", stacklevel=2)
         else:
             if self._lost:
-                warnings.warn(
-                    f"{self._path}: {self._lost} lines were not written, for the disk was full too long", stacklevel=2
-                )
+                lost = f"{self._path}: {self._lost} lines were not written"
+                warnings.warn(f"{lost}: the disk was full for too long", stacklevel=2)
         os.close(self._descriptor)
 
     def _flush(self) -> None:
         while self._waiting:
             line = self._waiting[0]
             written = os.write(self._descriptor, line)
-            if written < len(line):  # the disk is full just here
+            if written < len(line):  # the disk is full
                 self._waiting[0] = line[written:]
             else:
                 del self._waiting[0]
 
 
 class RenamedSink:
-    """A sink that is told the metrics under another library's names."""
+    """Passes metrics to another sink under another library's names."""
 
     def __init__(self, sink: Sink, names: MetricNames) -> None:
         self._sink = sink
@@ -138,21 +136,16 @@ class RenamedSink:
 
 
 def rename(metrics: Mapping[str, float], names: MetricNames) -> dict[str, float]:
-    """The metrics under another library's names, signs and scales; what that library does not log
-    stays as it is.
-    """
+    """The metrics with another library's names, signs and scales; others stay as they are."""
     aliases = ALIASES[names]
     renamed = {aliases.get(name, name): value for name, value in metrics.items()}
     return {name: value * FACTORS.get(name, 1.0) for name, value in renamed.items()}
 
 
 def open_sinks(run: RunConfig, run_dir: Path, config_json: dict[str, Any], resume_at: int | None = None) -> list[Sink]:
-    """The sinks a run asks for. With resume_at, what was written beyond that many environment steps
-    is dropped.
-    """
+    """The sinks that a run asks for; lines beyond `resume_at` environment steps are removed."""
     sinks: list[Sink] = []
-    # metrics.jsonl is created last: a failure before it leaves a directory in which the run can be
-    # started again.
+    # metrics.jsonl is made last: if something fails before it, the same command can be run again.
     if run.wandb is not None:
         from birl.run.wandb import WandbSink  # slow to import and not always installed
 
@@ -165,14 +158,15 @@ def open_sinks(run: RunConfig, run_dir: Path, config_json: dict[str, Any], resum
 
 
 def read_metrics(path: Path) -> Iterator[Row]:
-    """The rows of a metrics.jsonl, one at a time; null is None. What is not a row is left out and
-    warned of, but for a torn last line.
+    """The rows of a metrics.jsonl, one at a time; null is None.
+
+    Damaged lines are skipped with a warning; a cut last line is skipped silently.
     """
     return (row for row, _ in _rows(path))
 
 
 def _rows(path: Path) -> Iterator[tuple[Row, bytes]]:
-    """Each row with its line."""
+    """Each row, and the line that it was read from."""
     damaged: list[int] = []
     number = 0
     with open_to_read(path) as file:
@@ -187,13 +181,13 @@ def _rows(path: Path) -> Iterator[tuple[Row, bytes]]:
         damaged.pop()
     if damaged:
         warnings.warn(
-            f"{path}: {len(damaged)} lines are not rows of metrics and are left out; the first is line {damaged[0]}",
+            f"{path}: {len(damaged)} lines are not rows of metrics and are skipped; the first is line {damaged[0]}",
             stacklevel=2,
         )
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines without their ends; of one that is longer than any row, its beginning."""
+    """The lines without line breaks, each cut after LINE_BYTES."""
     while line := file.readline(LINE_BYTES):
         rest = line
         while len(rest) == LINE_BYTES and not rest.endswith(b"\n"):
@@ -202,18 +196,15 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _to_row(line: bytes) -> Row | None:
-    """The row in this line, if it is one: env_steps, and numbers or nulls under names."""
+    """The row in this line: env_steps, and numbers or nulls by name; None if it is no row."""
     try:
         row = json.loads(line.decode())
     except (ValueError, RecursionError):
         return None
     if not isinstance(row, dict) or type(row.get("env_steps")) is not int or not 0 <= row["env_steps"] < 2**63:
         return None
-    return (
-        row
-        if all(value is None or (type(value) in (int, float) and abs(value) < 1e300) for value in row.values())
-        else None
-    )
+    numbers = (value for value in row.values() if value is not None)
+    return row if all(type(value) in (int, float) and abs(value) < 1e300 for value in numbers) else None
 
 
 def _create(path: Path) -> int:
@@ -232,6 +223,6 @@ def _reopen(path: Path, resume_at: int) -> int:
 
 
 def _to_line(row: Mapping[str, float | None]) -> bytes:
-    # JSON has no NaN or infinity, and most readers reject Python's spelling of them.
+    # JSON has no NaN or infinity, and most readers reject the way Python writes them.
     finite = {name: value if value is not None and math.isfinite(value) else None for name, value in row.items()}
     return f"{json.dumps(finite, allow_nan=False)}\n".encode()

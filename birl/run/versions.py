@@ -1,4 +1,4 @@
-"""Which software a number was produced with."""
+"""The versions of the software that a result was produced with."""
 
 import functools
 import importlib.metadata
@@ -20,9 +20,9 @@ PACKAGES = (
 )
 
 
-@functools.cache  # asked for at each checkpoint, and looked up on disk
+@functools.cache  # each checkpoint needs them, and looking them up reads the disk
 def versions() -> dict[str, str]:
-    """Versions of Python and of what is installed of the packages that can change a result."""
+    """The versions of Python and of the installed packages that can change a result."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
 
 
 def changed_versions(then: dict[str, str]) -> list[str]:
-    """What is installed in another version than it was, as "jax 0.10.1 -> 0.10.2"."""
+    """The packages whose version has changed, as "jax 0.10.1 -> 0.10.2"."""
     now = versions()
     changed = [name for name in then | now if then.get(name) != now.get(name)]
     return [f"{name} {then.get(name, 'missing')} -> {now.get(name, 'missing')}" for name in changed]

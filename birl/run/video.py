@@ -1,4 +1,4 @@
-"""Frames to an mp4 that every browser plays, one frame in memory at a time."""
+"""Writing frames to an mp4 that every browser plays, with one frame in memory at a time."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -9,21 +9,21 @@ import numpy as np
 
 from birl.run.files import partial_beside
 
-QUALITY = 6  # of imageio-ffmpeg's 10: x264's crf 20, where flat colours show no blocks
+QUALITY = 6  # imageio-ffmpeg's scale to 10; this is x264's crf 20, where flat colours show no blocks
 
 
 def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
-    """The path of a new mp4 (H.264, yuv420p) of these [H, W, 3] uint8 frames.
+    """Write these [H, W, 3] uint8 frames to a new mp4 (H.264, yuv420p); its path.
 
     An existing file is never overwritten: the new one is then NAME-2.mp4, NAME-3.mp4, ... (SB3
-    #2063). It appears under its name only once it is complete.
+    #2063). It gets its name only once it is complete.
     """
     if path.suffix != ".mp4":
         raise ValueError(f"video path {str(path)!r} must end in .mp4")
     if not fps > 0:
         raise ValueError(f"fps {fps} must be above 0; use the environment's metadata['render_fps']")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_beside(path)  # with its ending, by which ffmpeg tells the format
+    partial = partial_beside(path)  # with the same ending: ffmpeg needs it to know the format
     try:
         _encode(_checked(frames), partial, fps)
         return partial.replace(_claim_free_name(path))
@@ -32,9 +32,7 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
 
 
 def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """The frames, each with even height and width as yuv420p needs; the last row or column is
-    repeated.
-    """
+    """The frames with even height and width, as yuv420p needs: an edge may be repeated."""
     shape = None
     for number, frame in enumerate(frames):
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
@@ -61,8 +59,7 @@ def _encode(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:
             writer.send(frame)
     finally:
         writer.close()
-    # imageio-ffmpeg does not look at ffmpeg's exit code; a file cut short (disk full) has no index
-    # and cannot be opened.
+    # imageio-ffmpeg ignores ffmpeg's exit code; a truncated file (disk full) cannot be opened.
     try:
         next(reader := imageio_ffmpeg.read_frames(path))
         reader.close()
@@ -71,10 +68,11 @@ def _encode(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:
 
 
 def _claim_free_name(path: Path) -> Path:
-    free, number = path, 1
+    free = path
+    number = 1
     while True:
         try:
-            free.touch(exist_ok=False)  # the name is ours, also against another process
+            free.touch(exist_ok=False)  # claims the name, even if another process looks for one too
             return free
         except FileExistsError:
             number += 1

@@ -1,4 +1,4 @@
-"""Weights & Biases. The only file that imports wandb, and only once a run asks for it."""
+"""Weights & Biases. Only this file imports wandb, and only if a run asks for it."""
 
 import os
 import re
@@ -16,17 +16,14 @@ if TYPE_CHECKING:
 
 
 class WandbSink:
-    """Metrics over environment steps, in one Weights & Biases run for the whole life of a run
-    directory.
-    """
+    """Logs metrics over environment steps. A run directory has one Weights & Biases run."""
 
     def __init__(self, project: str, run_dir: Path, config_json: dict[str, Any]) -> None:
         self._run = _start(project, run_dir, config_json)
-        self._resumed_at = self._run.step  # asking for it takes half a millisecond: once
+        self._resumed_at = self._run.step  # read once: it takes half a millisecond
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        # A resumed run repeats the steps between its checkpoint and its death; these are there
-        # already, and the same.
+        # A resumed run repeats the steps after its checkpoint; those are logged already.
         if env_steps >= self._resumed_at:
             self._run.log({**metrics, "seconds": seconds}, step=env_steps)
 
@@ -35,15 +32,13 @@ class WandbSink:
 
 
 def run_id(run_dir: Path) -> str:
-    """The id in run_dir/wandb_id.txt, made up the first time: a resumed run continues its own
-    curves.
-    """
+    """The id in run_dir/wandb_id.txt, made once, so that a resumed run keeps its curves."""
     path = run_dir / "wandb_id.txt"
     if not os.path.lexists(path):
         files.write_new(path, f"{secrets.token_hex(6)}\n".encode())
     written = files.read_bytes(path).strip()
     if not re.fullmatch(b"[0-9a-f]{12}", written):
-        raise CheckpointError(f"{path} is damaged: it must hold 12 hexadecimal digits; remove it to begin new curves")
+        raise CheckpointError(f"{path} is damaged: it must hold 12 hexadecimal digits; remove it to start new curves")
     return written.decode()
 
 
@@ -52,7 +47,7 @@ def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> "wandb.R
         import wandb
     except ImportError as problem:
         raise ConfigError(f"run.wandb {project!r} needs the wandb package: pip install 'birl[wandb]'") from problem
-    files.refuse_others(run_dir / "wandb")
+    files.require_real_directory(run_dir / "wandb")
     return wandb.init(
         project=project,
         name=run_dir.name,
@@ -61,5 +56,5 @@ def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> "wandb.R
         config=config_json,
         resume="allow",
         reinit="create_new",
-        settings=wandb.Settings(console="off"),  # its capture of the terminal breaks the progress bar
+        settings=wandb.Settings(console="off"),  # capturing the terminal breaks the progress bar
     )

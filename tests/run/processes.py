@@ -1,6 +1,7 @@
-"""Birl in processes of its own, and what two runs must have in common to be the same run."""
+"""Running Birl in child processes, and comparing runs."""
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -18,16 +19,18 @@ from birl.algos import ppo
 from birl.cli import main
 from birl.envs.make import make_envs
 from birl.run import checkpoint as checkpoints
-from birl.run.checkpoint import numbered
+from birl.run.checkpoint_folder import numbered
+from birl.run.files import to_json_bytes
+from birl.run.manifest import MANIFEST
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "birl.cli"]
-SECONDS = 600  # that a command may take: nothing is wrong with one that a busy machine makes wait
+SECONDS = 600  # the time limit of a command, on a busy machine
 ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "SDL_VIDEODRIVER": "dummy", "PYTHONPATH": str(ROOT)}
 
 
 def birl(*words: Any, cwd: Path, timeout: float = SECONDS) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, whatever that is."""
+    """Run a command to its end, successful or not."""
     return subprocess.run(
         [*COMMAND, *map(str, words)],
         cwd=cwd,
@@ -40,14 +43,14 @@ def birl(*words: Any, cwd: Path, timeout: float = SECONDS) -> subprocess.Complet
 
 
 def succeed(*words: Any, cwd: Path) -> str:
-    """Run a command that must work; what it said."""
+    """Run a command that must succeed; its output."""
     finished = birl(*words, cwd=cwd)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout
 
 
 def call(*words: Any) -> tuple[int, str]:
-    """Run a command in this process, which saves starting one; its exit code and what it said."""
+    """Run a command in this process, which is faster; its exit code and its output."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
@@ -58,14 +61,14 @@ def call(*words: Any) -> tuple[int, str]:
 
 
 def call_well(*words: Any) -> str:
-    """Run a command in this process that must work; what it said."""
+    """Run a command that must succeed in this process; its output."""
     code, said = call(*words)
     assert code == 0, said
     return said
 
 
 def start(*words: Any, cwd: Path) -> subprocess.Popen[str]:
-    """A command under way; its output is in cwd/output."""
+    """Start a command; its output goes to cwd/output."""
     with (cwd / "output").open("w") as output:
         return subprocess.Popen(
             [*COMMAND, *map(str, words)], cwd=cwd, env=ENVIRONMENT, stdout=output, stderr=output, text=True
@@ -73,7 +76,7 @@ def start(*words: Any, cwd: Path) -> subprocess.Popen[str]:
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = SECONDS) -> None:
-    """Return as soon as the condition holds; fail if the process ends before it does."""
+    """Wait until the condition holds; fail if the process ends before that."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, f"the process ended with {process.returncode} before its time"
@@ -82,7 +85,7 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], se
 
 
 def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """metrics.jsonl without what a clock measured."""
+    """The rows of metrics.jsonl, without measured times."""
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     return [
         {name: value for name, value in row.items() if name != "seconds" and not name.startswith("time/")}
@@ -91,28 +94,39 @@ def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def training_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """Those rows that are not evaluations."""
+    """The rows of metrics.jsonl that are not evaluations, without measured times."""
     return [row for row in metric_rows(run_dir) if "eval/return_mean" not in row]
 
 
 def end_of(run_dir: Path) -> dict[str, Any]:
-    """Everything in the last checkpoint that does not come from a clock: the files' bytes."""
+    """The content of the last checkpoint, without measured times."""
     last = numbered(run_dir / "checkpoints")[-1]
-    snapshot = json.loads((last / "world.json").read_text())
+    snapshot = json.loads((last / "snapshot.json").read_text())
     del snapshot["seconds"]
-    arrays = {name: (last / name).read_bytes() for name in ("state.safetensors", "world.safetensors", "spaces.json")}
-    return {"number": last.name, "world": snapshot} | arrays
+    arrays = {name: (last / name).read_bytes() for name in ("state.safetensors", "snapshot.safetensors", "spaces.json")}
+    return {"number": last.name, "snapshot": snapshot} | arrays
 
 
 def assert_same_run(left: Path, right: Path) -> None:
-    """The two ended in the same state, to the bit, and logged the same numbers on the way."""
+    """Check that two runs ended in the same bits, and logged the same numbers."""
     assert end_of(left) == end_of(right)
     assert training_rows(left) == training_rows(right)
 
 
+def reseal(checkpoint: Path, **changes: Any) -> None:
+    """Change fields of a manifest, and bring its hashes and its seal up to date, as a forger would."""
+    manifest = json.loads((checkpoint / MANIFEST).read_text()) | changes
+    manifest.pop("seal", None)
+    for name in manifest["sha256"]:
+        manifest["sha256"][name] = hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()
+    seal = hashlib.sha256(to_json_bytes(manifest)).hexdigest()
+    (checkpoint / MANIFEST).write_bytes(to_json_bytes(manifest | {"seal": seal}))
+
+
 def write_untrained(run_dir: Path, config: ppo.Config) -> ppo.State:
-    """A run directory with one checkpoint of a policy that has learned nothing, but has seen
-    things; its state.
+    """Write a run directory with one checkpoint of an untrained policy; its state.
+
+    The observation statistics are random, as if it had seen something.
     """
     with make_envs(config.env, 0) as envs:
         envs.reset(0)

@@ -1,4 +1,4 @@
-"""A checkpoint is there whole or not at all, notices every flipped bit, and cannot run code."""
+"""A checkpoint is written completely or not at all, detects every flipped bit, and runs no code."""
 
 import ast
 import errno
@@ -16,29 +16,31 @@ import pytest
 
 import birl
 from birl.algos import dqn, ppo
-from birl.config import EnvConfig, RunConfig, from_json
+from birl.config import EnvConfig, RunConfig
+from birl.config_json import from_json
 from birl.envs.make import make_envs, spaces_of
-from birl.errors import CheckpointError, NonFiniteError
+from birl.errors import CheckpointError, NonFiniteError, UnreadableError
 from birl.maths.count import count_of
 from birl.run import checkpoint as checkpoints
-from birl.run import files
-from birl.run import train as driver
+from birl.run import checkpoint_folder, evaluator, files
 from birl.run.driver import resume, train
 from birl.run.evaluate import Evaluation
+from birl.run.state_tensors import state_to_tensors, tensors_to_state
 from birl.run.track import JsonlSink
 from birl.types import Snapshot
+from tests.run.processes import reseal
 
-FILES = ["config.json", "manifest.json", "spaces.json", "state.safetensors", "world.json", "world.safetensors"]
+FILES = ["config.json", "manifest.json", "snapshot.json", "snapshot.safetensors", "spaces.json", "state.safetensors"]
 CONFIG = ppo.Config(EnvConfig("CartPole-v1", num_envs=2), hidden_sizes=(4,), normalize_observations=True)
 
 
 class KilledError(BaseException):
-    """Stands for kill -9: nothing may catch it."""
+    """Stands for kill -9: nothing catches it."""
 
 
 @pytest.fixture(scope="module")
 def save() -> Callable[..., Path]:
-    """Write a checkpoint of that many steps."""
+    """A function that writes a checkpoint of that many steps."""
     with make_envs(CONFIG.env, 0) as envs:
         envs.reset(0)
         spaces, snapshot = (envs.observation_space, envs.action_space), envs.snapshot()
@@ -53,9 +55,9 @@ def save() -> Callable[..., Path]:
 
 
 def newest(directory: Path) -> tuple[int | None, list[str]]:
-    """The number that `load_newest` chooses, and what it reports."""
+    """The steps of the checkpoint that `load_newest` chooses, and what it reports."""
     reports: list[str] = []
-    found = checkpoints.load_newest(directory, reports.append)
+    found = checkpoint_folder.load_newest(directory, reports.append)
     return (None if found is None else found.env_steps), reports
 
 
@@ -70,9 +72,7 @@ def flip_bit(path: Path, position: int, bit: int) -> None:
 
 
 def every_operation(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[int], None]) -> None:
-    """Call `interrupt` with a running number before each thing that `save` does to the disk, and
-    between open and write.
-    """
+    """Call `interrupt` with a running number before each operation of `save` on the disk."""
     count = iter(range(1000))
 
     def before(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,12 +90,12 @@ def every_operation(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[int], 
 
 def test_a_checkpoint_from_before_gradient_steps_were_owed_owes_none():
     state = dqn.init(dqn.Config(CONFIG.env, hidden_sizes=(4,)), *spaces_of(CONFIG.env))
-    older = checkpoints.state_to_tensors(state._replace(owed=np.float32(3)))
+    older = state_to_tensors(state._replace(owed=np.float32(3)))
     del older[".owed"]
-    assert checkpoints.tensors_to_state(state, older).owed == 0
+    assert tensors_to_state(state, older).owed == 0
     del older[".epsilon"]
     with pytest.raises(CheckpointError, match=r"missing \['\.epsilon'\]"):
-        checkpoints.tensors_to_state(state, older)
+        tensors_to_state(state, older)
 
 
 def test_a_checkpoint_comes_back_as_it_was(save, tmp_path):
@@ -104,13 +104,13 @@ def test_a_checkpoint_comes_back_as_it_was(save, tmp_path):
     assert saved.env_steps == 7
     assert from_json(ppo.Config, saved.config) == CONFIG
     template = ppo.init(CONFIG, saved.observation_space, saved.action_space)
-    state = checkpoints.tensors_to_state(template, saved.tensors)
+    state = tensors_to_state(template, saved.tensors)
     assert jax.tree.all(
         jax.tree.map(lambda a, b: np.array_equal(a, b), state, template._replace(env_steps=count_of(7)))
     )
-    assert saved.tensors[".env_steps"].dtype == np.int64, "one number, for whoever reads the file"
-    with pytest.raises(CheckpointError, match=r"\.updates is -1 in the checkpoint: there is no such number of steps"):
-        checkpoints.tensors_to_state(template, saved.tensors | {".updates": np.array(-1)})
+    assert saved.tensors[".env_steps"].dtype == np.int64, "one number in the file"
+    with pytest.raises(CheckpointError, match=r"\.updates is -1 in the checkpoint; a number of steps cannot be"):
+        tensors_to_state(template, saved.tensors | {".updates": np.array(-1)})
 
 
 def test_a_state_of_another_network_is_refused_by_name(save, tmp_path):
@@ -120,10 +120,10 @@ def test_a_state_of_another_network_is_refused_by_name(save, tmp_path):
     with pytest.raises(
         CheckpointError, match=r"weight is float32\(4, 4\) in the checkpoint but float32\(4, 5\) in this network"
     ):
-        checkpoints.tensors_to_state(wider, saved.tensors)
+        tensors_to_state(wider, saved.tensors)
     deeper = ppo.init(ppo.Config(CONFIG.env, hidden_sizes=(4, 4), normalize_observations=True), *spaces)
     with pytest.raises(CheckpointError, match=r"does not fit this network: missing .*network"):
-        checkpoints.tensors_to_state(deeper, saved.tensors)
+        tensors_to_state(deeper, saved.tensors)
 
 
 @pytest.mark.parametrize("error", [KilledError(), OSError(errno.ENOSPC, "No space left on device")])
@@ -148,11 +148,11 @@ def test_a_crash_between_any_two_writes_leaves_the_old_one_usable(error, save, t
                 pass
         number, reports = newest(directory)
         assert number in (1, 2), f"operation {moment}"
-        assert reports == [], "what is half written is not even looked at"
+        assert reports == [], "what is half written is ignored"
         if isinstance(error, OSError):
             assert not list(directory.glob(".partial-*")), "a full disk is not filled further"
         save(directory, 3)
-        checkpoints.prune(directory, 10)
+        checkpoint_folder.prune(directory, 10)
         assert newest(directory) == (3, [])
         assert not list(directory.glob(".partial-*"))
     assert operations >= 2 * len(FILES) + 4, "each file was opened and synced, the directories too, and one rename"
@@ -171,7 +171,7 @@ def test_one_flipped_bit_is_noticed_in_each_file(name, save, tmp_path):
         number, reports = newest(tmp_path)
         assert number == 1
         assert len(reports) == 1
-        assert "going on from 000000001 instead" in reports[0]
+        assert "using 000000001 instead" in reports[0]
         flip_bit(path, position, bit)
     assert newest(tmp_path) == (2, [])
 
@@ -193,11 +193,11 @@ def test_a_damaged_file_is_named_and_the_one_before_is_used(name, damage, save, 
 
 def test_if_all_are_damaged_the_error_names_each(save, tmp_path):
     for number in (1, 2, 3):
-        flip_bit(save(tmp_path, number) / "world.json", 3, 1)
+        flip_bit(save(tmp_path, number) / "snapshot.json", 3, 1)
     with pytest.raises(CheckpointError) as caught:
         newest(tmp_path)
     for number in (1, 2, 3):
-        assert f"{tmp_path / f'00000000{number}'}/world.json is damaged" in str(caught.value)
+        assert f"{tmp_path / f'00000000{number}'}/snapshot.json is damaged" in str(caught.value)
     assert "restore one from a backup" in str(caught.value)
 
 
@@ -205,24 +205,21 @@ def test_no_checkpoint_at_all_is_none(tmp_path):
     assert newest(tmp_path / "nowhere") == (None, [])
 
 
-def test_a_newer_format_is_refused_and_nothing_older_is_taken_instead(save, tmp_path, monkeypatch):
+def test_a_newer_format_is_refused_and_nothing_older_is_taken_instead(save, tmp_path):
     save(tmp_path, 1)
-    monkeypatch.setattr(checkpoints, "FORMAT", 2)
-    save(tmp_path, 2)
-    monkeypatch.undo()
-    with pytest.raises(
-        CheckpointError, match="has format 2; this Birl reads format 1: install the version that wrote it"
-    ):
+    reseal(save(tmp_path, 2), format=3)
+    said = "has format 3; this version of Birl reads 1 and 2: install the version that wrote it"
+    with pytest.raises(UnreadableError, match=said):
         newest(tmp_path)
 
 
 def test_pruning_keeps_the_newest_and_the_best_and_removes_what_is_half_written(save, tmp_path):
     for number in (1, 2, 3, 4, 5):
         save(tmp_path, number)
-    checkpoints.mark_best(tmp_path, {"checkpoint": "000000002", "return_mean": 9.0})
+    checkpoint_folder.mark_best(tmp_path, {"checkpoint": "000000002", "return_mean": 9.0})
     (tmp_path / ".partial-000000006-123").mkdir()
     (tmp_path / ".partial-000000006-123" / "state.safetensors").write_bytes(b"half")
-    checkpoints.prune(tmp_path, 2)
+    checkpoint_folder.prune(tmp_path, 2)
     assert names(tmp_path) == ["000000002", "000000004", "000000005", "best.json"]
 
 
@@ -230,34 +227,32 @@ def test_a_thousand_million_steps_are_newer_than_one_less(save, tmp_path):
     save(tmp_path, 999_999_999)
     save(tmp_path, 1_000_000_000)
     assert newest(tmp_path) == (1_000_000_000, [])
-    checkpoints.prune(tmp_path, 1)
+    checkpoint_folder.prune(tmp_path, 1)
     assert names(tmp_path) == ["1000000000"]
 
 
 def test_damaged_ones_that_are_newer_do_not_push_out_good_ones(save, tmp_path):
-    """A resume that is not exact saves at other steps, below the damaged number; pruning must not
-    count that as the newest.
-    """
+    """An inexact resume saves at other steps, which may be lower than a damaged checkpoint's."""
     save(tmp_path, 100)
-    flip_bit(save(tmp_path, 200) / "world.json", 3, 1)
+    flip_bit(save(tmp_path, 200) / "snapshot.json", 3, 1)
     assert newest(tmp_path)[0] == 100
-    checkpoints.set_aside(tmp_path, after=100)
+    checkpoint_folder.set_aside(tmp_path, after=100)
     save(tmp_path, 150)
-    checkpoints.prune(tmp_path, 1)
+    checkpoint_folder.prune(tmp_path, 1)
     assert names(tmp_path) == ["000000150"]
 
 
 def test_a_best_that_is_gone_or_unreadable_is_none(save, tmp_path):
-    assert checkpoints.read_best(tmp_path) is None
+    assert checkpoint_folder.read_best(tmp_path) is None
     save(tmp_path, 1)
     best = {"checkpoint": "000000001", "return_mean": 0.5}
-    checkpoints.mark_best(tmp_path, best)
-    assert checkpoints.read_best(tmp_path) == best
+    checkpoint_folder.mark_best(tmp_path, best)
+    assert checkpoint_folder.read_best(tmp_path) == best
     (tmp_path / "best.json").write_text("{")
-    assert checkpoints.read_best(tmp_path) is None
-    checkpoints.mark_best(tmp_path, best)
+    assert checkpoint_folder.read_best(tmp_path) is None
+    checkpoint_folder.mark_best(tmp_path, best)
     shutil.rmtree(tmp_path / "000000001")
-    assert checkpoints.read_best(tmp_path) is None
+    assert checkpoint_folder.read_best(tmp_path) is None
 
 
 def test_weights_that_are_not_finite_are_never_saved(save, tmp_path):
@@ -301,9 +296,7 @@ def sources() -> Iterator[tuple[Path, ast.AST]]:
 
 
 def test_nothing_in_birl_can_run_code_from_a_file():
-    """SB3 #2281, zoo #505: no pickle, no eval, no exec, no yaml, no torch.load, no
-    allow_pickle=True anywhere.
-    """
+    """No pickle, eval, exec, yaml or allow_pickle anywhere (SB3 #2281, zoo #505)."""
     modules = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "yaml", "jsonpickle"}
     calls = {"eval", "exec", "compile", "__import__"}
     found = []
@@ -341,7 +334,7 @@ def test_a_full_disk_does_not_end_a_run_that_still_learns(tmp_path, monkeypatch,
     assert said.count("checkpoint not written, training goes on: [Errno 28] No space left on device") == 3
     assert summary["env_steps"] >= 500
     steps = [json.loads(line)["env_steps"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    written = [int(path.name) for path in checkpoints.numbered(tmp_path / "run" / "checkpoints")]
+    written = [int(path.name) for path in checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")]
     assert written == [steps[0], *dict.fromkeys(steps[4:])], "all but three were written"
     assert not list((tmp_path / "run" / "checkpoints").glob(".partial-*"))
 
@@ -363,34 +356,32 @@ def test_a_disk_too_full_for_metrics_does_not_end_a_run_either(tmp_path, monkeyp
 
 def test_pruning_in_a_run_keeps_its_newest_and_its_best(tmp_path, monkeypatch):
     scores = iter([1.0, 5.0, 2.0, 3.0, 2.5, 1.0, 1.0, 1.0, 1.0, 1.0])
-    monkeypatch.setattr(driver, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
+    monkeypatch.setattr(evaluator, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
     train(short_run(tmp_path / "run", keep_checkpoints=2, eval_every=64))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [row["env_steps"] for row in rows if "eval/return_mean" in row]
-    kept = [int(path.name) for path in checkpoints.numbered(tmp_path / "run" / "checkpoints")]
+    kept = [int(path.name) for path in checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")]
     assert kept == [steps[1], *steps[-2:]]
-    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == {
+    assert checkpoint_folder.read_best(tmp_path / "run" / "checkpoints") == {
         "checkpoint": f"{steps[1]:09d}",
         "return_mean": 5.0,
     }
 
 
 def test_a_best_whose_name_was_not_written_in_time_is_the_best_after_a_resume(tmp_path, monkeypatch):
-    """Killed between the checkpoint and best.json: the checkpoint itself knows that it is the
-    best.
-    """
+    """The process is killed before it writes best.json; the manifest names the best, too."""
 
     def killed(directory: Path, best: dict[str, Any] | None) -> None:
         if best is not None:
             raise KilledError
 
     scores = iter([5.0, *[1.0] * 20])
-    monkeypatch.setattr(driver, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
+    monkeypatch.setattr(evaluator, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "mark_best", killed)
+        patch.setattr(checkpoint_folder, "mark_best", killed)
         with pytest.raises(KilledError):
             train(short_run(tmp_path / "run", eval_every=64))
-    first = checkpoints.numbered(tmp_path / "run" / "checkpoints")[-1].name
+    first = checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")[-1].name
     summary = resume(tmp_path / "run")
     assert summary["best_return"] == 5.0
-    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == {"checkpoint": first, "return_mean": 5.0}
+    assert checkpoint_folder.read_best(tmp_path / "run" / "checkpoints") == {"checkpoint": first, "return_mean": 5.0}

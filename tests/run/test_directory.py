@@ -11,7 +11,7 @@ import pytest
 import birl as api
 from birl.algos import a2c, dqn
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.run.checkpoint import numbered
+from birl.run.checkpoint_folder import numbered
 from tests.run.processes import call, call_well
 
 DQN = [

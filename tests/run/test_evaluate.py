@@ -20,7 +20,7 @@ from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env, make_envs
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
-from birl.run import checkpoint as checkpoints
+from birl.run import checkpoint_folder
 from birl.run.console import number
 from birl.run.driver import train
 from birl.run.evaluate import Evaluation, evaluate_policy, with_limit
@@ -260,14 +260,14 @@ def test_metrics_are_those_of_the_returns():
 
 
 def test_the_best_checkpoint_is_the_one_that_is_loaded_and_it_scores_what_it_is_said_to(run):
-    best = checkpoints.read_best(run / "checkpoints")
+    best = checkpoint_folder.read_best(run / "checkpoints")
     assert best is not None
     assert find_checkpoint(run).path.name == best["checkpoint"]
     assert birl.evaluate(run, episodes=5, seed=3).returns.mean() == best["return_mean"]
 
 
 def test_another_checkpoint_can_be_named(run):
-    first = checkpoints.numbered(run / "checkpoints")[0]
+    first = checkpoint_folder.numbered(run / "checkpoints")[0]
     assert find_checkpoint(first).path == first
     assert (
         birl.evaluate(first, episodes=5, seed=3).returns.mean() < birl.evaluate(run, episodes=5, seed=3).returns.mean()
@@ -277,7 +277,7 @@ def test_another_checkpoint_can_be_named(run):
 def test_without_a_best_the_newest_is_loaded_and_damage_is_warned_of(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / "checkpoints" / "best.json").unlink()
-    *_, before, newest = checkpoints.numbered(copy / "checkpoints")
+    *_, before, newest = checkpoint_folder.numbered(copy / "checkpoints")
     assert find_checkpoint(copy).path == newest
     (newest / "spaces.json").write_text("{}")
     with pytest.warns(UserWarning, match="spaces.json is damaged"):
@@ -403,7 +403,7 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_aga
     call_well("resume", tmp_path / "run")
     assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "whole")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
-    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == checkpoints.read_best(
+    assert checkpoint_folder.read_best(tmp_path / "run" / "checkpoints") == checkpoint_folder.read_best(
         tmp_path / "whole" / "checkpoints"
     )
 

@@ -26,8 +26,7 @@ from safetensors.numpy import save as save_tensors
 
 from birl.algos import a3c, dqn
 from birl.config import ConfigError, EnvConfig
-from birl.run import checkpoint as checkpoints
-from birl.run import train as driver
+from birl.run import checkpoint_folder, evaluator
 from birl.run.driver import train
 from birl.run.evaluate import Evaluation
 from tests.run.processes import call
@@ -40,8 +39,8 @@ CHECKPOINT_FILES = [
     "config.json",
     "spaces.json",
     "state.safetensors",
-    "world.safetensors",
-    "world.json",
+    "snapshot.safetensors",
+    "snapshot.json",
 ]
 HOSTILE_VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 7, 2**31, 2**63, 2**64, -(2**63), 10**39, 0.5, 1e308, 5e-324, [], [[]], [None], [1, 2, 3], ["x"] * 10,
@@ -182,7 +181,9 @@ DAMAGES: list[Callable[[random.Random, Path, Path], None]] = [
 def damage_files(rng: random.Random, run: Path, outside: Path) -> str:
     """One or several files of the run, of one checkpoint or of all; what was done."""
     own = [run / name for name in ("config.json", "metrics.jsonl", "summary.json", "checkpoints/best.json")]
-    saved = [checkpoint / name for checkpoint in checkpoints.numbered(run / "checkpoints") for name in CHECKPOINT_FILES]
+    saved = [
+        checkpoint / name for checkpoint in checkpoint_folder.numbered(run / "checkpoints") for name in CHECKPOINT_FILES
+    ]
     done = []
     for path in rng.sample(own + saved, rng.choice([1, 1, 1, 2, 5])):
         structured = change_tensors if path.suffix == ".safetensors" else change_json
@@ -214,7 +215,7 @@ def seal(path: Path) -> None:
 def damage_directories(rng: random.Random, run: Path, outside: Path) -> str:
     """Names and kinds of the directories; what was done."""
     directory = run / "checkpoints"
-    one = rng.choice(checkpoints.numbered(directory))
+    one = rng.choice(checkpoint_folder.numbered(directory))
     choice = rng.randrange(6)
     match choice:
         case 0:
@@ -272,7 +273,7 @@ def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     scores = iter([1.0, 5.0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            driver, "evaluate_policy", lambda *_, **__: Evaluation(np.array([next(scores, 1.0)]), np.array([1]))
+            evaluator, "evaluate_policy", lambda *_, **__: Evaluation(np.array([next(scores, 1.0)]), np.array([1]))
         )
         train(configs(run_dir)[request.param])
     return run_dir
@@ -303,7 +304,7 @@ def use(rng: random.Random, run: Path, outside: Path, score: Evaluation) -> tupl
         patch.setattr("birl.run.record.make_env", no_picture)
         patch.setenv("SDL_VIDEODRIVER", "dummy")
         patch.setattr("birl.run.evaluate.evaluate_policy", lambda *_, **__: score)
-        patch.setattr(driver, "evaluate_policy", lambda *_, **__: score)
+        patch.setattr(evaluator, "evaluate_policy", lambda *_, **__: score)
         code, said = call(*words)
     return " ".join(map(str, words)), code, said
 

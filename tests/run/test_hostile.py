@@ -23,8 +23,7 @@ from birl.config import EnvConfig, RunConfig
 from birl.envs.space_json import space_from_json
 from birl.errors import CheckpointError, RunDirectoryError
 from birl.run import checkpoint as checkpoints
-from birl.run import files
-from birl.run import train as driver
+from birl.run import checkpoint_folder, evaluator, files, loop
 from birl.run.driver import resume, train
 from birl.run.evaluate import Evaluation
 from birl.run.policy import find_checkpoint
@@ -51,9 +50,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("hostile") / "run"
     scores = iter([1.0, 5.0, 2.0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores, 1.0)]), np.array([1])))
+        patch.setattr(evaluator, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores, 1.0)]), np.array([1])))
         train(small_config(run_dir))
-    assert len(checkpoints.numbered(run_dir / "checkpoints")) == 3
+    assert len(checkpoint_folder.numbered(run_dir / "checkpoints")) == 3
     return run_dir
 
 
@@ -84,14 +83,14 @@ def spoil_weights(checkpoint: Path) -> None:
 
 
 def three(run: Path) -> list[Path]:
-    return checkpoints.numbered(run / "checkpoints")
+    return checkpoint_folder.numbered(run / "checkpoints")
 
 
 FORGED: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda m: m["sha256"].update({"../../../../../etc/passwd": "0" * 64}), "not the files of a checkpoint"),
     (lambda m: m["sha256"].update({"/dev/zero": "0" * 64}), "not the files of a checkpoint"),
-    (lambda m: m["sha256"].pop("world.json"), "not the files of a checkpoint"),
-    (lambda m: m["sha256"].update({"world.json": 5}), "manifest.sha256.world.json must be"),
+    (lambda m: m["sha256"].pop("snapshot.json"), "not the files of a checkpoint"),
+    (lambda m: m["sha256"].update({"snapshot.json": 5}), "manifest.sha256.snapshot.json must be"),
     (lambda m: m.update(sha256=[]), "manifest.sha256 must be"),
     (lambda m: m.update(env_steps=-5), "manifest.env_steps -5 must lie between 0"),
     (lambda m: m.update(env_steps=1e308), "manifest.env_steps"),
@@ -120,7 +119,7 @@ def test_a_manifest_that_breaks_its_schema_is_damaged_and_an_older_checkpoint_is
     assert "is damaged" in str(caught.value)
     assert said in str(caught.value)
     reports: list[str] = []
-    saved = checkpoints.load_newest(run / "checkpoints", reports.append)
+    saved = checkpoint_folder.load_newest(run / "checkpoints", reports.append)
     assert saved is not None
     assert saved.path == three(run)[-2]
     assert len(reports) == 1
@@ -199,10 +198,10 @@ def test_a_disk_that_cannot_be_read_now_is_no_reason_to_throw_the_newest_checkpo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "read_bytes", fail)
         with pytest.raises(CheckpointError, match=r"cannot be read: .*Input/output error"):
-            checkpoints.load_newest(run / "checkpoints", print)
+            checkpoint_folder.load_newest(run / "checkpoints", print)
     monkeypatch.setattr(checkpoints, "free_memory", lambda: 10)
     with pytest.raises(CheckpointError, match="of memory are free; free some"):
-        checkpoints.load_newest(run / "checkpoints", print)
+        checkpoint_folder.load_newest(run / "checkpoints", print)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +311,7 @@ def test_one_checkpoint_that_is_a_link_is_neither_used_nor_pruned(finished, run,
     theirs = shutil.copytree(three(finished)[0], tmp_path / "theirs")
     (run / "checkpoints" / "000000001").symlink_to(theirs)
     assert [path.name for path in three(run)] == [path.name for path in three(finished)]
-    checkpoints.prune(run / "checkpoints", 1)
+    checkpoint_folder.prune(run / "checkpoints", 1)
     assert (theirs / "manifest.json").exists()
 
 
@@ -379,7 +378,7 @@ def test_a_run_whose_directory_is_gone_ends_with_code_1_and_a_sentence(tmp_path,
         "--total-steps",
         2000,
     ]
-    monkeypatch.setattr(driver.Run, "_evaluate", lambda self, *_: shutil.rmtree(tmp_path / "run", ignore_errors=True))
+    monkeypatch.setattr(loop.Run, "_evaluate", lambda self, *_: shutil.rmtree(tmp_path / "run", ignore_errors=True))
     code, said = call("train", "ppo", "CartPole-v1", *words, "--run-dir", tmp_path / "run")
     assert code == 1
     assert "birl: training stopped: " in said
@@ -390,7 +389,7 @@ def test_a_run_whose_directory_is_gone_ends_with_code_1_and_a_sentence(tmp_path,
 def test_a_checkpoints_directory_that_was_emptied_to_make_room_is_made_again(tmp_path, monkeypatch):
     directories = iter([tmp_path / "run" / "checkpoints"])
     monkeypatch.setattr(
-        driver.Run, "_evaluate", lambda self, *_: shutil.rmtree(next(directories, "none"), ignore_errors=True)
+        loop.Run, "_evaluate", lambda self, *_: shutil.rmtree(next(directories, "none"), ignore_errors=True)
     )
     train(small_config(tmp_path / "run"))
     assert len(three(tmp_path / "run")) == 3

@@ -1,7 +1,6 @@
-"""Which updates get a line in metrics.jsonl: few enough that no run fills a disk, and the ones that
-matter.
-"""
+"""Which updates get a line in metrics.jsonl."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,14 @@ import pytest
 
 from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig
-from birl.presets import PRESETS
-from birl.run import train as driver
-from birl.run.checkpoint import numbered
+from birl.presets import all_presets
+from birl.run import log
+from birl.run.checkpoint_folder import numbered
 from birl.run.console import Console
 from birl.run.driver import resume, train
 from tests.run.processes import metric_rows, training_rows
 
-ONE_UPDATE = 61  # steps of the first: 4 environments, 16 steps each, of which 3 were used to begin anew
+ONE_UPDATE = 61  # steps of the first update: 4 environments, 16 steps each, without 3 resets
 FOREVER = 1e9
 
 
@@ -44,7 +43,7 @@ def steps_of(rows: list[dict[str, Any]]) -> list[int]:
 
 def test_by_default_ten_lines_a_second_are_written():
     assert RunConfig().log_seconds == pytest.approx(1 / 10)
-    assert all((entry.config.run.log_seconds, entry.config.run.log_every) == (0.1, 1) for entry in PRESETS)
+    assert all((entry.config.run.log_seconds, entry.config.run.log_every) == (0.1, 1) for entry in all_presets())
 
 
 def test_without_a_wait_every_update_has_its_line_and_log_every_takes_each_nth(tmp_path):
@@ -72,7 +71,7 @@ def test_within_the_wait_only_what_is_saved_or_evaluated_is_logged(tmp_path):
 
 
 def test_the_lines_of_a_run_have_a_number_that_its_length_does_not_raise(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "MOST_ROWS", 4)
+    monkeypatch.setattr(log, "MOST_ROWS", 4)
     train(config(tmp_path / "run"))
     assert len(training_rows(tmp_path / "run")) <= 4 + 1, "and the last"
 
@@ -80,7 +79,7 @@ def test_the_lines_of_a_run_have_a_number_that_its_length_does_not_raise(tmp_pat
 def test_a_thousand_million_steps_take_less_than_100_megabytes(tmp_path):
     train(config(tmp_path / "run"))
     lines = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()
-    assert driver.MOST_ROWS * max(map(len, lines)) < 100e6
+    assert log.MOST_ROWS * max(map(len, lines)) < 100e6
 
 
 def test_the_console_is_told_what_the_file_is_told(tmp_path, monkeypatch):
@@ -91,19 +90,19 @@ def test_the_console_is_told_what_the_file_is_told(tmp_path, monkeypatch):
 
 
 def test_a_resumed_run_logs_the_same_lines_where_there_are_fewer_than_updates(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "MOST_ROWS", 5)
+    monkeypatch.setattr(log, "MOST_ROWS", 5)
     whole, stopped = config(tmp_path / "whole"), config(tmp_path / "stopped")
     train(whole)
     with pytest.MonkeyPatch.context() as patch:
-        follow = driver.Run._is_due
+        is_due = log.RunLog.is_due
 
-        def stop_at_the_fourth(self: driver.Run) -> bool:
-            due = follow(self)
-            if self.steps > 3 * ONE_UPDATE and not self.signals:
-                self.signals.append(15)
+        def stop_at_the_fourth(self: log.RunLog) -> bool:
+            due = is_due(self)
+            if self._progress.steps > 3 * ONE_UPDATE:
+                signal.raise_signal(signal.SIGTERM)
             return due
 
-        patch.setattr(driver.Run, "_is_due", stop_at_the_fourth)
+        patch.setattr(log.RunLog, "is_due", stop_at_the_fourth)
         with pytest.raises(SystemExit):
             train(stopped)
     resume(tmp_path / "stopped")
@@ -113,4 +112,4 @@ def test_a_resumed_run_logs_the_same_lines_where_there_are_fewer_than_updates(tm
         for row in training_rows(tmp_path / "stopped")
         if row["env_steps"] != at or row in training_rows(tmp_path / "whole")
     ]
-    assert rows == training_rows(tmp_path / "whole"), "but for the line of the update that was stopped at"
+    assert rows == training_rows(tmp_path / "whole"), "except for the update at which it was stopped"

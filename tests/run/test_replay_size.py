@@ -6,7 +6,8 @@ import pytest
 
 from birl.algos import dqn, ppo
 from birl.config import EnvConfig, RunConfig
-from birl.run.driver import memory_size, resume, train
+from birl.run.console import memory_size
+from birl.run.driver import resume, train
 
 ENV = EnvConfig("CartPole-v1", num_envs=2)
 

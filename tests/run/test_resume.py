@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from birl.envs.serial import SerialEnvs
-from birl.run.checkpoint import numbered
+from birl.run.checkpoint_folder import numbered
 from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed
 
 # Small, but with everything that changes: both normalisers, schedules, and episodes that outlast a
@@ -77,7 +77,7 @@ def assert_it_goes_on_from_the_states_of_its_environments(tmp_path: Path, kept: 
     """
     resumed = cut_back(tmp_path / "whole", kept, tmp_path / "resumed")
     files = numbered(resumed / "checkpoints")[-1]
-    snapshot, manifest = (json.loads((files / name).read_text()) for name in ("world.json", "manifest.json"))
+    snapshot, manifest = (json.loads((files / name).read_text()) for name in ("snapshot.json", "manifest.json"))
     assert (snapshot["envs"]["tier"], manifest["exact"]) == ("each", True)
     assert "not exact" not in succeed("resume", resumed, cwd=tmp_path)
     assert_same_run(resumed, tmp_path / "whole")
@@ -357,7 +357,7 @@ def test_after_an_inexact_resume_the_next_can_be_exact_and_the_history_stays(tmp
     resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
     start = numbered(resumed / "checkpoints")[-1]
     with monkeypatch.context() as patch:
-        patch.setattr("birl.run.driver.restore_problem", lambda config: "")
+        patch.setattr("birl.run.loop.restore_problem", lambda config: "")
         patch.setattr(SerialEnvs, "_return", lambda *_: "it was another day")
         assert "this resume is not exact: 2 environments" in call_well("resume", resumed)
     for path in numbered(resumed / "checkpoints")[2:]:

@@ -18,7 +18,7 @@ import pytest
 import birl as api
 from birl.algos import a2c, a3c
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.run.checkpoint import numbered
+from birl.run.checkpoint_folder import numbered
 from tests.run.processes import call, call_well
 
 MODULE = '''"""Leaves a mark when it is imported."""

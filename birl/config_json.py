@@ -1,0 +1,177 @@
+"""Settings from JSON or Python values, and back to JSON.
+
+Every Config checks its fields with `check_fields` when it is made, by the same rules as
+`from_json`. So a wrong value is refused with the same message from Python, from the command line
+and from a file.
+"""
+
+import dataclasses
+import os
+import sys
+import types
+import typing
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+
+from birl.errors import ConfigError, require
+
+NOUNS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string", type(None): "None"}
+
+
+@runtime_checkable
+class HasToList(Protocol):
+    """A NumPy or JAX array or scalar."""
+
+    def tolist(self) -> Any: ...
+
+
+@runtime_checkable
+class ReadsText(Protocol):
+    """A settings type that may be written as one string."""
+
+    TEXTS: ClassVar[str]  # examples, for error messages
+
+    def from_text(self, text: str) -> Any:
+        """The settings that this string stands for; ValueError if there are none."""
+
+
+class RemovedField(NamedTuple):
+    """A field of an older version, which a stored config may still have."""
+
+    default: Any  # a stored field with this value is ignored
+    remedy: str  # what to do about any other value
+
+
+@runtime_checkable
+class HasRemovedFields(Protocol):
+    """A settings type of which an older version had more fields."""
+
+    REMOVED_FIELDS: ClassVar[dict[str, RemovedField]]
+
+
+def to_json(config: Any) -> Any:
+    """A dataclass as JSON values: nested dataclasses become objects, tuples become lists."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {f.name: to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if isinstance(config, dict):
+        return {key: to_json(value) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_json(value) for value in config]
+    return str(config) if isinstance(config, Path) else config
+
+
+def check_fields(config: Any) -> None:
+    """Convert each field of a new Config to its annotated type; ConfigError if one does not fit.
+
+    Every Config calls this in its `__post_init__`.
+    """
+    hints = _hints_of(config.__class__)
+    for known in dataclasses.fields(config):
+        object.__setattr__(config, known.name, from_json(hints[known.name], getattr(config, known.name), known.name))
+
+
+def from_json(kind: Any, value: Any, where: str = "config") -> Any:
+    """The value converted to this type; ConfigError with its path if it does not fit.
+
+    Whole floats become ints, lists and arrays become tuples, NumPy and JAX numbers become Python's,
+    and a string becomes what the type reads from it.
+    """
+    origin = typing.get_origin(kind)
+    value = value.tolist() if isinstance(value, HasToList) else value
+    if origin in (typing.Union, types.UnionType):
+        return _first_match(kind, value, where)
+    if origin is Literal:
+        options = typing.get_args(kind)
+        require(type(value) is str and value in options, f"{where} {value!r} is not one of {', '.join(options)}")
+        return value
+    if origin is tuple:
+        require(isinstance(value, list | tuple), f"{where} must be a list, not {value!r}")
+        return tuple(from_json(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is dict:
+        require(isinstance(value, dict), f"{where} must be an object, not {value!r}")
+        for key in value:
+            require(isinstance(key, str), f"{where} has the key {key!r}; use strings")
+        return {key: from_json(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(kind, value, where)
+    return _read_plain(kind, value, where)
+
+
+def _read_plain(kind: type, value: Any, where: str) -> Any:
+    """A number, boolean or string. Nothing is rounded: a float given for an int must be whole."""
+    if kind is float and type(value) in (int, float):
+        require(-sys.float_info.max <= value <= sys.float_info.max, f"{where} {value} must be a finite number")
+        return float(value)
+    if kind is int and type(value) is float and value.is_integer():
+        return int(value)
+    if kind is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    require(type(value) is kind, f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
+    return value
+
+
+def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
+    if type(value) is kind:
+        return value
+    if isinstance(kind, ReadsText) and isinstance(value, str):
+        try:
+            return kind.from_text(value)
+        except ValueError as problem:
+            raise ConfigError(f"{where}: {problem}") from problem
+    require(isinstance(value, dict), f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
+    value = _without_removed(kind, value, where)
+    hints = _hints_of(kind)
+    names = {f.name for f in dataclasses.fields(kind)}
+    unknown = sorted(set(value) - names)
+    require(not unknown, f"{where} has no field {', '.join(unknown)}; it has {', '.join(sorted(names))}")
+    given = {name: from_json(hints[name], item, f"{where}.{name}") for name, item in value.items()}
+    try:
+        return kind(**given)
+    except (TypeError, ValueError) as problem:  # a field without a default is missing, or two fields contradict
+        raise ConfigError(f"{where} {value!r} does not fit: {problem}") from problem
+
+
+def _without_removed(kind: Any, value: dict[str, Any], where: str) -> dict[str, Any]:
+    """The value without fields of older versions; ConfigError if one of them was in use."""
+    removed = kind.REMOVED_FIELDS if isinstance(kind, HasRemovedFields) else {}
+    for name in removed.keys() & value.keys():
+        default, remedy = removed[name]
+        require(value[name] == default, f"{where}.{name} is {value[name]!r}: this option was removed; {remedy}")
+    return {name: item for name, item in value.items() if name not in removed}
+
+
+def _first_match(kind: Any, value: Any, where: str) -> Any:
+    """The value as the first type of a union that it fits."""
+    if value is None and type(None) in typing.get_args(kind):
+        return None
+    options = [option for option in typing.get_args(kind) if option is not type(None)]
+    exact = [option for option in options if type(value) is option]
+    problem = None
+    for option in exact or options:
+        try:
+            return from_json(option, value, where)
+        except ConfigError as error:
+            reads = dataclasses.is_dataclass(option) and isinstance(value, str | dict)
+            problem = error if reads or exact else problem  # says more than a list of types
+    raise problem or ConfigError(f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
+
+
+def _noun(kind: Any) -> str:
+    """The name of a type in an error message."""
+    if options := [_noun(option) for option in typing.get_args(kind)]:
+        return " or ".join([", ".join(options[:-1]), options[-1]] if len(options) > 1 else options)
+    return NOUNS.get(kind) or f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def _describe(kind: Any, value: Any) -> str:
+    """The value in an error message, with examples of how to write one that fits."""
+    texts = [option.TEXTS for option in (typing.get_args(kind) or (kind,)) if isinstance(option, ReadsText)]
+    is_function = callable(value) and not isinstance(value, type)
+    function = ", a function, which can be neither saved nor compiled" if is_function else ""
+    return f"{value!r}{function}" + "".join(f"; write it like {text}" for text in texts)
+
+
+@cache
+def _hints_of(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)

@@ -1,0 +1,95 @@
+"""Evaluating during a run: scoring the policy, logging the score, keeping the best checkpoint."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from birl.run.console import Console, score_text
+from birl.run.directory import METRICS, OpenDirectory
+from birl.run.evaluate import Evaluation, evaluate_policy
+from birl.run.log import RunLog
+from birl.run.policy import Policy, make_policy
+from birl.run.progress import RunProgress
+from birl.run.saver import Saver
+from birl.run.track import read_metrics
+from birl.types import Metrics, Update
+
+
+class Evaluator:
+    """Evaluates a run's policy on environments of its own."""
+
+    def __init__(
+        self,
+        algorithm: Any,
+        config: Any,
+        spaces: tuple[gym.Space, gym.Space],
+        directory: OpenDirectory,
+        progress: RunProgress,
+        log: RunLog,
+        saver: Saver,
+        console: Console,
+    ) -> None:
+        self._algorithm = algorithm
+        self._config = config
+        self._spaces = spaces
+        self._metrics_path = directory.path / METRICS
+        self._progress = progress
+        self._log = log
+        self._saver = saver
+        self._console = console
+        self._policy: Policy | None = None
+        self.latest: Evaluation | None = None
+        self.latest_steps = -1  # environment steps of the latest evaluation
+
+    def evaluate(self, state: Any, update: Update | None, check_signals: Callable[[], None]) -> None:
+        """Score the policy of this State, and keep its update if it is the best so far.
+
+        `check_signals` is called after each step; what it raises ends the evaluation, which is then
+        due when the run is resumed. Without an update, the State is that of the newest checkpoint.
+        """
+        run = self._config.run
+        policy = self._policy_of(state)
+
+        def watch(ended: int, longest: int) -> None:
+            check_signals()
+            self._console.evaluating(ended, run.eval_episodes, longest)
+
+        self._progress.evaluation_due = True
+        settings = run.eval_episodes, run.seed, run.eval_deterministic, run.eval_max_steps
+        self.latest = evaluate_policy(policy, self._config.env, *settings, watch)
+        self.latest_steps = int(state.env_steps)
+        self._progress.evaluation_due = False
+        self._write(self.latest, update)
+
+    def _policy_of(self, state: Any) -> Policy:
+        """The policy of this State; it is made once, and compiled once."""
+        if self._policy is None:
+            self._policy = make_policy(self._algorithm, state, *self._spaces)
+        self._policy.set_parameters(self._algorithm.policy(state))
+        return self._policy
+
+    def _write(self, evaluation: Evaluation, update: Update | None) -> None:
+        run = self._config.run
+        metrics = evaluation.metrics()
+        score = float(metrics["eval/return_mean"])
+        self._log_once(metrics)
+        if notice := evaluation.cut_notice():
+            self._console.message(f"{notice}; eval_max_steps sets the limit")
+        best = self._progress.best
+        if run.eval_every and (best is None or score > best["return_mean"]):
+            self._saver.keep_best(score, self.latest_steps, update)
+        # The console's last line has the score of a run that ends here.
+        if self.latest_steps < run.total_steps and not self._progress.reached_goal(run):
+            found = score_text(score, metrics["eval/return_std"], run.eval_episodes)
+            self._console.message(f"evaluation at {self.latest_steps:,} steps: {found}")
+
+    def _log_once(self, metrics: Metrics) -> None:
+        """Log the evaluation, unless a process that died before its end has done so."""
+        steps = self.latest_steps
+        if steps == self._progress.start_steps and any(
+            row["env_steps"] == steps and "eval/return_mean" in row for row in read_metrics(self._metrics_path)
+        ):
+            self._log.show(steps, metrics)
+        else:
+            self._log.write(steps, metrics)

@@ -1,0 +1,74 @@
+"""Logging during a run: which updates get a line, and where the line goes."""
+
+from collections.abc import Sequence
+
+from birl.config import RunConfig
+from birl.run.console import Console
+from birl.run.directory import OpenDirectory
+from birl.run.progress import RunProgress, crossed
+from birl.run.track import Sink
+from birl.types import Metrics, Update
+
+MOST_ROWS = 50_000  # lines of training in metrics.jsonl, each about 1 kB
+PARTS = ("environment", "policy", "learning")  # of the time that training takes
+
+
+class RunLog:
+    """Sends metrics to the sinks and the console, as often as the settings ask for."""
+
+    def __init__(
+        self,
+        run: RunConfig,
+        directory: OpenDirectory,
+        sinks: Sequence[Sink],
+        console: Console,
+        progress: RunProgress,
+    ) -> None:
+        self._run = run
+        self._directory = directory
+        self._sinks = sinks
+        self._console = console
+        self._progress = progress
+        self._last = {"seconds": progress.start_seconds, "env_steps": float(progress.start_steps)}  # at the last line
+        self._failures: dict[Sink, str] = {}  # why the last metrics were not written; reported once
+
+    def is_due(self) -> bool:
+        """Whether the last line is long enough ago, in steps and in seconds.
+
+        So neither a fast run nor a long one fills the disk.
+        """
+        spacing = max(1, self._run.total_steps // MOST_ROWS)
+        waited = self._progress.wall_seconds() - self._last["seconds"] >= self._run.log_seconds
+        return crossed(int(self._last["env_steps"]), self._progress.steps, spacing) and waited
+
+    def write_update(self, update: Update) -> None:
+        """Log the metrics of an update, if `log_every` includes it, with how fast it was."""
+        if int(update.state.updates) % self._run.log_every:
+            return
+        seconds = self._progress.wall_seconds()
+        env_steps = int(update.state.env_steps)
+        spent = {name: float(update.metrics[f"time/{name}_seconds"]) for name in PARTS}
+        elapsed = max(seconds - self._last["seconds"], 1e-9)
+        metrics = {name: float(value) for name, value in update.metrics.items()}
+        if self._last.keys() >= spent.keys():  # the first line has nothing to compare with
+            metrics |= {f"time/{name}_share": (value - self._last[name]) / elapsed for name, value in spent.items()}
+        metrics["time/env_steps_per_second"] = (env_steps - self._last["env_steps"]) / elapsed
+        self._last = {"seconds": seconds, "env_steps": float(env_steps)} | spent
+        self.write(env_steps, metrics)
+
+    def write(self, env_steps: int, metrics: Metrics) -> None:
+        """Send metrics to every sink and to the console."""
+        self._directory.require_in_place(self._progress.steps)
+        for sink in self._sinks:
+            try:
+                sink.write(env_steps, self._progress.wall_seconds(), metrics)
+                self._failures.pop(sink, None)
+            except OSError as problem:  # a full disk; the sink keeps the line, and writes it once there is room
+                if str(problem) != self._failures.get(sink):
+                    self._console.message(f"metrics not written, training goes on: {problem}")
+                self._failures[sink] = str(problem)
+        self.show(env_steps, metrics)
+
+    def show(self, env_steps: int, metrics: Metrics) -> None:
+        """Send metrics to the console only."""
+        self._console.write(env_steps, self._progress.wall_seconds(), metrics)

@@ -1,0 +1,66 @@
+"""How far a run is: its steps, its seconds, its best evaluation, its resumes."""
+
+import time
+from typing import Any
+
+from birl.config import RunConfig
+from birl.config_json import to_json
+from birl.run.checkpoint import Checkpoint
+from birl.run.manifest import Progress
+
+
+class RunProgress:
+    """What a run keeps besides its State and snapshot. The parts of the training loop share it.
+
+    Each checkpoint's manifest stores it (see manifest.Progress); the seconds include those of all
+    earlier processes of the run.
+    """
+
+    def __init__(self, saved: Checkpoint | None, marked_best: dict[str, Any] | None = None) -> None:
+        stored = to_json(Progress()) | (saved.manifest["progress"] if saved else {})
+        self.start_steps = saved.env_steps if saved else 0  # where this process started
+        self.start_seconds: float = stored["wall_seconds"]
+        self.steps = self.start_steps  # environment steps done
+        self.saved_steps = saved.env_steps if saved else -1  # of the newest checkpoint
+        self.best = _best_until(self.start_steps, stored["best"], marked_best)
+        self.evaluation_due: bool = stored["evaluation_due"]
+        self.inexact_resumes: list[dict[str, Any]] = list(stored["inexact_resumes"])
+        self._wall_start = time.perf_counter() - stored["wall_seconds"]
+        self._cpu_start = time.process_time() - stored["cpu_seconds"]
+
+    def wall_seconds(self) -> float:
+        return time.perf_counter() - self._wall_start
+
+    def cpu_seconds(self) -> float:
+        return time.process_time() - self._cpu_start
+
+    def reached_goal(self, run: RunConfig) -> bool:
+        """Whether an evaluation reached `stop_at_return`."""
+        goal = run.stop_at_return
+        return goal is not None and self.best is not None and self.best["return_mean"] >= goal
+
+    @property
+    def resumed_inexactly(self) -> bool:
+        """Whether the resume that started this process is recorded as inexact."""
+        return any(resume["env_steps"] == self.start_steps for resume in self.inexact_resumes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The `progress` of a manifest."""
+        return {
+            "wall_seconds": self.wall_seconds(),
+            "cpu_seconds": self.cpu_seconds(),
+            "best": self.best,
+            "evaluation_due": self.evaluation_due,
+            "inexact_resumes": self.inexact_resumes,
+        }
+
+
+def crossed(before: int, now: int, every: int) -> bool:
+    """Whether a multiple of `every` lies in (before, now]; never for 0."""
+    return every > 0 and now // every > before // every
+
+
+def _best_until(steps: int, *found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The best checkpoint that is not beyond these steps: later ones will be trained again."""
+    known = [best for best in found if best is not None and int(best["checkpoint"]) <= steps]
+    return max(known, key=lambda best: best["return_mean"], default=None)
