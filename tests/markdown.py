@@ -1,10 +1,10 @@
 """The documentation as data: pages, their code blocks, headings, tables and links.
 
-A comment on the line above a block, invisible on the page, says what the tests do with it:
+A comment on the line above a block says what the tests do with it. The page does not show it.
 
-    <!-- file: corridor.py -->                    it is saved under this name, for the commands that follow
-    <!-- quoted: birl/algos/ppo.py -->            it is not run: its lines stand in this file
-    <!-- not run: play needs a screen; ... -->    commands with the word `play` are only checked, and why
+    <!-- file: corridor.py -->                save it under this name for the commands that follow
+    <!-- quoted: birl/algos/ppo.py -->        do not run it: its lines are in this file
+    <!-- not run: play needs a screen -->     only check commands with the word `play`, and why
 """
 
 import re
@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A line of a shell block, and what is said to come out of it, if that is shown."""
+    """A line of a shell block, and the output that the page shows for it, if any."""
 
     block: Block
     line: str
@@ -47,18 +47,20 @@ class Command(NamedTuple):
 
 
 def name_of(page: Path) -> str:
-    """Its path in the repository."""
+    """The path of a page in the repository."""
     return page.relative_to(ROOT).as_posix()
 
 
 def twin_of(page: Path) -> Path:
-    """Where the Chinese form of an English page is, if it is."""
+    """The path of the Chinese twin of an English page; it may not exist."""
     return page.with_name(page.stem + CHINESE)
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Its code blocks, in order."""
-    lines, found, start = page.read_text(encoding="utf-8").splitlines(), [], None
+    """The code blocks of a page, in order."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    found: list[Block] = []
+    start: int | None = None
     for number, line in enumerate(lines):
         if not line.lstrip().startswith("```"):
             continue
@@ -75,7 +77,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def commands_of(block: Block) -> list[Command]:
-    """The commands of a block of sh or console."""
+    """The commands of a block of sh or console; none for other blocks."""
     if block.language == "sh":
         return [Command(block, line, None) for line in block.code.splitlines() if line.strip()]
     if block.language != "console":
@@ -86,32 +88,32 @@ def commands_of(block: Block) -> list[Command]:
 
 
 def prose_of(page: Path) -> str:
-    """The page without its code blocks."""
+    """The text of a page without its code blocks."""
     return re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def spans_of(page: Path) -> list[str]:
-    """The code within its sentences and tables."""
+    """The code spans in the sentences and tables of a page."""
     return spans_in(prose_of(page))
 
 
 def spans_in(text: str) -> list[str]:
-    """What stands between backticks."""
+    """The code spans of a text: what is between backticks."""
     return re.findall(r"`([^`\n]+)`", text)
 
 
 def sections_of(page: Path) -> list[str]:
-    """What stands under each of its headings, without code blocks."""
+    """The text under each heading of a page, without code blocks."""
     return re.split(r"^#+ .+$", prose_of(page), flags=re.MULTILINE)
 
 
 def headings_of(page: Path) -> list[tuple[int, str]]:
-    """Level and text of each heading."""
+    """Level and text of each heading of a page."""
     return [(len(marks), text.strip()) for marks, text in re.findall(r"^(#+) (.+)$", prose_of(page), re.MULTILINE)]
 
 
 def anchors_of(page: Path) -> list[str]:
-    """What a link may name after a #, as GitHub makes it of the headings."""
+    """The anchors that GitHub makes from the headings of a page."""
     found: list[str] = []
     for _, text in headings_of(page):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
@@ -121,13 +123,13 @@ def anchors_of(page: Path) -> list[str]:
 
 
 def links_of(page: Path) -> list[str]:
-    """Where its links and pictures lead, those into the web left out."""
+    """The targets of a page's links and images, without web addresses."""
     targets = re.findall(r"\]\(([^)\s]+)\)", prose_of(page))
     return [target for target in targets if not re.match(r"https?:|mailto:", target)]
 
 
 def tables_of(page: Path) -> list[list[list[str]]]:
-    """The cells of its tables, row by row; the first row is the header."""
+    """The cells of a page's tables, row by row; the first row is the header."""
     tables = re.findall(r"(?:^\|.*\|\n)+", prose_of(page) + "\n", re.MULTILINE)
     return [
         [

@@ -1,8 +1,8 @@
-"""What the pages say can be done is done: every block of code is run, every command, option,
-default, path and link is checked.
+"""The pages of the documentation are right.
 
-Training is cut to its first updates; settings stay as they are written. What cannot be run here is
-marked on the page, with a reason.
+Every block of code is run; every command, option, default, path and link is checked. Training is
+cut to its first updates, with the settings that are on the page. Commands that cannot be run here
+are marked on the page, with a reason.
 """
 
 import ast
@@ -32,16 +32,16 @@ from birl.cli import COMMANDS
 from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.envs.check import check_env
 from birl.envs.make import spaces_of
+from birl.envs.spaces import is_image
 from birl.maths import schedules
-from birl.nets.encoders import is_image
-from birl.presets import PRESETS, mujoco
+from birl.presets import mujoco, presets_of
 from birl.registry import algorithm_named, name_of, validate
 from tests import markdown
 from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
 from tests.run.processes import call, call_well
 
 FIRST_UPDATES = 2
-TESTED_ELSEWHERE = {"doctor"}  # takes long; so does `train`, but for the README it is run here too
+TESTED_ELSEWHERE = {"doctor"}  # it takes long; so does `train`, which is run for the README only
 LANGUAGES = {"python", "sh", "console", "text", "json"}
 ONLY_ENGLISH = {"CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
@@ -51,7 +51,7 @@ NOT_RUN = {  # page: words of commands that are only checked there
     "docs/mujoco.md": {"play"},
     "docs/ray.md": {"ray", "--ray", "--ray-address"},
 }
-PREPARED = {  # what a page takes for granted
+PREPARED = {  # files that a page assumes to exist
     "docs/environments.md": {
         "my_module.py": """
 import gymnasium as gym
@@ -74,7 +74,7 @@ PLACEHOLDERS = {
     "RUN": "runs/mine",
 }
 CONTINUOUS = {"dpg", "ddpg", "td3", "sac"}
-ROBOTS = {preset.config.env.id for preset in mujoco.PRESETS}
+IMAGINED = {"birl.vpg", "try_vpg.py"}  # of docs/adding-an-algorithm.md
 
 pages = pytest.mark.parametrize("page", PAGES, ids=markdown.name_of)
 english = pytest.mark.parametrize("page", ENGLISH, ids=markdown.name_of)
@@ -82,18 +82,18 @@ twins = pytest.mark.parametrize("page", [page for page in ENGLISH if twin_of(pag
 
 
 class OnlyChecked(Exception):  # noqa: N818
-    """The command has been read and its settings have been found good."""
+    """The command was parsed and its settings are valid."""
 
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch) -> Iterator[Path]:
-    """An empty directory to be in; modules and environments that come from it are forgotten
-    afterwards.
-    """
+    """An empty working directory. Modules and environments that come from it are removed later."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    known, modules, algorithms = set(gym.registry), set(sys.modules), birl.ALGORITHMS.copy()
+    known = set(gym.registry)
+    modules = set(sys.modules)
+    algorithms = birl.ALGORITHMS.copy()
     yield tmp_path
     for name in birl.ALGORITHMS.keys() - algorithms:
         del birl.ALGORITHMS[name]
@@ -105,9 +105,7 @@ def workplace(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 def new_environments(known: set[str]) -> set[str]:
-    """The ids that a page registered; those with a namespace are a package's own, registered when
-    it is first imported.
-    """
+    """The ids that a page registered. An id with a namespace was registered by a package."""
     return {id for id in gym.registry if id not in known and "/" not in id}
 
 
@@ -119,6 +117,7 @@ def first_updates(monkeypatch) -> None:
 
 
 def cut_short(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the `train` of this algorithm end after its first updates."""
     whole = algorithm.train
 
     def train(*given: Any, **named: Any) -> Iterator[Any]:
@@ -152,16 +151,21 @@ def test_files_that_are_named_are_there(page):
     named = [
         span
         for span in spans_of(page)
-        if re.fullmatch(r"(birl|tests|docs|benchmarks)/[\w/.-]+\.(py|md|png|json)", span)
+        if re.fullmatch(r"(birl|tests|docs|benchmarks|examples)/[\w/.-]+\.(py|md|png|json)", span)
     ]
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @pages
+def test_short_paths_are_files_of_the_package(page):
+    short = {span for span in spans_of(page) if re.fullmatch(r"[a-z]+/\w+\.py", span)}
+    roots = (ROOT / "birl", ROOT)
+    assert [path for path in sorted(short) if not any((root / path).exists() for root in roots)] == []
+
+
+@pages
 def test_python_names_that_are_named_are_there(page):
-    named = {span for span in spans_of(page) if re.fullmatch(r"birl(\.\w+)+", span)} - {
-        "birl.vpg"
-    }  # which is only imagined
+    named = {span for span in spans_of(page) if re.fullmatch(r"birl(\.\w+)+", span)} - IMAGINED
     assert [name for name in sorted(named) if not is_there(name)] == []
 
 
@@ -189,7 +193,7 @@ def is_there(name: str) -> bool:
 def test_names_of_the_code_that_are_named_are_there(page):
     named = {span for span in spans_of(page) if re.fullmatch(r"\.?[A-Za-z_][\w.]*_[\w.]*(\(\))?", span)}
     missing = {span for span in named if not set(re.findall(r"\w+", span)) <= words_of_the_code()}
-    assert sorted(missing - {"try_vpg.py"}) == []  # which a page makes itself
+    assert sorted(missing - IMAGINED) == []
 
 
 @pages
@@ -206,9 +210,8 @@ def test_what_is_said_to_be_in_a_file_is_there(page):
 
 def test_the_page_on_metrics_has_every_metric_of_the_algorithms():
     kinds = "episode|eval|exploration|loss|optimizer|policy|replay|trust_region|value"
-    sources = [
-        path.read_text() for folder in ("algos", "data", "scale") for path in (ROOT / "birl" / folder).glob("*.py")
-    ]
+    folders = ("algos", "asynchronous", "nets", "rollouts")
+    sources = [path.read_text() for folder in folders for path in (ROOT / "birl" / folder).glob("*.py")]
     reported = {name for source in sources for name in re.findall(rf'"((?:{kinds})/[a-z_]+)"', source)}
     assert sorted(reported - set(spans_of(ROOT / "docs" / "runs-and-checkpoints.md"))) == []
 
@@ -236,7 +239,8 @@ def words_of_the_code() -> set[str]:
 
 def test_the_architecture_names_every_file_of_the_package():
     tree = next(block.code for block in blocks_of(ROOT / "docs" / "architecture.md") if block.code.startswith("birl/"))
-    folder, named = Path(), set()
+    folder = Path()
+    named = set()
     for line in tree.splitlines():
         if not line.startswith(("│   ", "    ")):
             folder = Path(*re.findall(r"^[├└]── (\w+)/", line))
@@ -247,6 +251,18 @@ def test_the_architecture_names_every_file_of_the_package():
     }
 
 
+@pytest.mark.parametrize(("page", "suffix"), [("algorithms.md", ""), ("algorithms.zh-CN.md", ".zh-CN")])
+def test_the_support_table_is_that_of_the_algorithms(page, suffix):
+    script = runpy.run_path(str(ROOT / "docs" / "support_table.py"))
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert script["with_table"](text, suffix) == text, "run python docs/support_table.py"
+    assert script["support_table"](suffix) in text
+
+
+def test_every_algorithm_has_a_page():
+    assert [name for name in birl.ALGORITHMS if not (ROOT / "docs" / f"{name}.md").exists()] == []
+
+
 @pages
 def test_the_page_of_an_algorithm_names_its_presets(page):
     if config_of(page) is not None:
@@ -254,11 +270,10 @@ def test_the_page_of_an_algorithm_names_its_presets(page):
         [text] = re.findall(
             r"^## (?:Presets|预设)\n(.*?)^## ", page.read_text(encoding="utf-8") + "\n## ", re.MULTILINE | re.DOTALL
         )
-        ids = {preset.config.env.id for preset in PRESETS if preset.algorithm == algorithm}
-        elsewhere = {
-            id for id in ids if (id.startswith("ALE/") and "](atari" in text) or (id in ROBOTS and "](mujoco" in text)
-        }
-        assert sorted(id for id in ids - elsewhere if id not in text) == []
+        ids = {preset.config.env.id for preset in presets_of(algorithm)}
+        games = {id for id in ids if id.startswith("ALE/") and "](atari" in text}
+        robots = {id for id in ids if id in mujoco.ROBOTS and "](mujoco" in text}
+        assert sorted(id for id in ids - games - robots if id not in text) == []
 
 
 def test_which_pages_have_no_twin_is_known():
@@ -275,7 +290,7 @@ def test_twins_name_the_same_code_under_each_heading(page):
 
 
 def is_prose(span: str) -> bool:
-    """Whether it has words in it that are translated."""
+    """Whether this span has words that are translated."""
     return not span.isascii() or (" " in span and not re.match(r"birl |--|make |pip |python ", span))
 
 
@@ -304,7 +319,7 @@ def test_twins_have_the_same_code_and_headings(page):
 
 
 def without_words(block: Block) -> Any:
-    """The code without what is translated: comments and docstrings."""
+    """The code without its translated parts: comments and docstrings."""
     if block.language == "sh":
         return [shlex.split(command.line, comments=True) for command in commands_of(block)]
     if block.language != "python":
@@ -320,7 +335,7 @@ def without_words(block: Block) -> Any:
 
 
 def options_of(kind: Any) -> dict[str, Any]:
-    """Names and defaults of a Config."""
+    """The fields of a Config with their defaults."""
     return {
         field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         for field in dataclasses.fields(kind)
@@ -328,7 +343,7 @@ def options_of(kind: Any) -> dict[str, Any]:
 
 
 def config_of(page: Path) -> Any:
-    """The Config of the algorithm that this page is about, if it is about one."""
+    """The Config of the algorithm that this page describes; None for other pages."""
     stem = page.name.removesuffix(".md").removesuffix(".zh-CN")
     return algorithm_named(stem).Config if stem in birl.ALGORITHMS else None
 
@@ -338,7 +353,7 @@ def option_tables(page: Path) -> list[list[list[str]]]:
 
 
 def meant(cell: str) -> Any:
-    """The value that a table gives as a default."""
+    """The Python value of a default in a table."""
     try:
         return (
             schedules.parse(cell)
@@ -362,7 +377,8 @@ def test_defaults_are_those_of_the_code(page):
     wrong = []
     for table in option_tables(page):
         for row in table:
-            names, cells = re.findall(r"`([^`]+)`", row[0]), [cell.strip(" `") for cell in row[1].split(", ")]
+            names = re.findall(r"`([^`]+)`", row[0])
+            cells = [cell.strip(" `") for cell in row[1].split(", ")]
             cells = cells if len(cells) == len(names) else [row[1].strip("`")]
             wrong += [name for name in names if name not in known]
             if len(cells) == len(names) and row[1]:
@@ -394,7 +410,7 @@ def test_options_that_are_named_exist(page):
 
 @cache
 def known_options() -> set[str]:
-    """Every option of every command, and of the scripts that measure."""
+    """Every option of every command, and of the scripts in benchmarks/."""
     known = {"--help"}
     for kind in (AtariConfig, EnvConfig, RunConfig, *(algorithm_named(name).Config for name in birl.ALGORITHMS)):
         known |= {f"--{name.replace('_', '-')}" for name in options_of(kind)}
@@ -441,9 +457,7 @@ def test_code_and_every_training_run(page, workplace, first_updates, types_unche
 
 
 def run_page(page: Path, workplace: Path, only_checked: set[str]) -> None:
-    """Run all code of a page in the order it stands there; of some commands of Birl see only that
-    they could be run.
-    """
+    """Run all code of a page in order. The commands in `only_checked` are checked but not run."""
     for name, text in PREPARED.get(markdown.name_of(page), {}).items():
         (workplace / name).write_text(text)
     for block in blocks_of(page):
@@ -458,10 +472,12 @@ def run_page(page: Path, workplace: Path, only_checked: set[str]) -> None:
 
 
 def run_python(block: Block) -> dict[str, Any]:
-    """Run it as a script of its own; what it defines. An environment that it registers must be fit
-    for training.
+    """Run a block as a script; the names it defines.
+
+    An environment that it registers must be fit for training.
     """
-    known, names = set(gym.registry), {"__name__": "__main__"}
+    known = set(gym.registry)
+    names: dict[str, Any] = {"__name__": "__main__"}
     try:
         with redirect_stdout(StringIO()):
             exec(compile(block.code, block.where, "exec"), names)
@@ -473,7 +489,7 @@ def run_python(block: Block) -> dict[str, Any]:
 
 
 def run_command(command: Command, only_checked: set[str]) -> None:
-    """Run a command, or see that it could be run."""
+    """Run a command, or check that it could be run."""
     words = shlex.split(command.line, comments=True)
     where = f"{command.block.where}: {command.line}"
     if set(words) & set(command.block.not_run) or (
@@ -492,19 +508,19 @@ def run_command(command: Command, only_checked: set[str]) -> None:
 
 
 def cut(words: list[str]) -> list[str]:
-    """One episode is enough for the last evaluation."""
+    """The command with one episode in the last evaluation."""
     return [*words, "--eval-episodes", "1"] if words[0] == "train" and "--help" not in words else words
 
 
 def prepare_runs(words: list[str]) -> None:
-    """Make the runs that code takes for granted."""
+    """Make the runs that the code assumes to exist."""
     for path in words:
         if path.startswith("runs/") and not Path(path).exists():
             call_well("train", "ppo", "CartPole-v1", "--run-dir", path, "--eval-episodes", "1")
 
 
 def run_script(words: list[str]) -> tuple[int, str]:
-    """Run a script that a block made, in this process and for a few steps."""
+    """Run a script that a block has made, in this process and for a few steps."""
     fewer = [
         str(min(int(word), 1000)) if before == "--total-steps" else word
         for before, word in zip(["", *words], words, strict=False)
@@ -521,12 +537,12 @@ def run_script(words: list[str]) -> tuple[int, str]:
 
 
 def shape(said: str) -> list[str]:
-    """What was said, without the numbers that a machine or a random draw decides."""
+    """The lines of an output, with 0 in place of each number: those depend on the machine."""
     return [re.sub(r"\d([\d,.]*\d)?(e[+-]\d+)?", "0", line).strip() for line in said.strip().splitlines()]
 
 
 def check_command(words: list[str], where: str) -> None:
-    """See that this could be run: its programme, its options, its settings."""
+    """Check that a command could be run: its program, its options, its settings."""
     match words:
         case ["birl", _, *_]:
             code, said = checked(*words[1:])
@@ -547,14 +563,12 @@ def check_command(words: list[str], where: str) -> None:
         case ["ray", "start", *_]:
             pass
         case _:
-            raise AssertionError(f"{where}: the tests do not know this programme")
+            raise AssertionError(f"{where}: the tests do not know this program")
 
 
 @cache
 def checked(*words: str) -> tuple[int, str]:
-    """Exit code and output of a command of Birl that is stopped once its settings have been found
-    good.
-    """
+    """Exit code and output of a command of Birl that stops after its settings were checked."""
     with pytest.MonkeyPatch.context() as patch:
         for module, names in {
             "birl.run.driver": ("train", "resume"),
@@ -573,13 +587,15 @@ def checked(*words: str) -> tuple[int, str]:
 
 
 def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that checks its arguments like this one, and then raises OnlyChecked."""
+
     def check(*given: Any, **named: Any) -> None:
         inspect.signature(function).bind(*given, **named)
         if function.__name__ == "train":
             config = given[0]
             validate(name_of(config), config)
             spaces = spaces_of(config.env)
-            if not is_image(spaces[0]):  # its network takes seconds to draw
+            if not is_image(spaces[0]):  # a network for images takes seconds to make
                 algorithm_named(name_of(config)).init(config, *spaces)
         raise OnlyChecked
 
@@ -588,16 +604,14 @@ def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_the_readmes_show_training_as_it_looks(workplace):
     said = call_well("train", "ppo", "CartPole-v1", "--total-steps", "400", "--eval-episodes", "2")
-    seen = set(map(told, said.splitlines()))
+    seen = set(map(without_numbers, said.splitlines()))
     for page in (ROOT / "README.md", ROOT / "README.zh-CN.md"):
         [sample] = [block.code for block in blocks_of(page) if "run directory" in block.code]
-        assert set(map(told, sample.splitlines())) <= seen
+        assert set(map(without_numbers, sample.splitlines())) <= seen
 
 
-def told(line: str) -> str:
-    """A line of training without its numbers, and without what the first lines of a run cannot
-    know.
-    """
+def without_numbers(line: str) -> str:
+    """A line of training without numbers, and without the parts that come only later in a run."""
     [plain] = shape(re.sub(r", \S+ s left|, environment .*", "", line))
     return re.sub(" +", " ", plain)
 
@@ -606,9 +620,9 @@ def told(line: str) -> str:
 def test_commands_within_sentences_could_be_run(page):
     for span in sorted(set(spans_of(page))):
         words = shlex.split(span) if re.match(r"(birl|make|pip|python) ", span) else []
-        if words[:1] == ["birl"] and len(words) == 2:  # the name of a command, no more
+        if words[:1] == ["birl"] and len(words) == 2:  # the name of a command alone
             assert words[1] in COMMANDS or words[1].startswith("-"), span
-        elif words and words[2:3] != ["vpg"]:  # an algorithm that is only imagined
+        elif words and words[2:3] != ["vpg"]:  # of docs/adding-an-algorithm.md
             environment = {"ENV": "Pendulum-v1"} if words[2:3] and words[2] in CONTINUOUS else {}
             check_command(
                 [(PLACEHOLDERS | environment).get(word, word) for word in words], f"{markdown.name_of(page)}: {span}"
