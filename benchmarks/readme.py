@@ -10,7 +10,7 @@ from pathlib import Path
 from results import RESULTS, read_section, table, write_section
 from speed_rows import ROWS
 
-from birl.presets import PRESETS
+from birl.presets import all_presets
 
 ROOT = Path(__file__).resolve().parent.parent
 READMES = ("README.md", "README.zh-CN.md")
@@ -67,7 +67,7 @@ def wrong_scores(rows: list[dict[str, str]]) -> list[str]:
         for row in rows
     }
     problems = []
-    for preset in PRESETS:
+    for preset in all_presets():
         key = (preset.algorithm, preset.config.env.id, " ".join(preset.switches))
         stated = None
         if preset.score is not None and preset.interval is not None:

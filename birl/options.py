@@ -58,9 +58,10 @@ def training_config(name: str, env_id: str, words: list[str]) -> tuple[Any, str]
         return config, f"no preset for {name} on {env_id} with these options: using {instead}"
     if preset != plain:
         config = parse_config(kind, preset.config, words, name, env_id)
-    measured = f", measured at a return of {preset.score:g}"
-    score = ": published settings, not measured here" if preset.score is None else measured
-    return config, f"preset {name} {env_id}{' hidden velocities' if hidden else ''} {core_of(config)}{score}"
+    task = f"{name} {env_id}{' hidden velocities' if hidden else ''} {core_of(config)}"
+    if preset.score is None:
+        return config, f"preset {task}: published settings, not measured here"
+    return config, f"preset {task}, measured at a return of {preset.score:g}"
 
 
 def parse_config(kind: Any, default: Any, words: list[str], name: str, env_id: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command line answers quickly, and in sentences."""
+"""The command line starts quickly, and explains what is wrong."""
 
 import dataclasses
 import json
@@ -12,28 +12,15 @@ import pytest
 import birl
 from birl import commands
 from birl.cli import COMMANDS, main
-from birl.commands import training_config
 from birl.config import EnvConfig, RunConfig
 from birl.envs import check
-from birl.presets import PRESETS, find_preset
+from birl.options import training_config
+from birl.presets import all_presets, find_preset
 from birl.run.directory import claim_directory
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
 
-TINY = [
-    "--total-steps",
-    100,
-    "--num-envs",
-    4,
-    "--rollout-length",
-    16,
-    "--minibatches",
-    1,
-    "--epochs",
-    1,
-    "--hidden-sizes",
-    8,
-]
-TINY += ["--eval-episodes", 1, "--log-seconds", 0]
+TINY = ["--total-steps", 100, "--num-envs", 4, "--rollout-length", 16, "--minibatches", 1, "--epochs", 1]
+TINY += ["--hidden-sizes", 8, "--eval-episodes", 1, "--log-seconds", 0]
 
 
 def run_python(code: str) -> str:
@@ -43,7 +30,7 @@ def run_python(code: str) -> str:
 
 
 def seconds_of(*words: str) -> float:
-    """Of a processor: a busy machine makes a command wait, and it is none the worse."""
+    """The CPU seconds of a command: a busy machine makes it wait, but not work more."""
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([*COMMAND, *words], env=ENVIRONMENT, capture_output=True, check=True)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -56,20 +43,14 @@ def test_help_takes_less_than_600_ms():
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["frobnicate"], []])
 def test_what_needs_no_jax_does_not_import_it(words):
-    heavy = [
-        "jax",
-        "gymnasium",
-        "equinox",
-        "optax",
-        "numpy",
-        "rich",
-        "tyro",
-        "matplotlib",
-        "tensorboard",
-        "wandb",
-        "envpool",
-    ]
-    code = f"import sys; from birl.cli import main; main({words!r}); print([name for name in {heavy!r} if name in sys.modules])"
+    heavy = ["jax", "gymnasium", "equinox", "optax", "numpy", "rich", "tyro", "matplotlib", "tensorboard", "wandb"]
+    heavy += ["envpool"]
+    code = f"""
+import sys
+from birl.cli import main
+main({words!r})
+print([name for name in {heavy!r} if name in sys.modules])
+"""
     assert run_python(code).splitlines()[-1] == "[]"
 
 
@@ -190,18 +171,30 @@ def test_the_plain_task_has_its_preset_and_switches_without_one_say_so():
     assert config == dataclasses.replace(plain.config, run=dataclasses.replace(plain.config.run, seed=7))
     assert notice.startswith("preset ppo CartPole-v1 feedforward")
     _, notice = training_config("ppo", "CartPole-v1", ["--core", "lnlstm"])
-    assert notice == "no preset for ppo on CartPole-v1 with these switches: the preset of the plain task"
+    assert notice == "no preset for ppo on CartPole-v1 with these options: using the preset of the plain task"
     config, notice = training_config("ppo", "birl/ProbeConstant-v0", [])
     assert config == birl.ppo.Config(EnvConfig("birl/ProbeConstant-v0"))
     assert notice.endswith("default settings")
 
 
-def test_list_names_every_algorithm_and_a_command_for_every_preset_that_gives_that_preset():
+def test_list_says_what_each_algorithm_supports_in_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     said = call_well("list")
-    assert "algorithms: reinforce, qac, a2c, ppo, trpo" in said
-    for preset in PRESETS:
+    assert max(map(len, said.splitlines())) <= 80
+    table = said.partition("Presets.")[0].splitlines()
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in table if line}
+    assert rows.keys() >= set(birl.ALGORITHMS)
+    assert rows["ppo"] == "any yes yes rollouts"
+    assert rows["dqn"] == "Discrete yes yes -"
+    assert rows["sac"] == "Box with finite bounds - - -"
+    assert rows["a3c"] == "any yes yes actor-learners"
+
+
+def test_list_has_a_command_for_every_preset_that_selects_that_preset():
+    said = call_well("list")
+    for preset in all_presets():
         config = preset.config
-        core = vars(config).get("core", "feedforward")  # an algorithm without memory has no such setting
+        core = vars(config).get("core", "feedforward")  # not every algorithm has this setting
         switches = ["--hide-velocities"] * config.env.hide_velocities + ["--core", core] * (core != "feedforward")
         assert " ".join([preset.algorithm, config.env.id, *switches]) in said
         assert f"{config.run.total_steps:,}" in said
@@ -227,7 +220,7 @@ def test_an_existing_run_is_refused_with_what_to_do(tmp_path):
     call_well(*words)
     code, said = call(*words)
     assert code == 2
-    assert f"birl resume {tmp_path / 'run'}, or name another" in said
+    assert f"continue it with birl resume {tmp_path / 'run'}, or choose another run_dir" in said
 
 
 def test_plot_writes_a_picture_and_says_where(tmp_path):

@@ -100,8 +100,8 @@ ILL_TYPED = [
     ),
     (
         {"learning_rate": len},
-        r"learning_rate must be a number or a Schedule, not <built-in function len>, a function, which can be neither saved nor "
-        r"compiled; write it like one of 3e-4, linear:3e-4:0",
+        r"learning_rate must be a number or a Schedule, not <built-in function len>, a function, which can be "
+        r"neither saved nor compiled; write it like one of 3e-4, linear:3e-4:0",
     ),
 ]
 
@@ -211,5 +211,7 @@ def test_schedules_of_every_kind_survive_json():
 def test_a_stored_option_that_is_gone_is_ignored_where_it_was_off_and_refused_where_it_was_on():
     stored = to_json(EnvConfig("Acrobot-v1"))
     assert from_json(EnvConfig, stored | {"overlap": False}) == EnvConfig("Acrobot-v1")
-    with pytest.raises(ConfigError, match=r"config\.overlap is True: this option was removed; .* train again without it"):
+    with pytest.raises(
+        ConfigError, match=r"config\.overlap is True: this option was removed; .* train again without it"
+    ):
         from_json(EnvConfig, stored | {"overlap": True})
