@@ -1,0 +1,86 @@
+"""Every script in examples/ runs as a user would run it, with fewer steps."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import imageio_ffmpeg
+import pytest
+
+import birl
+from tests.markdown import ROOT
+from tests.run.processes import ENVIRONMENT, SECONDS
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+STEPS = 600  # two or three updates of the longest rollout
+
+
+def run(name: str, directory: Path, steps: int = STEPS) -> str:
+    """Run an example in this directory; what it printed."""
+    command = [sys.executable, str(ROOT / "examples" / name), "--steps", str(steps)]
+    finished = subprocess.run(
+        command, cwd=directory, env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def test_every_example_has_a_test_and_a_line_in_the_readme():
+    tests = Path(__file__).read_text()
+    readme = (ROOT / "examples" / "README.md").read_text()
+    for example in EXAMPLES:
+        assert f'run("{example.name}"' in tests
+        assert f"]({example.name})" in readme
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_short(example):
+    lines = example.read_text().splitlines()
+    assert len(lines) <= 120
+    assert f"python examples/{example.name}" in lines
+
+
+def test_train_and_watch_plays_the_trained_policy_and_records_it(tmp_path):
+    said = run("train_and_watch.py", tmp_path)
+    returns = [float(number) for number in re.findall(r"episode with seed \d: (\d+)", said)]
+    assert len(returns) == 3
+    assert all(1 <= value <= 500 for value in returns)
+    frames = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "cartpole.mp4"))[0]
+    assert frames == returns[0]  # a frame for each step of the episode with seed 0
+
+
+def test_own_environment_is_checked_and_trained_on_by_id_and_as_a_vector_env(tmp_path):
+    said = run("own_environment.py", tmp_path)
+    levels = re.findall(r"^(ok|warning|error) ", said, re.MULTILINE)
+    assert len(levels) >= 8
+    assert set(levels) == {"ok"}
+    assert "return with module:Id: -" in said
+    assert "return with envs=: -" in said
+
+
+def test_own_network_learns_without_memory_and_with_it(tmp_path):
+    said = run("own_network.py", tmp_path)
+    assert re.findall(r"(\w+) memory: Evaluation\(return \d", said) == ["without", "with"]
+
+
+def test_callback_logs_its_metric_and_saves_a_policy_that_loads(tmp_path):
+    said = run("callback.py", tmp_path)
+    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert len(rows) >= 2
+    assert all('"my/weight_norm"' in row for row in rows)
+    assert '"my/evaluation"' in rows[0]
+    [saved] = re.findall(r"saved as (\S+)", said)
+    action, _ = birl.load(tmp_path / saved).act([0.0, 0.0, 0.0, 0.0])
+    assert action in (0, 1)
+
+
+def test_sweep_compares_three_settings_and_repeats_no_finished_run(tmp_path):
+    said = run("sweep.py", tmp_path, steps=256)
+    table = re.findall(r"^ +(0\.\d+) +([\d.]+) +([\d.]+) to ([\d.]+)$", said, re.MULTILINE)
+    assert [row[0] for row in table] == ["0.0001", "0.001", "0.01"]
+    for _, mean, low, high in table:
+        assert float(low) <= float(mean) <= float(high)
+    assert len(list((tmp_path / "runs" / "sweep").iterdir())) == 6
+    again = run("sweep.py", tmp_path, steps=256)
+    assert again[again.index("learning rate") :] == said[said.index("learning rate") :]
