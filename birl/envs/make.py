@@ -117,7 +117,7 @@ def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
     Makes one environment and closes it, so a config that cannot work fails here.
     """
     _validate(config)
-    with make_envs(replace(config, num_envs=1, workers=0), 0) as envs:
+    with make_envs(replace(config, num_envs=1, workers=0, ray_actors=0), 0) as envs:
         if config.backend == "gymnasium" and (newer := newer_version(config.id)):
             warnings.warn(f"env.id {config.id!r} is an old version; use {newer}", stacklevel=2)
         return envs.observation_space, envs.action_space
