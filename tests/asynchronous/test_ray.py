@@ -350,7 +350,7 @@ def test_settings_that_cannot_work_are_refused(env, message):
 
 
 def test_ray_actors_are_refused_where_they_would_not_be_used():
-    with pytest.raises(ConfigError, match=r"env.ray_actors 2: this algorithm does not collect in Ray actors"):
+    with pytest.raises(ConfigError, match=r"env.ray_actors 2: only .* take rollouts from Ray actors"):
         next(dqn.train(dqn.Config(EnvConfig(num_envs=4, ray_actors=2))))
     with pytest.raises(ConfigError, match=r"env.ray_actors 2 does not go with actor-learners"):
         a3c.validate(a3c.Config(EnvConfig(num_envs=4, ray_actors=2)))
