@@ -7,9 +7,8 @@ import importlib.util
 import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeVar
-
-import jax
 
 from birl.types import Action, Array, PyTree
 
@@ -36,9 +35,13 @@ def prepare_jax(config: Any = None) -> None:
         prepare(config)
 
 
-def on_cpu() -> bool:
-    """Whether XLA compiles for a CPU."""
-    return jax.default_backend() == "cpu"
+def cache_directory() -> Path | None:
+    """Where compiled programs are kept between runs; None if they are not kept."""
+    if not accel_enabled():
+        return None
+    from birl.accel.setup import cache_directory as directory
+
+    return directory()
 
 
 def replicate_unplaced(tree: Tree) -> Tree:

@@ -65,7 +65,7 @@ def uses_of_keys(name: str, config: Any, monkeypatch: Any) -> dict[Key, Uses]:
         function = vars(algorithm).get(learning)
         if hasattr(function, "lower"):  # it is compiled: others are part of one that is, or move no key
             monkeypatch.setattr(algorithm, learning, Watched(function, calls))
-    collect = Collector.__call__
+    collect = Collector.collect
 
     def collected(self: Collector, policy: Any, key: Any) -> Any:
         inputs = self.observations, self.memory, self.resets, self.masks
@@ -76,7 +76,7 @@ def uses_of_keys(name: str, config: Any, monkeypatch: Any) -> dict[Key, Uses]:
         calls.append((act_in_all_steps, (policy, key, inputs), {}))
         return collect(self, policy, key)
 
-    monkeypatch.setattr(Collector, "__call__", collected)
+    monkeypatch.setattr(Collector, "collect", collected)
     for _ in islice(algorithm.train(config), 3):
         pass
     found: dict[Key, Uses] = defaultdict(Uses)

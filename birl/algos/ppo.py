@@ -133,6 +133,13 @@ def policy(state: State) -> PyTree:
     return state.network, state.normalizer.observations
 
 
+def batch_of(state: State, rollout: Rollout, config: Config) -> Batch:
+    """The rollout with values, advantages and targets; old distributions for the KL penalty."""
+    rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
+    batch = make_batch(policy(state), rollout, rewards, config.discount, config.gae_lambda)
+    return batch if config.objective == "kl" else batch._replace(old=None)
+
+
 def loss(
     network: ActorCriticLike, batch: Batch, memory: PyTree, coefficients: Coefficients, config: Config
 ) -> tuple[Array, Metrics]:
@@ -200,9 +207,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         entropy=value_at(config.entropy_weight, progress),
         penalty=state.penalty_weight,
     )
-    rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
-    batch = make_batch(policy(state), rollout, rewards, config.discount, config.gae_lambda)
-    batch = batch if config.objective == "kl" else batch._replace(old=None)
+    batch = batch_of(state, rollout, config)
     epoch_keys = jax.random.split(stream(state.key, "learning"), config.epochs)
     learning = Learning(state.network, state.optimizer, jnp.int32(0), jnp.bool_(False))
     epoch = partial(learn_epoch, batch=batch, memory=rollout.memory, coefficients=coefficients, config=config)

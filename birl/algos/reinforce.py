@@ -114,6 +114,13 @@ def policy(state: State) -> PyTree:
     return state.network, state.normalizer.observations
 
 
+def returns_to_go(rollout: Rollout, next_values: Array, config: Config) -> Array:
+    """G_t = Σ_k γ^k r_{t+k} to the end of t's episode; a baseline bootstraps where it is cut."""
+    bootstrap = next_values if config.baseline else jnp.zeros_like(next_values)
+    ends = rollout.terminated, rollout.truncated, rollout.valid
+    return discounted_returns(rollout.rewards, *ends, bootstrap, config.discount)
+
+
 def known_rows(rollout: Rollout, config: Config) -> Array:
     """[T, B] the rows whose return is known.
 
@@ -128,25 +135,23 @@ def loss(
 ) -> tuple[Array, Metrics]:
     """-E[log π(a|s) (G - V(s))], minus the entropy bonus, plus the baseline's squared error.
 
-    G_t = Σ_k γ^k r_{t+k} to the end of t's episode; the mean is over the rows where G is known.
+    The mean is over the rows where G is known.
     """
     evaluation = evaluate_rollout((network, moments), rollout)
     distribution = without_last(evaluation.distributions)
     values = evaluation.values[:-1]
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    next_values = jax.lax.stop_gradient(evaluation.values[1:])
-    bootstrap = next_values if config.baseline else jnp.zeros_like(next_values)
-    returns = discounted_returns(rollout.rewards, *ends, bootstrap, config.discount)
+    returns = returns_to_go(rollout, jax.lax.stop_gradient(evaluation.values[1:]), config)
     known = known_rows(rollout, config)
     advantages = returns - values if config.baseline else returns
     advantages = losses.normalize(advantages, known) if config.normalize_advantages else advantages
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, known)
     entropy = losses.masked_mean(distribution.entropy(), known)
     total = policy_loss - entropy_weight * entropy
+    finished = ends_inside(rollout.terminated, rollout.truncated, rollout.valid)
     metrics = {
         "loss/policy": policy_loss,
         "policy/entropy": entropy,
-        "episode/finished_share": losses.masked_mean(ends_inside(*ends).astype(jnp.float32), rollout.valid),
+        "episode/finished_share": losses.masked_mean(finished.astype(jnp.float32), rollout.valid),
     }
     if not config.baseline:
         return total, metrics

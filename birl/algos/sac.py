@@ -169,7 +169,7 @@ def act(
 
 
 def targets_of(state: State, batch: Transitions, noise: Array) -> Array:
-    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')) (Haarnoja et al., section 4.2)."""
+    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')) (Haarnoja et al., sec. 4.2)."""
     next_actions, log_probs = state.network.actor(batch.next_observations).action_and_log_prob(noise)
     next_values = twin_values(state.target, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * (next_values - jnp.exp(state.log_temperature) * log_probs)

@@ -134,6 +134,15 @@ def policy(state: State) -> PyTree:
     return state.network, state.normalizer.observations
 
 
+def batch_of(state: State, rollout: Rollout, config: Config) -> Batch:
+    """The rollout with values, targets and advantages, normalised if the settings say so."""
+    rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
+    batch = make_batch(policy(state), rollout, rewards, config.discount, config.gae_lambda)
+    if not config.normalize_advantages:
+        return batch
+    return batch._replace(advantages=losses.normalize(batch.advantages, batch.valid))
+
+
 def loss(network: ActorCriticLike, batch: Batch, memory: PyTree) -> tuple[Array, Array]:
     """The surrogate -E[ρÂ] (eq. 14) and the mean KL(old‖new), over the valid steps."""
     distribution, _, _ = network(batch.observations, memory, batch.resets, batch.action_masks)
@@ -218,10 +227,7 @@ def fit_epoch(
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one policy step and all critic epochs, and the metrics."""
-    rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
-    batch = make_batch(policy(state), rollout, rewards, config.discount, config.gae_lambda)
-    if config.normalize_advantages:
-        batch = batch._replace(advantages=losses.normalize(batch.advantages, batch.valid))
+    batch = batch_of(state, rollout, config)
     actor, critic_leaves = split_actor_critic(state.network, batch.observations)
     actor, metrics = improve_policy(actor, critic_leaves, batch, rollout.memory, config)
 

@@ -98,7 +98,7 @@ def perturbable(actor: PyTree) -> PyTree:
 
 
 def perturbed_weights(actor: PyTree, exploration: Exploration, which: int, num_envs: int) -> PyTree:
-    """[B, ...] the actor's weights plus σ times each environment's perturbation; None for the rest."""
+    """[B, ...] the actor's weights plus σ times each environment's perturbation."""
     own = jax.tree.leaves(exploration.perturbations)[0].shape[1]
     rows = np.arange(num_envs) % own  # an evaluation may have more environments than perturbations
     perturbations = jax.tree.map(lambda x: x[which] if num_envs == own else x[which][rows], exploration.perturbations)

@@ -1,6 +1,4 @@
-"""Shuffled parts of a rollout for stochastic gradient steps: single steps, or whole sequences where
-there is memory.
-"""
+"""Shuffled minibatches of a rollout: single steps, or whole sequences if there is memory."""
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +10,9 @@ MOST_NUMBER_BITS = 16  # of 32: the others are random
 
 
 def shuffled_parts(key: Array, batch: PyTree, memory: PyTree, count: int) -> tuple[PyTree, PyTree]:
-    """`count` parts of a batch, and the memory each starts from: whole sequences where there is
-    memory, else single steps.
+    """`count` minibatches of a batch, and the memory that each starts from.
+
+    They are whole sequences if there is memory, otherwise single steps.
     """
     if jax.tree.leaves(memory):
         return shuffled_sequences(key, batch, memory, count)
@@ -21,11 +20,9 @@ def shuffled_parts(key: Array, batch: PyTree, memory: PyTree, count: int) -> tup
 
 
 def shuffled_steps(key: Array, batch: PyTree, count: int) -> PyTree:
-    """[T, B, ...] leaves as `count` parts of randomly chosen steps: [count, 1, T·B / count,
-    ...].
-    """
+    """[T, B, ...] leaves as `count` minibatches of random steps: [count, 1, T·B / count, ...]."""
     time, num_envs = jax.tree.leaves(batch)[0].shape[:2]
-    if count == 1:  # the order within one part does not matter
+    if count == 1:  # the order within a minibatch does not matter
         return jax.tree.map(lambda x: x.reshape(1, 1, time * num_envs, *x.shape[2:]), batch)
     order = random_order(key, time * num_envs)
 
@@ -37,11 +34,12 @@ def shuffled_steps(key: Array, batch: PyTree, count: int) -> PyTree:
 
 
 def random_order(key: Array, count: int) -> Array:
-    """0, 1, ... count - 1 shuffled: random words in order, each with its number in its last bits.
+    """The numbers 0 to count - 1, shuffled.
 
-    XLA sorts words five times faster than pairs of words and numbers (16,384: 1.0 against 4.8 ms).
-    Of words that agree in all other bits, rare unless there are very many, the one with the lower
-    number comes first.
+    Random words are sorted, with the numbers in their last bits.
+
+    XLA sorts single words five times faster than pairs (16,384 of them: 1.0 against 4.8 ms). If two
+    words have equal random bits, which is rare, the lower number comes first.
     """
     bits = (count - 1).bit_length()
     if bits > MOST_NUMBER_BITS:
@@ -51,8 +49,9 @@ def random_order(key: Array, count: int) -> Array:
 
 
 def shuffled_sequences(key: Array, batch: PyTree, memory: PyTree, count: int) -> tuple[PyTree, PyTree]:
-    """[T, B, ...] leaves as `count` parts of whole sequences, [count, T, B / count, ...], and the
-    memory each starts from.
+    """[T, B, ...] leaves as `count` minibatches of sequences, [count, T, B / count, ...].
+
+    And the memory that each of them starts from.
     """
     num_envs = jax.tree.leaves(batch)[0].shape[1]
     order = jax.random.permutation(key, num_envs).reshape(count, -1)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.accel import devices as device
-from birl.accel.convolution import block_convolution, blocks_of, make_conv, xla_convolution
+from birl.accel.convolution import block_convolution, blocks_of, convolve, xla_convolution
+from birl.nets.images import make_conv
 
 
 def in_blocks(x, weight, stride, channels_first=False):
@@ -22,7 +22,8 @@ def in_blocks(x, weight, stride, channels_first=False):
 def test_a_convolution_is_the_sum_over_kernel_and_channels(kernel):
     conv = make_conv(np.random.default_rng(0), kernel, inputs=2, outputs=4, stride=2)
     images = np.random.default_rng(1).standard_normal((2, 8, 9, 2)).astype(np.float32)
-    outputs = np.asarray(conv(images))
+    outputs = np.asarray(convolve(images, conv.weight, conv.bias, conv.stride, channels_first=False))
+    np.testing.assert_allclose(conv(images), outputs, rtol=1e-4, atol=1e-5)  # the plain form
     assert outputs.shape == (2, 3, 7 - kernel, 4)  # (8 - kernel) // 2 + 1, (9 - kernel) // 2 + 1
     patch = images[1, 4 : 4 + kernel, 2 : 2 + kernel]  # row 2, column 1 at stride 2
     np.testing.assert_allclose(outputs[1, 2, 1], np.einsum("rci,rcio->o", patch, conv.weight), rtol=1e-4)
@@ -145,7 +146,7 @@ def test_a_block_of_planes_holds_each_planes_pixels_in_turn(stride, dtype):
 
 @pytest.mark.parametrize(("backend", "form"), [("cpu", "birl_convolution"), ("gpu", "window_strides=(2, 2)")])
 def test_the_form_of_a_convolution_is_chosen_by_the_backend_and_the_parameters_are_the_same(backend, form, monkeypatch):
-    monkeypatch.setattr(device.jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     conv = make_conv(np.random.default_rng(0), 4, 2, 3, 2)
     assert conv.weight.shape == (4, 4, 2, 3)
     assert form in str(jax.make_jaxpr(conv)(np.zeros((1, 8, 8, 2), np.float32)))

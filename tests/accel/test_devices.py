@@ -11,11 +11,12 @@ import pytest
 SHARED = """
 import json, jax, jax.numpy as jnp, numpy as np
 from gymnasium import spaces
-from birl.accel.devices import cores, prepare_jax
+from birl.accel.devices import cpu_devices
+from birl.accel.image_encoder import CachedImages
+from birl.accel.setup import set_up
 from birl.nets.encoders import make_encoder
-from birl.nets.images import Seen
 
-prepare_jax("images")
+set_up("images")
 encoder, _ = make_encoder(np.random.default_rng(0), spaces.Box(0, 255, (2, 24, 20), np.uint8), "cnn_small", (), "relu")
 images = np.random.default_rng(1).integers(0, 255, (3, 8, 2, 24, 20), dtype=np.uint8)
 loss = jax.jit(lambda encoder, images: jnp.sum(jnp.sin(encoder(images))))
@@ -24,19 +25,22 @@ tangent = jax.jit(lambda encoder: jax.jvp(lambda encoder: loss(encoder, images),
 odd = images[:1, :1]  # as many cores cannot share it out
 found = [*gradients, tangent, loss(encoder, images), loss(encoder, odd), *jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, odd))]
 outputs = jax.jit(lambda encoder, images: encoder.outputs(images))(encoder.parts[0], images)
-found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, Seen(images, outputs)))
+found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, CachedImages(images, outputs)))
 odd_outputs = jax.jit(lambda encoder, images: encoder.outputs(images))(encoder.parts[0], odd)
-found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, Seen(odd, odd_outputs)))
+found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, CachedImages(odd, odd_outputs)))
 here = [array.addressable_shards[0].data.shape for array in [*jax.tree.leaves(encoder), *gradients]]
 places = len(gradients[0].devices())
-print(json.dumps({"devices": cores().size, "places": places, "here": here, "found": [np.asarray(x).tolist() for x in found]}))
+print(json.dumps({"devices": cpu_devices().size, "places": places, "here": here, "found": [np.asarray(x).tolist() for x in found]}))
 """
 
 INITIALISED = """
 import json, sys, jax, numpy as np
 from gymnasium import spaces
 from birl.algos import ppo
-ppo.init(ppo.Config(encoder=sys.argv[1]), spaces.Box(0, 255, (2, 24, 20), np.uint8), spaces.Discrete(2))
+from birl.speed import prepare_jax
+config = ppo.Config(encoder=sys.argv[1])
+prepare_jax(config)
+ppo.init(config, spaces.Box(0, 255, (2, 24, 20), np.uint8), spaces.Discrete(2))
 print(json.dumps({"devices": jax.local_device_count()}))
 """
 
@@ -77,7 +81,7 @@ def test_of_three_devices_that_the_user_has_made_two_share():
     assert found["devices"] == 2
 
 
-def test_init_sets_jax_up_before_it_is_used_for_images_with_a_device_for_each_core():
+def test_jax_is_set_up_for_images_with_a_device_for_each_core():
     assert outcome(INITIALISED, "cnn_small")["devices"] == expected_devices()
     assert outcome(INITIALISED, "mlp")["devices"] == 1
 
@@ -89,6 +93,7 @@ from gymnasium import spaces
 from birl.config import EnvConfig, RunConfig
 from birl.envs.serial import SerialEnvs
 from birl.registry import algorithm_named
+from birl.speed import prepare_jax
 
 class Pictures(gym.Env):
     observation_space, action_space = spaces.Box(0, 255, (2, 84, 84), np.uint8), spaces.Discrete(2)
@@ -103,6 +108,7 @@ class Pictures(gym.Env):
 
 algorithm, settings = algorithm_named(sys.argv[1]), json.loads(sys.argv[2])
 config = algorithm.Config(env=EnvConfig(num_envs=2), run=RunConfig(total_steps=32), rollout_length=4, encoder="cnn_small", **settings)
+prepare_jax(config)
 for state in (None, jax.tree.map(np.asarray, algorithm.init(config, Pictures.observation_space, Pictures.action_space))):
     *_, last = algorithm.train(config, SerialEnvs([Pictures] * 2), state)
     if state is None:

@@ -11,13 +11,15 @@ import pytest
 from gymnasium import spaces
 
 from birl.accel import numpy_acting as stepwise
-from birl.accel.numpy_acting import compiled, step_keys, take_apart
+from birl.accel.numpy_acting import take_apart
 from birl.algos import ppo
 from birl.maths.distributions import Categorical
+from birl.maths.keys import step_keys
 from birl.nets.acting import act
 from birl.nets.layers import ACTIVATIONS
 from birl.nets.models import make_actor_critic
 from birl.nets.normalize import initial_normalizer, update_observation_moments
+from birl.rollouts.collector import compiled_acting
 from birl.types import Action
 
 ENVS, LENGTH = 5, 3
@@ -69,7 +71,7 @@ def check(policy, inputs, act=act):
     """At every step the parts give what the whole gives; which steps differ from one another."""
     start = take_apart(act, policy, inputs, KEY, LENGTH)
     assert start is not None
-    in_parts, whole = start(policy, KEY), compiled(act, policy, LENGTH)(policy, KEY)
+    in_parts, whole = start(policy, KEY), compiled_acting(act, policy, LENGTH)(policy, KEY)
     found = [in_parts(t, *inputs) for t in range(LENGTH)]
     assert all(isinstance(leaf, np.ndarray) for action in found for leaf in jax.tree.leaves(action))
     for t, action in enumerate(found):
@@ -135,7 +137,7 @@ def test_the_parts_follow_the_policy_they_are_started_with():
     inputs = inputs_of(policy)
     start = take_apart(act, policy, inputs, KEY, LENGTH)
     other = jax.tree.map(lambda x: -x, policy)
-    assert_same(start(other, KEY)(1, *inputs), compiled(act, other, LENGTH)(other, KEY)(1, *inputs))
+    assert_same(start(other, KEY)(1, *inputs), compiled_acting(act, other, LENGTH)(other, KEY)(1, *inputs))
     assert (
         start(other, KEY)(1, *inputs).behaviour.logits.tolist()
         != start(policy, KEY)(1, *inputs).behaviour.logits.tolist()
@@ -197,7 +199,7 @@ def test_a_module_of_the_users_own_is_taken_apart_too():
     assert (
         take_apart(act, policy, inputs, KEY, LENGTH) is None
     )  # it has a sine, which is not listed: called whole, and right
-    whole = compiled(act, policy, LENGTH)(policy, KEY)
+    whole = compiled_acting(act, policy, LENGTH)(policy, KEY)
     assert_same(whole(0, *inputs), act(policy, *inputs, np.asarray(step_keys(jnp.asarray(KEY), LENGTH))[0]))
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from birl.accel.numpy_acting import step_keys, take_apart
+from birl.accel.numpy_acting import take_apart
+from birl.maths.keys import step_keys
 from birl.types import Action
 
 ENVS, LENGTH = 3, 2

@@ -54,10 +54,10 @@ def collected(algorithm: Any, config: Any) -> tuple[Any, Rollout]:
     """
     with make_envs(config.env, config.run.seed) as envs:
         state = stirred(algorithm.init(config, envs.observation_space, envs.action_space))
-        collect = telling(envs, algorithm, state, config.rollout_length)
-        collect.start(config.run.seed)
-        collect(algorithm.policy(state), np.array([0, 1], np.uint32))
-        return state, collect(algorithm.policy(state), state.key)
+        collector = telling(envs, algorithm, state, config.rollout_length)
+        collector.start(config.run.seed)
+        collector.collect(algorithm.policy(state), np.array([0, 1], np.uint32))
+        return state, collector.collect(algorithm.policy(state), state.key)
 
 
 def answers(state: Any, *observations: Any) -> Iterator[tuple[float, np.ndarray]]:

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.accel.devices import prepare_jax
 from birl.algos import a2c, ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import exponential, linear
 from birl.nets.layers import Linear, make_linear
+from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
 from tests.algos import probing

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from birl.config import EnvConfig, RunConfig
-from birl.rollouts.collector import learnable
+from birl.rollouts.finite import for_learning
 from birl.types import Rollout
 from tests.envs.counting import Counting
 
@@ -46,8 +46,10 @@ def test_what_is_learned_from_has_signs_for_rewards(name, clip, monkeypatch):
 def test_only_rewards_are_clipped_and_the_rollout_itself_stays_as_it_is():
     rewards, game_over = np.array([[-3.0, 0.0, 0.5]], np.float32), np.array([[True, False, False]])
     whole = Rollout("observations", "actions", rewards, "terminated", "truncated", "valid", (), game_over=game_over)
-    clipped = learnable(whole, clip_rewards=True)
+    clipped = for_learning(whole, clip_rewards=True)
     np.testing.assert_array_equal(clipped.rewards, [[-1.0, 0.0, 1.0]])
     assert clipped.rewards.dtype == np.float32
-    assert clipped._replace(rewards=rewards) == learnable(whole, clip_rewards=False) == whole._replace(game_over=None)
+    assert (
+        clipped._replace(rewards=rewards) == for_learning(whole, clip_rewards=False) == whole._replace(game_over=None)
+    )
     np.testing.assert_array_equal(whole.rewards, [[-3.0, 0.0, 0.5]])

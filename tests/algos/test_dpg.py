@@ -15,7 +15,6 @@ import pytest
 from gymnasium import spaces
 
 import birl
-from birl.accel.devices import prepare_jax
 from birl.accel.numpy_acting import take_apart
 from birl.algos import dpg
 from birl.config import ConfigError, EnvConfig, RunConfig
@@ -25,6 +24,7 @@ from birl.maths.schedules import linear
 from birl.nets.compatible import CompatibleActorCritic
 from birl.nets.continuous import ActionBounds
 from birl.rollouts.collector import Collector
+from birl.speed import prepare_jax
 from tests import linear_quadratic as lq
 from tests.algos.probing import assert_same_bits
 
@@ -251,10 +251,10 @@ def collected(config):
             for part in (state.network.theta, state.network.w, state.network.v)
         ]
         state = state._replace(network=eqx.tree_at(lambda n: (n.theta, n.w, n.v), state.network, stir))
-        collect = Collector(envs, dpg.act, config.rollout_length, ())
-        collect.start(config.run.seed)
-        collect(dpg.policy(state), np.array([0, 1], np.uint32))
-        return state, collect(dpg.policy(state), state.key)
+        collector = Collector(envs, dpg.act, config.rollout_length, ())
+        collector.start(config.run.seed)
+        collector.collect(dpg.policy(state), np.array([0, 1], np.uint32))
+        return state, collector.collect(dpg.policy(state), state.key)
 
 
 def test_a_rollout_is_learned_from_step_by_step():
@@ -413,7 +413,9 @@ WRONG = {
     "critic_learning_rate -1.0 must not be negative": {"critic_learning_rate": -1.0},
     "value_learning_rate -1.0 must not be negative": {"value_learning_rate": -1.0},
     "exploration_noise -1.0 must not be negative": {"exploration_noise": -1.0},
-    r"action space Discrete\(2\) has no numbers to differentiate by; use a Box": {"env": EnvConfig("CartPole-v1")},
+    r"dpg takes Box actions with finite bounds, and action space Discrete\(2\) is none": {
+        "env": EnvConfig("CartPole-v1")
+    },
 }
 
 

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.accel.devices import prepare_jax
 from birl.algos import dqn
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_envs
@@ -22,6 +21,7 @@ from birl.maths.statistics import Moments
 from birl.nets.layers import Linear, make_linear
 from birl.rollouts.collector import Collector
 from birl.rollouts.replay import Indices, Replay
+from birl.speed import prepare_jax
 from birl.types import Rollout, Snapshot, Transitions
 from tests import oracle
 from tests.algos import chain
@@ -92,13 +92,13 @@ def lived(config: dqn.Config) -> Lived:
     with make_envs(config.env, config.run.seed) as envs:
         state = dqn.init(config, envs.observation_space, envs.action_space)
         state = state._replace(network=shaken(state.network, 1), target=shaken(state.network, 2))
-        collect = Collector(envs, dqn.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
-        collect.start(config.run.seed)
+        collector = Collector(envs, dqn.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
+        collector.start(config.run.seed)
         exponent = config.priority_exponent if config.prioritized else None
         replay = Replay(
-            config.replay_size, collect.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent
+            config.replay_size, collector.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent
         )
-        rollouts = [collect(dqn.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
+        rollouts = [collector.collect(dqn.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
         for rollout in rollouts:
             replay.add(rollout)
         return Lived(state, rollouts, replay)
@@ -561,21 +561,21 @@ def test_a_replay_too_large_for_the_machine_stops_training_before_it_begins():
 WRONG = {
     "update_ratio 0.0 must be positive": {"update_ratio": 0.0},
     "burn_in 10 must leave a step of rollout_length 10; use at most 9": {"burn_in": 10, "core": "lstm"},
-    "burn_in 2 warms a memory up, and this network has none; use 0, or core lstm": {"burn_in": 2},
-    "prioritized draws single steps, and a network that remembers learns from sequences": {
+    "burn_in 2 warms up a memory, and this network has none; use 0, or core lstm": {"burn_in": 2},
+    "prioritized samples single steps, and a recurrent network learns from sequences": {
         "prioritized": True,
         "core": "gru",
     },
     "replay_size 39 must hold a rollout: 10 steps of 4 environments": {"replay_size": 39},
-    r"frame_stack 2 does not fit observations of shape \(2,\); use 1|no stacks of frames": {"frame_stack": 2},
+    r"frame_stack 2 does not fit observations of shape \(2,\); use 1|not stacks of frames": {"frame_stack": 2},
     r"exploration from 0.1 to 1.5 must lie in \[0, 1\]": {"exploration": linear(1.5, 0.1)},
     r"exploration from -0.1 to 1.0 must lie in \[0, 1\]": {"exploration": linear(1.0, -0.1)},
-    "priority_correction -1.0 must be 0 or more": {"priority_correction": -1.0},
+    "priority_correction -1.0 must not be negative": {"priority_correction": -1.0},
     r"priority_exponent 2.0 must lie in \[0, 1\]": {"priority_exponent": 2.0},
     r"target_rate 0.0 must be positive": {"target_rate": 0.0},
     "target_every 0 must be at least 1": {"target_every": 0},
     "n_step 0 must be at least 1": {"n_step": 0},
-    "learning_starts -1 must be 0 or more": {"learning_starts": -1},
+    "learning_starts -1 must not be negative": {"learning_starts": -1},
     "learning_starts 100 lies beyond the run's 100 total_steps": {
         "learning_starts": 100,
         "run": RunConfig(total_steps=100),

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.accel.devices import prepare_jax
 from birl.algos import a2c, ppo
 from birl.config import EnvConfig, RunConfig
 from birl.envs.probes import MaskedMemory
 from birl.envs.serial import SerialEnvs
+from birl.speed import prepare_jax
 from birl.types import Rollout
 
 
@@ -76,7 +76,7 @@ def test_learning_from_what_was_seen_is_learning_from_the_images(algorithm, core
     state, rollout = rollouts_of(algorithm, config, monkeypatch)[-1]
     assert not rollout.valid.all()  # episodes end in it
     (mine, my_metrics), (theirs, their_metrics) = (
-        update(state, each, config) for each in (rollout, rollout._replace(seen=None))
+        update(state, each, config) for each in (rollout, rollout._replace(extras=None))
     )
     for name, metric in their_metrics.items():
         np.testing.assert_allclose(my_metrics[name], metric, rtol=2e-3, atol=1e-5, err_msg=name)
@@ -89,11 +89,11 @@ def test_learning_from_what_was_seen_is_learning_from_the_images(algorithm, core
 @pytest.mark.parametrize(("algorithm", "kept"), [(a2c, [True, True, True]), (ppo, [False, False, True])])
 def test_as_much_is_kept_as_learning_needs(algorithm, kept, monkeypatch):
     for _, rollout in rollouts_of(algorithm, CONFIGS[algorithm], monkeypatch):
-        assert [[output is not None for output in seen] for seen in rollout.seen] == [kept] * len(rollout.valid)
+        assert [[output is not None for output in outputs] for outputs in rollout.extras] == [kept] * len(rollout.valid)
 
 
 @pytest.mark.parametrize(
     "config", [a2c.Config(**SETTINGS), a2c.Config(**SHARED | {"encoder": "mlp", "hidden_sizes": (8,)})]
 )
 def test_nothing_is_kept_of_two_encoders_or_of_none(config, monkeypatch):
-    assert all(rollout.seen is None for _, rollout in rollouts_of(a2c, config, monkeypatch))
+    assert all(rollout.extras is None for _, rollout in rollouts_of(a2c, config, monkeypatch))

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from birl.accel.devices import prepare_jax
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import exponential, linear, piecewise
 from birl.nets.layers import Linear, make_linear
+from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
 from tests.algos import probing
@@ -73,7 +73,7 @@ def look_again(state: ppo.State, rollout: Rollout, config: ppo.Config):
     """Log-ratios of the policy that acted to itself, its KL from itself, and the metrics of the
     loss before any step.
     """
-    batch, _ = ppo.make_batch(state, rollout, replace(config, objective="kl"))
+    batch = ppo.batch_of(state, rollout, replace(config, objective="kl"))
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
     _, metrics = ppo.loss(state.network, batch, rollout.memory, WEIGHTS, config)
     return distribution.log_prob(batch.actions) - told_log_probs(rollout), batch.old.kl(distribution), metrics
@@ -142,10 +142,10 @@ def test_without_steps_every_minibatch_of_every_epoch_has_ratio_1(name):
 
 def tampered(config: ppo.Config, **changes) -> ppo.Batch:
     state, rollout = collected(SMALL)
-    return make_batch(state, rollout, config)[0]._replace(**changes)
+    return batch_of(state, rollout, config)._replace(**changes)
 
 
-make_batch = jax.jit(ppo.make_batch, static_argnames="config")
+batch_of = jax.jit(ppo.batch_of, static_argnames="config")
 loss_and_gradients = jax.jit(jax.value_and_grad(ppo.loss, has_aux=True), static_argnames="config")
 
 
@@ -213,7 +213,7 @@ def test_entropy_is_subtracted_with_its_weight_and_the_value_error_added_with_it
 def test_advantages_are_gae_of_the_networks_values_with_targets_above_them():
     config = replace(SMALL, gae_lambda=0.7, discount=0.8)
     state, rollout = collected(SMALL)
-    batch = make_batch(state, rollout, config)[0]
+    batch = batch_of(state, rollout, config)
     never = np.zeros(rollout.observations.shape[:2], bool)
     values = np.asarray(state.network(rollout.observations, NO_MEMORY, never, None)[1], np.float64)
     advantages = oracle.gae(
@@ -237,7 +237,7 @@ def test_a_rollout_that_stops_earlier_has_the_same_td_errors_up_to_there(row):
         name: getattr(rollout, name)[: last + 1] for name in ("actions", "rewards", "terminated", "truncated", "valid")
     }
     shorter = rollout._replace(observations=rollout.observations[: last + 2], **changes)
-    whole, part = (np.asarray(make_batch(state, r, config)[0].advantages) for r in (rollout, shorter))
+    whole, part = (np.asarray(batch_of(state, r, config).advantages) for r in (rollout, shorter))
     np.testing.assert_allclose(part, whole[: last + 1], atol=1e-6)
 
 
@@ -381,7 +381,7 @@ WRONG = {
     "rollout_length x num_envs 40 does not divide into 3 minibatches; use one of 1, 2, 4, 5, 8, 10, 20, 40": {
         "minibatches": 3
     },
-    "does not divide into 0 minibatches; use one of 1, 2": {"minibatches": 0},
+    "minibatches 0 must be at least 1": {"minibatches": 0},
     "num_envs 4 does not divide into 8 minibatches; use one of 1, 2, 4": {"minibatches": 8, "core": "lstm"},
     "env.num_envs 0 is less than 1; use 8, or 1": {"env": EnvConfig(num_envs=0)},
     "max_grad_norm 0.0 must be positive, or None": {"max_grad_norm": 0.0},

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.accel.devices import prepare_jax
 from birl.algos import qac
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_envs
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import linear
 from birl.nets.acting import evaluate_rollout
+from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
 from tests.algos.probing import telling, told_log_probs
@@ -114,10 +114,10 @@ def collected(config: qac.Config) -> tuple[qac.State, Rollout]:
         state = qac.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
         state = state._replace(network=eqx.tree_at(weight, state.network, replace_fn=lambda w: 50 * w))
-        collect = telling(envs, qac, state, config.rollout_length)
-        collect.start(config.run.seed)
-        collect(qac.policy(state), np.array([0, 1], np.uint32))
-        return state, collect(qac.policy(state), state.key)
+        collector = telling(envs, qac, state, config.rollout_length)
+        collector.start(config.run.seed)
+        collector.collect(qac.policy(state), np.array([0, 1], np.uint32))
+        return state, collector.collect(qac.policy(state), state.key)
 
 
 def assert_same_bits(left, right) -> None:

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from birl.accel.devices import prepare_jax
 from birl.algos import reinforce
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env, make_envs
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import linear
+from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
 from tests.algos.probing import telling, told_log_probs
@@ -85,10 +85,10 @@ def collected(config: reinforce.Config) -> tuple[reinforce.State, Rollout]:
         state = reinforce.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
         state = state._replace(network=eqx.tree_at(weight, state.network, replace_fn=lambda w: 50 * w))
-        collect = telling(envs, reinforce, state, config.rollout_length)
-        collect.start(config.run.seed)
-        collect(reinforce.policy(state), np.array([0, 1], np.uint32))
-        return state, collect(reinforce.policy(state), state.key)
+        collector = telling(envs, reinforce, state, config.rollout_length)
+        collector.start(config.run.seed)
+        collector.collect(reinforce.policy(state), np.array([0, 1], np.uint32))
+        return state, collector.collect(reinforce.policy(state), state.key)
 
 
 def assert_same_bits(left, right) -> None:
@@ -233,7 +233,8 @@ def test_reward_to_go_is_the_explicit_sum_to_the_episodes_end(env, baseline):
     _, rollout = collected(replace(SMALL, env=env))
     config = replace(SMALL, baseline=baseline, discount=0.8)
     values = np.random.default_rng(0).normal(size=rollout.rewards.shape).astype(np.float32) + 3.0
-    returns, known = jit(reinforce.returns_to_go)(rollout, values, config=config)
+    returns = jit(reinforce.returns_to_go)(rollout, values, config=config)
+    known = reinforce.known_rows(rollout, config)
     expected, usable = explicit_returns(rollout, values, config)
     assert usable.any()
     assert np.any(rollout.valid & ~usable) != baseline  # some episodes are under way at the end
@@ -356,7 +357,7 @@ WRONG = {
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "env.num_envs 0 is less than 1; use 8, or 1": {"env": EnvConfig(num_envs=0)},
     "core_size 0 must be at least 1": {"core_size": 0},
-    "rollout_length 9 is below the 500 steps that an episode of CartPole-v1 can take.*use rollout_length 500 or more, or baseline True": {
+    "rollout_length 9 is below the 500 steps of an episode of CartPole-v1.*use rollout_length 500 or more, or baseline True": {
         "env": EnvConfig("CartPole-v1"),
         "baseline": False,
     },

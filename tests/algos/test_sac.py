@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.accel.devices import prepare_jax
 from birl.accel.numpy_acting import take_apart
 from birl.algos import sac
 from birl.config import ConfigError, RunConfig
 from birl.maths.squashed import SquashedGaussian
+from birl.nets.twin_critics import twin_critic_loss
+from birl.speed import prepare_jax
 from tests import oracle
 from tests.algos import bounded
 from tests.algos.bounded import (
@@ -122,7 +123,7 @@ def test_a_terminated_step_has_neither_bootstrap_nor_entropy_and_a_truncated_one
 
 def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target():
     batch = transitions(20)
-    value, _ = sac.critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), jnp.asarray(batch.rewards), batch)
+    value, _ = twin_critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), jnp.asarray(batch.rewards), batch)
     errors = batch.observations[:, 0] - batch.rewards, batch.actions[:, 1] - batch.rewards
     assert value == pytest.approx(sum(np.mean(error**2) for error in errors), rel=1e-5)
 
@@ -131,7 +132,7 @@ def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target()
 def test_targets_of_another_shape_are_an_error_and_not_a_broadcast():
     batch = transitions(20)
     with pytest.raises(ValueError, match="shapes"):
-        sac.critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), batch.rewards[:, None], batch)
+        twin_critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), batch.rewards[:, None], batch)
 
 
 def test_there_is_no_target_actor_and_the_target_critics_move_by_the_target_rate_in_each_gradient_step():

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from birl import speed
 from birl.envs.serial import SerialEnvs
 from birl.maths.distributions import Categorical
 from birl.nets import values
@@ -25,7 +26,7 @@ NOW_AND_THEN = [(100, 4), (100, 2), (100, 7)]
 KEY = np.array([0, 1], np.uint32)
 
 
-def collector(envs, network):
+def make_collector(envs, network):
     behaviour = Categorical(np.zeros((envs.num_envs, 3), np.float32))
     return Collector(envs, act, LENGTH, network.initial_memory(envs.num_envs), behaviour=behaviour)
 
@@ -54,32 +55,32 @@ def assert_counted(rollout, policy):
 )
 def test_an_episode_begins_with_the_networks_own_initial_memory(shapes, way, monkeypatch):
     if way == "compiled":
-        monkeypatch.setattr(collecting, "take_apart", lambda *args: None)
+        monkeypatch.setattr(speed, "start_acting", lambda *args: None)
     else:
-        monkeypatch.setattr(collecting, "compiled", None)  # would be called if NumPy could not do it
+        monkeypatch.setattr(collecting, "compiled_acting", None)  # would be called if NumPy could not do it
     network = make_remembering(None, None, Counting.action_space)
-    collect = collector(SerialEnvs(counting_functions(shapes)), network)
-    collect.start(0)
+    collector = make_collector(SerialEnvs(counting_functions(shapes)), network)
+    collector.start(0)
     for _ in range(4):
-        assert_counted(collect((network, None), KEY), (network, None))
+        assert_counted(collector.collect((network, None), KEY), (network, None))
 
 
 def test_the_initial_memory_is_that_of_the_network_as_it_is_now():
     network = make_remembering(None, None, Counting.action_space)
-    collect = collector(SerialEnvs(counting_functions(AT_EVERY_ROLLOUTS_END)), network)
-    collect.start(0)
+    collector = make_collector(SerialEnvs(counting_functions(AT_EVERY_ROLLOUTS_END)), network)
+    collector.start(0)
     for start in (1.0, 2.0, 3.0):  # learned: another one in each rollout
         policy = replace(network, start=jnp.float32(start)), None
-        assert_counted(collect(policy, KEY), policy)
+        assert_counted(collector.collect(policy, KEY), policy)
 
 
 def test_sequences_from_a_replay_begin_with_the_networks_own_initial_memory():
     network = make_remembering(None, None, Counting.action_space)
-    collect = collector(SerialEnvs(counting_functions(NOW_AND_THEN)), network)
-    collect.start(0)
-    replay = Replay(200, collect.empty_rollout(), 0.9)
+    collector = make_collector(SerialEnvs(counting_functions(NOW_AND_THEN)), network)
+    collector.start(0)
+    replay = Replay(200, collector.empty_rollout(), 0.9)
     for _ in range(8):
-        replay.add(collect((network, None), KEY)._replace(game_over=None))
+        replay.add(collector.collect((network, None), KEY)._replace(game_over=None))
     drawn = replay.draw_sequences(np.random.default_rng(0), (1, 40))
     assert_counted(jax.tree.map(lambda x: x[0], drawn), (network, None))
 
@@ -87,10 +88,10 @@ def test_sequences_from_a_replay_begin_with_the_networks_own_initial_memory():
 def test_a_value_networks_pass_over_a_rollout_begins_episodes_in_the_same_way():
     network = make_remembering_values(None, None, Counting.action_space)
     envs = SerialEnvs(counting_functions(AT_EVERY_ROLLOUTS_END))
-    collect = Collector(envs, values.act, LENGTH, network.initial_memory(3))
-    collect.start(0)
+    collector = Collector(envs, values.act, LENGTH, network.initial_memory(3))
+    collector.start(0)
     for _ in range(3):
-        rollout = collect((network, None, np.float32(0.5)), KEY)
+        rollout = collector.collect((network, None, np.float32(0.5)), KEY)
         found = jax.jit(values.rollout_values)(network, None, rollout)[:-1]
         np.testing.assert_array_equal(
             found[rollout.valid], np.broadcast_to(steps_of(rollout), found.shape)[rollout.valid]

@@ -18,7 +18,8 @@ from birl.config import ConfigError
 from birl.envs.serial import SerialEnvs
 from birl.rollouts import replay as replays
 from birl.rollouts.collector import Collector
-from birl.rollouts.replay import LEAST_ERROR, Indices, Replay, free_memory
+from birl.rollouts.free_memory import free_memory
+from birl.rollouts.replay import LEAST_ERROR, Indices, Replay
 from birl.types import Action, Rollout, Snapshot
 from tests import oracle
 from tests.envs.counting import Counting, DictCounting, MaskedCounting, counting_functions
@@ -258,9 +259,9 @@ def counted(kind: type[Counting]) -> list[Rollout]:
     first.
     """
     envs = SerialEnvs(counting_functions([(5, 100), (100, 4), (3, 3)], kind))
-    collect = Collector(envs, draw_actions, 4, np.zeros((3, 1), np.float32))
-    collect.start(0)
-    return [collect(None, np.array([7, number], np.uint32)) for number in range(20)]
+    collector = Collector(envs, draw_actions, 4, np.zeros((3, 1), np.float32))
+    collector.start(0)
+    return [collector.collect(None, np.array([7, number], np.uint32)) for number in range(20)]
 
 
 def test_what_is_drawn_happened_and_a_cut_episodes_successor_is_its_own_last_observation():
@@ -512,7 +513,7 @@ def test_observations_that_are_no_stacks_are_refused(length):
         np.random.default_rng(0).integers(0, 256, observations.shape, dtype=np.uint8),
         observations * np.array([0, 0, 0, 1], np.uint8)[:, None, None],  # zeros before the newest
     ):
-        with pytest.raises(ConfigError, match=r"no stacks of frames, newest last, .* use frame_stack 1"):
+        with pytest.raises(ConfigError, match=r"not stacks of frames, newest last, .* use frame_stack 1"):
             replay_of(replace(stream, steps=stream.steps._replace(observations=wrong)), length, frame_stack=4)
 
 

@@ -1,6 +1,4 @@
-"""Images to features: in parts, in blocks and from what is known, the numbers of the plain
-convolutions.
-"""
+"""The fast image encoder, in parts, in blocks and from cached outputs, against the plain one."""
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +6,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.nets import convolution, images
+from birl.accel import convolution, image_encoder
+from birl.accel.image_encoder import CachedImages, in_parts
 from birl.nets.encoders import make_encoder
-from birl.nets.images import Seen, in_parts
+from birl.nets.images import ImageEncoder
 from tests.nets.test_encoders import quickly, samples
 
 
@@ -43,19 +42,19 @@ KINDS = pytest.mark.parametrize(
 def test_in_parts_and_in_blocks_images_have_the_features_and_gradients_of_xlas_convolutions(
     name, shape, kind, monkeypatch
 ):
-    monkeypatch.setattr(images, "IMAGES_AT_ONCE", 4)  # of T · B = 6: one whole part, and two images left
+    monkeypatch.setattr(image_encoder, "IMAGES_AT_ONCE", 4)  # of T · B = 6: one whole part, and two images left
     space = spaces.Box(0, 255 if kind == np.uint8 else 1, shape, kind)
     encoder, _ = make_encoder(np.random.default_rng(0), space, name, (), "relu")
     pictures = samples(space)
     on_cpu = value_and_gradients(encoder, pictures)
-    monkeypatch.setattr(images, "on_cpu", lambda: False)
+    monkeypatch.setattr(image_encoder, "on_cpu", lambda: False)
     monkeypatch.setattr(convolution, "on_cpu", lambda: False)
     assert_same(on_cpu, value_and_gradients(encoder, pictures))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 8, 9])
 def test_in_parts_gives_what_the_whole_gives(rows, monkeypatch):
-    monkeypatch.setattr(images, "IMAGES_AT_ONCE", 4)
+    monkeypatch.setattr(image_encoder, "IMAGES_AT_ONCE", 4)
     array = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
     np.testing.assert_array_equal(in_parts(lambda x: (x * x).sum(-1), array), (array * array).sum(-1))
 
@@ -85,13 +84,13 @@ def test_patches_are_not_kept_for_the_gradient():
 def test_from_what_was_computed_before_images_have_their_features_and_gradients(
     name, shape, kind, last_only, monkeypatch
 ):
-    monkeypatch.setattr(images, "IMAGES_AT_ONCE", 4)  # of T · B = 6
+    monkeypatch.setattr(image_encoder, "IMAGES_AT_ONCE", 4)  # of T · B = 6
     space = spaces.Box(0, 255 if kind == np.uint8 else 1, shape, kind)
     encoder = make_encoder(np.random.default_rng(0), space, name, (), "silu")[0].parts[0]
     pictures = samples(space)
     outputs = quickly(lambda encoder, pictures: encoder.outputs(pictures))(encoder, pictures)
     known = (*[None] * (len(outputs) - 1), outputs[-1]) if last_only else outputs
-    assert_same(value_and_gradients(encoder, Seen(pictures, known)), value_and_gradients(encoder, pictures))
+    assert_same(value_and_gradients(encoder, CachedImages(pictures, known)), value_and_gradients(encoder, pictures))
 
 
 @pytest.mark.parametrize("last_only", [False, True])
@@ -107,8 +106,10 @@ def test_what_was_computed_before_is_not_computed_again(last_only):
         None if last_only and number + 1 < len(outputs) else output + 1 for number, output in enumerate(outputs)
     )
     features = jax.jit(lambda encoder, seen: encoder(seen))
-    np.testing.assert_allclose(features(encoder, Seen(pictures, wrong)), np.maximum(outputs[-1] + 1, 0), rtol=1e-5)
-    text = features.lower(encoder, Seen(pictures, wrong)).compile().as_text()
+    np.testing.assert_allclose(
+        features(encoder, CachedImages(pictures, wrong)), np.maximum(outputs[-1] + 1, 0), rtol=1e-5
+    )
+    text = features.lower(encoder, CachedImages(pictures, wrong)).compile().as_text()
     assert not any(word in text for word in (" convolution(", " dot(", "ynn_fusion"))
 
 
@@ -122,4 +123,14 @@ def test_going_back_from_what_is_known_takes_fewer_products_than_going_there_and
         gradient = quickly(jax.grad(lambda encoder, seen: jnp.sum(jnp.sin(encoder(seen)))))
         return gradient.lower(encoder, observations).compile().cost_analysis()["flops"]
 
-    assert work(Seen(pictures, outputs)) < 0.75 * work(pictures)
+    assert work(CachedImages(pictures, outputs)) < 0.75 * work(pictures)
+
+
+@KINDS
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_fast_encoder_has_the_features_and_gradients_of_the_plain_one(name, shape, kind, layer_norm):
+    space = spaces.Box(0, 255 if kind == np.uint8 else 1, shape, kind)
+    fast = make_encoder(np.random.default_rng(0), space, name, (), "relu", layer_norm)[0].parts[0]
+    plain = ImageEncoder(fast.convolutions, fast.dense, fast.channels_first, fast.scale, "relu", fast.norm)
+    pictures = samples(space)
+    assert_same(value_and_gradients(fast, pictures), value_and_gradients(plain, pictures))
