@@ -1,12 +1,11 @@
-"""A policy's act function taken apart, so that a step costs little where the network is small.
+"""Act in NumPy between two steps of the environments, where the network is small.
 
-Between two steps of Python environments a call of a compiled program costs about 80 µs, and the
-environments are slower after it: more than the arithmetic of a small network. So act is traced
-once, and its operations are sorted by what they wait for. Those that wait for the policy alone are
-computed once in a rollout; those that wait for the random key, for all its steps at once; both by
-JAX. What waits for the observations is left for each step, and runs in NumPy. A large network, or
-one with an operation that is not listed here, is not taken apart: it is called as one compiled
-program. So is one in which NumPy would give something else than JAX, rounding aside.
+A call of a compiled program costs about 80 µs between two steps of Python environments, and the
+environments are slower after it: that is more than the arithmetic of a small network. So `act` is
+traced once, and its operations are sorted by their inputs. Those that need only the policy run once
+in a rollout; those that need the random key run once for all steps; both in JAX. What needs the
+observations runs in NumPy at each step. A large network, or one with an operation that is not
+listed here or that NumPy computes differently, is called as one compiled program instead.
 """
 
 import math
@@ -23,15 +22,17 @@ from birl.types import Action, Array, PyTree
 MOST_PRODUCTS = 2_000_000  # multiplications in a step: with more, XLA's arithmetic is worth its call
 MOST_OPERATIONS = 64  # in a step, of about 1 µs each
 
-ActAt = Callable[
-    [int, PyTree, PyTree, Array, Array | None], Action
-]  # step of the rollout, observations, memory, resets, action masks
-Start = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
+# step of the rollout, observations, memory, resets, action masks
+ActAt = Callable[[int, PyTree, PyTree, Array, Array | None], Action]
+StartActing = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
 
 
-def take_apart(act: Callable[..., Action], policy: PyTree, inputs: PyTree, key: Array, length: int) -> Start | None:
-    """How to begin rollouts of this length with policies and inputs of these shapes; None if act is
-    better called as a whole.
+def take_apart(
+    act: Callable[..., Action], policy: PyTree, inputs: PyTree, key: Array, length: int
+) -> StartActing | None:
+    """How to act in rollouts of this length; None if a compiled call of `act` is better.
+
+    Policies and inputs must have these shapes.
     """
     leaves, structure = jax.tree.flatten(policy)
     closed, action = jax.make_jaxpr(
@@ -52,9 +53,8 @@ def take_apart(act: Callable[..., Action], policy: PyTree, inputs: PyTree, key: 
     wanted = list(dict.fromkeys([value for operation in in_step for value in operation.inputs] + results))
     constants = [value for value in wanted if value.constant is not None]
     number_of = {value: number for number, value in enumerate(arguments[: len(leaves)])}
-    untouched = [
-        value for value in wanted if value in number_of
-    ]  # the policy's own arrays: they need not go through JAX
+    # the policy's own arrays: they need not go through JAX
+    untouched = [value for value in wanted if value in number_of]
     from_policy, from_key = (
         [value for value in wanted if value.constant is None and value.waits_for == kind and value not in number_of]
         for kind in (WaitsFor.POLICY, WaitsFor.KEY)
@@ -99,9 +99,7 @@ def take_apart(act: Callable[..., Action], policy: PyTree, inputs: PyTree, key: 
 def _flattening(
     inputs: tuple[PyTree, PyTree, Array, Array | None], types: list[np.dtype]
 ) -> Callable[[PyTree], Sequence[Array]]:
-    """How to take inputs like these apart, as arrays of JAX's types: float64 and int64 in 32
-    bits.
-    """
+    """A function that flattens such inputs into arrays of JAX's types, which have 32 bits."""
     apart = _leaves_of(inputs)
     if [np.asarray(leaf).dtype for leaf in jax.tree.leaves(inputs)] == types:
         return apart
@@ -109,7 +107,7 @@ def _flattening(
 
 
 def _leaves_of(inputs: tuple[PyTree, PyTree, Array, Array | None]) -> Callable[[PyTree], Sequence[Array]]:
-    """JAX's own way takes 10 µs, which is much where a step takes 100."""
+    """A function that flattens such inputs; jax.tree.leaves takes 10 µs, a step about 100."""
     observations, memory, _, masks = inputs
     if isinstance(observations, dict) or jax.tree.leaves(memory):
         return jax.tree.leaves
@@ -117,7 +115,7 @@ def _leaves_of(inputs: tuple[PyTree, PyTree, Array, Array | None]) -> Callable[[
 
 
 def _unflattening(action: Action) -> Callable[[list[Array]], Action]:
-    """How to put an action like this together."""
+    """A function that makes an Action like this from its leaves."""
     structure = jax.tree.structure(action)
     if jax.tree.leaves((action.memory, action.behaviour, action.extras)) or isinstance(action.actions, dict):
         return lambda results: jax.tree.unflatten(structure, results)
@@ -127,9 +125,7 @@ def _unflattening(action: Action) -> Callable[[list[Array]], Action]:
 def _inline(
     jaxpr: Any, constants: Sequence[Array], inputs: Sequence[Value], operations: list[Operation]
 ) -> list[Value]:
-    """Append the equations of a traced function, and in their place those of the functions that it
-    calls; its results.
-    """
+    """Append the equations of a traced function and of the functions that it calls; its results."""
     known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
     known |= {
         variable: _constant(array, variable.aval) for variable, array in zip(jaxpr.constvars, constants, strict=True)
@@ -156,7 +152,7 @@ def _constant(array: Any, aval: Any) -> Value:
 
 
 def _needed(operations: list[Operation], results: list[Value]) -> list[Operation]:
-    """The operations on which the results depend, in order."""
+    """The operations that the results depend on, in order."""
     wanted, kept = set(results), []
     for operation in reversed(operations):
         if wanted & set(operation.outputs):
@@ -166,7 +162,7 @@ def _needed(operations: list[Operation], results: list[Value]) -> list[Operation
 
 
 def _evaluate(operations: list[Operation], known: dict[Value, Array]) -> dict[Value, Array]:
-    """The operations' results, by JAX."""
+    """The results of these operations, computed by JAX."""
     known = dict(known)
     for equation, inputs, outputs in operations:
         arrays = [known[value] if value.constant is None else value.constant for value in inputs]
@@ -176,7 +172,7 @@ def _evaluate(operations: list[Operation], known: dict[Value, Array]) -> dict[Va
 
 
 def _products(operation: Operation) -> int:
-    """Multiplications of a matrix product."""
+    """The number of multiplications in a matrix product; 0 for other operations."""
     if operation.equation.primitive.name != "dot_general":
         return 0
     (contracted, _), _ = operation.equation.params["dimension_numbers"]

@@ -13,7 +13,7 @@ from birl.types import Array
 
 
 class WaitsFor(IntEnum):
-    """The last thing that must be there before a value can be computed."""
+    """The last input that must be known before a value can be computed."""
 
     POLICY = 0
     KEY = 1
@@ -59,7 +59,7 @@ ELEMENTWISE: dict[str, tuple[str, Callable[..., Array]]] = {
     "logistic": (
         "f",
         lambda x: 1 / (1 + np.exp(-x)),
-    ),  # by tanh it would be 0 from -17 on, and its logarithm minus infinity
+    ),  # tanh would give 0 below -17, and log would give -inf
     "lt": ("biuf", operator.lt),
     "max": ("iuf", np.maximum),
     "min": ("iuf", np.minimum),
@@ -83,7 +83,7 @@ OTHERS: dict[str, tuple[str, Callable[[Any], Callable[..., Array]]]] = {
     "convert_element_type": ("biuf", lambda p: lambda x: x.astype(p.dtype)),
     "dot_general": ("f", lambda p: np.matmul),
     "integer_pow": ("f", lambda p: lambda x: x**p.y),
-    "reduce_and": ("b", lambda p: lambda x: np.logical_and.reduce(x, p.axes)),  # of integers JAX's is bit by bit
+    "reduce_and": ("b", lambda p: lambda x: np.logical_and.reduce(x, p.axes)),  # on integers JAX's is bitwise
     "reduce_max": ("iuf", lambda p: lambda x: np.maximum.reduce(x, p.axes)),
     "reduce_min": ("iuf", lambda p: lambda x: np.minimum.reduce(x, p.axes)),
     "reduce_or": ("b", lambda p: lambda x: np.logical_or.reduce(x, p.axes)),
@@ -96,25 +96,26 @@ RESHAPES = ("reshape", "squeeze", "stop_gradient", "copy")
 
 
 class Program:
-    """NumPy functions to call one after another. What is only reshaped keeps its shape until
-    somebody needs the other one.
+    """NumPy functions to call one after another.
+
+    An array that is only reshaped keeps its shape until a function needs another.
     """
 
     def __init__(self, inputs: list[Value]) -> None:
         self.calls: list[
             tuple[Callable[..., Array], tuple[int, ...]]
         ] = []  # a function, and the places of its arguments
-        self.size = len(inputs)  # places: the inputs come first, then what each call gives
+        self.size = len(inputs)  # places: first the inputs, then the result of each call
         self.places = {value: place for place, value in enumerate(inputs)}
-        self.shapes = {value: value.shape for value in inputs}  # to be seen by whoever uses the value
-        self.held = dict(self.shapes)  # of the array at its place
+        self.shapes = {value: value.shape for value in inputs}  # the shapes that users of the values expect
+        self.held = dict(self.shapes)  # the shapes of the arrays at their places
 
     def reshape(self, output: Value, value: Value, shape: tuple[int, ...]) -> None:
         self.places[output], self.held[output], self.shapes[output] = self.places[value], self.held[value], shape
 
     def call(self, function: Callable[..., Array], inputs: list[Value], output: Value, elementwise: bool) -> None:
         same = {(self.held[value], self.shapes[value]) for value in inputs if value.shape != ()}
-        as_held = elementwise and len(same) == 1  # all are reshaped in the same way, and so is what comes of them
+        as_held = elementwise and len(same) == 1  # all inputs are reshaped alike, and so is the result
         # A number may be held as an array of several axes: with these the result would have more
         # than it should.
         taken = [self.places[value] if as_held and value.shape != () else self.place_of(value) for value in inputs]
@@ -123,20 +124,20 @@ class Program:
         self.held[output], self.shapes[output] = same.pop() if as_held else (output.shape, output.shape)
 
     def place_of(self, value: Value) -> int:
-        """Where it is in the shape that it should have."""
+        """The place of a value in its own shape."""
         if self.held[value] != self.shapes[value]:
             self.calls.append((operator.methodcaller("reshape", self.shapes[value]), (self.places[value],)))
             self.places[value], self.size, self.held[value] = self.size, self.size + 1, self.shapes[value]
         return self.places[value]
 
     def function(self, results: list[Value]) -> Callable[..., list[Array]]:
-        """Inputs to results."""
+        """The results for these inputs."""
         wanted, calls = [self.place_of(value) for value in results], self.calls
 
         def step(*arrays: Array) -> list[Array]:
             values = list(arrays)
             for function, taken in calls:
-                match taken:  # unpacking any number of them would double this loop's own time
+                match taken:  # to unpack any number would double the time of this loop
                     case (one,):
                         values.append(function(values[one]))
                     case (one, two):
@@ -151,10 +152,8 @@ class Program:
 def numpy_program(
     inputs: list[Value], operations: list[Operation], results: list[Value]
 ) -> Callable[..., list[Array]] | None:
-    """A function of the inputs that gives the results; None if NumPy might not give what JAX
-    gives.
-    """
-    users: dict[Value, list[Operation | None]] = {value: [None] for value in results}  # None: whoever takes the results
+    """A function from the inputs to the results; None if NumPy might compute something else."""
+    users: dict[Value, list[Operation | None]] = {value: [None] for value in results}  # None: the caller
     for operation in operations:
         for value in operation.inputs:
             users.setdefault(value, []).append(operation)
@@ -167,9 +166,8 @@ def numpy_program(
         if name == "broadcast_in_dim":
             placed = _placed(operation)
             if placed == output.shape or all(_brings(user, output.shape, spread) for user in users[output]):
-                program.reshape(
-                    output, values[0], placed
-                )  # where it meets an array of the whole shape, NumPy does the rest
+                # next to an array of the whole shape NumPy broadcasts it
+                program.reshape(output, values[0], placed)
                 continue
         if name in RESHAPES:
             program.reshape(output, values[0], output.shape)
@@ -180,21 +178,21 @@ def numpy_program(
 
 
 def _is_same_in_numpy(operation: Operation) -> bool:
-    """Whether NumPy gives what JAX gives, but for rounding."""
+    """Whether NumPy and JAX compute the same, rounding aside."""
     equation, shapes = operation.equation, [value.shape for value in (*operation.inputs, *operation.outputs)]
     name, params = equation.primitive.name, equation.params
     given, results = ([np.dtype(atom.aval.dtype) for atom in atoms] for atoms in (equation.invars, equation.outvars))
     if not is_known([*given, *results]) or any(0 in shape for shape in shapes):
         return False
     if name in RESHAPES:
-        return params.get("dimensions") is None or name == "squeeze"  # a reshape may come with a transposition
+        return params.get("dimensions") is None or name == "squeeze"  # a reshape may contain a transposition
     kinds = "biuf" if name == "split" else (ELEMENTWISE.get(name) or OTHERS.get(name) or ("", None))[0]
     if any(dtype.kind not in kinds for dtype in given):
         return False
     match name:
-        case "select_n":  # an integer chooses among any number of cases
+        case "select_n":  # an integer selects one of many cases
             return given[0].kind == "b" and len(given) == 3
-        case "convert_element_type":  # beyond an integer's range JAX gives its last number
+        case "convert_element_type":  # beyond an integer's range JAX gives its largest number
             return given[0].kind != "f" or results[0].kind in "bf"
         case "dot_general":
             return _is_matrix_product(params["dimension_numbers"], shapes[:2])
@@ -204,12 +202,12 @@ def _is_same_in_numpy(operation: Operation) -> bool:
 
 
 def is_known(dtypes: Iterable[np.dtype]) -> bool:
-    """Whether NumPy's arithmetic with these types is JAX's: of floats, only float32's is."""
+    """Whether NumPy's arithmetic with these types is JAX's; among floats only float32's is."""
     return all(dtype == np.float32 or (dtype.kind in "biu" and dtype.itemsize <= 4) for dtype in dtypes)
 
 
 def _in_numpy(operation: Operation) -> list[Callable[..., Array]]:
-    """A function of the operation's inputs for each of its outputs."""
+    """A function from the operation's inputs to each of its outputs."""
     name = operation.equation.primitive.name
     known = {"shape": operation.outputs[0].shape, "dtype": np.dtype(operation.equation.outvars[0].aval.dtype)}
     params = SimpleNamespace(**operation.equation.params | known)
@@ -224,7 +222,7 @@ def _in_numpy(operation: Operation) -> list[Callable[..., Array]]:
 
 
 def _placed(operation: Operation) -> tuple[int, ...]:
-    """The shape of what is broadcast, with axes of 1 where it is spread."""
+    """The input's shape, with axes of 1 where it is broadcast."""
     placed = [1] * len(operation.outputs[0].shape)
     for axis, size in zip(operation.equation.params["broadcast_dimensions"], operation.inputs[0].shape, strict=True):
         placed[axis] = size
@@ -232,7 +230,7 @@ def _placed(operation: Operation) -> tuple[int, ...]:
 
 
 def _is_matrix_product(dimension_numbers: Any, shapes: list[tuple[int, ...]]) -> bool:
-    """Whether it is x @ y for a matrix y, or for two stacks of as many matrices."""
+    """Whether it is x @ y for a matrix y, or for two stacks of matrices."""
     first, second = map(len, shapes)
     stacked = tuple(range(second - 2))
     fits = second == 2 or first == second > 2
@@ -240,7 +238,7 @@ def _is_matrix_product(dimension_numbers: Any, shapes: list[tuple[int, ...]]) ->
 
 
 def _brings(user: Operation | None, shape: tuple[int, ...], spread: set[Value]) -> bool:
-    """Whether an operation has an input that is of this shape without being spread to it."""
+    """Whether an input has this shape without being broadcast to it."""
     if user is None or user.equation.primitive.name not in ELEMENTWISE:
         return False
     return any(value.shape == shape and value not in spread for value in user.inputs)

@@ -1,8 +1,7 @@
-"""Rollouts whose parts are collected in Ray actors, each with the policy and its share of the
-environments.
+"""Rollouts from Ray actors: each has the policy and a share of the environments.
 
-The same seed and number of actors give the same run, and a resumed run goes on exactly. When an
-actor is lost, so are the episodes in it: its part of the rollout is collected again, in new ones.
+The same seed and number of actors give the same run, and a resumed run goes on exactly. If an actor
+is lost, its episodes are lost too: its part of the rollout is collected again, in new episodes.
 """
 
 import importlib
@@ -48,10 +47,14 @@ def open_ray_actors(config: EnvConfig) -> Iterator[tuple[Actors, tuple[gym.Space
 
 
 class PartActor:
-    """A Collector of some of the environments, on some machine."""
+    """A Collector of some of the environments, on a machine of the cluster."""
 
     def __init__(self, config: EnvConfig, share: range, act: tuple[str, str], length: int, memory: PyTree) -> None:
-        self.config, self.share, self.act, self.length, self.memory = config, share, act, length, memory
+        self.config = config
+        self.share = share
+        self.act = act  # module, name
+        self.length = length
+        self.memory = memory
 
     @replying
     def begin(self, seed: int, snapshot: Snapshot | None) -> tuple[np.ndarray, str]:
@@ -61,7 +64,7 @@ class PartActor:
         self.envs = make_share(self.config, self.share)
         self.collector = Collector(self.envs, vars(importlib.import_module(module))[name], self.length, self.memory)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # whoever asked says it for all parts
+            warnings.simplefilter("ignore")  # RayCollector warns once for all actors
             self.collector.start(seed, snapshot)
         return self.envs.fresh, self.envs.restore_problem
 
@@ -79,12 +82,16 @@ class PartActor:
 
 
 class RayCollector:
-    """Collects as Collector does, and keeps here what outlives an actor: counters, and the seeds of
-    new episodes.
+    """A Collector whose environments are in Ray actors.
+
+    What must survive an actor is kept here: statistics, counters, seeds of new episodes.
     """
 
     def __init__(self, config: EnvConfig, actors: Actors, act: Act, length: int, memory: PyTree) -> None:
-        self.config, self.actors, self.length, self.memory = config, actors, length, memory
+        self.config = config
+        self.actors = actors
+        self.length = length
+        self.memory = memory
         self.act = act.__module__, act.__name__  # a compiled function cannot be sent
         bounds = [config.num_envs * number // config.ray_actors for number in range(config.ray_actors + 1)]
         self.shares = [range(first, end) for first, end in pairwise(bounds)]
@@ -100,7 +107,7 @@ class RayCollector:
         return self._faults.faults
 
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None:
-        """Begin with fresh episodes, or go on where `snapshot` was taken."""
+        """Begin with fresh episodes, or go on from a snapshot."""
         self._seed = seed
         snapshots: Sequence[Snapshot | None] = [None] * len(self.shares)
         if snapshot is not None:
@@ -146,7 +153,7 @@ class RayCollector:
                 self._replace(index, answer, started=True)
             elif isinstance(answer, Rollout):
                 parts[index] = answer
-            else:  # a replacement has begun
+            else:  # a replacement is ready
                 self._collect(index, sent, key)
         rollout = joined([parts[index] for index in range(len(self.shares))])
         self.episode_stats.seconds["environment"] += time.perf_counter() - before
@@ -158,7 +165,7 @@ class RayCollector:
         return rollout
 
     def snapshot(self) -> Snapshot:
-        """Everything needed to go on from here, exactly, with as many actors."""
+        """Everything needed to go on from here, exactly, with the same number of actors."""
         values = self.episode_stats.values() | {"rollouts": self._rollouts, "env_steps": self._env_steps}
         if self.actors.closed:
             return Snapshot(self.episode_stats.arrays(), values, exact=False, reason="the Ray actors are gone")
@@ -187,21 +194,19 @@ class RayCollector:
         self.actors.start(index, PartActor, self.config, share, self.act, self.length, memory)
 
     def _begin(self, index: int, seed: int, snapshot: Snapshot | None) -> None:
-        # A long episode takes long to live again.
+        # To replay a long episode takes long.
         seconds = START_TIMEOUT if snapshot is None else START_TIMEOUT + self.config.step_timeout
         self.actors.call(index, lambda actor: actor.begin.remote(seed, snapshot), seconds)
 
     def _collect(self, index: int, policy: Any, key: Array) -> None:
         own_key = numbered(np.asarray(key), index)
-        # A step that takes too long ends its actor by itself (make_share): this limit is only for a
-        # machine that no longer answers.
+        # A step that takes too long ends its actor (make_share): this limit is only for a machine
+        # that no longer answers.
         seconds = START_TIMEOUT + self.config.step_timeout * self.length * len(self.shares[index])
         self.actors.call(index, lambda actor: actor.collect.remote(policy, own_key), seconds)
 
     def _replace(self, index: int, failure: Failure, started: bool) -> None:
-        """Another actor, in new episodes: not those that failed, but the same ones whenever the run
-        is repeated.
-        """
+        """Start another actor in new episodes, the same ones whenever the run is repeated."""
         self._faults.report(self._fault(index, failure), failure, self._has_ended_episode[index], started)
         self._has_ended_episode[index] = False
         self._generations[index] += 1
@@ -212,7 +217,7 @@ class RayCollector:
 
     def _fault(self, index: int, failure: Failure) -> Fault:
         pid, machine = self.actors.places[index]
-        # Nobody is left there who could tell which of the two it was.
+        # The actor is gone, so nobody can tell which of the two it was.
         hint = (
             f", or a step took longer than env.step_timeout {self.config.step_timeout:g}"
             if DIED in failure.reason
@@ -222,12 +227,12 @@ class RayCollector:
 
 
 def joined(parts: Sequence[Rollout]) -> Rollout:
-    """One rollout of the environments of all parts."""
+    """One rollout from the rollouts of all actors."""
     memory, resets = jax.tree.map(
         lambda *arrays: np.concatenate(arrays), *[(part.memory, part.resets) for part in parts]
     )
     masks = [part.action_masks for part in parts]
-    if any(mask is not None for mask in masks):  # where some environments give none, theirs forbid nothing
+    if any(mask is not None for mask in masks):  # environments without masks allow everything
         width = next(mask.shape[2] for mask in masks if mask is not None)
         shapes = [(len(part.rewards) + 1, part.rewards.shape[1], width) for part in parts]
         masks = [np.ones(shape, bool) if mask is None else mask for shape, mask in zip(shapes, masks, strict=True)]
@@ -236,7 +241,7 @@ def joined(parts: Sequence[Rollout]) -> Rollout:
 
 
 def _parts_of(snapshot: Snapshot, count: int) -> list[Snapshot]:
-    """What belongs to each actor; [] if there are not as many parts as actors."""
+    """The snapshot of each actor; [] if there are not as many as actors."""
     values = snapshot.values.get("parts", [])
     if len(values) != count:
         return []

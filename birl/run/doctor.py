@@ -27,7 +27,7 @@ from birl.run.directory import CHECKPOINTS
 from birl.run.driver import resume, train
 from birl.run.record import film, render_off_screen
 from birl.run.versions import versions
-from birl.speed import accel_enabled
+from birl.speed import cache_directory
 
 # The package of each extra.
 EXTRAS = {"atari": "ale-py", "mujoco": "mujoco", "envpool": "envpool", "wandb": "wandb", "ray": "ray"}
@@ -83,11 +83,9 @@ def find_devices(directory: Path) -> str:
 
 
 def check_cache(directory: Path) -> str:
-    if not accel_enabled():
-        return "not used, because birl/accel is switched off"
-    from birl.accel.setup import cache_directory  # birl/accel may be deleted
-
     cache = cache_directory()
+    if cache is None:
+        return "not used, because birl/accel is switched off"
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=cache) as file:
         file.write(b"birl")
