@@ -1,71 +1,166 @@
-"""Copies the figures of RESULTS.md into both READMEs, between their markers, and checks the
-presets' scores against them.
+"""Write the figures of RESULTS.md into the READMEs, docs/speed.md, docs/scores.md and their twins.
 
-python benchmarks/readme.py
+    python benchmarks/readme.py
+
+The figures go between markers; the text around them is not changed. The READMEs show a few rows,
+the pages in docs/ show all of them. Exit code 1 if a preset states another score than RESULTS.md.
 """
 
+import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
+from readme_zh import TITLES, WORDS
 from results import RESULTS, read_section, table, write_section
 from speed_rows import ROWS
 
 from birl.presets import all_presets
 
 ROOT = Path(__file__).resolve().parent.parent
-READMES = ("README.md", "README.zh-CN.md")
-RIVALS = (
-    "times SB3",
-    "times SB3, 1 thread",
-    "times SB3, 2 threads",
-    "times SBX",
-    "times sb3-contrib",
-    "times AsyncVectorEnv",
-    "times SyncVectorEnv",
-    "of SB3's time",
-)
+CHINESE = ".zh-CN"
+SB3 = ("times SB3", "times SB3, 1 thread", "times SB3, 2 threads", "times sb3-contrib")
+RIVALS = (*SB3, "times SBX", "times AsyncVectorEnv", "times SyncVectorEnv", "of SB3's time")
 SPEED_COLUMNS = ("contender", "steps per second", "seconds", *RIVALS, "peak MB")
 SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", "seeds", "env steps", "wall s a seed")
 
 
-def read_table(text: str) -> list[dict[str, str]]:
+class Shown(NamedTuple):
+    """A row of the READMEs' speed table.
+
+    The last two are ratios that were measured separately, with the same settings on a machine
+    without other load. RESULTS.md does not have them; its rows say how loaded the machine was.
+    """
+
+    row: str
+    contender: str
+    work: str
+    quiet_sb3: str = ""
+    quiet_sbx: str = ""
+
+
+SHOWN_SPEED = (
+    Shown("cartpole", "Birl", "PPO, CartPole-v1", "5.3", "3.4"),
+    Shown("lunarlander", "Birl", "PPO, LunarLander-v3", "5.6", "5.0"),
+    Shown("lunarlander", "Birl, EnvPool", "PPO, LunarLander-v3, EnvPool", "9.9"),
+    Shown("recurrent", "Birl", "PPO with an LSTM, LunarLander-v3"),
+    Shown("trpo", "Birl", "TRPO, LunarLander-v3"),
+    Shown("a2c", "Birl", "A2C, CartPole-v1", "3.7"),
+    Shown("dqn-lunarlander", "Birl", "DQN, LunarLander-v3"),
+    Shown("sac", "Birl", "SAC, Pendulum-v1", "2.3", "1.0"),
+    Shown("atari-ppo", "Birl", "PPO, Pong", "1.4–1.5"),
+)
+SHOWN_SCORES = (  # algorithm, environment, variant
+    ("ppo", "CartPole-v1", ""),
+    ("ppo", "CartPole-v1", "--hide-velocities --core lstm"),
+    ("ppo", "LunarLander-v3", ""),
+    ("ppo", "ALE/Pong-v5", ""),
+    ("trpo", "Hopper-v5", ""),
+    ("a2c", "CartPole-v1", ""),
+    ("a3c", "CartPole-v1", ""),
+    ("dqn", "LunarLander-v3", ""),
+    ("acer", "LunarLander-v3", ""),
+    ("sac", "Pendulum-v1", ""),
+    ("td3", "HalfCheetah-v5", ""),
+)
+
+Rows = list[dict[str, str]]  # of a table, by column
+
+
+def read_table(text: str) -> Rows:
     """The rows of the first Markdown table in a text, by column."""
     lines = [line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
     header, _, *rows = [[cell.strip() for cell in line] for line in lines]
     return [dict(zip(header, row, strict=True)) for row in rows]
 
 
-def chosen(rows: list[dict[str, str]], columns: tuple[str, ...]) -> str:
-    """The table with only these columns, those that it has."""
-    present = [column for column in columns if column in rows[0]]
-    return table(present, [[row[column] for column in present] for row in rows])
+def sections(language: str) -> dict[str, dict[str, str]]:
+    """For each page in this language, the text of each of its sections; "" is English."""
+    scores = learning_rows()
+    return {
+        f"README{language}.md": {"speed": short_speed(language), "scores": short_scores(scores, language)},
+        f"docs/speed{language}.md": {"speed": all_speed(language)},
+        f"docs/scores{language}.md": {"scores": score_table(scores, language)},
+    }
 
 
-def speed_figures() -> str:
+def short_speed(language: str) -> str:
+    """The speed table of a README: each ratio with its range, and on a quiet machine."""
+    header = ["work", "steps per second", "times SB3", "quiet machine", "times SBX", "quiet machine"]
+    rows = []
+    for shown in SHOWN_SPEED:
+        [found] = [row for row in speed_rows(shown.row) if row["contender"] == shown.contender]
+        ratios = [found[column] for column in SB3 if column in found]
+        against_sb3 = min(ratios, key=lambda ratio: float(ratio.split()[0]))  # SB3's faster number of threads
+        against_sbx = found.get("times SBX", "")
+        measured = [_rounded(against_sb3), shown.quiet_sb3, _rounded(against_sbx), shown.quiet_sbx]
+        rows.append([_word(shown.work, language), found["steps per second"], *measured])
+    return table([_word(column, language) for column in header], rows)
+
+
+def all_speed(language: str) -> str:
+    """Every row of the speed benchmark, under a heading of its own."""
     parts = []
     for name, row in ROWS.items():
         section = read_section(RESULTS, f"speed/{name}")
         if section:
-            parts.append(f"{row.title}:\n\n{chosen(read_table(section), SPEED_COLUMNS)}")
+            title = TITLES[name] if language else row.title
+            figures = chosen(read_table(section), SPEED_COLUMNS, language)
+            parts.append(f"### {title}\n\n{figures}\n\n{when_measured(section, language)}")
     return "\n\n".join(parts)
 
 
-def score_figures(rows: list[dict[str, str]]) -> str:
-    return chosen([row | {"seeds": str(seeds_of(row))} for row in rows], SCORE_COLUMNS)
+def when_measured(section: str, language: str) -> str:
+    """The day, the number of rounds and Birl's version of a section of RESULTS.md."""
+    [(day, rounds)] = re.findall(r"^(\d{4}-\d\d-\d\d) .*medians of (\d+) alternating rounds", section, re.MULTILINE)
+    [version] = re.findall(r"birl ([\d.]+\d)", section)
+    return _word("{day}, {rounds} rounds, Birl {version}.", language).format(day=day, rounds=rounds, version=version)
+
+
+def speed_rows(name: str) -> Rows:
+    """The measured rows of one piece of work of the speed benchmark."""
+    return read_table(read_section(RESULTS, f"speed/{name}"))
+
+
+def learning_rows() -> Rows:
+    """The measured scores of all presets."""
+    return read_table(read_section(RESULTS, "learning"))
+
+
+def short_scores(rows: Rows, language: str) -> str:
+    """The score table of a README."""
+    measured = {_key(row): row for row in rows}
+    return score_table([measured[key] for key in SHOWN_SCORES], language)
+
+
+def score_table(rows: Rows, language: str) -> str:
+    """The scores in these rows. One seed has no interval."""
+    shown = []
+    for row in rows:
+        seeds = seeds_of(row)
+        interval = row["95 % interval"].replace(" to ", _word(" to ", language)) if seeds > 1 else ""
+        shown.append(row | {"seeds": str(seeds), "95 % interval": interval})
+    return chosen(shown, SCORE_COLUMNS, language)
+
+
+def chosen(rows: Rows, columns: tuple[str, ...], language: str) -> str:
+    """A table with these columns, as far as the rows have them."""
+    present = [column for column in columns if column in rows[0]]
+    cells = [[_word(row[column], language) for column in present] for row in rows]
+    return table([_word(column, language) for column in present], cells)
 
 
 def seeds_of(row: dict[str, str]) -> int:
+    """How many seeds a score was measured with."""
     return len(row["each seed"].split(","))
 
 
-def wrong_scores(rows: list[dict[str, str]]) -> list[str]:
-    """The presets whose score, interval or number of seeds is not the measured one; one that was
-    never measured must state none.
+def wrong_scores(rows: Rows) -> list[str]:
+    """One sentence for each preset whose score, interval or seeds differ from the measured ones.
+
+    A preset that was never measured must state no score.
     """
-    measured = {
-        (row["algorithm"], row["environment"], row["variant"]): (row["IQM"], row["95 % interval"], seeds_of(row))
-        for row in rows
-    }
+    measured = {_key(row): (row["IQM"], row["95 % interval"], seeds_of(row)) for row in rows}
     problems = []
     for preset in all_presets():
         key = (preset.algorithm, preset.config.env.id, " ".join(preset.switches))
@@ -78,13 +173,27 @@ def wrong_scores(rows: list[dict[str, str]]) -> list[str]:
 
 
 def main() -> int:
-    learning = read_table(read_section(RESULTS, "learning"))
-    for name in READMES:
-        write_section(ROOT / name, "speed", speed_figures())
-        write_section(ROOT / name, "scores", score_figures(learning))
-    problems = wrong_scores(learning)
-    print("\n".join(problems) or "READMEs written; the presets' scores are the measured ones")
+    for language in ("", CHINESE):
+        for page, texts in sections(language).items():
+            for name, text in texts.items():
+                write_section(ROOT / page, name, text)
+    problems = wrong_scores(learning_rows())
+    print("\n".join(problems) or "pages written; the presets state the measured scores")
     return 1 if problems else 0
+
+
+def _key(row: dict[str, str]) -> tuple[str, str, str]:
+    return row["algorithm"], row["environment"], row["variant"]
+
+
+def _rounded(ratio: str) -> str:
+    """A ratio and its range with one decimal each."""
+    return re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}", ratio)
+
+
+def _word(text: str, language: str) -> str:
+    """A header or a name in this language; a text that is not in the dictionary stays as it is."""
+    return WORDS.get(text, text) if language else text
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is published is what was measured."""
+"""Published figures are measured figures, and the READMEs count what there is."""
 
 import re
 import shutil
@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from birl import ALGORITHMS
+from birl.presets import all_presets
 from tests.run.processes import call_well
 
 ROOT = Path(__file__).resolve().parent.parent
+LANGUAGES = ["", ".zh-CN"]
 
 
 @pytest.fixture
@@ -19,19 +22,66 @@ def readme(monkeypatch):
     import readme
 
     yield readme
-    for name in ("readme", "results", "speed_rows", "learning"):
+    for name in ("readme", "readme_zh", "results", "speed_rows", "learning"):
         sys.modules.pop(name, None)
 
 
+@pytest.fixture(scope="module")
+def counted() -> str:
+    """The output of docs/reading_path.py."""
+    script = ROOT / "docs" / "reading_path.py"
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def numbers_in(text: str) -> list[str]:
+    """The numbers of a text, without those in code, links and names such as SB3."""
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
+    return re.findall(r"(?<![A-Za-z\d.,])\d(?:[\d,.]*\d)?", prose)
+
+
+def bullets_of(name: str) -> list[str]:
+    """The bullets of the second section of a README, which says why to use Birl."""
+    return re.split(r"^- ", text_of(name).split("\n## ")[1], flags=re.MULTILINE)[1:]
+
+
 def test_the_presets_state_the_scores_of_the_results(readme):
-    assert readme.wrong_scores(readme.read_table(readme.read_section(readme.RESULTS, "learning"))) == []
+    assert readme.wrong_scores(readme.learning_rows()) == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
-def test_the_readmes_show_the_figures_of_the_results(readme, name):
-    learning = readme.read_table(readme.read_section(readme.RESULTS, "learning"))
-    assert readme.read_section(ROOT / name, "scores") == readme.score_figures(learning)
-    assert readme.read_section(ROOT / name, "speed") == readme.speed_figures()
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_pages_show_the_figures_of_the_results(readme, language):
+    for page, texts in readme.sections(language).items():
+        for name, text in texts.items():
+            assert readme.read_section(ROOT / page, name) == text, f"{page}: run python benchmarks/readme.py"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_page_on_speed_states_the_ratios_of_the_quiet_machine(readme, language):
+    prose = text_of(f"docs/speed{language}.md").split("<!-- speed:begin -->")[0]
+    ratios = {ratio for shown in readme.SHOWN_SPEED for ratio in numbers_in(f"{shown.quiet_sb3} {shown.quiet_sbx}")}
+    assert ratios <= set(numbers_in(prose))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_readme_is_short(language):
+    assert len(text_of(f"README{language}.md").splitlines()) <= 180
+
+
+def test_the_picture_of_the_readmes_is_small():
+    assert (ROOT / "docs" / "images" / "lunarlander.gif").stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_reasons_to_use_birl_have_the_numbers_of_the_tables(readme, language):
+    fast, _, exact, measured = bullets_of(f"README{language}.md")
+    assert set(numbers_in(fast)) <= set(numbers_in(readme.short_speed(language)))
+    assert numbers_in(exact) == [str(len(ALGORITHMS))]
+    presets = all_presets()
+    assert numbers_in(measured) == [str(len(presets)), str(sum(preset.score is not None for preset in presets))]
 
 
 def test_finished_runs_are_scored_if_they_had_the_settings_that_are_asked_for(readme, tmp_path):
@@ -53,16 +103,17 @@ def test_finished_runs_are_scored_if_they_had_the_settings_that_are_asked_for(re
     assert (run.score, "no usable summary" in run.problem) == (None, True)
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
-def test_the_readmes_count_the_lines_that_a_newcomer_reads(name):
-    counted = subprocess.run(
-        [sys.executable, ROOT / "docs" / "reading_path.py"], capture_output=True, text=True, check=True
-    ).stdout
-    sums = re.findall(r"^ *(\d+) lines", counted, re.MULTILINE)
-    wholes = [
-        re.search(rf"of +(\d+) in birl/{path}:", counted)
-        for path in ("types.py", "maths/returns.py", "data/collect.py", "algos/ppo.py")
-    ]
-    text = (ROOT / name).read_text(encoding="utf-8")
-    paragraph = next(line for line in text.split("\n\n") if "docs/reading_path.py" in line)
-    assert re.findall(r"\b\d{2,}\b", paragraph) == [*sums, *[whole[1] for whole in wholes if whole]]
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_readmes_count_the_lines_that_a_newcomer_reads(counted, language):
+    sums = {
+        name: (lines, files) for name, lines, files in re.findall(r"^(\w.*): ([\d,]+) lines in (\d+) f", counted, re.M)
+    }
+    [(sb3, sb3_files)] = [count for name, count in sums.items() if name.startswith("Stable-Baselines3")]
+    [(cleanrl, _)] = [count for name, count in sums.items() if name.startswith("CleanRL")]
+    [ppo] = re.findall(r"(\d+) lines in all of birl/algos/ppo.py", counted)
+    lines, files = sums["training"]
+    _, readable, *_ = bullets_of(f"README{language}.md")
+    assert numbers_in(readable) == [ppo, lines, sb3]
+    page = text_of(f"README{language}.md")
+    [paragraph] = [part for part in page.split("\n\n") if "docs/reading_path.py" in part]
+    assert numbers_in(paragraph) == [lines, files, sums["command"][0], sb3, sb3_files, cleanrl]
