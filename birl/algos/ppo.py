@@ -173,14 +173,9 @@ def learn_minibatch(
     """One gradient step on a minibatch; none once the KL has exceeded its limit."""
     batch, memory = part
     gradients, metrics = jax.grad(loss, has_aux=True)(learning.network, batch, memory, coefficients, config)
-    network, optimizer, norm = gradient_step(
-        make_optimizer(config.optimizer),
-        learning.network,
-        learning.optimizer,
-        gradients,
-        coefficients.learning_rate,
-        config.max_grad_norm,
-        batch.valid,
+    step = partial(gradient_step, max_grad_norm=config.max_grad_norm, valid=batch.valid)
+    network, optimizer, norm = step(
+        make_optimizer(config.optimizer), learning.network, learning.optimizer, gradients, coefficients.learning_rate
     )
     moved = Learning(network, optimizer, learning.steps + batch.valid.any(), learning.stopped)
     if config.target_kl is not None:

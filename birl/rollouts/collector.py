@@ -12,7 +12,6 @@ from birl import speed
 from birl.envs.actions import action_clipper
 from birl.envs.spaces import action_shape, is_composite
 from birl.errors import snapshot_errors
-from birl.maths.keys import step_keys
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.rollouts.finite import check_finite
 from birl.types import Action, Array, Envs, PyTree, Rollout, Snapshot, Step
@@ -78,8 +77,7 @@ class Collector:
         if self._start_acting is None:
             inputs = self.observations, self.memory, self.resets, self.masks
             act = self.act if self.behaviour is not None else partial(_without_behaviour, self.act)
-            fast = speed.start_acting(act, policy, inputs, key, self.length)
-            self._start_acting = fast or compiled_acting(act, policy, self.length)
+            self._start_acting = speed.start_acting(act, policy, inputs, key, self.length)
         return self._start_acting(policy, key)
 
     def _fill(self, rollout: Rollout, act_at: speed.ActAt) -> None:
@@ -109,20 +107,6 @@ class Collector:
         saved = [snapshot.array_like(f"collector/memory/{i}", leaf) for i, leaf in enumerate(leaves)]
         self.memory = jax.tree.unflatten(structure, saved)
         return start
-
-
-def compiled_acting(act: Act, policy: PyTree, length: int) -> speed.StartActing:
-    """How to act by one compiled call a step."""
-    structure = jax.tree.structure(policy)
-    # Flat arrays: to flatten a policy of Equinox modules at each call takes 44 µs more.
-    whole = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
-    keys_of = jax.jit(step_keys, static_argnames="length")
-
-    def start(policy: PyTree, key: Array) -> speed.ActAt:
-        leaves, keys = jax.tree.leaves(policy), np.asarray(keys_of(key, length=length))
-        return lambda t, *inputs: whole(leaves, *inputs, keys[t])
-
-    return start
 
 
 def _without_behaviour(act: Act, *inputs: PyTree) -> Action:

@@ -19,7 +19,7 @@ from birl.nets.acting import act
 from birl.nets.layers import ACTIVATIONS
 from birl.nets.models import make_actor_critic
 from birl.nets.normalize import initial_normalizer, update_observation_moments
-from birl.rollouts.collector import compiled_acting
+from birl.speed import compiled_acting
 from birl.types import Action
 
 ENVS, LENGTH = 5, 3
