@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from birl.asynchronous.actor_learner import PoolName, initial_state
 from birl.asynchronous.parameters import State
 from birl.asynchronous.pool import train_actor_learners
-from birl.asynchronous.q_learner import QRollout, q_worker_step
+from birl.asynchronous.q_learner import QRollout, q_loss, q_worker_step
 from birl.asynchronous.q_learner import policy as policy
 from birl.asynchronous.q_learner import update as update
 from birl.checks import require_own_envs, validate_actor_learners, validate_exploration, validate_settings
@@ -112,7 +112,8 @@ def targets(q: QRollout, config: Config) -> Array:
     return n_step_returns(rollout.rewards, *ends, next_values, config.discount, n=1)
 
 
-worker_step = partial(q_worker_step, targets=targets)  # act, then the gradient of (y - Q(s, a; θ))²
+loss = partial(q_loss, targets=targets)  # E[(y - Q(s, a; θ))²] over the valid steps
+worker_step = partial(q_worker_step, loss=loss)  # act, then the gradient of this loss
 
 
 def train(

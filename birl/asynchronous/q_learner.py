@@ -38,7 +38,8 @@ class QRollout(NamedTuple):
     next_key: Array  # [2] the key of its next rollout
 
 
-Targets = Callable[[QRollout, Any], Array]  # q_rollout, Config -> [T, B]
+Targets = Callable[[QRollout, Any], Array]  # the last argument is the Config; [T, B]
+Loss = Callable[..., tuple[Array, Metrics]]  # q_loss with an algorithm's targets
 
 
 def policy(state: State) -> PyTree:
@@ -46,15 +47,15 @@ def policy(state: State) -> PyTree:
     return state.network, merge_moments(state.normalizer.observations), np.float32(0.0)
 
 
-def loss(
+def q_loss(
     network: QNetworkLike,
     target_network: QNetworkLike,
     moments: PyTree,
     rollout: Rollout,
     epsilon: Array,
     next_key: Array,
-    targets: Targets,
     config: Any,
+    targets: Targets,
 ) -> tuple[Array, Metrics]:
     """E[(y - Q(s, a; θ'))²] over the valid steps, with y from `targets`."""
     action_values = rollout_values(network, moments, rollout)
@@ -66,14 +67,14 @@ def loss(
     return value_loss, {"loss/value": value_loss, "value/td_error": td_error}
 
 
-@partial(jax.jit, static_argnames=("targets", "layouts", "config"))
+@partial(jax.jit, static_argnames=("loss", "layouts", "config"))
 def gradients(
     weights: Weights,
     index: Array,
     key: Array,
     epsilon: Array,
     rollout: Rollout,
-    targets: Targets,
+    loss: Loss,
     layouts: Layouts,
     config: Any,
 ) -> tuple[Array, Array, Array, Metrics]:
@@ -84,15 +85,13 @@ def gradients(
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
     moments, rollout, own = normalize_for_worker(normalizers, index, rollout, config.discount, counted=rollout.valid)
     next_key = stream(key, "next")
-    found, metrics = jax.grad(loss, has_aux=True)(
-        network, target_network, moments, rollout, epsilon, next_key, targets, config
-    )
+    found, metrics = jax.grad(loss, has_aux=True)(network, target_network, moments, rollout, epsilon, next_key, config)
     found, norm = clip_by_norm(found, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
     return flatten_tree(found), flatten_tree(own), next_key, metrics
 
 
-def q_worker_step(weights: Weights, learner: ActorLearner, work: Work, targets: Targets) -> WorkerResult:
+def q_worker_step(weights: Weights, learner: ActorLearner, work: Work, loss: Loss) -> WorkerResult:
     """One step of an actor-learner: act, then dθ. `weights` is its copy: θ' ← θ."""
     config, stats = work.config, learner.collector.episode_stats
     network = work.layouts.network.tree(weights.network)
@@ -102,7 +101,7 @@ def q_worker_step(weights: Weights, learner: ActorLearner, work: Work, targets: 
     rollout = for_learning(learner.collector.collect(policy, learner.key), config.clip_rewards)
     with stats.timed("learning"):
         found, own, key, metrics = gradients(
-            weights, np.int32(learner.number), learner.key, epsilon, rollout, targets, work.layouts, config
+            weights, np.int32(learner.number), learner.key, epsilon, rollout, loss, work.layouts, config
         )
         metrics = check_finite_metrics(metrics) | {"exploration/epsilon": float(epsilon)}
     return WorkerResult(

@@ -85,7 +85,7 @@ def gradients_of(
         weights = weights._replace(target_weights=work.layouts.network.vector(target_weights))
     epsilon = np.float32(step.result.metrics["exploration/epsilon"])
     found, _, _, metrics = q_learner.gradients(
-        weights, np.int32(0), step.key, epsilon, rollout, algorithm.targets, work.layouts, work.config
+        weights, np.int32(0), step.key, epsilon, rollout, algorithm.loss, work.layouts, work.config
     )
     return np.asarray(found), metrics
 
