@@ -99,7 +99,7 @@ def record(words: Words) -> int:
         policy: tyro.conf.OmitArgPrefixes[PolicyOptions] = PolicyOptions(tyro.MISSING, episodes=1),  # noqa: B008
         out: Path | None = None,
     ) -> tuple[PolicyOptions, Path | None]:
-        """Record a trained policy as an mp4 video.
+        """Record a trained policy as a video: mp4, or GIF if --out ends in .gif.
 
         Args:
             policy: which policy to use, and for which episodes

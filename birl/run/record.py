@@ -20,7 +20,7 @@ from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
 from birl.run.evaluate import Evaluation, with_limit
 from birl.run.files import require_real_directory
 from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
-from birl.run.video import write_video
+from birl.run.video import ENDINGS, write_video
 
 OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # values of MUJOCO_GL and their libraries, the better one first
 OPENGL_MODULES = ("mujoco", "gymnasium.envs.mujoco", "OpenGL", "glfw")  # MuJoCo draws with these
@@ -59,9 +59,9 @@ def record(
     trust: bool = False,
     env_id: str | None = None,
 ) -> tuple[Path, Evaluation]:
-    """Record whole episodes in one mp4; its path, and the episodes' returns and lengths."""
+    """Record whole episodes in one video; its path, and the episodes' returns and lengths."""
     _validate(episodes, seed)
-    require(out is None or out.suffix == ".mp4", f"out {out} must end in .mp4")
+    require(out is None or out.suffix in ENDINGS, f"out {out} must end in {' or '.join(ENDINGS)}")
     policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
     if out is None:
         require_real_directory(run_dir / "videos")
@@ -75,7 +75,7 @@ def record(
 
 
 def film(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
-    """Write these frames to a new mp4; its path."""
+    """Write these frames to a new video; its path."""
     with warnings.catch_warnings():  # JAX warns of every fork; starting ffmpeg is harmless
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
         return write_video(frames, path, fps)

@@ -1,25 +1,36 @@
-"""Writing frames to an mp4 that every browser plays, with one frame in memory at a time."""
+"""Writing frames to an mp4 or a GIF that every browser plays, with one frame in memory at a
+time.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
 
 from birl.run.files import partial_beside
 
-QUALITY = 6  # imageio-ffmpeg's scale to 10; this is x264's crf 20, where flat colours show no blocks
+# Quality 6 of 10 is x264's crf 20, where flat colours show no blocks. The index comes first, so
+# that a browser plays before it has everything.
+MP4_OPTIONS: dict[str, Any] = {"codec": "libx264", "quality": 6, "output_params": ["-movflags", "+faststart"]}
+
+
+ENDINGS = (".mp4", ".gif")
+GIF_FPS = 25  # at most: viewers slow down GIFs with more
+GIF_WIDTH = 320  # at most, so that a page with a GIF loads quickly
 
 
 def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
-    """Write these [H, W, 3] uint8 frames to a new mp4 (H.264, yuv420p); its path.
+    """Write these [H, W, 3] uint8 frames to a new mp4 (H.264, yuv420p) or GIF; its path.
 
     An existing file is never overwritten: the new one is then NAME-2.mp4, NAME-3.mp4, ... (SB3
-    #2063). It gets its name only once it is complete.
+    #2063). It gets its name only once it is complete. A GIF is small: at most 320 pixels wide, with
+    at most 25 frames a second.
     """
-    if path.suffix != ".mp4":
-        raise ValueError(f"video path {str(path)!r} must end in .mp4")
+    if path.suffix not in ENDINGS:
+        raise ValueError(f"video path {str(path)!r} must end in {' or '.join(ENDINGS)}")
     if not fps > 0:
         raise ValueError(f"fps {fps} must be above 0; use the environment's metadata['render_fps']")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,10 +60,8 @@ def _encode(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:
     if first is None:
         raise ValueError("a video needs at least one frame; was the environment made with render_mode='rgb_array'?")
     height, width = first.shape[:2]
-    writer = imageio_ffmpeg.write_frames(
-        path, (width, height), fps=fps, codec="libx264", quality=QUALITY, macro_block_size=1,
-        output_params=["-movflags", "+faststart"],  # the index first: a browser plays before it has everything
-    )  # fmt: skip
+    options = _gif_options(width, fps) if path.suffix == ".gif" else MP4_OPTIONS
+    writer = imageio_ffmpeg.write_frames(path, (width, height), fps=fps, macro_block_size=1, **options)
     writer.send(None)
     try:
         for frame in itertools.chain([first], frames):
@@ -65,6 +74,13 @@ def _encode(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:
         reader.close()
     except (OSError, RuntimeError) as problem:
         raise OSError(f"ffmpeg could not write {path}; is the disk full?") from problem
+
+
+def _gif_options(width: int, fps: float) -> dict[str, Any]:
+    """ffmpeg's options for a GIF with a palette of its own colours."""
+    size = f"fps={min(fps, GIF_FPS):g},scale={min(width, GIF_WIDTH)}:-1:flags=lanczos"
+    palette = f"{size},split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=bayer"
+    return {"codec": "gif", "pix_fmt_out": "pal8", "output_params": ["-filter_complex", palette]}
 
 
 def _claim_free_name(path: Path) -> Path:

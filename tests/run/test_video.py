@@ -32,6 +32,17 @@ def test_every_frame_comes_back_in_its_size_rate_and_colour(tmp_path):
     assert np.abs(np.stack(decoded).astype(int) - RED).max() <= 6  # the conversion to yuv rounds
 
 
+def test_a_gif_has_the_colours_at_most_25_frames_a_second_and_320_columns(tmp_path):
+    path = write_video(frames(20, height=100, width=640), tmp_path / "a.gif", fps=50)
+    assert path.read_bytes()[:6] == b"GIF89a"
+    metadata, decoded = decode(path)
+    assert (metadata["codec"].strip(","), metadata["fps"], metadata["size"]) == ("gif", 25.0, (320, 50))
+    assert 9 <= len(decoded) <= 11  # half of the frames, in half the frame rate
+    assert np.abs(np.stack(decoded).astype(int) - RED).max() <= 8
+    small = decode(write_video(frames(3), tmp_path / "b.gif", fps=10))[1]
+    assert [frame.shape for frame in small] == [(64, 96, 3)] * 3
+
+
 def test_frames_keep_their_order(tmp_path):
     grey = [np.full((32, 32, 3), 20 * i, np.uint8) for i in range(12)]
     _, decoded = decode(write_video(grey, tmp_path / "a.mp4", fps=30))
@@ -110,6 +121,6 @@ def test_frames_that_cannot_be_a_video_are_named(tmp_path, bad, message):
 
 def test_the_path_and_the_rate_are_checked_before_any_frame_is_asked_for(tmp_path):
     with pytest.raises(ValueError, match=r"must end in .mp4"):
-        write_video(frames(1), tmp_path / "a.gif", fps=30)
+        write_video(frames(1), tmp_path / "a.avi", fps=30)
     with pytest.raises(ValueError, match="fps 0 must be above 0"):
         write_video(frames(1), tmp_path / "a.mp4", fps=0)
