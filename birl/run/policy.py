@@ -138,8 +138,8 @@ def policy_of(saved: Checkpoint, make_network: Any = None) -> Policy:
     """The policy in a checkpoint."""
     algorithm = algorithm_named(saved.manifest["algorithm"])
     config = from_json(algorithm.Config, saved.config)
-    prepare_jax(config)
     try:
+        prepare_jax(config)
         template = algorithm.init(config, saved.observation_space, saved.action_space, make_network)
     except (ValueError, ArithmeticError, MemoryError) as problem:
         if make_network is not None:

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from birl.run.console import Console, Progress, draw
+from birl.run.console import Console, Status, draw
 from tests.run.processes import SECONDS
 
 METRICS = {
@@ -175,7 +175,7 @@ def test_a_message_stands_above_the_bar_and_after_it_the_bar_is_drawn_again():
 
 @pytest.mark.parametrize("unicode", [True, False])
 def test_the_bar_has_two_lines_never_wider_than_the_terminal(unicode):
-    progress = Progress(
+    progress = Status(
         "ppo CartPole-v1", 0.5, [" 50%", "500 / 1,000 steps", "5 s left"], ["return 195.5", "100 steps/s", "policy 22%"]
     )
     for width in range(1, 130):
@@ -184,7 +184,7 @@ def test_the_bar_has_two_lines_never_wider_than_the_terminal(unicode):
 
 
 def test_half_of_the_bar_is_full_at_half_of_the_steps():
-    assert draw(Progress("ppo", 0.5, [], []), 25, unicode=False).plain == "ppo  " + "#" * 10 + "-" * 10 + "\n"
+    assert draw(Status("ppo", 0.5, [], []), 25, unicode=False).plain == "ppo  " + "#" * 10 + "-" * 10 + "\n"
 
 
 TRAINING = """

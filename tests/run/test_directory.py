@@ -120,7 +120,7 @@ def test_settings_that_differ_from_the_verified_ones_are_named_and_not_used(whol
         "run.log_every is nothing, verified 1",
     ):
         assert difference in said
-    assert "see birl resume --help for what can be changed" in said
+    assert "birl resume --help shows what can be changed" in said
     for path in (run / "config.json", numbered(run / "checkpoints")[-1] / "config.json"):
         stored = json.loads(path.read_text())
         stored = stored.get("config", stored)

@@ -330,7 +330,7 @@ def test_an_environments_own_limit_stands_unless_a_shorter_one_is_asked_for(env,
 def test_episodes_that_do_not_end_are_cut_and_counted(workers):
     evaluation = evaluate_policy(untrained(ENDLESS), EnvConfig(ENDLESS, workers=workers), 30, seed=0, max_steps=12)
     assert evaluation.lengths.tolist() == [12] * 30
-    assert evaluation.cuts() == "30 of 30 episodes did not end by themselves: cut after 12 steps"
+    assert evaluation.cut_notice() == "30 of 30 episodes did not end, and were cut after 12 steps"
     assert evaluation.summary(deterministic=True)["cut"] == 30
 
 
@@ -338,7 +338,7 @@ def test_an_episode_that_the_environment_ends_is_not_said_to_be_cut():
     evaluation = evaluate_policy(
         untrained("birl/ProbeTruncation-v0"), EnvConfig("birl/ProbeTruncation-v0"), 3, 0, max_steps=6
     )
-    assert evaluation.cuts() == ""
+    assert evaluation.cut_notice() == ""
     evaluation = evaluate_policy(untrained("Lottery-v0"), EnvConfig("Lottery-v0"), 40, 7, max_steps=30)
     assert sorted(set(evaluation.lengths.tolist())) == [1, 30]
     assert evaluation.cut.tolist() == [length == 30 for length in evaluation.lengths]
@@ -358,11 +358,9 @@ def test_training_says_how_many_episodes_of_an_evaluation_were_cut(tmp_path):
         40,
     ]
     said = call_well("train", "ppo", ENDLESS, *settings, "--run-dir", tmp_path / "run")
-    assert (
-        "3 of 3 episodes did not end by themselves: cut after 40 steps; eval_max_steps sets how many are played" in said
-    )
+    assert "3 of 3 episodes did not end, and were cut after 40 steps; eval_max_steps sets the limit" in said
     said = call_well("eval", tmp_path / "run", "--episodes", 2)
-    assert "2 of 2 episodes did not end by themselves: cut after 40 steps" in said, "the run's own limit"
+    assert "2 of 2 episodes did not end, and were cut after 40 steps" in said, "the run's own limit"
     assert "cut after 7 steps; --max-steps sets" in call_well(
         "eval", tmp_path / "run", "--episodes", 2, "--max-steps", 7
     )
@@ -399,7 +397,7 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_aga
     with sent_in_an_evaluation(number):
         code, said = call(*train_words, "--run-dir", tmp_path / "run")
     assert code == 128 + number
-    assert f"{signal.Signals(number).name}: saved at 64 steps; go on with: birl resume {tmp_path / 'run'}" in said
+    assert f"{signal.Signals(number).name}: saved at 64 steps; continue with: birl resume {tmp_path / 'run'}" in said
     call_well("resume", tmp_path / "run")
     assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "whole")
     assert_same_run(tmp_path / "run", tmp_path / "whole")

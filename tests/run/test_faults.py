@@ -1,4 +1,4 @@
-"""What goes wrong is named, with the place and a remedy, before it can do harm."""
+"""Mistakes are reported early, with their place and a remedy."""
 
 import json
 from pathlib import Path
@@ -206,11 +206,11 @@ def test_an_error_that_every_episode_hits_in_a_worker_ends_the_run(bug_at, tmp_p
 
 
 BAD = [
-    # words, and what the message must name: the field, the value, the remedy
+    # Options, and what the message must contain: the field, the value, what to do.
     (["--num-envs", "0"], ["num_envs 0", "use 8"]),
     (["--num-envs", "-3"], ["num_envs -3", "use 8"]),
     (["--minibatches", "3"], ["does not divide into 3 minibatches", "use one of 1, 2, 4, 8"]),
-    (["--minibatches", "0"], ["does not divide into 0 minibatches", "use one of 1, 2"]),
+    (["--minibatches", "0"], ["minibatches 0", "at least 1"]),
     (
         ["--core", "lstm", "--num-envs", "4", "--minibatches", "8"],
         ["num_envs 4 does not divide into 8 minibatches", "use one of 1, 2, 4"],
@@ -326,7 +326,8 @@ def test_a_directory_that_holds_a_run_or_what_is_left_of_one_is_refused(held, tm
     code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path)
     assert code == 2
     assert (
-        f"run_dir {tmp_path} already holds a run ({held}); go on with birl resume {tmp_path}, or name another" in said
+        f"run_dir {tmp_path} already holds a run ({held}); continue it with birl resume {tmp_path}, or choose another run_dir"
+        in said
     )
     assert (tmp_path / held).exists()
 

@@ -1,4 +1,4 @@
-"""Files of a run are read without waiting or leaving it, and written without following a link."""
+"""Files of a run are read without blocking, and written without following links."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from birl.run import files
 
 
 def make(kind: str, path: Path) -> None:
-    """Put something else where a file belongs."""
+    """Put something else in the place of a file."""
     match kind:
         case "pipe":
             os.mkfifo(path)
@@ -121,14 +121,14 @@ def test_a_directory_that_is_a_link_or_no_directory_is_refused(kind, tmp_path):
     with pytest.raises(
         CheckpointError, match=r"is a symbolic link; put the directory itself there|is not a directory; move it away"
     ):
-        files.own_directory(tmp_path / "checkpoints")
+        files.make_directory(tmp_path / "checkpoints")
 
 
 def test_a_directory_is_made_but_never_the_one_it_lies_in(tmp_path):
-    assert files.own_directory(tmp_path / "new").is_dir()
-    assert files.own_directory(tmp_path / "new").is_dir()
+    assert files.make_directory(tmp_path / "new").is_dir()
+    assert files.make_directory(tmp_path / "new").is_dir()
     with pytest.raises(FileNotFoundError):
-        files.own_directory(tmp_path / "gone" / "new")
+        files.make_directory(tmp_path / "gone" / "new")
 
 
 def test_what_is_removed_is_out_of_sight_before_its_first_file_is_gone(tmp_path, monkeypatch):

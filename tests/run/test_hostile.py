@@ -95,7 +95,7 @@ FORGED: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda m: m.update(env_steps=-5), "manifest.env_steps -5 must lie between 0"),
     (lambda m: m.update(env_steps=1e308), "manifest.env_steps"),
     (lambda m: m.update(env_steps=2**64), "manifest.env_steps 18446744073709551616 must lie between"),
-    (lambda m: m.update(env_steps=7), "manifest.env_steps is 7, the directory is another's"),
+    (lambda m: m.update(env_steps=7), "manifest.env_steps is 7, but the directory is 0000"),
     (lambda m: m.update(exact="yes"), "manifest.exact must be"),
     (lambda m: m.update(progress=None), "manifest.progress must be"),
     (lambda m: m["progress"].update(wall_seconds="long"), "manifest.progress.wall_seconds"),
@@ -150,7 +150,7 @@ def test_of_a_run_whose_best_checkpoint_is_damaged_the_newest_is_loaded_and_that
     best, newest = three(run)[1:]
     assert find_checkpoint(run).path == best
     (best / "state.safetensors").write_bytes(b"")
-    with pytest.warns(UserWarning, match=f"{best}.* is damaged: .*; going on from {newest.name} instead"):
+    with pytest.warns(UserWarning, match=f"{best}.* is damaged: .*; using {newest.name} instead"):
         assert find_checkpoint(run).path == newest
     with pytest.warns(UserWarning, match="is damaged"):
         birl.load(run).act(np.zeros(4, np.float32))
@@ -445,7 +445,7 @@ def test_rows_that_never_found_room_are_counted_and_take_little_memory(tmp_path,
             with pytest.raises(OSError, match="No space left"):
                 sink.write(step, 0.0, {})
         assert len(sink._waiting) == 5
-    with pytest.warns(UserWarning, match="15 lines were not written, for the disk was full too long"):
+    with pytest.warns(UserWarning, match="15 lines were not written: the disk was full for too long"):
         sink.close()
     with warnings.catch_warnings(action="error"):
         assert len(list(track.read_metrics(tmp_path / "metrics.jsonl"))) == 5

@@ -272,8 +272,8 @@ PAIR = spaces.Dict({"kind": spaces.Discrete(3), "where": spaces.Box(-1, 1, (2,),
         ),
         (BOX, np.zeros((4, 1)), "observation has shape (4, 1)"),
         (BOX, 0.5, "observation has shape ()"),
-        (BOX, np.zeros((0, 4)), "observation has shape (0, 4), a batch of none"),
-        (BOX, [[0, 0, 0, 0], [0, 0]], "observation is no array"),
+        (BOX, np.zeros((0, 4)), "observation has shape (0, 4), an empty batch"),
+        (BOX, [[0, 0, 0, 0], [0, 0]], "observation is not an array"),
         (BOX, None, "observation None holds no numbers"),
         (BOX, ({"x": 1}, {}), "observation ({'x': 1}, {}) holds no numbers"),
         (BOX, [0, float("nan"), 0, 0], "observation is nan at [1]; a policy needs finite numbers"),
@@ -310,7 +310,8 @@ def test_memory_of_another_number_of_observations_is_refused(runs):
     policy = birl.load(runs["lstm"])
     _, memory = policy.act(np.zeros(3))
     with pytest.raises(
-        ValueError, match=r"memory has shapes .*; 2 observations at once need .*: hand in what act returned .* or None"
+        ValueError,
+        match=r"memory has shapes .*; a batch of 2 needs .*: pass what the last call of act returned, or None",
     ):
         policy.act(np.zeros((2, 3)), memory)
 

@@ -216,7 +216,7 @@ def test_a_run_killed_before_its_summary_is_evaluated_but_not_trained_again(whol
 def test_a_finished_run_says_so_and_stays_as_it_is(whole):
     files = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
     said = call_well("resume", whole)
-    assert "this run has reached its 1,281 steps; train on with: birl resume" in said
+    assert "this run has reached its 1,281 steps; to train longer: birl resume" in said
     assert "evaluation return" in said
     assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == files, (
         "nothing is scaled or written twice"
@@ -226,7 +226,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(whole):
 def test_more_total_steps_say_that_schedules_change_and_train_on(whole, tmp_path):
     longer = shutil.copytree(whole, tmp_path / "longer")
     said = call_well("resume", longer, "--total-steps", 2000)
-    assert "total_steps 1,281 -> 2,000: schedules now run to the new end" in said
+    assert "total_steps 1,281 -> 2,000: schedules now end there" in said
     assert 2000 <= int(end_of(longer)["number"]) < 2000 + 256
     rates = [row["optimizer/learning_rate"] for row in metric_rows(longer) if "optimizer/learning_rate" in row]
     steps = [row["env_steps"] for row in metric_rows(longer) if "optimizer/learning_rate" in row]
@@ -275,8 +275,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_run_still_ends_the_same(wh
     said = call_well("resume", resumed)
     before = numbered(whole / "checkpoints")[1].name
     assert (
-        f"{damaged / 'state.safetensors'} is damaged: its SHA-256 is not the manifest's; going on from {before} instead"
-        in said
+        f"{damaged / 'state.safetensors'} is damaged: its SHA-256 is not the manifest's; using {before} instead" in said
     )
     assert_same_run(resumed, whole)
 
@@ -358,7 +357,7 @@ def test_after_an_inexact_resume_the_next_can_be_exact_and_the_history_stays(tmp
     start = numbered(resumed / "checkpoints")[-1]
     with monkeypatch.context() as patch:
         patch.setattr("birl.run.loop.restore_problem", lambda config: "")
-        patch.setattr(SerialEnvs, "_return", lambda *_: "it was another day")
+        patch.setattr(SerialEnvs, "_restore_env", lambda *_: "it was another day")
         assert "this resume is not exact: 2 environments" in call_well("resume", resumed)
     for path in numbered(resumed / "checkpoints")[2:]:
         manifest = manifest_of(path)

@@ -77,7 +77,7 @@ def test_sigint_and_sigterm_end_in_a_checkpoint_with_their_own_exit_codes_and_th
     wait_until(lambda: len(numbered(run / "checkpoints")) >= 2, process)
     assert stop(process, signal.SIGINT) == 130
     first = numbered(run / "checkpoints")[-1]
-    assert f"SIGINT: saved at {int(first.name):,} steps; go on with: birl resume {run}" in output(tmp_path)
+    assert f"SIGINT: saved at {int(first.name):,} steps; continue with: birl resume {run}" in output(tmp_path)
     assert metric_rows(run)[-1]["env_steps"] == int(first.name), "it stopped at the end of an update"
 
     process = start("resume", run, cwd=tmp_path)

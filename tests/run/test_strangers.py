@@ -123,7 +123,7 @@ def test_a_module_that_a_strangers_run_names_is_not_imported(words, own_run, tmp
         f"env.id 'received.stranger.evil:Marked-v0' would import the module received.stranger.evil in {tmp_path}"
         in said
     )
-    assert "if you trust it, say --trust" in said
+    assert "if you trust it, use --trust" in said
     assert "--env received.stranger.evil:Marked-v0" in said
     assert not mark.exists()
 
@@ -207,7 +207,7 @@ def test_text_for_an_environment_is_asked_about_and_numbers_are_not(own_run, tmp
     run = forged(own_run, tmp_path / "text", env={"id": "GymV26Environment-v0", "kwargs": {"env_id": "evil:Evil-v0"}})
     for given in (None, "GymV26Environment-v0"):
         with pytest.raises(
-            ConfigError, match=r"env\.kwargs \{'env_id': 'evil:Evil-v0'\} would hand text to GymV26Environment-v0"
+            ConfigError, match=r"env\.kwargs \{'env_id': 'evil:Evil-v0'\} would pass text to GymV26Environment-v0"
         ):
             api.evaluate(run, env=given)
 
@@ -215,7 +215,7 @@ def test_text_for_an_environment_is_asked_about_and_numbers_are_not(own_run, tmp
 def test_a_strangers_workers_are_left_out_with_the_same_result(own_run, tmp_path):
     run = forged(own_run, tmp_path / "workers", env={"workers": 1000, "ray_address": "ray://evil:10001"})
     with pytest.warns(
-        UserWarning, match=r"env\.workers 1000 is left out, for this run was not made here: this process steps"
+        UserWarning, match=r"env\.workers 1000 is left out, because this run was not made here: this process steps"
     ):
         evaluation = api.evaluate(run, episodes=3)
     assert evaluation.returns.tolist() == api.evaluate(own_run, episodes=3).returns.tolist()
@@ -228,7 +228,10 @@ def test_a_strangers_run_sends_nothing_to_weights_and_biases(own_run, tmp_path, 
     monkeypatch.setattr("birl.run.wandb._start", lambda *_: pytest.fail("W&B was started"))
     run = forged(own_run, tmp_path / "logged", run={"wandb": "theirs"})
     said = call_well("resume", run, "--total-steps", 32)
-    assert "run.wandb 'theirs' is left out, for this run was not made here: nothing is sent to Weights & Biases" in said
+    assert (
+        "run.wandb 'theirs' is left out, because this run was not made here: nothing is sent to Weights & Biases"
+        in said
+    )
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,7 @@ def test_actor_learners_of_a_strangers_run_are_asked_about_before_they_start(tmp
     write(tmp_path / "run" / "config.json", stored)
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     with pytest.raises(
-        ConfigError, match=r"actor_learners 2 would start so many processes; if you trust it, say --trust"
+        ConfigError, match=r"actor_learners 2 would start that many processes; if you trust it, use --trust"
     ):
         api.resume(tmp_path / "run")
 
@@ -291,5 +294,5 @@ def test_a_run_without_a_place_for_a_secret_is_told_to_need_trust(tmp_path, monk
     api.train(tiny(EnvConfig("CartPole-v1", num_envs=2), tmp_path / "plain"))
     assert "not signed" not in capsys.readouterr().out
     api.train(tiny(EnvConfig("CartPole-v1", num_envs=2, kwargs={"render_mode": "rgb_array"}), tmp_path / "text"))
-    assert "this run is not signed, so that birl eval and resume will need --trust" in capsys.readouterr().out
+    assert "this run is not signed, so birl eval and resume will need --trust" in capsys.readouterr().out
     assert json.loads((tmp_path / "text" / "config.json").read_text())["signature"] is None

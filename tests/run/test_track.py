@@ -140,7 +140,7 @@ def test_damage_before_the_last_line_is_left_out_and_warned_of_with_the_line(dam
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"env_steps": 100}}\n{damage}\n{{"env_steps": 300}}\n{damage}')
     with pytest.warns(
-        UserWarning, match=r"metrics.jsonl: 1 lines are not rows of metrics and are left out; the first is line 2"
+        UserWarning, match=r"metrics.jsonl: 1 lines are not rows of metrics and are skipped; the first is line 2"
     ):
         assert steps_in(path) == [100, 300]
     with pytest.warns(UserWarning, match="the first is line 2"):
