@@ -35,7 +35,6 @@ from birl.rollouts.collector import Act, Collector
 from birl.types import Envs, PyTree, Snapshot
 
 PoolName = Literal["serial", "processes", "ray"]
-MakeNetwork = Callable[[np.random.Generator, gym.Space, gym.Space], Any]
 
 
 class AsynchronousSettings(Protocol):
@@ -103,7 +102,7 @@ def initial_state(
     kind: type,
     observation_space: gym.Space,
     action_space: gym.Space,
-    make: MakeNetwork,
+    make: Callable[[np.random.Generator, gym.Space, gym.Space], Any],
     has_target: bool,
 ) -> State:
     """A new State with a network made by `make`; with `has_target`, θ⁻ ← θ.

@@ -4,30 +4,25 @@ from typing import Protocol
 
 import numpy as np
 
+from birl.checks import ExplorationSettings
 from birl.config import RunConfig
 
 
-class ExplorationSettings(Protocol):
-    """The settings of a Config that say how often its actor-learners act at random."""
+class EpsilonSettings(ExplorationSettings, Protocol):
+    """The settings of a Config that ε depends on: the run's length and seed, too."""
 
     @property
     def run(self) -> RunConfig: ...
-    @property
-    def final_explorations(self) -> tuple[float, ...]: ...
-    @property
-    def exploration_chances(self) -> tuple[float, ...]: ...
-    @property
-    def exploration_fraction(self) -> float: ...
 
 
-def final_exploration(config: ExplorationSettings, number: int) -> float:
+def final_exploration(config: EpsilonSettings, number: int) -> float:
     """The final ε of actor-learner `number`. It is random, but fixed by the run's seed."""
     rng = np.random.default_rng([config.run.seed, number])
     bounds = np.cumsum(config.exploration_chances)
     return config.final_explorations[int(np.searchsorted(bounds[:-1], rng.random(), side="right"))]
 
 
-def exploration_at(config: ExplorationSettings, number: int, env_steps: int) -> np.float32:
+def exploration_at(config: EpsilonSettings, number: int, env_steps: int) -> np.float32:
     """ε of actor-learner `number` after this many steps of all: linear from 1 to its final ε.
 
     The final ε is reached at the fraction `exploration_fraction` of the run.
