@@ -1,6 +1,7 @@
 """How much code a reader follows from `birl train ppo CartPole-v1` to new weights.
 
-    python docs/reading_path.py
+    python docs/reading_path.py            print the count
+    python docs/reading_path.py --write    write it into the READMEs, too
 
 The command is run for two updates, and every function of Birl that it calls is recorded. The count
 is the lines of code of these functions: whole functions with all their branches, without blank
@@ -13,11 +14,11 @@ Stable-Baselines3 and `python ppo.py` of CleanRL do the same work and are counte
 "Command" is what comes before it: the command line, settings, and the loop of the driver. SB3 has
 no command line.
 
-Left out, together with what only they call: environments; logging, evaluation and checkpoints;
-functions that only check settings; and birl/accel, which is switched off, because it changes no
-result. Their lines are printed too. For SB3 the list of functions below is read from its source,
-not recorded. `--peers FOLDER` counts SB3 and CleanRL again in a folder that holds both packages;
-otherwise the figures of these versions are printed.
+birl/accel is switched off, because it changes no result; the plain forms in birl/speed.py are
+counted. Left out, together with what only they call: environments; logging, evaluation and
+checkpoints; functions that only check settings. Their lines are printed too. For SB3 the list of
+functions below is read from its source, not recorded. `--peers FOLDER` counts SB3 and CleanRL again
+in a folder that holds both packages; otherwise the figures of these versions are printed.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import ast
 import contextlib
 import io
 import os
+import re
 import sys
 import tempfile
 import tokenize
@@ -38,7 +40,6 @@ COMMAND = ("__init__.py", "cli.py", "commands.py", "options.py", "config.py", "r
 COMMAND += ("run/driver.py", "run/loop.py")
 LEFT_OUT = {
     "environments": ("envs/", "workers/"),
-    "speed only": ("accel/", "speed.py"),
     "checks of settings": ("checks.py", "config_json.py", "errors.py"),
     "logging, evaluation, checkpoints": ("run/", "rollouts/episode_stats.py"),
 }
@@ -74,6 +75,7 @@ SB3 = {  # a class stands for its fields
     "common/type_aliases.py": "RolloutBufferSamples",
 }
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+NUMBER = re.compile(r"`[^`]*`|\]\([^)]*\)|(?<![A-Za-z\d.,])(\d(?:[\d,.]*\d)?)")  # or code, or a link's target
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 
 Definitions = dict[str, set[int]]  # lines by name; those of a class are without its methods
@@ -206,6 +208,18 @@ def count_peers(folder: Path) -> dict[str, tuple[int, int]]:
     return dict(zip(PEERS, (sb3, cleanrl), strict=True))
 
 
+def write_counts(path: Path, bullet: list[str], paragraph: list[str]) -> None:
+    """Write numbers, in order, into the two passages of a README that state the count."""
+    text = path.read_text(encoding="utf-8")
+    for start, end, numbers in ((r"^- \*\*(?:Readable|好读)", r"^- ", bullet), ("^`python docs", r"^\n", paragraph)):
+        passage = re.compile(f"{start}.*?(?={end})", re.MULTILINE | re.DOTALL)
+        left = iter(numbers)
+        text = passage.sub(
+            lambda found, left=left: NUMBER.sub(lambda n: n[0] if n[1] is None else next(left), found[0]), text
+        )
+    path.write_text(text, encoding="utf-8")
+
+
 def show(part: str, files: dict[str, dict[str, int]]) -> None:
     """Print the definitions of a part, file by file, and the sum."""
     for name, counts in files.items():
@@ -217,21 +231,32 @@ def show(part: str, files: dict[str, dict[str, int]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="lines of code from the command to new weights", allow_abbrev=False)
     parser.add_argument("--peers", type=Path, help="a folder that holds stable_baselines3/ and cleanrl/")
+    parser.add_argument("--write", action="store_true", help="write the count into the READMEs")
     arguments = parser.parse_args()
     recorder = record_training()
     files = lines_of(recorder.codes, recorder.classes)
-    files = {name: counts for name, counts in files.items() if area_left_out(name) is None}
-    show("command", {name: counts for name, counts in files.items() if name.startswith(COMMAND)})
-    show("training", {name: counts for name, counts in files.items() if not name.startswith(COMMAND)})
+    command = {name: counts for name, counts in files.items() if name.startswith(COMMAND)}
+    training = {n: c for n, c in files.items() if n not in command and area_left_out(n) is None}
+    show("command", command)
+    show("training", training)
     left_out = lines_of(recorder.left_out)
     for area in LEFT_OUT:
         _print(f"left out, {area}: {_total({n: c for n, c in left_out.items() if area_left_out(n) == area}):,} lines")
     _print("")
-    for peer, (lines, count) in (count_peers(arguments.peers) if arguments.peers else PEERS).items():
+    peers = count_peers(arguments.peers) if arguments.peers else PEERS
+    for peer, (lines, count) in peers.items():
         _print(f"{peer}: {lines:,} lines in {count} file{'s' * (count > 1)}")
     _print("")
-    for name in OWN_LINES:
-        _print(f"{len(code_lines((PACKAGE / name).read_text(encoding='utf-8'))):5} lines in all of birl/{name}")
+    own = {name: len(code_lines((PACKAGE / name).read_text(encoding="utf-8"))) for name in OWN_LINES}
+    for name, lines in own.items():
+        _print(f"{lines:5} lines in all of birl/{name}")
+    if arguments.write:
+        (sb3, sb3_files), (cleanrl, _) = peers.values()
+        path = _total(training)
+        for readme in PACKAGE.parent.glob("README*.md"):
+            bullet = (own["algos/ppo.py"], path, sb3)
+            paragraph = (path, len(training), _total(command), sb3, sb3_files, cleanrl)
+            write_counts(readme, [f"{n:,}" for n in bullet], [f"{n:,}" for n in paragraph])
 
 
 def _name_in_package(code: CodeType) -> str:
