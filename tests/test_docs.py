@@ -43,7 +43,7 @@ from tests.run.processes import call, call_well
 FIRST_UPDATES = 2
 TESTED_ELSEWHERE = {"doctor"}  # it takes long; so does `train`, which is run for the README only
 LANGUAGES = {"python", "sh", "console", "text", "json"}
-ONLY_ENGLISH = {"CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
+ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
     "README.md": {"--ray-address"},

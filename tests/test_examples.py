@@ -9,6 +9,7 @@ import imageio_ffmpeg
 import pytest
 
 import birl
+from tests import markdown
 from tests.markdown import ROOT
 from tests.run.processes import ENVIRONMENT, SECONDS
 
@@ -32,6 +33,11 @@ def test_every_example_has_a_test_and_a_line_in_the_readme():
     for example in EXAMPLES:
         assert f'run("{example.name}"' in tests
         assert f"]({example.name})" in readme
+
+
+def test_links_of_the_readme_lead_somewhere():
+    readme = ROOT / "examples" / "README.md"
+    assert [link for link in markdown.links_of(readme) if not (readme.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
