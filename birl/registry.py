@@ -75,10 +75,8 @@ def require_supported(config: Any, action_space: gym.Space) -> None:
     The message names the algorithms that do. A user's own algorithm without SUPPORTS is not
     checked.
     """
-    declared: Supports | None = vars(sys.modules[type(config).__module__]).get("SUPPORTS")
-    if declared is None:
-        return
-    if not _takes(declared, action_space):
+    declared = _declared(config)
+    if declared is not None and not _takes(declared, action_space):
         name = type(config).__module__.rpartition(".")[2].replace("_", "-")
         others = ", ".join(algorithms_for(action_space)) or "none"
         bounds = " with finite bounds" if declared.bounded else ""
@@ -88,7 +86,12 @@ def require_supported(config: Any, action_space: gym.Space) -> None:
             f"{name} takes {' and '.join(declared.actions)} actions{bounds}, and action space "
             f"{' '.join(str(action_space).split())} is none;{remedy} algorithms that take it: {others}"
         )
-    if config.env.ray_actors and not declared.ray_rollouts:
+
+
+def require_ray_supported(config: Any) -> None:
+    """Raise ConfigError if the settings ask for Ray actors and the algorithm has no use for them."""
+    declared = _declared(config)
+    if config.env.ray_actors and declared is not None and not declared.ray_rollouts:
         names = ", ".join(algorithms_with_ray_rollouts())
         raise ConfigError(f"env.ray_actors {config.env.ray_actors}: only {names} take rollouts from Ray actors; use 0")
 
@@ -96,6 +99,11 @@ def require_supported(config: Any, action_space: gym.Space) -> None:
 def action_kind(space: gym.Space) -> str:
     """The kind of an action space, by Gymnasium's name for it."""
     return next((kind for kind in EVERY_ACTION if isinstance(space, vars(gym.spaces)[kind])), type(space).__name__)
+
+
+def _declared(config: Any) -> Supports | None:
+    """What the algorithm of this Config declares; None for a user's own without SUPPORTS."""
+    return vars(sys.modules[type(config).__module__]).get("SUPPORTS")
 
 
 def _takes(declared: Supports, space: gym.Space) -> bool:

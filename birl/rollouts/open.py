@@ -11,6 +11,7 @@ import gymnasium as gym
 from birl import speed
 from birl.config import require
 from birl.envs.make import open_envs
+from birl.registry import require_ray_supported
 from birl.rollouts.collector import Act, Collector
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.rollouts.finite import check_finite_metrics, for_learning
@@ -109,6 +110,7 @@ def open_rollouts(
 
     Environments that were passed in are left open for their owner to close.
     """
+    require_ray_supported(config)
     speed.prepare_jax(config)
     if config.env.ray_actors == 0:
         with open_envs(config.env, config.run.seed, envs) as here:

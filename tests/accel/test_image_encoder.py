@@ -10,7 +10,8 @@ from birl.accel import convolution, image_encoder
 from birl.accel.image_encoder import CachedImages, in_parts
 from birl.nets.encoders import make_encoder
 from birl.nets.images import ImageEncoder
-from tests.nets.test_encoders import quickly, samples
+from tests.nets.test_encoders import jit as quickly
+from tests.nets.test_encoders import samples
 
 
 def value_and_gradients(encoder, observations):

@@ -234,7 +234,7 @@ def test_reward_to_go_is_the_explicit_sum_to_the_episodes_end(env, baseline):
     config = replace(SMALL, baseline=baseline, discount=0.8)
     values = np.random.default_rng(0).normal(size=rollout.rewards.shape).astype(np.float32) + 3.0
     returns = jit(reinforce.returns_to_go)(rollout, values, config=config)
-    known = reinforce.known_rows(rollout, config)
+    known = jit(reinforce.known_rows)(rollout, config=config)
     expected, usable = explicit_returns(rollout, values, config)
     assert usable.any()
     assert np.any(rollout.valid & ~usable) != baseline  # some episodes are under way at the end

@@ -206,7 +206,9 @@ def test_a_snapshot_goes_on_bit_for_bit_where_it_was_taken(length):
     resumed = start(SerialEnvs(counting_functions(SHAPES)), length=length, seed=99, snapshot=snapshot)
     assert snapshot.exact
     for k in range(3, 8):
-        jax.tree.map(np.testing.assert_array_equal, collector.collect(NO_POLICY, key(k)), resumed(NO_POLICY, key(k)))
+        jax.tree.map(
+            np.testing.assert_array_equal, collector.collect(NO_POLICY, key(k)), resumed.collect(NO_POLICY, key(k))
+        )
     assert list(collector.episode_stats.recent) == list(resumed.episode_stats.recent)
     assert collector.episode_stats.metrics()["episode/return"] == resumed.episode_stats.metrics()["episode/return"]
     assert collector.episode_stats.episodes == resumed.episode_stats.episodes
@@ -230,7 +232,7 @@ def test_after_a_restore_that_could_not_go_back_all_episodes_begin():
     assert not collector.collect(NO_POLICY, key(1)).resets.any()
     with pytest.warns(UserWarning, match="this resume is not exact"):
         resumed = start(VectorAdapter(vector()), length=2, snapshot=collector.snapshot())
-    assert resumed(NO_POLICY, key(2)).resets.all()
+    assert resumed.collect(NO_POLICY, key(2)).resets.all()
 
 
 def test_a_snapshot_is_not_changed_by_what_is_collected_after_it():

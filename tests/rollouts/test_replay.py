@@ -522,7 +522,7 @@ def test_one_frame_out_of_order_is_noticed_wherever_it_is():
     for row in range(1, 9):
         observations = stream.steps.observations.copy()
         observations[row, 0, 0] += 1
-        with pytest.raises(ConfigError, match="no stacks"):
+        with pytest.raises(ConfigError, match="not stacks"):
             replay_of(replace(stream, steps=stream.steps._replace(observations=observations)), 4, frame_stack=3)
 
 
