@@ -26,6 +26,7 @@ imports: .venv/.installed-dev
 
 tests: .venv/.installed-dev
 	$(BIN)/pytest -n 2 --dist loadfile
+	BIRL_ACCEL=0 $(BIN)/pytest -n 2 tests/test_contract.py
 
 test-learning: .venv/.installed-dev
 	XLA_FLAGS=--xla_backend_optimization_level=3 $(BIN)/pytest -n 2 --dist loadfile -m slow

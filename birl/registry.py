@@ -89,7 +89,7 @@ def require_supported(config: Any, action_space: gym.Space) -> None:
 
 
 def require_ray_supported(config: Any) -> None:
-    """Raise ConfigError if the settings ask for Ray actors and the algorithm has no use for them."""
+    """Raise ConfigError if the settings ask for Ray actors that the algorithm cannot use."""
     declared = _declared(config)
     if config.env.ray_actors and declared is not None and not declared.ray_rollouts:
         names = ", ".join(algorithms_with_ray_rollouts())

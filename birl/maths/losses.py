@@ -9,14 +9,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 Scalar = float | Float[Array, ""]
-Weights = Bool[Array, "*batch"] | Float[Array, "*batch"]
+Mask = Bool[Array, "*batch"] | Float[Array, "*batch"]
 
 # With advantages of order 1, a smaller KL weight has no effect and a larger one stops learning.
 # From either end, 14 updates lead back to 1; a weight that was halved down to 0 would stay there.
 KL_WEIGHT_RANGE = (1e-4, 1e4)
 
 
-def masked_mean(x: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+def masked_mean(x: Float[Array, "*batch"], valid: Mask) -> Float[Array, ""]:
     """Mean of x weighted by valid; 0 if nothing is valid."""
     _require_one_shape(x, valid)
     weights = valid.astype(x.dtype)
@@ -24,7 +24,7 @@ def masked_mean(x: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
     return jnp.sum(jnp.where(weights > 0, x, 0.0) * weights) / jnp.where(total > 0, total, 1.0)
 
 
-def normalize(advantages: Float[Array, "*batch"], valid: Weights) -> Float[Array, "*batch"]:
+def normalize(advantages: Float[Array, "*batch"], valid: Mask) -> Float[Array, "*batch"]:
     """Advantages with mean 0 and standard deviation 1 over the valid rows, 0 elsewhere.
 
     A single valid advantage becomes 0 (SB3 #440).
@@ -35,7 +35,7 @@ def normalize(advantages: Float[Array, "*batch"], valid: Weights) -> Float[Array
 
 
 def policy_gradient(
-    log_probs: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights
+    log_probs: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Mask
 ) -> Float[Array, ""]:
     """-E[log π(a|s) Â], whose gradient is the policy gradient (Williams 1992)."""
     _require_one_shape(log_probs, advantages, valid)
@@ -43,7 +43,7 @@ def policy_gradient(
 
 
 def surrogate(
-    log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights
+    log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Mask
 ) -> Float[Array, ""]:
     """-E[ρÂ], whose gradient at ρ = 1 is the policy gradient (Schulman et al. 2015, eq. 14)."""
     _require_one_shape(log_ratios, advantages, valid)
@@ -51,7 +51,7 @@ def surrogate(
 
 
 def clipped_surrogate(
-    log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Weights, clip_range: Scalar
+    log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Mask, clip_range: Scalar
 ) -> Float[Array, ""]:
     """-E[min(ρÂ, clip(ρ, 1-ε, 1+ε)Â)] (Schulman et al. 2017, eq. 7)."""
     _require_one_shape(log_ratios, advantages, valid)
@@ -65,7 +65,7 @@ def kl_penalised_surrogate(
     log_ratios: Float[Array, "*batch"],
     advantages: Float[Array, "*batch"],
     kls: Float[Array, "*batch"],  # KL(old‖new) of each state
-    valid: Weights,
+    valid: Mask,
     kl_weight: Scalar,  # β
 ) -> Float[Array, ""]:
     """-E[ρÂ - β KL(old‖new)] (Schulman et al. 2017, eq. 8)."""
@@ -83,7 +83,7 @@ def adapt_kl_weight(kl_weight: Scalar, kl: Scalar, target_kl: Scalar) -> Float[A
     return jnp.clip(kl_weight * factor, *KL_WEIGHT_RANGE)
 
 
-def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Mask) -> Float[Array, ""]:
     """E[(V - target)²], without ½: a weight means the same as in OpenAI Baselines and SB3."""
     _require_one_shape(values, targets, valid)
     return masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)
@@ -102,7 +102,7 @@ def clipped_value_loss(
     values: Float[Array, "*batch"],
     old_values: Float[Array, "*batch"],
     targets: Float[Array, "*batch"],
-    valid: Weights,
+    valid: Mask,
     clip_range: Scalar,
 ) -> Float[Array, ""]:
     """E[max((V - target)², (V_old + clip(V - V_old, -ε, ε) - target)²)].
@@ -115,12 +115,12 @@ def clipped_value_loss(
     return masked_mean(jnp.maximum((values - targets) ** 2, (clipped_values - targets) ** 2), valid)
 
 
-def approx_kl(log_ratios: Float[Array, "*batch"], valid: Weights) -> Float[Array, ""]:
+def approx_kl(log_ratios: Float[Array, "*batch"], valid: Mask) -> Float[Array, ""]:
     """E[(ρ - 1) - log ρ], an estimate of KL(old‖new) that is never negative (Schulman 2020, k3)."""
     return masked_mean(jnp.expm1(log_ratios) - log_ratios, valid)
 
 
-def clip_fraction(log_ratios: Float[Array, "*batch"], valid: Weights, clip_range: Scalar) -> Float[Array, ""]:
+def clip_fraction(log_ratios: Float[Array, "*batch"], valid: Mask, clip_range: Scalar) -> Float[Array, ""]:
     """The fraction of ratios outside [1-ε, 1+ε]."""
     return masked_mean((jnp.abs(jnp.expm1(log_ratios)) > clip_range).astype(log_ratios.dtype), valid)
 

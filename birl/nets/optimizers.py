@@ -97,7 +97,7 @@ def clip_by_norm(gradients: PyTree, max_grad_norm: float | None) -> tuple[PyTree
 
 
 def flatten_tree(tree: PyTree) -> Array:
-    """The leaves of a tree as one vector, in the order of asynchronous.parameters.ParameterLayout."""
+    """The leaves of a tree as one vector, in the order of asynchronous ParameterLayout."""
     leaves = [leaf.reshape(-1) for leaf in jax.tree.leaves(tree)]
     return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
 
