@@ -18,19 +18,14 @@ class RolloutEvaluation(NamedTuple):
     """A network's outputs for a rollout, its last observation included."""
 
     observations: PyTree  # [T+1, B, ...] normalised
-    resets: Array  # [T+1, B] where memory starts anew
+    resets: Array  # [T+1, B] where memory is reset
     distributions: Distribution  # [T+1, B]
     values: Array  # [T+1, B]; QAC and ACER: the critic's features [T+1, B, F], or Q(s, ·) [T+1, B, A]
 
 
 @jax.jit
 def act(
-    policy: ActorCriticPolicy,
-    observations: PyTree,
-    memory: PyTree,
-    resets: Array,
-    action_masks: Array | None,
-    key: Array | None,
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
     """Actions for B observations, sampled, or the most likely ones if there is no key."""
     network, moments = policy
@@ -40,12 +35,7 @@ def act(
 
 @jax.jit
 def act_keeping_features(
-    policy: ActorCriticPolicy,
-    observations: PyTree,
-    memory: PyTree,
-    resets: Array,
-    action_masks: Array | None,
-    key: Array | None,
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
     """Act, and keep an image encoder's features for `evaluate_rollout`.
 
@@ -56,12 +46,7 @@ def act_keeping_features(
 
 @jax.jit
 def act_keeping_layers(
-    policy: ActorCriticPolicy,
-    observations: PyTree,
-    memory: PyTree,
-    resets: Array,
-    action_masks: Array | None,
-    key: Array | None,
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
 ) -> Action:
     """Act, and keep the outputs of an image encoder's layers for `evaluate_rollout`.
 
@@ -98,35 +83,19 @@ def without_last(tree: PyTree) -> PyTree:
 _one_step = partial(jax.tree.map, lambda x: x[None])  # [B, ...] leaves as [1, B, ...]
 
 
-def _act(
-    network: ActorCriticLike,
-    observations: PyTree,
-    memory: PyTree,
-    resets: Array,
-    action_masks: Array | None,
-    key: Array | None,
-) -> Action:
+def _act(network: Any, observations: PyTree, memory: PyTree, resets: Array, masks: Array | None, key: Any) -> Action:
     """Act on normalised observations [1, B, ...]."""
-    distribution, _, memory = network(observations, memory, resets[None], _one_step(action_masks))
+    distribution, _, memory = network(observations, memory, resets[None], _one_step(masks))
     distribution = jax.tree.map(lambda x: x[0], distribution)
     actions = distribution.mode() if key is None else distribution.sample(key)
     return Action(actions, memory, distribution)
 
 
-def _act_keeping(
-    keep: speed.Keep,
-    policy: ActorCriticPolicy,
-    observations: PyTree,
-    memory: PyTree,
-    resets: Array,
-    action_masks: Array | None,
-    key: Array | None,
-) -> Action:
+def _act_keeping(keep: speed.Keep, policy: PyTree, observations: PyTree, *others: PyTree) -> Action:
     network, moments = policy
     observations = _one_step(normalize_observations(moments, observations))
     images = speed.cache_images(_shared_encoder(network), observations)
-    action = _act(network, images, memory, resets, action_masks, key)
-    return action._replace(extras=speed.kept_outputs(images, keep))
+    return _act(network, images, *others)._replace(extras=speed.kept_outputs(images, keep))
 
 
 def _shared_encoder(network: Any) -> Any:
