@@ -1,5 +1,6 @@
-"""Which random keys a function derives and draws from, found without running it: only what is made
-of its key is computed.
+"""Which random keys a function derives and draws from, found by tracing it.
+
+Only what depends on keys and counters alone is computed.
 """
 
 from collections import Counter
@@ -52,7 +53,12 @@ class Uses:
 
 def keys_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Uses:
     """What a call does with the keys among its arguments."""
-    traced = [number for number, argument in enumerate(arguments) if all(map(_is_number, jax.tree.leaves(argument)))]
+    # A single Python number may be a static argument, which must not be traced.
+    traced = [
+        number
+        for number, argument in enumerate(arguments)
+        if not isinstance(argument, int | float) and all(map(_is_number, jax.tree.leaves(argument)))
+    ]
     leaves, structure = jax.tree.flatten([arguments[number] for number in traced])
 
     def call(leaves: list[Any]) -> Any:
@@ -72,9 +78,7 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _follow(jaxpr: Jaxpr, constants: Any, inputs: list[Any], uses: Uses) -> list[Any]:
-    """The outputs of a traced function, where they are made of what is known; notes what it does
-    with keys.
-    """
+    """The outputs of a traced function, where they can be computed; notes its uses of keys."""
     known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
     for equation in jaxpr.eqns:
         values = [atom.val if isinstance(atom, Literal) else known[atom] for atom in equation.invars]
@@ -111,11 +115,9 @@ def _outputs(equation: Any, values: list[Any], uses: Uses) -> list[Any]:
 
 
 def _follow_scan(parameters: Any, values: list[Any], uses: Uses) -> list[Any]:
-    first, last, body = (
-        parameters["num_consts"],
-        parameters["num_consts"] + parameters["num_carry"],
-        parameters["jaxpr"],
-    )
+    first = parameters["num_consts"]
+    last = first + parameters["num_carry"]
+    body = parameters["jaxpr"]
     constants, carry, rows = values[:first], values[first:last], values[last:]
     for t in range(parameters["length"]):
         row = [UNKNOWN if x is UNKNOWN else x[t] for x in rows]

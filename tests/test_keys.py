@@ -1,8 +1,10 @@
-"""No random number is used twice: over all algorithms, what becomes of the key of one cycle, from
-the first action to the next key.
+"""No algorithm uses a random number twice.
+
+Each test follows the key of one cycle, from the first action to the key of the next cycle.
 """
 
 import dataclasses
+import sys
 from collections import defaultdict
 from itertools import islice
 from typing import Any
@@ -12,9 +14,9 @@ import numpy as np
 import pytest
 
 from birl import ALGORITHMS
-from birl.accel.numpy_acting import step_keys
 from birl.config import EnvConfig, RunConfig
 from birl.maths.count import Count
+from birl.maths.keys import FIRST_STREAM, step_keys, stream
 from birl.registry import algorithm_named
 from birl.rollouts.collector import Collector
 from tests.keys import Key, Uses, keys_of
@@ -28,6 +30,7 @@ SMALL: dict[str, Any] = {
     "learning_starts": 0,
 }
 POOL = {"pool": "serial", "actor_learners": 1, "report_every": 1}
+NEXT = FIRST_STREAM  # the number that stream(key, "next") folds in
 CONTINUOUS = {"ddpg", "td3", "sac", "dpg"}
 # With short rollouts the number of a step, of an epoch and of a split may be the same.
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -39,14 +42,27 @@ CASES += [("acer", {"env": "Pendulum-v1"}), ("acer", {"env": "Pendulum-v1"} | PO
 
 
 class Watched:
-    """A function of an algorithm that is told of its calls, and does as before."""
+    """A compiled function that records its calls, except those that are part of another's."""
 
     def __init__(self, function: Any, calls: list[tuple[Any, Any, Any]]) -> None:
-        self.function, self.calls = function, calls
+        self.function = function
+        self.calls = calls
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        self.calls.append((self.function, arguments, options))
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((arguments, options))):
+            self.calls.append((self.function, arguments, options))
         return self.function(*arguments, **options)
+
+
+def watch_compiled(monkeypatch: Any) -> list[tuple[Any, Any, Any]]:
+    """The calls of all compiled functions of Birl from now on, except those that only act."""
+    calls: list[tuple[Any, Any, Any]] = []
+    modules = [module for name, module in sys.modules.items() if name.startswith("birl.")]
+    for module in modules:
+        for name, function in list(vars(module).items()):
+            if hasattr(function, "lower") and callable(function) and not name.startswith("act"):
+                monkeypatch.setattr(module, name, Watched(function, calls))
+    return calls
 
 
 def config_of(name: str, changes: dict[str, Any]) -> Any:
@@ -60,11 +76,7 @@ def config_of(name: str, changes: dict[str, Any]) -> Any:
 def uses_of_keys(name: str, config: Any, monkeypatch: Any) -> dict[Key, Uses]:
     """By the key with which a cycle began, what was done with it and those derived from it."""
     algorithm = algorithm_named(name)
-    calls: list[tuple[Any, Any, Any]] = []
-    for learning in ("update", "count", "gradients", "shared_gradients", "counted"):
-        function = vars(algorithm).get(learning)
-        if hasattr(function, "lower"):  # it is compiled: others are part of one that is, or move no key
-            monkeypatch.setattr(algorithm, learning, Watched(function, calls))
+    calls = watch_compiled(monkeypatch)
     collect = Collector.collect
 
     def collected(self: Collector, policy: Any, key: Any) -> Any:
@@ -81,9 +93,8 @@ def uses_of_keys(name: str, config: Any, monkeypatch: Any) -> dict[Key, Uses]:
         pass
     found: dict[Key, Uses] = defaultdict(Uses)
     for function, arguments, options in calls:
-        leaves = jax.tree.leaves(
-            (arguments, options), is_leaf=lambda node: isinstance(node, Count)
-        )  # whose words look like a key
+        # A Count is left whole: its two words look like a key.
+        leaves = jax.tree.leaves((arguments, options), is_leaf=lambda node: isinstance(node, Count))
         leaves = [np.asarray(leaf) for leaf in leaves if hasattr(leaf, "dtype")]
         (root,) = {tuple(leaf.ravel().tolist()) for leaf in leaves if leaf.dtype == np.uint32}
         found[root] += keys_of(function, *arguments, **options)
@@ -98,5 +109,8 @@ def test_no_key_is_drawn_from_twice_and_none_that_is_drawn_from_has_children(nam
     assert len(cycles) == 3
     assert all(uses.drawn for uses in cycles.values())
     assert [uses.problems() for uses in cycles.values()] == [[]] * 3
-    roots, drawn = set(cycles), set().union(*[uses.drawn for uses in cycles.values()])
-    assert not roots & drawn
+    assert not set(cycles) & set().union(*[uses.drawn for uses in cycles.values()])
+    # The functions that give the next key were watched, too.
+    assert all(NEXT in uses.folded[root] for root, uses in cycles.items())
+    next_keys = [tuple(np.asarray(stream(np.array(root, np.uint32), "next")).tolist()) for root in cycles]
+    assert list(cycles)[1:] == next_keys[:-1]
