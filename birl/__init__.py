@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from birl.run.evaluate import evaluate
     from birl.run.policy import load
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 ALGORITHMS: dict[str, str] = {
     "reinforce": "birl.algos.reinforce",

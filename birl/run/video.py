@@ -19,14 +19,14 @@ MP4_OPTIONS: dict[str, Any] = {"codec": "libx264", "quality": 6, "output_params"
 
 ENDINGS = (".mp4", ".gif")
 GIF_FPS = 25  # at most: viewers slow down GIFs with more
-GIF_WIDTH = 320  # at most, so that a page with a GIF loads quickly
+GIF_WIDTH = 480  # at most, so that a page with a GIF loads quickly
 
 
 def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
     """Write these [H, W, 3] uint8 frames to a new mp4 (H.264, yuv420p) or GIF; its path.
 
     An existing file is never overwritten: the new one is then NAME-2.mp4, NAME-3.mp4, ... (SB3
-    #2063). It gets its name only once it is complete. A GIF is small: at most 320 pixels wide, with
+    #2063). It gets its name only once it is complete. A GIF is small: at most 480 pixels wide, with
     at most 25 frames a second.
     """
     if path.suffix not in ENDINGS:
