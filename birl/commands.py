@@ -225,7 +225,7 @@ def _require_algorithm_and_env(named: Words) -> None:
 def _allow_modules_here(env_id: str | None, trust: bool = False) -> None:
     """Let Python find modules in the current directory, if the user names one or trusts the run.
 
-    Otherwise it does not: the current directory may be a stranger's run.
+    Otherwise it does not: the current directory may be a run that somebody else made.
     """
     if trust or ":" in (env_id or ""):
         sys.path.append(os.getcwd())

@@ -1,4 +1,6 @@
-"""The seam to birl/accel. Everything there only makes Birl faster; here each part has a plain form.
+"""The only module that imports birl/accel. Everything there only makes Birl faster.
+
+Each part has a plain form here.
 
 BIRL_ACCEL=0 switches birl/accel off. If the folder is deleted, it is off too.
 """
@@ -14,11 +16,9 @@ import jax
 import numpy as np
 
 from birl.maths.keys import step_keys
-from birl.types import Action, Array, PyTree
+from birl.types import ActAt, Action, Array, PyTree, StartActing
 
 Tree = TypeVar("Tree")
-ActAt = Callable[[int, PyTree, PyTree, Array, Array | None], Action]  # step, observations, memory, resets, masks
-StartActing = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
 Keep = Literal["features", "layers"]  # which encoder activations to cache: the last layer's, or all
 
 
@@ -76,7 +76,7 @@ def place_optimizer_state(optimizer: Any, state: PyTree, parameters: PyTree, is_
 
 
 def for_product(weight: Array) -> Array:
-    """The same weights in the form in which their gradient is computed fastest."""
+    """These weights in the form in which XLA computes their gradient fastest."""
     if not accel_enabled():
         return weight
     from birl.accel.products import for_product as prepared

@@ -53,6 +53,11 @@ class Action(NamedTuple):
     extras: PyTree = None  # anything that `update` should get back in Rollout.extras
 
 
+# step of the rollout, observations, memory, resets, action masks
+ActAt = Callable[[int, PyTree, PyTree, Array, Array | None], Action]
+StartActing = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
+
+
 class Step(NamedTuple):
     """The result of one step of B environments."""
 

@@ -49,7 +49,7 @@ def xla_convolution(x: Array, weight: Float[Array, "rows columns inputs outputs"
 def block_convolution(
     x: Array, weight: Float[Array, "rows columns inputs outputs"], stride: int, channels_first: bool
 ) -> Array:
-    """The same; the stride must divide the kernel."""
+    """A convolution by blocks of pixels; the stride must divide the kernel."""
     kernel, _, inputs, outputs = weight.shape
     steps = kernel // stride
     order = (0, 2, 4, 1, 3, 5) if channels_first else (0, 2, 1, 3, 4, 5)  # as in the images' blocks

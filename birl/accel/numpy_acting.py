@@ -17,14 +17,10 @@ import numpy as np
 
 from birl.accel.numpy_program import Operation, Value, WaitsFor, numpy_program
 from birl.maths.keys import step_keys
-from birl.types import Action, Array, PyTree
+from birl.types import ActAt, Action, Array, PyTree, StartActing
 
 MOST_PRODUCTS = 2_000_000  # multiplications in a step: with more, XLA's arithmetic is worth its call
 MOST_OPERATIONS = 64  # in a step, of about 1 µs each
-
-# step of the rollout, observations, memory, resets, action masks
-ActAt = Callable[[int, PyTree, PyTree, Array, Array | None], Action]
-StartActing = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
 
 
 def take_apart(

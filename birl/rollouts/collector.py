@@ -14,7 +14,7 @@ from birl.envs.spaces import action_shape, is_composite
 from birl.errors import snapshot_errors
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.rollouts.finite import check_finite
-from birl.types import Action, Array, Envs, PyTree, Rollout, Snapshot, Step
+from birl.types import ActAt, Action, Array, Envs, PyTree, Rollout, Snapshot, StartActing, Step
 
 # policy, observations, memory, resets, action masks, key
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]
@@ -39,7 +39,7 @@ class Collector:
         self.observations: PyTree = None  # [B, ...]
         self.masks: np.ndarray | None = None  # [B, A]
         self.episode_stats = EpisodeStats(envs.num_envs)
-        self._start_acting: speed.StartActing | None = None
+        self._start_acting: StartActing | None = None
         self._to_env = action_clipper(envs.action_space)
 
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None:
@@ -72,7 +72,7 @@ class Collector:
         arrays |= {f"envs/{name}": array for name, array in envs.arrays.items()}
         return Snapshot(arrays, self.episode_stats.values() | {"envs": envs.values}, envs.exact, envs.reason)
 
-    def _acting(self, policy: PyTree, key: Array) -> speed.ActAt:
+    def _acting(self, policy: PyTree, key: Array) -> ActAt:
         """How to act in the next rollout: in NumPy if that is faster, else by a compiled call."""
         if self._start_acting is None:
             inputs = self.observations, self.memory, self.resets, self.masks
@@ -80,7 +80,7 @@ class Collector:
             self._start_acting = speed.start_acting(act, policy, inputs, key, self.length)
         return self._start_acting(policy, key)
 
-    def _fill(self, rollout: Rollout, act_at: speed.ActAt) -> None:
+    def _fill(self, rollout: Rollout, act_at: ActAt) -> None:
         seconds = self.episode_stats.seconds
         for t in range(self.length):
             start = time.perf_counter()

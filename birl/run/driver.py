@@ -29,7 +29,7 @@ def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequ
     with caught_signals() as signals, new_directory(name, config) as run_dir:
         config = _with_run(config, run_dir=str(run_dir))
         run = Run(name, config, run_dir, None, RunProgress(None), signals, envs, make_network)
-        return run.go([*notices, *unsigned_notice(config)])
+        return run.train([*notices, *unsigned_notice(config)])
 
 
 def resume(
@@ -67,7 +67,7 @@ def resume(
             notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now end there")
             config = _extended(config, total_steps, progress)
         validate(name, config)
-        return Run(name, config, run_dir, saved, progress, signals, envs, make_network).go(notices)
+        return Run(name, config, run_dir, saved, progress, signals, envs, make_network).train(notices)
 
 
 def _start_notices(saved: Checkpoint | None) -> list[str]:

@@ -82,7 +82,7 @@ def _lock(path: Path) -> int | None:
 def _open(path: Path) -> int:
     """The lock file, made if it does not exist; CheckpointError unless it is a plain file.
 
-    A stranger's run may have a link or a device in its place.
+    A run that somebody else made may have a link or a device in its place.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW | NO_WAIT, 0o666)

@@ -31,7 +31,7 @@ from birl.types import Envs, Update
 
 
 class Run:
-    """One process's part of a run: from its start or a checkpoint, to its end or a signal."""
+    """A run in this process: from its start or a checkpoint, to its end or a signal."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Run:
         self.config_written = False
         self.replay_reported = False
 
-    def go(self, notices: Sequence[str]) -> dict[str, Any]:
+    def train(self, notices: Sequence[str]) -> dict[str, Any]:
         """Train to the end, or until a signal; the summary."""
         run = self.config.run
         with ExitStack() as stack:
@@ -83,7 +83,7 @@ class Run:
         return state if self.saved is None else tensors_to_state(state, self.saved.tensors)
 
     def _leave_if_signalled(self) -> None:
-        """Obey a signal that came before there was anything to save."""
+        """End the run if a signal came before there was anything to save."""
         if self.signals:
             self.console.message(f"{signal.Signals(self.signals[0]).name}: stopped before training began")
             raise Interrupted(128 + self.signals[0])
@@ -101,7 +101,8 @@ class Run:
     def _open_parts(self, stack: ExitStack, directory: OpenDirectory, spaces: tuple[Any, Any]) -> None:
         """Make the parts of the loop, in the order in which they need each other."""
         run = self.config.run
-        progress, console = self.progress, self.console
+        progress = self.progress
+        console = self.console
         self.exactness = Exactness(progress, console)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("always", InexactResume)  # each is recorded, whatever filters are set
@@ -118,10 +119,11 @@ class Run:
         )
 
     def _train(self, envs: Envs | None, state: Any) -> dict[str, Any]:
+        """Train to the end; the summary. A NaN or infinity is reported with the last checkpoint."""
         try:
             if self.progress.evaluation_due:
                 self._evaluate(state, None)
-            return self._finish(self._follow(self._updates(envs, state)), state)
+            return self._finish(self._for_each_update(self._updates(envs, state)), state)
         except NonFiniteError as problem:
             newest = self.progress.saved_steps
             kept = f"{self.checkpoints / f'{newest:09d}'} is kept" if newest >= 0 else "none had been written yet"
@@ -129,11 +131,12 @@ class Run:
             raise NonFiniteError(f"{where}: {problem}. Last checkpoint: {kept}") from problem
 
     def _updates(self, envs: Envs | None, state: Any) -> Iterator[Update]:
+        """The algorithm's updates; none if the run has reached its goal before."""
         if self._reached_goal():
             return iter(())
         return self.algorithm.train(self.config, envs, state, self.saved.snapshot if self.saved else None)
 
-    def _follow(self, updates: Iterator[Update]) -> Update | None:
+    def _for_each_update(self, updates: Iterator[Update]) -> Update | None:
         """Log, evaluate and save after each update, where that is due; the last update."""
         run = self.config.run
         progress = self.progress

@@ -66,7 +66,7 @@ class TrueValues(eqx.Module):
 
 
 class TrueActorQ(eqx.Module):
-    """The same beside a policy that prefers none of what is allowed."""
+    """The action values beside a policy that prefers none of the allowed actions."""
 
     table: Any
 
