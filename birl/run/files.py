@@ -1,9 +1,9 @@
 """Reading and writing the files of a run, safely.
 
-A run directory may come from somebody else, or from a failing disk. So only regular files of a limited
-size are read: nothing here waits for a pipe or reads a device. Files are written completely or not
-at all, and never through a symbolic link. What is half written or half removed has a random name
-that begins with PARTIAL; the next start of the run deletes it.
+A run directory may come from somebody else, or from a failing disk. So only regular files of a
+limited size are read: nothing here waits for a pipe or reads a device. Files are written completely
+or not at all, and never through a symbolic link. What is half written or half removed has a random
+name that begins with PARTIAL; the next start of the run deletes it.
 """
 
 import contextlib
