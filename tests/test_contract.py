@@ -1,6 +1,4 @@
-"""What every algorithm in birl.ALGORITHMS owes its users. A new one is tested by being listed
-there.
-"""
+"""What every algorithm in birl.ALGORITHMS owes its users. A new one is tested once it is listed."""
 
 import dataclasses
 import hashlib
@@ -30,10 +28,10 @@ from birl.cli import main
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.config_json import from_json, to_json
 from birl.envs.make import make_envs
-from birl.envs.spaces import action_shape
+from birl.envs.spaces import action_shape, mask_width
 from birl.maths.schedules import linear
 from birl.nets.normalize import Normalizer
-from birl.registry import algorithm_named
+from birl.registry import Supports, algorithm_named, algorithms_for, algorithms_with_ray_rollouts, supports
 from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder
 from birl.run.console import number
@@ -54,7 +52,6 @@ SMALL: dict[str, Any] = {
     "hidden_sizes": (8,),
     "batch_size": 8,
     "replay_size": 500,
-} | {
     "learning_starts": 20,
     "update_ratio": 0.25,
     "pool": "serial",
@@ -156,9 +153,7 @@ plain_and_switched_on = pytest.mark.parametrize("switches", [False, True], ids=[
 
 
 class Run(NamedTuple):
-    """The first updates of a training run, with copies of their states made when they were
-    yielded.
-    """
+    """The first updates of a training run, and copies of their states made at once."""
 
     updates: list[Update]
     copies: list[Any]
@@ -220,16 +215,15 @@ def assert_same_bits(left: Any, right: Any) -> None:
 
 
 def without_clock(update: Update) -> str:
-    """The metrics that no clock measured, as text: in it NaN, the return before an episode has
-    ended, equals itself.
+    """The metrics that no clock measured, as text, in which NaN equals itself.
+
+    The return is NaN until an episode has ended.
     """
     return repr({name: value for name, value in update.metrics.items() if not name.startswith("time/")})
 
 
 def near(name: str, config: Any, env_steps: int, kind: type[np.signedinteger]) -> Any:
-    """A fresh state whose counters are all about to reach an edge, as a checkpoint with counters of
-    this kind would give it.
-    """
+    """A fresh state whose counters will soon overflow, as from a checkpoint of this kind."""
     template = fresh_state(name, config)
     tensors = state_to_tensors(template)
     for counter in (".env_steps", ".updates", ".gradient_steps"):
@@ -256,9 +250,8 @@ def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
     assert reached == sorted(set(reached))
     assert [int(update.state.updates) for update in updates] == [start + 1 + number for number in range(UPDATES)]
     for update in updates:
-        if (
-            update is updates[-1] or "optimizer/learning_rate" in update.metrics
-        ):  # a replay has nothing to draw from at first
+        # At first a replay has nothing to draw from.
+        if update is updates[-1] or "optimizer/learning_rate" in update.metrics:
             assert update.metrics["optimizer/learning_rate"] == pytest.approx(1e-3 * (1 - edge / total), rel=1e-5)
         saved = state_to_tensors(update.state)[".env_steps"]
         assert (saved.dtype, int(saved)) == (np.int64, int(update.state.env_steps))
@@ -295,7 +288,7 @@ def test_the_config_of_another_algorithm_is_refused_by_name(name):
         next(algorithm.train(config))
     with refused:
         algorithm.init(config, spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))
-    with pytest.raises(ConfigError, match=rf"'CartPole-v1' is no Config; {module} needs birl\.{module}\.Config"):
+    with pytest.raises(ConfigError, match=rf"'CartPole-v1' is not a Config; {module} needs birl\.{module}\.Config"):
         next(algorithm.train("CartPole-v1"))
 
 
@@ -459,8 +452,7 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
 # What an update is given, and what it gives
 
 
-# Actor-learners give gradients to a shared vector: their update sees no rollout. See
-# tests/algos/test_async_together.py.
+# The update of actor-learners sees no rollout, see tests/algos/test_async_together.py.
 UPDATES_BY_ROLLOUT = [name for name in ALGORITHMS if name not in ("a3c", "async-q", "async-sarsa", "async-nstep-q")]
 CASES = {name: (name, {}) for name in UPDATES_BY_ROLLOUT} | {"dqn, single steps": ("dqn", {"core": "feedforward"})}
 every_update = pytest.mark.parametrize("case", CASES)
@@ -468,8 +460,9 @@ every_update = pytest.mark.parametrize("case", CASES)
 
 @cache
 def last_call(case: str) -> tuple[Any, tuple[Any, ...]]:
-    """An algorithm's update, and what `train` gave it last: by then normalisers have seen
-    something, and replays are ready.
+    """An algorithm's update, and the arguments that `train` gave it last.
+
+    By then normalisers have seen something, and replays are ready.
     """
     name, changes = CASES[case]
     algorithm, config, calls = algorithm_named(name), dataclasses.replace(config_of(name, switches=True), **changes), []
@@ -488,9 +481,7 @@ def last_call(case: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def in_units(given: Any, observations: float, rewards: float) -> Any:
-    """What an update is given, or a normaliser, with observations and rewards in units so many
-    times smaller.
-    """
+    """An argument of an update with its observations and rewards multiplied by these factors."""
     match given:
         case Normalizer():
             units = {"observations": observations, "returns": rewards}
@@ -530,8 +521,7 @@ def test_what_is_normalised_may_be_measured_in_any_units(case, observations, rew
     assert not all(map(np.allclose, jax.tree.leaves(wrong.network), jax.tree.leaves(before.network))), "units matter"
 
 
-# The others clip only if they are asked to; and Huber's loss of what an LSTM gives has no long
-# gradients.
+# The others clip only on request; Huber's loss of an LSTM's outputs has no long gradients.
 @pytest.mark.parametrize("case", ["reinforce", "qac", "a2c", "ppo", "acer", "dqn, single steps"])
 def test_no_optimiser_is_given_a_gradient_longer_than_max_grad_norm(case):
     update, (state, *others) = last_call(case)
@@ -550,7 +540,7 @@ def test_no_optimiser_is_given_a_gradient_longer_than_max_grad_norm(case):
 
 
 class Unsupported(gym.Env):
-    """Spaces that no algorithm takes; its author will never know more than the error says."""
+    """An environment with a space that no algorithm takes."""
 
     def __init__(self, kind: str) -> None:
         number, pair = spaces.Box(-1, 1, (1,), np.float32), spaces.Tuple((spaces.Discrete(2), spaces.Text(5)))
@@ -573,33 +563,106 @@ def test_a_space_that_cannot_be_learned_is_refused_by_name_before_the_first_step
         next(algorithm_named(name).train(dataclasses.replace(config_of(name), env=env)))
 
 
-@every_algorithm
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(3),
-        spaces.Box(-2, 3, (2,), np.float32),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiBinary(3),
-        spaces.Dict({"how": spaces.Box(-2, 3, (2,), np.float32), "what": spaces.Discrete(3)}),
-        spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.Dict({"bits": spaces.MultiBinary(3)}))),
-    ],
-    ids=lambda space: type(space).__name__,
-)
-def test_each_kind_of_action_is_taken_or_refused_by_name(name, space):
-    observation_space, _ = spaces_of(config_of(name))
-    try:
-        state = algorithm_named(name).init(config_of(name), observation_space, space)
-    except ConfigError as refusal:
-        assert type(space).__name__ in str(refusal)  # noqa: PT017
-        return
-    network = algorithm_named(name).policy(state)
-    memory = state.network.initial_memory(4)
+# What an algorithm supports
+
+
+ACTIONS = {
+    "Discrete": spaces.Discrete(3),
+    "Box": spaces.Box(-2, 3, (2,), np.float32),
+    "Box without bounds": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+    "MultiDiscrete": spaces.MultiDiscrete([2, 3]),
+    "MultiBinary": spaces.MultiBinary(3),
+    "Dict": spaces.Dict({"how": spaces.Box(-2, 3, (2,), np.float32), "what": spaces.Discrete(3)}),
+    "Tuple": spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.Dict({"bits": spaces.MultiBinary(3)}))),
+}
+MASKS = {  # one allowed action of the space, and its mask
+    "Discrete": (1, [False, True, False]),
+    "MultiDiscrete": ([1, 2], [False, True, False, False, True]),
+}
+
+
+def acts_on(name: str, state: Any, observation_space: gym.Space, masks: Any = None, seed: int = 0) -> tuple[Any, ...]:
+    """Arguments of the algorithm's `act`, for four environments that were just reset."""
     observations = np.zeros((4, *observation_space.shape), np.float32)
-    action = jax.eval_shape(
-        algorithm_named(name).act, network, observations, memory, np.zeros(4, bool), None, np.zeros(2, np.uint32)
-    )
+    key = np.array([0, seed], np.uint32)
+    memory = state.network.initial_memory(4)
+    return algorithm_named(name).policy(state), observations, memory, np.zeros(4, bool), masks, key
+
+
+@every_algorithm
+def test_what_it_supports_is_declared_once_and_its_config_has_the_fields_for_it(name):
+    algorithm = algorithm_named(name)
+    declared = supports(name)
+    fields = {field.name for field in dataclasses.fields(algorithm.Config)}
+    assert type(declared) is Supports
+    assert declared is algorithm.SUPPORTS
+    assert declared.actions
+    assert ({"core", "core_size"} <= fields) == declared.recurrent == ("core" in fields)
+    assert ({"pool", "actor_learners"} <= fields) == declared.actor_learners == ("pool" in fields)
+
+
+@every_algorithm
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_an_action_space_is_taken_if_it_is_declared_and_refused_by_name_if_not(name, kind):
+    algorithm = algorithm_named(name)
+    space = ACTIONS[kind]
+    observation_space, _ = spaces_of(config_of(name))
+    declared = supports(name)
+    taken = type(space).__name__ in declared.actions and not (declared.bounded and kind == "Box without bounds")
+    assert (name in algorithms_for(space)) == taken
+    if not taken:
+        with pytest.raises(ConfigError, match=rf"{name} takes .*action space {type(space).__name__}\(") as refusal:
+            algorithm.init(config_of(name), observation_space, space)
+        assert str(refusal.value).endswith(f"algorithms that take it: {', '.join(algorithms_for(space))}")
+        return
+    state = algorithm.init(config_of(name), observation_space, space)
+    action = jax.eval_shape(algorithm.act, *acts_on(name, state, observation_space))
     assert action.actions.shape == (4, *action_shape(space))
+
+
+@every_algorithm
+def test_it_obeys_masks_if_it_declares_them_and_else_takes_no_actions_that_can_be_masked(name):
+    maskable = [kind for kind in MASKS if kind in supports(name).actions]
+    assert supports(name).masks == bool(maskable)
+    for kind in maskable:
+        allowed, mask = MASKS[kind]
+        assert mask_width(ACTIONS[kind]) == len(mask)
+        observation_space, _ = spaces_of(config_of(name))
+        state = algorithm_named(name).init(config_of(name), observation_space, ACTIONS[kind])
+        masks = np.tile(mask, (4, 1))
+        for seed in range(5):
+            arguments = acts_on(name, state, observation_space, masks, seed)
+            actions = np.asarray(algorithm_named(name).act(*arguments).actions)
+            assert (actions == np.array(allowed)).all(), (kind, actions)
+
+
+@every_algorithm
+def test_environments_of_the_users_own_are_taken_or_refused_as_declared(name):
+    config = config_of(name)
+    with make_envs(config.env, config.run.seed) as envs:
+        training = algorithm_named(name).train(config, envs)
+        if supports(name).passed_envs:
+            assert int(next(training).state.env_steps) > 0
+            training.close()
+        else:
+            with pytest.raises(ConfigError, match="each actor-learner makes its own environments"):
+                next(training)
+
+
+@every_algorithm
+def test_ray_actors_are_taken_or_refused_as_declared(name):
+    config = config_of(name)
+    config = dataclasses.replace(config, env=dataclasses.replace(config.env, ray_actors=1))
+    assert (name in algorithms_with_ray_rollouts()) == supports(name).ray_rollouts
+    with make_envs(config_of(name).env, 0) as envs:
+        if supports(name).ray_rollouts:  # it would go on, were it not for the environments
+            message = "cannot go to env.ray_actors 1"
+        elif supports(name).passed_envs:
+            message = rf"env.ray_actors 1: only {', '.join(algorithms_with_ray_rollouts())} take rollouts from Ray"
+        else:
+            message = "env.ray_actors 1 does not go with actor-learners"
+        with pytest.raises(ConfigError, match=message):
+            next(algorithm_named(name).train(config, envs))
 
 
 SYMBOLS = spaces.Box(0, 255, (7, 7, 3), np.uint8)  # MiniGrid's view: symbols from 0 to 10
