@@ -23,6 +23,8 @@ SB3 = ("times SB3", "times SB3, 1 thread", "times SB3, 2 threads", "times sb3-co
 RIVALS = (*SB3, "times SBX", "times AsyncVectorEnv", "times SyncVectorEnv", "of SB3's time")
 SPEED_COLUMNS = ("contender", "steps per second", "seconds", *RIVALS, "peak MB")
 SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", "seeds", "env steps", "wall s a seed")
+TEXT_COLUMNS = ("contender", "algorithm", "environment", "variant")
+ENGLISH_WORDS = {"wall s a seed": "seconds per seed"}  # columns that the pages name differently than RESULTS.md
 
 
 class Shown(NamedTuple):
@@ -86,7 +88,7 @@ def sections(language: str) -> dict[str, dict[str, str]]:
 
 def short_speed(language: str) -> str:
     """The speed table of a README: each ratio with its range, and on a quiet machine."""
-    header = ["work", "steps per second", "times SB3", "quiet machine", "times SBX", "quiet machine"]
+    header = ["work", "steps per second", "times SB3", "SB3, quiet machine", "times SBX", "SBX, quiet machine"]
     rows = []
     for shown in SHOWN_SPEED:
         [found] = [row for row in speed_rows(shown.row) if row["contender"] == shown.contender]
@@ -137,9 +139,8 @@ def score_table(rows: Rows, language: str) -> str:
     """The scores in these rows. One seed has no interval."""
     shown = []
     for row in rows:
-        seeds = seeds_of(row)
-        interval = row["95 % interval"].replace(" to ", _word(" to ", language)) if seeds > 1 else ""
-        shown.append(row | {"seeds": str(seeds), "95 % interval": interval})
+        interval = interval_of(row).replace(" to ", _word(" to ", language))
+        shown.append(row | {"seeds": str(seeds_of(row)), "95 % interval": interval})
     return chosen(shown, SCORE_COLUMNS, language)
 
 
@@ -147,7 +148,8 @@ def chosen(rows: Rows, columns: tuple[str, ...], language: str) -> str:
     """A table with these columns, as far as the rows have them."""
     present = [column for column in columns if column in rows[0]]
     cells = [[_word(row[column], language) for column in present] for row in rows]
-    return table([_word(column, language) for column in present], cells)
+    text_columns = sum(column in TEXT_COLUMNS for column in present)
+    return table([_word(column, language) for column in present], cells, text_columns)
 
 
 def seeds_of(row: dict[str, str]) -> int:
@@ -155,18 +157,24 @@ def seeds_of(row: dict[str, str]) -> int:
     return len(row["each seed"].split(","))
 
 
+def interval_of(row: dict[str, str]) -> str:
+    """The interval of a measured score; empty if there was only one seed."""
+    return row["95 % interval"] if seeds_of(row) > 1 else ""
+
+
 def wrong_scores(rows: Rows) -> list[str]:
     """One sentence for each preset whose score, interval or seeds differ from the measured ones.
 
     A preset that was never measured must state no score.
     """
-    measured = {_key(row): (row["IQM"], row["95 % interval"], seeds_of(row)) for row in rows}
+    measured = {_key(row): (row["IQM"], interval_of(row), seeds_of(row)) for row in rows}
     problems = []
     for preset in all_presets():
         key = (preset.algorithm, preset.config.env.id, " ".join(preset.switches))
         stated = None
-        if preset.score is not None and preset.interval is not None:
-            stated = (f"{preset.score:.1f}", f"{preset.interval[0]:.1f} to {preset.interval[1]:.1f}", preset.seeds)
+        if preset.score is not None:
+            interval = "" if preset.interval is None else f"{preset.interval[0]:.1f} to {preset.interval[1]:.1f}"
+            stated = (f"{preset.score:.1f}", interval, preset.seeds)
         if measured.get(key) != stated:
             problems.append(f"{' '.join(key)}: the preset says {stated}, RESULTS.md {measured.get(key)}")
     return problems
@@ -193,7 +201,7 @@ def _rounded(ratio: str) -> str:
 
 def _word(text: str, language: str) -> str:
     """A header or a name in this language; a text that is not in the dictionary stays as it is."""
-    return WORDS.get(text, text) if language else text
+    return (WORDS if language else ENGLISH_WORDS).get(text, text)
 
 
 if __name__ == "__main__":

@@ -34,16 +34,17 @@ def write_section(path: Path, name: str, body: str) -> None:
     unfinished.replace(path)
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; every column but the first is aligned to the right."""
-    rule = ["---"] + ["---:"] * (len(header) - 1)
+def table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> str:
+    """A Markdown table; all columns after the first `text_columns` are aligned to the right."""
+    rule = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
 
 
 def machine() -> str:
     """The machine in a few words: figures of one machine say little about another."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    return f"{_cpu_model()}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, load before {load}"
+    system = f"{platform.system()}, Python {platform.python_version()}"
+    return f"{_cpu_model()}, {os.cpu_count()} cores, {system}, load before {load}"
 
 
 def today() -> str:

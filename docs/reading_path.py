@@ -14,11 +14,12 @@ Stable-Baselines3 and `python ppo.py` of CleanRL do the same work and are counte
 "Command" is what comes before it: the command line, settings, and the loop of the driver. SB3 has
 no command line.
 
-birl/accel is switched off, because it changes no result; the plain forms in birl/speed.py are
-counted. Left out, together with what only they call: environments; logging, evaluation and
-checkpoints; functions that only check settings. Their lines are printed too. For SB3 the list of
-functions below is read from its source, not recorded. `--peers FOLDER` counts SB3 and CleanRL again
-in a folder that holds both packages; otherwise the figures of these versions are printed.
+birl/accel is switched off: without it results differ by rounding only, and the plain forms in
+birl/speed.py are counted. Left out, together with what only they call: environments; logging,
+evaluation and checkpoints; functions that only check settings. Their lines are printed too. For SB3
+the list of functions below is read from its source, not recorded. `--peers FOLDER` counts SB3 and
+CleanRL again in a folder that holds both packages; otherwise the figures of these versions are
+printed.
 """
 
 import argparse
@@ -254,7 +255,7 @@ def main() -> None:
         (sb3, sb3_files), (cleanrl, _) = peers.values()
         path = _total(training)
         for readme in PACKAGE.parent.glob("README*.md"):
-            bullet = (own["algos/ppo.py"], path, sb3)
+            bullet = (own["algos/ppo.py"], path)
             paragraph = (path, len(training), _total(command), sb3, sb3_files, cleanrl)
             write_counts(readme, [f"{n:,}" for n in bullet], [f"{n:,}" for n in paragraph])
 

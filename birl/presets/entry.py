@@ -15,8 +15,8 @@ class Preset:
     algorithm: str
     config: Any
     score: float | None = None
-    interval: tuple[float, float] | None = None  # 95 % confidence interval of the score
-    seeds: int = 5  # how many were measured; a single seed gives no interval
+    interval: tuple[float, float] | None = None  # 95 % confidence interval of the score; None with one seed
+    seeds: int = 5  # how many were measured
 
     @property
     def task(self) -> tuple[str, str, bool, str]:

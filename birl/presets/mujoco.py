@@ -60,11 +60,11 @@ CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("trpo", "HalfCheetah-v5"): {"max_kl": 0.04},  # RL Zoo's
     ("ppo", "Reacher-v5"): {"discount": 0.9},  # RL Zoo's
 }
-SCORES: dict[tuple[str, str], tuple[float, tuple[float, float], int]] = {  # with interval and seeds
+SCORES: dict[tuple[str, str], tuple[float, tuple[float, float] | None, int]] = {  # with interval and seeds
     ("trpo", "Hopper-v5"): (3525.9, (3433.1, 3700.3), 3),
-    ("ddpg", "HalfCheetah-v5"): (5986.8, (5986.8, 5986.8), 1),
-    ("td3", "HalfCheetah-v5"): (6051.5, (6051.5, 6051.5), 1),
-    ("sac", "HalfCheetah-v5"): (6433.5, (6433.5, 6433.5), 1),
+    ("ddpg", "HalfCheetah-v5"): (5986.8, None, 1),
+    ("td3", "HalfCheetah-v5"): (6051.5, None, 1),
+    ("sac", "HalfCheetah-v5"): (6433.5, None, 1),
 }
 
 
