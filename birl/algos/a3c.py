@@ -1,15 +1,16 @@
 """Asynchronous advantage actor-critic, A3C (Mnih et al. 2016, arXiv 1602.01783, algorithm S3).
 
-Actor-learners with their own environments learn one shared θ. Each of them loops, in a process of
-its own, without locks:
+Actor-learners with their own environments learn one shared θ. Each of them repeats these lines, in
+a process of its own, without locks:
 
     weights = shared.read()                         # θ' ← θ
     result = worker_step(weights, learner, work)    # act t_max steps; R ← r + γR; dθ
-    update(shared, result, config)                  # asynchronous update of θ using dθ
+    apply_gradients(shared, result, config)         # asynchronous update of θ using dθ
     shared.write(learner.number, result)            # T ← T + the steps taken
 
-`worker_step` and `update` are in this file; birl/asynchronous repeats them, in processes, on a Ray
-cluster, or in turn in this process.
+`worker_step` and `apply_gradients` are in this file. The loop is `learn` in
+birl/asynchronous/process_main.py, or `SerialPool.run` in birl/asynchronous/serial.py for actor-
+learners that take turns in this process, or `RayPool.run` in birl/asynchronous/ray.py.
 
 Differs from the paper: a rollout goes on into the next episode instead of ending with the episode,
 so one actor-learner is A2C with one environment; gradients are means over the steps, not sums, and
@@ -167,7 +168,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
     )
 
 
-def update(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
+def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
     """Asynchronous update of θ using dθ, by RMSProp with shared statistics, without a lock."""
     shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
 
@@ -181,9 +182,9 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding every `report_every` steps.
 
-    With `state` and `snapshot`, training goes on from there.
+    With `state` and `snapshot`, training continues from there.
     """
     validate(config)
     require_own_envs(envs)
     start = partial(init, config, make_network=make_network)
-    yield from train_actor_learners(config, __name__, start, worker_step, update, state, snapshot)
+    yield from train_actor_learners(config, __name__, start, worker_step, apply_gradients, state, snapshot)

@@ -245,7 +245,7 @@ def draw_replayed(replay: Replay, key: Array, env_steps: int, config: Config) ->
 worker_step = partial(replay_worker_step, gradients=gradients, draw_sequences=draw_replayed)
 
 
-def update_shared(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
+def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
     """Apply dθ to the shared θ by RMSProp, without a lock; then θ_a ← αθ_a + (1-α)θ."""
     shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
     shared.target_weights[:] = soft_update(shared.target_weights, shared.weights, 1.0 - config.average_decay)
@@ -260,7 +260,7 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding after each new rollout, or every `report_every` steps.
 
-    With `state` and `snapshot`, training goes on from there.
+    With `state` and `snapshot`, training continues from there.
     """
     validate(config)
     if config.pool != "none":
@@ -270,7 +270,7 @@ def train(
         start = partial(init, config, make_network=make_network)
         share = partial(replay_share, config, empty_behaviour)
         yield from train_actor_learners(
-            config, __name__, start, worker_step, update_shared, state, snapshot, replay=share
+            config, __name__, start, worker_step, apply_gradients, state, snapshot, replay=share
         )
         return
     with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:

@@ -25,8 +25,8 @@ from birl.asynchronous.actor_learner import PoolName, initial_state
 from birl.asynchronous.parameters import State
 from birl.asynchronous.pool import train_actor_learners
 from birl.asynchronous.q_learner import QRollout, q_loss, q_worker_step
+from birl.asynchronous.q_learner import apply_gradients as apply_gradients
 from birl.asynchronous.q_learner import policy as policy
-from birl.asynchronous.q_learner import update as update
 from birl.checks import require_own_envs, validate_actor_learners, validate_exploration, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths.returns import discounted_returns
@@ -113,9 +113,11 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding every `report_every` steps.
 
-    With `state` and `snapshot`, training goes on from there.
+    With `state` and `snapshot`, training continues from there.
     """
     validate(config)
     require_own_envs(envs)
     start = partial(init, config, make_network=make_network)
-    yield from train_actor_learners(config, __name__, start, worker_step, update, state, snapshot, until_end=True)
+    yield from train_actor_learners(
+        config, __name__, start, worker_step, apply_gradients, state, snapshot, until_end=True
+    )

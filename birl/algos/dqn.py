@@ -275,7 +275,7 @@ def train(
     snapshot: Snapshot | None = None,
     make_network: MakeQNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; go on from `state` and `snapshot`."""
+    """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)
     with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state

@@ -190,7 +190,7 @@ def train(
     snapshot: Snapshot | None = None,
     make_network: MakeNetwork | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each update; go on from `state` and `snapshot`."""
+    """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)
     if envs is None:  # the limit of environments that were passed in is not known
         require_whole_episodes(config)

@@ -1,8 +1,9 @@
 """One actor-learner: its environments, its copy of the parameters, and the step that it repeats.
 
 Every algorithm gives two functions. `worker_step` acts with a copy of the shared parameters and
-returns a gradient. `update` applies that gradient to the shared parameters. A pool repeats them for
-each actor-learner: in this process (serial.py), in processes (processes.py) or on Ray (ray.py).
+returns a gradient. `apply_gradients` applies that gradient to the shared parameters, in place. A
+pool repeats them for each actor-learner: in this process (serial.py), in processes (processes.py)
+or on Ray (ray.py).
 """
 
 import importlib
@@ -70,7 +71,7 @@ class ActorLearner(NamedTuple):
     cycle: Cycle | None  # None without a replay
 
     def snapshot(self) -> Snapshot:
-        """Everything needed to go on from here, exactly."""
+        """Everything needed to continue from here, exactly."""
         snapshot = self.collector.snapshot()
         return snapshot if self.cycle is None else self.cycle.snapshot(snapshot)
 
@@ -86,7 +87,7 @@ class Work:
     config: Any  # the algorithm's Config, see AsynchronousSettings
     module: str  # the algorithm's module, which has `act`: a compiled function cannot be sent
     worker_step: WorkerStep
-    update: ApplyGradients
+    apply_gradients: ApplyGradients
     layouts: Layouts
     memory: PyTree  # at the first step of an episode
     until_end: bool = False  # a worker step also ends with an episode
@@ -133,20 +134,20 @@ def make_work(
     config: AsynchronousSettings,
     module: str,
     worker_step: WorkerStep,
-    update: ApplyGradients,
+    apply_gradients: ApplyGradients,
     state: State,
     until_end: bool = False,
     replay: ReplayShare | None = None,
 ) -> Work:
     """The work of an algorithm's actor-learners, for networks like the state's."""
     memory = state.network.initial_memory(config.env.num_envs)
-    return Work(config, module, worker_step, update, layouts_of(state), memory, until_end, replay)
+    return Work(config, module, worker_step, apply_gradients, layouts_of(state), memory, until_end, replay)
 
 
 def open_actor_learner(
     work: Work, number: int, key: np.ndarray, seed: int, snapshot: Snapshot | None = None
 ) -> ActorLearner:
-    """A new actor-learner with its own environments; with `snapshot`, it goes on from there."""
+    """A new actor-learner with its own environments; with `snapshot`, it continues there."""
     config: AsynchronousSettings = work.config
     envs = make_envs(config.env, seed)
     try:

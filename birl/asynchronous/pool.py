@@ -33,7 +33,7 @@ class Pool(Protocol):
         """The metrics of the actor-learners' last steps."""
 
     def snapshot(self) -> Snapshot:
-        """Everything needed to go on from the parameters that `run` returned."""
+        """Everything needed to continue from the parameters that `run` returned."""
 
 
 def train_actor_learners(
@@ -41,7 +41,7 @@ def train_actor_learners(
     module: str,
     init: Callable[[gym.Space, gym.Space], Any],
     worker_step: WorkerStep,
-    update: ApplyGradients,
+    apply_gradients: ApplyGradients,
     state: State | None,
     snapshot: Snapshot | None,
     until_end: bool = False,
@@ -50,14 +50,14 @@ def train_actor_learners(
     """Run actor-learners until `total_steps`, yielding every `report_every` steps.
 
     `module` is the algorithm's. `init` makes a State from observation and action space, `replay` a
-    ReplayShare from the action space. With `state` and `snapshot`, training goes on from there.
+    ReplayShare from the action space. With `state` and `snapshot`, training continues there.
     """
     prepare_jax(config)
     observation_space, action_space = spaces_of(config.env)
     if state is None:
         state = init(observation_space, action_space)
     share = None if replay is None else replay(action_space)
-    work = make_work(config, module, worker_step, update, state, until_end, share)
+    work = make_work(config, module, worker_step, apply_gradients, state, until_end, share)
     with open_pool(work, state_to_shared(state, work.layouts), snapshot) as pool:
         while state.env_steps < config.run.total_steps:
             shared = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
@@ -66,7 +66,7 @@ def train_actor_learners(
 
 
 def open_pool(work: Work, shared: SharedParameters, snapshot: Snapshot | None) -> Pool:
-    """The pool that the settings ask for. With `snapshot`, it goes on from there."""
+    """The pool that the settings ask for. With `snapshot`, it continues from there."""
     if work.config.pool == "serial":
         return SerialPool(work, shared, snapshot)
     if work.config.pool == "processes":

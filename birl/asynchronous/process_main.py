@@ -47,7 +47,7 @@ def learn(assignment: Assignment, memory: int) -> Iterator[tuple[str, ...]]:
     control.learning[index] = True
     while True:
         wait_while_paused(control, index)
-        work.update(shared, result, work.config)
+        work.apply_gradients(shared, result, work.config)
         shared.write(index, result)
         if shared.env_steps.sum() >= work.config.run.total_steps:
             break

@@ -114,7 +114,7 @@ def q_worker_step(weights: Weights, learner: ActorLearner, work: Work, loss: Los
     )
 
 
-def update(shared: SharedParameters, result: WorkerResult, config: Any) -> None:
+def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Any) -> None:
     """Apply dθ to the shared θ by RMSProp, without a lock; every `target_every` steps θ⁻ ← θ."""
     shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
     shared.copy_weights_every(config.target_every, result.env_steps)

@@ -88,7 +88,7 @@ class RayPool:
             if isinstance(answer, Failure):
                 self._replace(index, answer)
                 continue
-            self.work.update(self.shared, answer, self.work.config)
+            self.work.apply_gradients(self.shared, answer, self.work.config)
             self.shared.write(index, answer)
             self.names = tuple(answer.metrics)
             self._ready[index] = True

@@ -51,7 +51,7 @@ class SerialPool:
         while self.shared.env_steps.sum() < env_steps:
             index = self.next_learner
             result, self.learners[index] = run_worker_step(self.learners[index], self.weights[index], self.work)
-            self.work.update(self.shared, result, self.work.config)
+            self.work.apply_gradients(self.shared, result, self.work.config)
             self.shared.write(index, result)
             self.weights[index] = self.shared.read()
             self.names = tuple(result.metrics)
@@ -63,7 +63,7 @@ class SerialPool:
         return combine_metrics(self.shared.metrics, self.names)
 
     def snapshot(self) -> Snapshot:
-        """Everything needed to go on from the parameters that `run` returned."""
+        """Everything needed to continue from the parameters that `run` returned."""
         arrays: dict[str, np.ndarray] = {"metrics": self.shared.metrics.copy()}
         parts = []
         for learner, weights in zip(self.learners, self.weights, strict=True):

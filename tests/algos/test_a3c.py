@@ -110,7 +110,7 @@ def test_a_replaced_actor_learner_does_not_sum_on_the_returns_of_the_one_before(
     config = replace(PROBE, env=EnvConfig("CartPole-v1", num_envs=2), rollout_length=3, normalize_rewards=True)
     state = a3c.init(config, *spaces_of(config.env))
     state = state._replace(normalizer=state.normalizer._replace(running_returns=np.full((3, 2), 100.0, np.float32)))
-    work = make_work(config, a3c.__name__, a3c.worker_step, a3c.update, state)
+    work = make_work(config, a3c.__name__, a3c.worker_step, a3c.apply_gradients, state)
     learner = open_actor_learner(work, 1, np.asarray(state.key[1]), seed=5)  # in new episodes
     result, _ = run_worker_step(learner, state_to_shared(state, work.layouts).read(), work)
     learner.envs.close()

@@ -94,7 +94,7 @@ def opened(config: acer.Config) -> tuple[Work, SharedState, ActorLearner]:
     observation_space, action_space = spaces_of(config.env)
     state = acer.init(config, observation_space, action_space)
     share = ReplayShare(100, config.discount, 1, empty_behaviour(action_space, config.env.num_envs))
-    work = make_work(config, "birl.algos.acer", acer.worker_step, acer.update_shared, state, replay=share)
+    work = make_work(config, "birl.algos.acer", acer.worker_step, acer.apply_gradients, state, replay=share)
     return work, state, open_actor_learner(work, 0, np.asarray(state.key[0]), config.run.seed)
 
 
@@ -108,7 +108,7 @@ def cycles_of(config: acer.Config, count: int) -> list[list[tuple[Weights, Worke
         while not steps or learner.cycle.left:
             weights = shared.read()
             result, learner = run_worker_step(learner, weights, work)
-            acer.update_shared(shared, result, config)
+            acer.apply_gradients(shared, result, config)
             shared.write(0, result)
             steps.append((weights, result))
         cycles.append(steps)
@@ -152,7 +152,7 @@ def test_a_step_is_rmsprops_and_then_the_average_network_follows():
     shared.target_weights[:] += 1.0
     before, gradients = shared.copy(), np.linspace(-1, 1, shared.weights.size, dtype=np.float32)
     for times in (1, 2):
-        acer.update_shared(
+        acer.apply_gradients(
             shared, WorkerResult(gradients, 0.5, 0, shared.normalizers[0], shared.keys[0], {}), work.config
         )
         mean_squares = 0.8**times + (1 - 0.8**times) * gradients**2  # the mean of squares starts at 1

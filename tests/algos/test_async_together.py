@@ -169,14 +169,16 @@ def test_a_forbidden_action_is_neither_taken_nor_bootstrapped_from(algorithm):
 def test_the_target_network_is_copied_at_multiples_of_target_every_and_stands_still_between(algorithm):
     config = small(algorithm, target_every=10)
     state = algorithm.init(config, *spaces_of(config.env))
-    work = make_work(config, algorithm.__name__, algorithm.worker_step, algorithm.update, state, until_end=True)
+    work = make_work(
+        config, algorithm.__name__, algorithm.worker_step, algorithm.apply_gradients, state, until_end=True
+    )
     shared, total = state_to_shared(state, work.layouts), 0
     np.testing.assert_array_equal(shared.target_weights, shared.weights)  # θ⁻ ← θ, to begin with
     for number, steps in enumerate([4, 5, 1, 0, 7, 2, 12, 9, 25, 4]):
         before = shared.target_weights.copy()
         gradients = np.full_like(shared.weights, number + 1.0)
         result = WorkerResult(gradients, 0.1, steps, shared.normalizers[0], shared.keys[number % 2], {})
-        algorithm.update(shared, result, config)
+        algorithm.apply_gradients(shared, result, config)
         shared.write(number % 2, result)
         copied = total // 10 != (total + steps) // 10
         total += steps

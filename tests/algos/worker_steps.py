@@ -62,7 +62,9 @@ def steps_of(algorithm: ModuleType, config: Any, count: int) -> list[WatchedStep
     state = algorithm.init(config, *spaces_of(config.env))
     end = np.int32(config.run.total_steps)
     state = state._replace(network=shaken(state.network, 1), target_weights=shaken(state.network, 2), env_steps=end)
-    work = make_work(config, algorithm.__name__, algorithm.worker_step, algorithm.update, state, until_end=True)
+    work = make_work(
+        config, algorithm.__name__, algorithm.worker_step, algorithm.apply_gradients, state, until_end=True
+    )
     shared = state_to_shared(state, work.layouts)
     steps = []
     learner = open_actor_learner(work, 0, shared.keys[0], config.run.seed)

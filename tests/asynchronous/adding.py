@@ -37,7 +37,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
     return WorkerResult(np.ones_like(weights.network), 1.0, env_steps, steps, learner.key + np.uint32(1), metrics)
 
 
-def update(shared: SharedParameters, result: WorkerResult, config: a3c.Config) -> None:
+def apply_gradients(shared: SharedParameters, result: WorkerResult, config: a3c.Config) -> None:
     shared.weights[ORDERS:] += result.gradients[ORDERS:]
 
 
@@ -48,7 +48,7 @@ def make_config(pool: str, env: EnvConfig, actor_learners: int, total_steps: int
 def make_adding(config: a3c.Config, size: int = ORDERS + 1) -> tuple[Work, SharedParameters]:
     """The work of such actor-learners, and the parameters they begin with."""
     layouts = Layouts(parameter_layout(np.zeros(size, np.float32)), parameter_layout(np.zeros(1, np.float32)))
-    work = Work(config, __name__, worker_step, update, layouts, memory=())
+    work = Work(config, __name__, worker_step, apply_gradients, layouts, memory=())
     n, vector = config.actor_learners, np.zeros(size, np.float32)
     keys = np.arange(2 * n, dtype=np.uint32).reshape(n, 2)
     return work, new_shared_parameters(vector, vector, vector[:0], np.zeros((n, 1), np.float32), keys, 0, 0)
