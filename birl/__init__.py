@@ -1,4 +1,4 @@
-"""Birl: deep reinforcement learning you can read, resume to the bit, and trust.
+"""Birl: deep reinforcement learning you can read, resume bit for bit, and trust.
 
 Every public name is imported when it is first used.
 """
