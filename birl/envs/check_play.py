@@ -14,10 +14,11 @@ from birl.envs.make import episode_limit, make_envs
 from birl.envs.sampling import sample_actions
 from birl.envs.snapshot import same_tree
 from birl.envs.spaces import holds_pixels
+from birl.envs.time_budget import TimeBudget
 from birl.types import Step
 
 PLAY_STEPS = 10_000  # random steps until an episode must have ended
-PLAY_SECONDS = 5.0
+PLAY_SECONDS = 5.0  # of CPU time
 SCALE = 10.0  # observations beyond ± this slow down learning
 
 
@@ -43,8 +44,9 @@ def check_play(config: EnvConfig) -> list[Finding]:
         first, masks = envs.reset(0)
         envs.action_space.seed(0)
         steps: list[Step] = []
+        budget = TimeBudget(PLAY_SECONDS)
         start = time.perf_counter()
-        while len(steps) < PLAY_STEPS and time.perf_counter() - start < PLAY_SECONDS:
+        while len(steps) < PLAY_STEPS and budget.is_left():
             steps.append(envs.step(sample_actions(envs, masks)))
             masks = steps[-1].action_masks
             if len(steps) >= 1000 and any(step.terminated[0] or step.truncated[0] for step in steps[-1000:]):

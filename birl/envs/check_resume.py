@@ -1,6 +1,5 @@
 """Whether a run in these environments can be resumed exactly, tested by restoring snapshots."""
 
-import time
 import warnings
 from dataclasses import replace
 
@@ -9,13 +8,14 @@ from birl.envs.findings import Finding, ok, warning
 from birl.envs.make import make_envs
 from birl.envs.sampling import sample_actions
 from birl.envs.snapshot import REPLAY, same_tree
+from birl.envs.time_budget import TimeBudget
 from birl.types import Envs
 
 TRIAL_ENVS = 4
 TRIAL_ROUNDS = 3  # with 4 environments; with fewer there are more rounds
 TRIAL_STEPS = 60  # before and after a snapshot
 TRIAL_HOLD = 8  # steps for which an action is repeated
-TRIAL_SECONDS = 5.0  # the trial stops then: a simulator may be slow
+TRIAL_SECONDS = 5.0  # of CPU time: the trial stops then, because a simulator may be slow
 
 
 def check_resume(config: EnvConfig) -> list[Finding]:
@@ -57,7 +57,7 @@ def _trial_config(config: EnvConfig) -> EnvConfig:
 
 def _restore_trial(envs: Envs, others: Envs) -> str:
     """What went wrong when `others` were restored from `envs` and both stepped on, or ""."""
-    deadline = time.perf_counter() + TRIAL_SECONDS
+    budget = TimeBudget(TRIAL_SECONDS)
     envs.action_space.seed(0)
     envs.reset(0)  # once more than the others, which are new, as in a resumed run
     for seed in range(TRIAL_ENVS * TRIAL_ROUNDS // envs.num_envs):
@@ -77,6 +77,6 @@ def _restore_trial(envs: Envs, others: Envs) -> str:
             if t >= TRIAL_STEPS and not same_tree(step, others.step(actions)):
                 wrong = "after a restore it stepped differently from the original"
                 return f"{wrong}: it keeps state from one episode to the next"
-            if time.perf_counter() > deadline:
+            if not budget.is_left():
                 return ""
     return ""
