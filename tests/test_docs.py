@@ -39,6 +39,7 @@ from birl.registry import algorithm_named, name_of, validate
 from tests import markdown
 from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
 from tests.run.processes import call, call_well
+from tests.test_contract import COMMON_METRICS
 
 FIRST_UPDATES = 2
 TESTED_ELSEWHERE = {"doctor"}  # it takes long; so does `train`, which is run for the README only
@@ -627,6 +628,17 @@ def test_commands_within_sentences_could_be_run(page):
             check_command(
                 [(PLACEHOLDERS | environment).get(word, word) for word in words], f"{markdown.name_of(page)}: {span}"
             )
+
+
+def test_the_example_of_an_algorithm_reports_what_the_contract_asks_for(workplace, types_unchecked):
+    [block] = [block for block in blocks_of(ROOT / "docs" / "adding-an-algorithm.md") if "class State" in block.code]
+    (workplace / "vpg.py").write_text(block.code)
+    sys.path.insert(0, str(workplace))
+    vpg = importlib.import_module("vpg")
+    config = vpg.Config(env=EnvConfig(num_envs=2, max_episode_steps=9), run=RunConfig(total_steps=8), rollout_length=20)
+    [update] = vpg.train(config)
+    assert set(update.metrics) >= COMMON_METRICS
+    assert any(name.startswith("loss/") for name in update.metrics)
 
 
 @pytest.mark.parametrize(
