@@ -70,7 +70,7 @@ def measure_memory() -> Figures:
     while len(replay) < TRANSITIONS:
         replay.add(next(rollouts))
     rng = np.random.default_rng(0)
-    seconds = best_of(20, lambda: replay.transitions(replay.draw(rng, (32,))))
+    seconds = best_of(20, lambda: replay.gather(replay.sample_indices(rng, (32,))))
     size = f"{TRANSITIONS:,} transitions of {FRAMES} x {SIDE} x {SIDE}"
     return [
         [

@@ -101,7 +101,8 @@ def compiled_acting(act: Callable[..., Action], policy: PyTree, length: int) -> 
     keys_of = jax.jit(step_keys, static_argnames="length")
 
     def start(policy: PyTree, key: Array) -> ActAt:
-        leaves, keys = jax.tree.leaves(policy), np.asarray(keys_of(key, length=length))
+        leaves = jax.tree.leaves(policy)
+        keys = np.asarray(keys_of(key, length=length))
         return lambda t, *inputs: whole(leaves, *inputs, keys[t])
 
     return start

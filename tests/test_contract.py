@@ -503,7 +503,7 @@ def in_units(given: Any, observations: float, rewards: float) -> Any:
                     if field in given._fields
                 }
             )
-        case dqn.Batches():
+        case dqn.Batch():
             return given._replace(steps=in_units(given.steps, observations, rewards))
     return given
 

@@ -18,7 +18,7 @@ def on_cpu() -> bool:
 
 
 def cpu_devices() -> Mesh:
-    """The devices that images are divided among: one for each core of a CPU, or a single one.
+    """The devices that images are divided among: one for each CPU core, or a single one.
 
     With two threads of XLA's own the gradient of 256 images (Mnih et al. 2015) takes 171 ms, for
     they wait for each other after each operation; with two devices it takes 104.

@@ -32,10 +32,10 @@ class CachedImages(NamedTuple):
 class FastImageEncoder(eqx.Module):
     """nets.images.ImageEncoder with the same parameters, divided among the CPU cores.
 
-    Each core convolves its share of the images. The dense layer has nearly all of the weights, so
-    each core keeps some of its columns and computes them for all images: the cores then exchange
+    Each CPU core convolves its share of the images. The dense layer has nearly all of the weights,
+    so each keeps some of its columns and computes them for all images: the CPU cores then exchange
     features instead of gradients. A gradient step of DQN on Pong (batch 32) takes 22 ms so, and 28
-    ms if each core has the whole layer.
+    ms if each CPU core has the whole layer.
     """
 
     convolutions: tuple[Any, ...]

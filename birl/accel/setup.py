@@ -87,9 +87,9 @@ def work_size(config: Any) -> WorkSize:
     return rows * max([*widths, *hidden_sizes], default=1) * max(hidden_sizes, default=1)
 
 
-def largest_power_of_two(cores: int) -> int:
-    """The largest power of two up to this many cores: it divides most batches and dense layers."""
-    return 1 << (min(cores, MOST_DEVICES).bit_length() - 1)
+def largest_power_of_two(cpus: int) -> int:
+    """The largest power of two up to `cpus` CPU cores: it divides most batches and dense layers."""
+    return 1 << (min(cpus, MOST_DEVICES).bit_length() - 1)
 
 
 def _cpu_count() -> int:

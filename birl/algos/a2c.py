@@ -116,8 +116,8 @@ def loss(
     distribution = without_last(evaluation.distributions)
     values = evaluation.values[:-1]
     constant = jax.lax.stop_gradient(evaluation.values)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *ends, config.discount, config.gae_lambda)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *flags, config.discount, config.gae_lambda)
     value_targets = advantages + constant[:-1]  # with λ = 1 the n-step returns
 
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)

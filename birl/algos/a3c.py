@@ -111,9 +111,9 @@ def loss(
     distribution = without_last(evaluation.distributions)
     values = evaluation.values[:-1]
     constant = jax.lax.stop_gradient(evaluation.values)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
+    flags = rollout.terminated, rollout.truncated, rollout.valid
     # GAE with λ = 1 is R - V; R ← r + γR starts from V(s) after the last step, or 0 if terminal.
-    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *ends, config.discount, 1.0)
+    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *flags, config.discount, 1.0)
     returns = advantages + constant[:-1]  # R
 
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
@@ -138,15 +138,16 @@ def gradients(
     learning_rate = value_at(config.learning_rate, progress)
     entropy_weight = value_at(config.entropy_weight, progress)
     moments, rollout, own = normalize_for_worker(normalizers, index, rollout, config.discount)
-    found, metrics = jax.grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
-    found, norm = clip_by_norm(found, config.max_grad_norm)
+    gradient, metrics = jax.grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
+    gradient, norm = clip_by_norm(gradient, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
-    return flatten_tree(found), flatten_tree(own), stream(key, "next"), metrics
+    return flatten_tree(gradient), flatten_tree(own), stream(key, "next"), metrics
 
 
 def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerResult:
     """One step of an actor-learner. `weights` is its own copy of the parameters: θ' ← θ."""
-    config, stats = work.config, learner.collector.episode_stats
+    config = work.config
+    stats = learner.collector.episode_stats
     network = work.layouts.network.tree(weights.network)  # θ' as a network
     normalizers = work.layouts.normalizer.tree(weights.normalizers)
     # Perform a_t according to π(a_t|s_t; θ'), t_max times.
@@ -154,12 +155,12 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
     rollout = for_learning(learner.collector.collect(policy, learner.key), config.clip_rewards)
     # Accumulate R and dθ over these steps.
     with stats.timed("learning"):
-        found, own, key, metrics = gradients(
+        gradient, own, key, metrics = gradients(
             weights, np.int32(learner.number), learner.key, rollout, work.layouts, config
         )
         metrics = check_finite_metrics(metrics)
     return WorkerResult(
-        gradients=np.asarray(found),  # dθ
+        gradients=np.asarray(gradient),  # dθ
         learning_rate=metrics["optimizer/learning_rate"],
         env_steps=int(np.count_nonzero(rollout.valid)),
         normalizer=np.asarray(own),

@@ -40,7 +40,7 @@ from birl.asynchronous.replay_learner import Learner, replay_worker_step
 from birl.checks import require_config, require_own_envs, validate_actor_learners, validate_settings
 from birl.config import ConfigError, EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
-from birl.maths.count import Count, count_of, next_turn
+from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
@@ -123,7 +123,7 @@ class State(NamedTuple):
     key: Array
     env_steps: Count
     updates: Count
-    gradient_steps: Array  # see next_turn
+    gradient_steps: Array  # see increment_wrapped
 
 
 def validate(config: Config) -> None:
@@ -206,10 +206,10 @@ def gradients(learner: Learner, rollout: Rollout, config: Config) -> tuple[PyTre
     progress = learner.env_steps / config.run.total_steps
     entropy_weight = value_at(config.entropy_weight, progress)
     key = jax.random.fold_in(stream(learner.key, "learning"), learner.gradient_steps)  # to sample actions
-    found, metrics = jax.grad(loss, has_aux=True)(
+    gradient, metrics = jax.grad(loss, has_aux=True)(
         learner.network, learner.target_network, learner.normalizer, rollout, key, entropy_weight, config
     )
-    return found, metrics | {"optimizer/learning_rate": value_at(config.learning_rate, progress)}
+    return gradient, metrics | {"optimizer/learning_rate": value_at(config.learning_rate, progress)}
 
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
@@ -217,13 +217,12 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     """The state after one gradient step on a rollout, new or replayed, and the metrics."""
     counts = state.env_steps, state.gradient_steps
     learner = Learner(state.network, state.average, state.normalizer, state.key, *counts)
-    found, metrics = gradients(learner, rollout, config)
+    gradient, metrics = gradients(learner, rollout, config)
     learning_rate = metrics["optimizer/learning_rate"]
-    network, optimizer, norm = gradient_step(
-        optimizer_of(config), state.network, state.optimizer, found, learning_rate, config.max_grad_norm, rollout.valid
-    )
+    step = partial(gradient_step, optimizer_of(config), state.network, state.optimizer)
+    network, optimizer, norm = step(gradient, learning_rate, config.max_grad_norm, rollout.valid)
     average = soft_update(state.average, network, 1.0 - config.average_decay)
-    steps = next_turn(state.gradient_steps)
+    steps = increment_wrapped(state.gradient_steps)
     state = state._replace(network=network, average=average, optimizer=optimizer, gradient_steps=steps)
     return state, metrics | {"optimizer/grad_norm": norm}
 
@@ -231,18 +230,18 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
 count = jax.jit(count_rollout, static_argnames="discount")
 
 
-def draw_replayed(replay: Replay, key: Array, env_steps: int, config: Config) -> list[Rollout]:
+def sample_replayed(replay: Replay, key: Array, env_steps: int, config: Config) -> list[Rollout]:
     """The sequences to replay after a new rollout. Their number is drawn from a Poisson."""
     if config.replay_size == 0 or env_steps < config.learning_starts or not replay.ready:
         return []
     rng = np.random.default_rng(np.asarray(key))
     times = int(rng.poisson(config.replay_ratio))
-    sequences = replay.draw_sequences(rng, (times, config.batch_size or replay.num_envs))  # [times, T, N, ...]
+    sequences = replay.sample_sequences(rng, (times, config.batch_size or replay.num_envs))  # [times, T, N, ...]
     return [jax.tree.map(lambda x, i=i: x[i], sequences) for i in range(times)]
 
 
 # One step of an actor-learner: dθ of a new rollout, or of the next replayed sequences.
-worker_step = partial(replay_worker_step, gradients=gradients, draw_sequences=draw_replayed)
+worker_step = partial(replay_worker_step, gradients=gradients, sample_sequences=sample_replayed)
 
 
 def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
@@ -287,7 +286,7 @@ def train(
             rollout = rollouts.collect(policy(state), state.key)
             replay.add(rollout)
             steps = []
-            for sequences in (rollout, *draw_replayed(replay, state.key, int(state.env_steps), config)):
+            for sequences in (rollout, *sample_replayed(replay, state.key, int(state.env_steps), config)):
                 state, metrics = update(state, sequences, config)
                 steps.append(check_finite_metrics(metrics))
             state = count(state, rollout, config.discount)

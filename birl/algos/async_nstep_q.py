@@ -96,8 +96,8 @@ def targets(q: QRollout, config: Config) -> Array:
     """[T, B] R ← r + γR, from max Q(s, ·; θ⁻) after the last step, or 0 if s is terminal."""
     rollout = q.rollout
     next_values = max_q_values(q.target_values[1:], without_first(rollout.action_masks))
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    return discounted_returns(rollout.rewards, *ends, next_values, config.discount)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    return discounted_returns(rollout.rewards, *flags, next_values, config.discount)
 
 
 loss = partial(q_loss, targets=targets)  # E[(R - Q(s, a; θ'))²] over the valid steps

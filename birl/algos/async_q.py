@@ -95,8 +95,8 @@ def targets(q: QRollout, config: Config) -> Array:
     """[T, B] y = r + γ max Q(s', ·; θ⁻), or r if s' is terminal (algorithm 1)."""
     rollout = q.rollout
     next_values = max_q_values(q.target_values[1:], without_first(rollout.action_masks))
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    return n_step_returns(rollout.rewards, *ends, next_values, config.discount, n=1)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    return n_step_returns(rollout.rewards, *flags, next_values, config.discount, n=1)
 
 
 loss = partial(q_loss, targets=targets)  # E[(y - Q(s, a; θ))²] over the valid steps

@@ -108,8 +108,8 @@ def targets(q: QRollout, config: Config) -> Array:
     next_actions = jnp.concatenate([rollout.actions[1:], last[None]])
     means = jnp.sum(jax.nn.softmax(behaviour.logits) * q.target_values[1:], axis=-1)
     next_values = jnp.where(rollout.truncated, means, q_of_actions(q.target_values[1:], next_actions))
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    return n_step_returns(rollout.rewards, *ends, next_values, config.discount, n=1)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    return n_step_returns(rollout.rewards, *flags, next_values, config.discount, n=1)
 
 
 loss = partial(q_loss, targets=targets)  # E[(y - Q(s, a; θ))²] over the valid steps

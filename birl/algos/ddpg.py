@@ -246,9 +246,8 @@ def explore(
         return after_rollout(exploration, rollout, exploration.scale, key), {}
     observations = normalize_observations(state.normalizer.observations, batch.observations)
     num_envs = rollout.valid.shape[1]
-    scale, metrics = adapted_scale(
-        state.network.actor, exploration, observations, num_envs, scale, config.noise_adaptation
-    )
+    adapted = partial(adapted_scale, state.network.actor, exploration, observations, num_envs)
+    scale, metrics = adapted(scale, config.noise_adaptation)
     return after_rollout(exploration, rollout, scale, key), metrics
 
 
@@ -261,14 +260,14 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         actor_rate = value_at(config.actor_learning_rate, progress)
         critic_rate = value_at(config.critic_learning_rate, progress)
         step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
-        state, found = jax.lax.scan(step, state, batches)
-        metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": critic_rate}
+        state, step_metrics = jax.lax.scan(step, state, batches)
+        metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": critic_rate}
     noise_key = stream(state.key, "exploration")
     state = count_rollout(state, rollout, config.discount)
     state = state._replace(in_warmup=state.env_steps < config.learning_starts)
     last = None if batches is None else jax.tree.map(lambda x: x[-1], batches)
-    exploration, found = explore(state, rollout, last, noise_key, config)
-    return state._replace(exploration=exploration), metrics | found
+    exploration, noise_metrics = explore(state, rollout, last, noise_key, config)
+    return state._replace(exploration=exploration), metrics | noise_metrics
 
 
 def train(

@@ -27,7 +27,7 @@ import optax
 from birl.checks import require_probability, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
-from birl.maths.count import Count, count_of, next_turn
+from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import Schedule, linear, value_at
 from birl.nets.acting import without_first
@@ -102,10 +102,10 @@ class State(NamedTuple):
     owed: Array  # gradient steps that update_ratio asks for and that were not taken yet
 
 
-class Batches(NamedTuple):
-    """The G batches of one update."""
+class Batch(NamedTuple):
+    """What gradient steps learn from: arrays [G, N, ...] in `update`, [N, ...] in `learn`."""
 
-    steps: Transitions | Rollout  # [G, N, ...]; if recurrent, sequences [G, T, N, ...]
+    steps: Transitions | Rollout  # if recurrent, sequences [G, T, N, ...]
     probabilities: Array  # [G, N] with which each was sampled, up to a factor
 
 
@@ -167,8 +167,8 @@ def transition_errors(
     )
     resets = jnp.zeros((1, *batch.rewards.shape), bool)
     target_values = target(next_observations, (), resets)[0][0]
-    choosing = network(next_observations, (), resets)[0][0] if config.double else target_values
-    bootstrap = double_q_values(choosing, target_values, batch.next_action_masks)
+    selector_values = network(next_observations, (), resets)[0][0] if config.double else target_values
+    bootstrap = double_q_values(selector_values, target_values, batch.next_action_masks)
     targets = batch.rewards * reward_scale(normalizer) + batch.discounts * bootstrap
     errors = jax.lax.stop_gradient(targets) - q_of_actions(network(observations, (), resets)[0][0], batch.actions)
     return errors, jnp.ones_like(errors)
@@ -183,10 +183,11 @@ def sequence_errors(
     action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
     target_values = unroll(target, observations, batch.memory, resets, config.burn_in)
     batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None, resets=None))
-    choosing = action_values if config.double else target_values
-    bootstrap = double_q_values(choosing[1:], target_values[1:], without_first(batch.action_masks))
-    ends = batch.terminated, batch.truncated, batch.valid
-    targets = n_step_returns(batch.rewards * reward_scale(normalizer), *ends, bootstrap, config.discount, config.n_step)
+    selector_values = action_values if config.double else target_values
+    bootstrap = double_q_values(selector_values[1:], target_values[1:], without_first(batch.action_masks))
+    flags = batch.terminated, batch.truncated, batch.valid
+    rewards = batch.rewards * reward_scale(normalizer)
+    targets = n_step_returns(rewards, *flags, bootstrap, config.discount, config.n_step)
     return jax.lax.stop_gradient(targets) - q_of_actions(action_values[:-1], batch.actions), batch.valid
 
 
@@ -203,13 +204,13 @@ def loss(
     network: QNetworkLike,
     target: QNetworkLike,
     normalizer: Normalizer,
-    batch: Batches,
+    batch: Batch,
     correction: Array,
     config: Config,
 ) -> tuple[Array, tuple[Metrics, Array]]:
-    """The Huber loss, weighted by P^-β over the largest such weight; metrics and errors too.
+    """The weighted Huber loss, with (metrics, TD errors).
 
-    The weights are those of Schaul et al. 2016, section 3.4.
+    The weight of an error is P^-β, divided by the largest weight (Schaul et al. 2016, section 3.4).
     """
     if isinstance(batch.steps, Transitions):
         errors, valid = transition_errors(network, target, normalizer, batch.steps, config)
@@ -222,7 +223,7 @@ def loss(
 
 
 def learn(
-    state: State, batch: Batches, learning_rate: Array, correction: Array, config: Config
+    state: State, batch: Batch, learning_rate: Array, correction: Array, config: Config
 ) -> tuple[State, tuple[Metrics, Array]]:
     """One gradient step on one batch."""
     gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(
@@ -232,7 +233,7 @@ def learn(
     network, optimizer, norm = gradient_step(
         optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm, valid
     )
-    steps = next_turn(state.gradient_steps, config.target_every)
+    steps = increment_wrapped(state.gradient_steps, config.target_every)
     move = partial(soft_update, rate=config.target_rate)
     target = jax.lax.cond(steps % config.target_every == 0, move, lambda target, _: target, state.target, network)
     state = state._replace(network=network, target=target, optimizer=optimizer, gradient_steps=steps)
@@ -241,7 +242,7 @@ def learn(
 
 @partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
 def update(
-    state: State, rollout: Rollout, batches: Batches | None, config: Config
+    state: State, rollout: Rollout, batches: Batch | None, config: Config
 ) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps, the metrics, and the TD errors."""
     progress = state.env_steps / config.run.total_steps
@@ -251,21 +252,21 @@ def update(
     errors = None
     if batches is not None:
         step = partial(learn, learning_rate=learning_rate, correction=correction, config=config)
-        state, (found, errors) = jax.lax.scan(step, state, batches)
-        metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": learning_rate}
+        state, (step_metrics, errors) = jax.lax.scan(step, state, batches)
+        metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": learning_rate}
     state = count_rollout(state, rollout, config.discount)
     epsilon = value_at(config.exploration, state.env_steps / config.run.total_steps)
-    state = state._replace(epsilon=epsilon)
-    return state, metrics, errors
+    return state._replace(epsilon=epsilon), metrics, errors
 
 
-def draw(replay: Replay, key: Array, config: Config) -> tuple[Batches, Indices]:
-    """The batches of one update, and their indices in the replay."""
+def sample_batches(replay: Replay, key: Array, config: Config) -> tuple[Batch, Indices | None]:
+    """The G batches of one update, and the indices of their transitions; None for sequences."""
     rng = np.random.default_rng(np.asarray(key))
     shape = gradient_steps(config), config.batch_size
-    indices = replay.draw(rng, shape)
-    steps = replay.draw_sequences(rng, shape) if replay.recurrent else replay.transitions(indices)
-    return Batches(steps, indices.probabilities), indices
+    indices = replay.sample_indices(rng, shape)
+    if replay.recurrent:  # never prioritized, so all probabilities are 1
+        return Batch(replay.sample_sequences(rng, shape), indices.probabilities), None
+    return Batch(replay.gather(indices), indices.probabilities), indices
 
 
 def train(
@@ -286,7 +287,7 @@ def train(
             rollout = rollouts.collect(policy(state), state.key)
             replay.add(rollout)
             due, owed = gradient_steps_due(config, state, replay, rollout)
-            batches, indices = draw(replay, state.key, config) if due else (None, None)
+            batches, indices = sample_batches(replay, state.key, config) if due else (None, None)
             state, metrics, errors = update(state._replace(owed=owed), rollout, batches, config)
             if indices is not None:
                 replay.set_errors(indices, errors)

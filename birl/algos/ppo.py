@@ -98,8 +98,8 @@ class Coefficients(NamedTuple):
 
     learning_rate: Array
     clip_range: Array
-    entropy: Array
-    penalty: Array
+    entropy_weight: Array
+    penalty_weight: Array
 
 
 class Learning(NamedTuple):
@@ -151,14 +151,16 @@ def loss(
         policy_loss = losses.clipped_surrogate(log_ratios, advantages, batch.valid, coefficients.clip_range)
     else:
         kls = batch.old.kl(distribution)
-        policy_loss = losses.kl_penalised_surrogate(log_ratios, advantages, kls, batch.valid, coefficients.penalty)
+        policy_loss = losses.kl_penalised_surrogate(
+            log_ratios, advantages, kls, batch.valid, coefficients.penalty_weight
+        )
     targets = batch.value_targets
     if config.value_clip is None:
         value_loss = losses.value_loss(values, targets, batch.valid)
     else:
         value_loss = losses.clipped_value_loss(values, batch.values, targets, batch.valid, config.value_clip)
     entropy = losses.masked_mean(distribution.entropy(), batch.valid)
-    return policy_loss + config.value_weight * value_loss - coefficients.entropy * entropy, {
+    return policy_loss + config.value_weight * value_loss - coefficients.entropy_weight * entropy, {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "policy/entropy": entropy,
@@ -199,8 +201,8 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     coefficients = Coefficients(
         learning_rate=value_at(config.learning_rate, progress),
         clip_range=value_at(config.clip_range, progress),
-        entropy=value_at(config.entropy_weight, progress),
-        penalty=state.penalty_weight,
+        entropy_weight=value_at(config.entropy_weight, progress),
+        penalty_weight=state.penalty_weight,
     )
     batch = batch_of(state, rollout, config)
     epoch_keys = jax.random.split(stream(state.key, "learning"), config.epochs)

@@ -141,8 +141,8 @@ def critic_targets_v(
 ) -> CriticTargets:
     """V(s) with its targets r + γ V(s'); the TD error weights log π (eqs. 13.12 to 13.14)."""
     values = evaluation.values[:-1]
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    targets = n_step_returns(rollout.rewards, *ends, evaluation.values[1:], config.discount, n=1)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    targets = n_step_returns(rollout.rewards, *flags, evaluation.values[1:], config.discount, n=1)
     return CriticTargets(values, targets, rollout.valid, targets - values)
 
 

@@ -117,8 +117,8 @@ def policy(state: State) -> PyTree:
 def returns_to_go(rollout: Rollout, next_values: Array, config: Config) -> Array:
     """G_t = Σ_k γ^k r_{t+k} to the end of t's episode; a baseline bootstraps where it is cut."""
     bootstrap = next_values if config.baseline else jnp.zeros_like(next_values)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    return discounted_returns(rollout.rewards, *ends, bootstrap, config.discount)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    return discounted_returns(rollout.rewards, *flags, bootstrap, config.discount)
 
 
 def known_rows(rollout: Rollout, config: Config) -> Array:

@@ -23,7 +23,7 @@ import optax
 
 from birl.checks import validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
-from birl.maths.count import Count, count_of, next_turn
+from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import ActionCritic, DeterministicActor, make_deterministic_actor, random_in_warmup
@@ -220,7 +220,7 @@ def learn(
     critics, optimizer, norm = gradient_step(
         optimizer_of(config), critics, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
     )
-    steps = next_turn(state.gradient_steps, config.policy_delay)
+    steps = increment_wrapped(state.gradient_steps, config.policy_delay)
     network = replace(state.network, critics=critics)
     state = state._replace(network=network, critic_optimizer=optimizer, gradient_steps=steps)
     with_actor = partial(learn_actor, batch=batch, learning_rate=actor_learning_rate, config=config)
@@ -240,8 +240,8 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
         shape = len(batches.rewards), config.batch_size, state.network.bounds.size
         noise = jax.random.normal(stream(state.key, "learning"), shape)
-        state, found = jax.lax.scan(step, state, (batches, noise))
-        metrics |= jax.tree.map(jnp.mean, found) | {"optimizer/learning_rate": critic_rate}
+        state, step_metrics = jax.lax.scan(step, state, (batches, noise))
+        metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": critic_rate}
     state = count_rollout(state, rollout, config.discount)
     state = state._replace(
         exploration_noise=value_at(config.exploration_noise, state.env_steps / config.run.total_steps),

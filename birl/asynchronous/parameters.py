@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from birl.config import ConfigError
-from birl.maths.count import TURNS, Count, count_of
+from birl.maths.count import WRAP_AT, Count, count_of
 from birl.nets.normalize import Normalizer
 from birl.types import Array, Metrics, PyTree
 
@@ -90,7 +90,7 @@ class Weights(NamedTuple):
     target_weights: np.ndarray  # [P] θ⁻; [0] without
     normalizers: np.ndarray  # [n, M]
     env_steps: Count  # T, of all actor-learners together
-    gradient_steps: np.int32  # of all actor-learners together, modulo TURNS
+    gradient_steps: np.int32  # of all actor-learners together, modulo WRAP_AT
 
 
 class WorkerResult(NamedTuple):
@@ -125,7 +125,7 @@ class SharedParameters:
     def read(self) -> Weights:
         """A copy for an actor-learner: θ' ← θ."""
         env_steps = count_of(int(self.env_steps.sum()))
-        gradient_steps = np.int32(self.gradient_steps.sum() % TURNS)
+        gradient_steps = np.int32(self.gradient_steps.sum() % WRAP_AT)
         return Weights(
             self.weights.copy(), self.target_weights.copy(), self.normalizers.copy(), env_steps, gradient_steps
         )

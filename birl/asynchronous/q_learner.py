@@ -85,27 +85,30 @@ def gradients(
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
     moments, rollout, own = normalize_for_worker(normalizers, index, rollout, config.discount, counted=rollout.valid)
     next_key = stream(key, "next")
-    found, metrics = jax.grad(loss, has_aux=True)(network, target_network, moments, rollout, epsilon, next_key, config)
-    found, norm = clip_by_norm(found, config.max_grad_norm)
+    gradient, metrics = jax.grad(loss, has_aux=True)(
+        network, target_network, moments, rollout, epsilon, next_key, config
+    )
+    gradient, norm = clip_by_norm(gradient, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
-    return flatten_tree(found), flatten_tree(own), next_key, metrics
+    return flatten_tree(gradient), flatten_tree(own), next_key, metrics
 
 
 def q_worker_step(weights: Weights, learner: ActorLearner, work: Work, loss: Loss) -> WorkerResult:
     """One step of an actor-learner: act, then dθ. `weights` is its copy: θ' ← θ."""
-    config, stats = work.config, learner.collector.episode_stats
+    config = work.config
+    stats = learner.collector.episode_stats
     network = work.layouts.network.tree(weights.network)
     normalizers = work.layouts.normalizer.tree(weights.normalizers)
     epsilon = exploration_at(config, learner.number, int(weights.env_steps))
     policy = network, merge_moments(normalizers.observations), epsilon
     rollout = for_learning(learner.collector.collect(policy, learner.key), config.clip_rewards)
     with stats.timed("learning"):
-        found, own, key, metrics = gradients(
+        gradient, own, key, metrics = gradients(
             weights, np.int32(learner.number), learner.key, epsilon, rollout, loss, work.layouts, config
         )
         metrics = check_finite_metrics(metrics) | {"exploration/epsilon": float(epsilon)}
     return WorkerResult(
-        gradients=np.asarray(found),
+        gradients=np.asarray(gradient),
         learning_rate=metrics["optimizer/learning_rate"],
         env_steps=int(np.count_nonzero(rollout.valid)),
         normalizer=np.asarray(own),

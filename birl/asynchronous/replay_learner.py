@@ -31,25 +31,26 @@ class Learner(NamedTuple):
 
 Gradients = Callable[[Learner, Rollout, Any], tuple[PyTree, Metrics]]  # the last argument is the Config
 # replay, key, environment steps so far, Config -> the sequences of a cycle
-DrawSequences = Callable[[Replay, Array, int, Any], list[Rollout]]
+SampleSequences = Callable[[Replay, Array, int, Any], list[Rollout]]
 
 
 def replay_worker_step(
-    weights: Weights, learner: ActorLearner, work: Work, gradients: Gradients, draw_sequences: DrawSequences
+    weights: Weights, learner: ActorLearner, work: Work, gradients: Gradients, sample_sequences: SampleSequences
 ) -> WorkerResult:
     """dθ of a new rollout, or of the next sequences replayed after it; `weights` is a copy of θ."""
-    cycle, stats = learner.cycle, learner.collector.episode_stats
+    cycle = learner.cycle
+    stats = learner.collector.episode_stats
     assert cycle is not None  # Work.replay is set
     if not cycle.left:
-        begin_cycle(weights, learner, work, draw_sequences)
+        begin_cycle(weights, learner, work, sample_sequences)
     with stats.timed("learning"):
         rollout = cycle.left.pop(0)
-        found, metrics = flat_gradients(weights, learner.key, rollout, gradients, work.layouts, work.config)
+        gradient, metrics = flat_gradients(weights, learner.key, rollout, gradients, work.layouts, work.config)
         metrics = check_finite_metrics(metrics)
     replay = {"replay/updates": cycle.updates, "replay/steps": len(cycle.replay), "replay/bytes": cycle.replay.bytes}
     last = not cycle.left  # only the last step of a cycle counts the rollout's steps and statistics
     return WorkerResult(
-        gradients=np.asarray(found),
+        gradients=np.asarray(gradient),
         learning_rate=metrics["optimizer/learning_rate"],
         env_steps=cycle.env_steps if last else 0,
         normalizer=cycle.normalizer if last else weights.normalizers[learner.number],
@@ -58,9 +59,10 @@ def replay_worker_step(
     )
 
 
-def begin_cycle(weights: Weights, learner: ActorLearner, work: Work, draw_sequences: DrawSequences) -> None:
-    """Collect a rollout with the shared policy, and draw the sequences to replay after it."""
-    cycle, config = learner.cycle, work.config
+def begin_cycle(weights: Weights, learner: ActorLearner, work: Work, sample_sequences: SampleSequences) -> None:
+    """Collect a rollout with the shared policy, and sample the sequences to replay after it."""
+    cycle = learner.cycle
+    config = work.config
     assert cycle is not None
     network = work.layouts.network.tree(weights.network)
     normalizers = work.layouts.normalizer.tree(weights.normalizers)
@@ -68,7 +70,7 @@ def begin_cycle(weights: Weights, learner: ActorLearner, work: Work, draw_sequen
     rollout = for_learning(learner.collector.collect(policy, learner.key), config.clip_rewards)
     with learner.collector.episode_stats.timed("learning"):
         cycle.replay.add(rollout)
-        sequences = draw_sequences(cycle.replay, learner.key, int(weights.env_steps), config)
+        sequences = sample_sequences(cycle.replay, learner.key, int(weights.env_steps), config)
         own = weights.normalizers[learner.number]
         own, key = after_rollout(own, learner.key, rollout, work.layouts.normalizer, config.discount)
         cycle.begin(rollout, sequences, own, key)
@@ -88,9 +90,9 @@ def flat_gradients(
         env_steps=weights.env_steps,
         gradient_steps=weights.gradient_steps,
     )
-    found, metrics = gradients(learner, rollout, config)
-    found, norm = clip_by_norm(found, config.max_grad_norm)
-    return flatten_tree(found), metrics | {"optimizer/grad_norm": norm}
+    gradient, metrics = gradients(learner, rollout, config)
+    gradient, norm = clip_by_norm(gradient, config.max_grad_norm)
+    return flatten_tree(gradient), metrics | {"optimizer/grad_norm": norm}
 
 
 @partial(jax.jit, static_argnames=("layout", "discount"))

@@ -8,7 +8,7 @@ from birl.asynchronous.actor_learner import ActorLearner, Work, open_actor_learn
 from birl.asynchronous.parameters import SharedParameters, Weights
 from birl.asynchronous.report import combine_metrics
 from birl.errors import snapshot_errors
-from birl.maths.count import TURNS, count_of
+from birl.maths.count import WRAP_AT, count_of
 from birl.types import Metrics, Snapshot
 from birl.workers.supervisor import child_seed
 
@@ -89,7 +89,7 @@ class SerialPool:
                 target_weights=snapshot.arrays[f"weights/{index}/older"],
                 normalizers=snapshot.arrays[f"weights/{index}/normalizers"],
                 env_steps=count_of(env_steps),
-                gradient_steps=np.int32(gradient_steps % TURNS),
+                gradient_steps=np.int32(gradient_steps % WRAP_AT),
             )
 
     def _close(self) -> None:

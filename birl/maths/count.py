@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Number = Any  # a scalar of Python, NumPy or JAX
-TURNS = 2**30  # `next_turn` wraps to 0 here, or just below
+WRAP_AT = 2**30  # `increment_wrapped` wraps to 0 here, or just below
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["words"], meta_fields=[])
@@ -55,9 +55,9 @@ def count_of(number: int) -> Count:
     return Count(np.array(divmod(number, 2**32), np.uint32))
 
 
-def next_turn(turn: Number, period: int = 1) -> Number:
-    """turn + 1, wrapped to 0 before 32 bits overflow.
+def increment_wrapped(number: Number, period: int = 1) -> Number:
+    """number + 1, wrapped to 0 before 32 bits overflow.
 
-    It wraps at a multiple of `period`, so an event of every `period` turns keeps its pace.
+    It wraps at a multiple of `period`, so number % period still counts up by 1 each time.
     """
-    return (turn + 1) % (TURNS // period * period or period)
+    return (number + 1) % (WRAP_AT // period * period or period)

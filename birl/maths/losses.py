@@ -42,9 +42,7 @@ def policy_gradient(
     return -masked_mean(log_probs * jax.lax.stop_gradient(advantages), valid)
 
 
-def surrogate(
-    log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Mask
-) -> Float[Array, ""]:
+def surrogate(log_ratios: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Mask) -> Float[Array, ""]:
     """-E[ρÂ], whose gradient at ρ = 1 is the policy gradient (Schulman et al. 2015, eq. 14)."""
     _require_one_shape(log_ratios, advantages, valid)
     return -masked_mean(_ratios(log_ratios, valid) * jax.lax.stop_gradient(advantages), valid)

@@ -62,8 +62,8 @@ def discrete_estimates(
     all_action_values = evaluation.values[:-1]
     action_values = jnp.take_along_axis(all_action_values, rollout.actions[..., None], axis=-1)[..., 0]
     ratios = log_ratios(without_last(policy), rollout)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    targets = retrace(rollout.rewards, action_values, values[1:], *ends, ratios, config.discount)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    targets = retrace(rollout.rewards, action_values, values[1:], *flags, ratios, config.discount)
     objective = partial(
         truncated.softmax_objective,
         behaviour=rollout.behaviour,
@@ -96,9 +96,9 @@ def continuous_estimates(
     new_action_values = q_of(advantages_of(new_actions))
 
     ratios = log_ratios(distribution, rollout)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
+    flags = rollout.terminated, rollout.truncated, rollout.valid
     constant_values, constant_q = jax.lax.stop_gradient((values, action_values))
-    targets_with = partial(retrace, rollout.rewards, constant_q, constant_values[1:], *ends, discount=config.discount)
+    targets_with = partial(retrace, rollout.rewards, constant_q, constant_values[1:], *flags, discount=config.discount)
     targets = targets_with(ratios / rollout.actions.shape[-1])
     corrections = truncated.truncated_weights(ratios, 1.0) * (targets - constant_q)
     value_targets = constant_values[:-1] + corrections  # eq. 14

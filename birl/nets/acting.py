@@ -1,4 +1,4 @@
-"""A policy at work: actions for observations, and its network over a whole rollout."""
+"""Acting with a policy, and evaluating its network over a whole rollout."""
 
 from functools import partial
 from typing import Any, NamedTuple

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.maths.count import next_turn
+from birl.maths.count import increment_wrapped
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
 from birl.nets.images import Conv
 from birl.nets.layers import LayerNorm
@@ -126,7 +126,7 @@ def after_rollout(exploration: Exploration, rollout: Rollout, scale: Array, key:
         lambda old: jax.tree.map(jnp.asarray, old),
         exploration.perturbations,
     )
-    number = next_turn(exploration.rollout)
+    number = increment_wrapped(exploration.rollout)
     return dataclasses.replace(exploration, scale=scale, rollout=number, perturbations=perturbations)
 
 

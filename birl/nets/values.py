@@ -96,15 +96,16 @@ def q_of_actions(action_values: Float[Array, "*batch A"], actions: Int[Array, "*
 
 
 def double_q_values(
-    choosing: Float[Array, "*batch A"],
+    selector_values: Float[Array, "*batch A"],
     target_values: Float[Array, "*batch A"],
     action_masks: Bool[Array, "*batch A"] | None,
 ) -> Float[Array, "*batch"]:
-    """The target network's value of the best action by `choosing` (van Hasselt et al. 2016, eq. 4).
+    """The target network's values of the best actions by `selector_values`.
 
-    `choosing` are the values of the online network, or the target network's own for plain DQN.
+    Double DQN selects by the online network's values (van Hasselt et al. 2016, eq. 4). With
+    `target_values` as `selector_values` this is the maximum of plain DQN.
     """
-    return q_of_actions(target_values, greedy_actions(choosing, action_masks))
+    return q_of_actions(target_values, greedy_actions(selector_values, action_masks))
 
 
 def max_q_values(

@@ -27,8 +27,8 @@ def make_batch(
 ) -> Batch:
     """The rollout as a Batch, by one pass of the network; advantages are GAE's of these rewards."""
     observations, resets, distributions, values = evaluate_rollout(policy, rollout)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    advantages = gae(rewards, values[:-1], values[1:], *ends, discount, gae_lambda)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    advantages = gae(rewards, values[:-1], values[1:], *flags, discount, gae_lambda)
     old = without_last(distributions)
     return Batch(
         observations=without_last(observations),

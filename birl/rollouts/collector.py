@@ -23,7 +23,7 @@ Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Acti
 class Collector:
     """Steps environments with a policy.
 
-    It keeps what lives between rollouts: observations, memory, statistics of unfinished episodes.
+    It keeps observations, memory and the statistics of unfinished episodes between rollouts.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Collector:
         self.act = act
         self.length = length
         self.until_end = until_end  # also stop where all episodes end: the rows that are left are not valid
-        self.behaviour = behaviour  # [B, ...] zeros of the distributions to keep; None: keep none
+        self.behaviour = behaviour  # a template, [B, ...] zeros like the distributions to keep; None: keep none
         self.memory: PyTree = jax.tree.map(np.asarray, memory)  # [B, ...]
         self.resets = np.ones(envs.num_envs, bool)  # the next step begins an episode, with the initial memory
         self.observations: PyTree = None  # [B, ...]
@@ -43,7 +43,7 @@ class Collector:
         self._to_env = action_clipper(envs.action_space)
 
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None:
-        """Begin with fresh episodes, or go on from a snapshot."""
+        """Begin with fresh episodes, or continue from a snapshot."""
         self.resets = np.ones_like(self.resets)
         self.observations, self.masks = self.envs.reset(seed) if snapshot is None else self._restore(snapshot)
 
@@ -65,7 +65,7 @@ class Collector:
         return rollout._replace(resets=self.resets)
 
     def snapshot(self) -> Snapshot:
-        """Everything needed to go on from here, exactly."""
+        """Everything needed to continue from here, exactly."""
         envs = self.envs.snapshot()
         memory = {f"collector/memory/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.memory))}
         arrays = {"collector/resets": self.resets} | self.episode_stats.arrays() | memory
@@ -81,6 +81,7 @@ class Collector:
         return self._start_acting(policy, key)
 
     def _fill(self, rollout: Rollout, act_at: ActAt) -> None:
+        """The collection loop: act, step the environments, write the step; `length` times."""
         seconds = self.episode_stats.seconds
         for t in range(self.length):
             start = time.perf_counter()
@@ -91,8 +92,10 @@ class Collector:
             seconds["policy"] += acted - start
             seconds["environment"] += time.perf_counter() - acted
             _write(rollout, t, action, step)
-            self.memory, self.resets = action.memory, ~step.valid
-            self.observations, self.masks = step.observations, step.action_masks
+            self.memory = action.memory
+            self.resets = ~step.valid
+            self.observations = step.observations
+            self.masks = step.action_masks
             if self.until_end and np.all(step.terminated | step.truncated):
                 return
 
@@ -116,7 +119,9 @@ def _without_behaviour(act: Act, *inputs: PyTree) -> Action:
 def _empty_rollout(
     length: int, envs: Envs, observations: PyTree, memory: PyTree, masks: np.ndarray | None, behaviour: PyTree
 ) -> Rollout:
-    shape, space = (length, envs.num_envs), envs.action_space
+    """A rollout of zeros to write to, with the first observations, masks and memory in place."""
+    shape = (length, envs.num_envs)
+    space = envs.action_space
     columns = () if isinstance(space, spaces.Discrete) else (int(np.prod(action_shape(space))),)
     numbers = isinstance(space, spaces.Box) or is_composite(space)
     rollout = Rollout(
@@ -140,8 +145,11 @@ def _write(rollout: Rollout, t: int, action: Action, step: Step) -> None:
     """Write step t of a rollout."""
     _put(rollout.observations, t + 1, step.observations)
     _put(rollout.action_masks, t + 1, step.action_masks)
-    rollout.actions[t], rollout.rewards[t] = action.actions, step.rewards
-    rollout.terminated[t], rollout.truncated[t], rollout.valid[t] = step.terminated, step.truncated, step.valid
+    rollout.actions[t] = action.actions
+    rollout.rewards[t] = step.rewards
+    rollout.terminated[t] = step.terminated
+    rollout.truncated[t] = step.truncated
+    rollout.valid[t] = step.valid
     _put(rollout.behaviour, t, action.behaviour)
     _put(rollout.game_over, t, step.game_over)
     if action.extras is not None and rollout.extras is not None:

@@ -53,5 +53,6 @@ def gradient_steps_due(
 
 def due_steps(config: GradientStepSettings, owed: float, env_steps: int) -> tuple[int, float]:
     """Gradient steps to take after `env_steps` more steps, and how many are owed then."""
-    owed, whole = owed + config.update_ratio * env_steps, gradient_steps(config)
-    return (whole, owed - whole) if owed > whole - 1e-3 else (0, owed)  # not all ratios are exact: 1/3, say
+    owed += config.update_ratio * env_steps
+    whole = gradient_steps(config)
+    return (whole, owed - whole) if owed > whole - 1e-3 else (0, owed)  # 1e-3: ratios such as 1/3 are rounded

@@ -1,4 +1,4 @@
-"""The replay buffer: past rollouts in a ring of known size.
+"""The replay: past rollouts in a ring of fixed size.
 
 Rows are kept in a rollout's order, so the successor of a row is the next row: no observation is
 kept twice, and an episode's last observation is in the row in which its environment reset itself.
@@ -52,23 +52,24 @@ class Replay:
         self.priority_exponent = priority_exponent
         self.length = length
         self.num_envs = num_envs
-        self.rows = rollouts * length
+        self.ring_size = rollouts * length  # rows
         steps = _kept(like, frame_stack)
-        leaves = 0 if priority_exponent is None else self.rows * num_envs
+        entries = 0 if priority_exponent is None else self.ring_size * num_envs
         kept_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves((steps, like.memory)))
-        self.bytes = kept_bytes * rollouts + self.rows * num_envs + SumTree.bytes_of(leaves)
+        self.bytes = kept_bytes * rollouts + self.ring_size * num_envs + SumTree.bytes_of(entries)
         _require_room(self.bytes, size)
-        self.columns = jax.tree.map(lambda x: np.zeros((self.rows, *x.shape[1:]), x.dtype), steps)  # [rows, B, ...]
+        # [ring_size, B, ...]
+        self.columns = jax.tree.map(lambda x: np.zeros((self.ring_size, *x.shape[1:]), x.dtype), steps)
         # The memory before each rollout.
         self.memories = jax.tree.map(lambda x: np.zeros((rollouts, *x.shape), x.dtype), like.memory)
-        self.begins = np.zeros((self.rows, num_envs), bool)  # the row holds the first observation of an episode
+        self.begins = np.zeros((self.ring_size, num_envs), bool)  # the row holds the first observation of an episode
         self.written = 0  # rows that were ever written
-        self.tree = SumTree(leaves)
+        self.tree = SumTree(entries)
         self.largest = 1.0  # largest weight so far: that of a new transition
 
     def __len__(self) -> int:
         """The number of environment steps in the replay."""
-        return min(self.written, self.rows) * self.num_envs
+        return min(self.written, self.ring_size) * self.num_envs
 
     @property
     def recurrent(self) -> bool:
@@ -76,97 +77,107 @@ class Replay:
         return bool(jax.tree.leaves(self.memories))
 
     @property
-    def drawable(self) -> range:
-        """The rows that may be sampled where valid: their frames and successors are there."""
-        oldest = max(0, self.written - self.rows)
+    def sampleable(self) -> range:
+        """The rows that may be sampled where valid: their frames and successors are in the ring."""
+        oldest = max(0, self.written - self.ring_size)
         first = oldest + self.frame_stack - 1 if oldest else 0
         return range(first, max(first, self.written - self.n_step))
 
     @property
     def ready(self) -> bool:
         """Whether there is something to sample, single steps as well as sequences."""
-        # where environments died at once there may be no step at all
-        begun = self.columns.valid[: self.drawable.stop][:64]
-        return self.written >= 2 * self.length and len(self.drawable) > 0 and bool(begun.any())
+        # No row is valid yet if every environment failed in its first steps.
+        first_rows = self.columns.valid[: self.sampleable.stop][:64]
+        return self.written >= 2 * self.length and len(self.sampleable) > 0 and bool(first_rows.any())
 
     def add(self, rollout: Rollout) -> None:
         """Add a rollout; it replaces the oldest."""
-        place, drawable = self.written % self.rows, self.drawable
-        rows = slice(place, place + self.length)
-        before = self.columns.valid[place - 1] if self.written else np.zeros(self.num_envs, bool)
-        self.begins[rows] = ~np.concatenate([before[None], rollout.valid[:-1]])
+        sampleable_before = self.sampleable
+        start = self.written % self.ring_size
+        span = slice(start, start + self.length)
+        last_valid = self.columns.valid[start - 1] if self.written else np.zeros(self.num_envs, bool)
+        self.begins[span] = ~np.concatenate([last_valid[None], rollout.valid[:-1]])
         if self.frame_stack > 1:
             jax.tree.map(
-                partial(_require_stacks, begins=self.begins[rows], follows=rollout.valid), rollout.observations
+                partial(_require_stacks, begins=self.begins[span], follows=rollout.valid), rollout.observations
             )
-        _write(self.columns, rows, _kept(rollout, self.frame_stack))
-        _write(self.memories, place // self.length, rollout.memory)
+        _write(self.columns, span, _kept(rollout, self.frame_stack))
+        _write(self.memories, start // self.length, rollout.memory)
         self.written += self.length
         if self.priority_exponent is not None:
-            # the overwritten ones, and those whose frames are
-            self._weigh(np.arange(drawable.start, self.drawable.start), 0.0)
-            self._weigh(np.arange(drawable.stop, self.drawable.stop), self.largest)
+            # These rows are overwritten now, or some of their stacked frames are.
+            self._set_weights(np.arange(sampleable_before.start, self.sampleable.start), 0.0)
+            self._set_weights(np.arange(sampleable_before.stop, self.sampleable.stop), self.largest)
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Indices:
+    def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Indices:
         """Indices of transitions, sampled uniformly or in proportion to their priorities."""
         if self.priority_exponent is not None:
-            leaves = self.tree.find(rng.random(shape))
-            ring, envs = np.divmod(leaves, self.num_envs)
+            entries = self.tree.find(rng.random(shape))
+            ring, envs = np.divmod(entries, self.num_envs)
             newest = self.written - 1
-            return Indices(newest - (newest - ring) % self.rows, envs, self.tree.weights[leaves].astype(np.float32))
-        rows, envs, missing = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.ones(shape, bool)
+            rows = newest - (newest - ring) % self.ring_size
+            return Indices(rows, envs, self.tree.weights[entries].astype(np.float32))
+        rows = np.zeros(shape, np.int64)
+        envs = np.zeros(shape, np.int64)
+        missing = np.ones(shape, bool)
         while missing.any():  # rows in which an environment reset itself are sampled again
-            rows[missing] = rng.integers(self.drawable.start, self.drawable.stop, missing.sum())
+            rows[missing] = rng.integers(self.sampleable.start, self.sampleable.stop, missing.sum())
             envs[missing] = rng.integers(self.num_envs, size=missing.sum())
-            missing = ~self.columns.valid[rows % self.rows, envs]
+            missing = ~self.columns.valid[rows % self.ring_size, envs]
         return Indices(rows, envs, np.ones(shape, np.float32))
 
     def sample(self, key: Array, shape: tuple[int, ...]) -> Transitions:
         """Transitions sampled with this random key."""
-        return self.transitions(self.draw(np.random.default_rng(np.asarray(key)), shape))
+        return self.gather(self.sample_indices(np.random.default_rng(np.asarray(key)), shape))
 
     def set_errors(self, indices: Indices, errors: np.ndarray) -> None:
         """Set the priorities of transitions to their new errors, if there are priorities."""
         if self.priority_exponent is not None:
             weights = (np.abs(np.asarray(errors, np.float64)) + LEAST_ERROR) ** self.priority_exponent
             self.largest = max(self.largest, float(weights.max()))
-            self.tree.set(self._leaves(indices.rows, indices.envs), weights)
+            self.tree.set(self._entries(indices.rows, indices.envs), weights)
 
-    def transitions(self, indices: Indices) -> Transitions:
+    def gather(self, indices: Indices) -> Transitions:
         """The transitions at these indices, with up to n rewards each."""
-        columns, rows, envs = self.columns, indices.rows, indices.envs
-        rewards, last = columns.rewards[rows % self.rows, envs], rows
+        columns = self.columns
+        rows = indices.rows
+        envs = indices.envs
+        last = rows  # the row of the transition's last reward
+        rewards = columns.rewards[rows % self.ring_size, envs]
         discounts = np.full(rows.shape, self.discount, np.float32)
         goes_on = np.ones(rows.shape, bool)
         for _ in range(1, self.n_step):
-            here, following = (last % self.rows, envs), ((last + 1) % self.rows, envs)
+            here = (last % self.ring_size, envs)
+            following = ((last + 1) % self.ring_size, envs)
             goes_on = goes_on & columns.valid[following] & ~columns.terminated[here] & ~columns.truncated[here]
             rewards = rewards + np.where(goes_on, discounts * columns.rewards[following], 0)
             discounts = np.where(goes_on, discounts * np.float32(self.discount), discounts)
             last = last + goes_on
-        terminated, masks = columns.terminated[last % self.rows, envs], columns.action_masks
+        terminated = columns.terminated[last % self.ring_size, envs]
+        masks = columns.action_masks
         return Transitions(
             observations=self._observations(rows, envs),
-            actions=columns.actions[rows % self.rows, envs],
+            actions=columns.actions[rows % self.ring_size, envs],
             rewards=rewards,
             discounts=np.where(terminated, np.float32(0), discounts),
             next_observations=self._observations(last + 1, envs),
-            next_action_masks=None if masks is None else masks[(last + 1) % self.rows, envs],
+            next_action_masks=None if masks is None else masks[(last + 1) % self.ring_size, envs],
         )
 
-    def draw_sequences(self, rng: np.random.Generator, shape: tuple[int, int]) -> Rollout:
-        """Rollouts of single environments, sampled uniformly: leaves [G, T, N, ...]."""
-        oldest = -(-self.drawable.start // self.length)
+    def sample_sequences(self, rng: np.random.Generator, shape: tuple[int, int]) -> Rollout:
+        """Sequences, sampled uniformly: rollouts of one environment each, arrays [G, T, N, ...]."""
+        oldest = -(-self.sampleable.start // self.length)
         rollouts = rng.integers(oldest, self.written // self.length - 1, shape)
         envs = rng.integers(self.num_envs, size=shape)
         rows = rollouts[:, None] * self.length + np.arange(self.length + 1)[:, None]  # [G, T+1, N]
         every_env = np.broadcast_to(envs[:, None], rows.shape)
-        columns, masks = self.columns._replace(observations=None, action_masks=None), self.columns.action_masks
-        steps = jax.tree.map(lambda column: column[rows[:, :-1] % self.rows, every_env[:, :-1]], columns)
-        slots = rollouts % (self.rows // self.length)
+        columns = self.columns._replace(observations=None, action_masks=None)
+        masks = self.columns.action_masks
+        steps = jax.tree.map(lambda column: column[rows[:, :-1] % self.ring_size, every_env[:, :-1]], columns)
+        slots = rollouts % (self.ring_size // self.length)
         memory = jax.tree.map(lambda memories: memories[slots, envs], self.memories)
-        masks = None if masks is None else masks[rows % self.rows, every_env]
-        resets = self.begins[rows[:, 0] % self.rows, envs]
+        masks = None if masks is None else masks[rows % self.ring_size, every_env]
+        resets = self.begins[rows[:, 0] % self.ring_size, envs]
         return steps._replace(
             observations=self._observations(rows, every_env), action_masks=masks, memory=memory, resets=resets
         )
@@ -174,16 +185,16 @@ class Replay:
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the replay's arrays added.
 
-        They are not copied: write them before the run goes on.
+        They are not copied: write them before training continues.
         """
-        kept = min(self.written, self.rows)
-        arrays = {f"replay/{name}": column[: kept // rows] for name, (column, rows) in self._named().items()}
+        kept = min(self.written, self.ring_size)
+        arrays = {f"replay/{name}": column[: kept // covered] for name, (column, covered) in self._named().items()}
         values = {"written": self.written, "largest": self.largest}
         return Snapshot(snapshot.arrays | arrays, snapshot.values | {"replay": values}, snapshot.exact, snapshot.reason)
 
     @snapshot_errors()
     def restore(self, snapshot: Snapshot, fresh: np.ndarray) -> None:
-        """Go back to a snapshot.
+        """Restore a snapshot.
 
         Where an environment begins a new episode, its last step has no successor and is left out.
         """
@@ -195,38 +206,41 @@ class Replay:
         if self.priority_exponent is not None:
             self.tree.set(np.arange(self.tree.size), self.tree.weights)
         if self.written:
-            self.columns.valid[(self.written - 1) % self.rows, fresh] = False
+            self.columns.valid[(self.written - 1) % self.ring_size, fresh] = False
 
     def _named(self) -> dict[str, tuple[np.ndarray, int]]:
         """All arrays by name, and how many rows each of their entries covers."""
         arrays = [(leaf, 1) for leaf in jax.tree.leaves((self.columns, self.begins))]
         arrays += [(leaf, self.length) for leaf in jax.tree.leaves(self.memories)]
         if self.priority_exponent is not None:
-            arrays.append((self.tree.weights[: self.rows * self.num_envs].reshape(self.rows, self.num_envs), 1))
+            weights = self.tree.weights[: self.ring_size * self.num_envs]
+            arrays.append((weights.reshape(self.ring_size, self.num_envs), 1))
         return {str(number): array for number, array in enumerate(arrays)}
 
-    def _weigh(self, rows: np.ndarray, weight: float) -> None:
+    def _set_weights(self, rows: np.ndarray, weight: float) -> None:
         """Give the transitions of these rows a weight; rows that are not valid get 0."""
         if rows.size:
-            weights = np.where(self.columns.valid[rows % self.rows], weight, 0.0)
-            self.tree.set(self._leaves(rows[:, None], np.arange(self.num_envs)), weights)
+            weights = np.where(self.columns.valid[rows % self.ring_size], weight, 0.0)
+            self.tree.set(self._entries(rows[:, None], np.arange(self.num_envs)), weights)
 
-    def _leaves(self, rows: np.ndarray, envs: np.ndarray) -> np.ndarray:
-        return (rows % self.rows) * self.num_envs + envs
+    def _entries(self, rows: np.ndarray, envs: np.ndarray) -> np.ndarray:
+        """The entries of the sum tree for these transitions."""
+        return (rows % self.ring_size) * self.num_envs + envs
 
     def _observations(self, rows: np.ndarray, envs: np.ndarray) -> PyTree:
+        """The observations in these rows, stacked again from their frames."""
         if self.frame_stack == 1:
-            return jax.tree.map(lambda column: column[rows % self.rows, envs], self.columns.observations)
+            return jax.tree.map(lambda column: column[rows % self.ring_size, envs], self.columns.observations)
         frames = [rows]  # newest first; an episode's first frame is repeated
         for _ in range(self.frame_stack - 1):
-            frames.append(frames[-1] - ~self.begins[frames[-1] % self.rows, envs])
-        stacks = np.stack(frames[::-1], axis=-1) % self.rows
+            frames.append(frames[-1] - ~self.begins[frames[-1] % self.ring_size, envs])
+        stacks = np.stack(frames[::-1], axis=-1) % self.ring_size
         return jax.tree.map(lambda column: column[stacks, envs[..., None]], self.columns.observations)
 
 
-def _write(columns: PyTree, rows: slice | int, arrays: PyTree) -> None:
+def _write(columns: PyTree, span: slice | int, arrays: PyTree) -> None:
     for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
-        column[rows] = array
+        column[span] = array
 
 
 def _kept(rollout: Rollout, frame_stack: int) -> Rollout:
@@ -265,7 +279,7 @@ def _require_room(needed: int, size: int) -> None:
     """Raise ConfigError if this many bytes are not free."""
     free = free_memory()
     if free is not None and needed > free:
-        # others need some too, and a ring is a little larger than what it holds
+        # Leaves a tenth of the memory free; the ring is also a little larger than replay_size.
         fits = 9 * size * free // (10 * needed)
         raise ConfigError(
             f"replay_size {size:,} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; use at most {fits:,}"

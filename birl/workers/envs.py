@@ -97,7 +97,8 @@ class WorkerEnvs:
         failures: dict[int, Failure] = {}
         for number, failure in arriving:
             # Each part is copied when it arrives: meanwhile the other workers are still stepping.
-            share, part = self._shares[number], self._parts[number]
+            share = self._shares[number]
+            part = self._parts[number]
             if failure is None:
                 rewards[share] = part.rewards
                 flags[:, share] = part.flags
@@ -276,8 +277,8 @@ class WorkerEnvs:
         return bool(self._ended[share].any()) or max(self._log.starts[share]) > self._replaced_at[number]
 
     def _fault(self, number: int, failure: Failure) -> Fault:
-        pid, clock = self._supervisor.pids[number], self._log.clock
-        return Fault(self._name(number), number, clock, pid, failure.reason, outcome="began new episodes")
+        pid = self._supervisor.pids[number]
+        return Fault(self._name(number), number, self._log.clock, pid, failure.reason, outcome="began new episodes")
 
     def _task(self, number: int) -> EnvTask:
         return EnvTask(self._config, self._shares[number])

@@ -1,4 +1,4 @@
-"""A child process seen from outside: how it is started, called, waited for and ended.
+"""A child process as its parent uses it: how it is started, called, waited for and ended.
 
 Two pipes carry calls and answers; a step is one byte. To wake two workers and hear from both took
 22 µs, with sockets 34, with multiprocessing's messages 87. Child processes are not started by
@@ -26,12 +26,12 @@ BOOT = "import sys; sys.path[:] = sys.argv[5:]; from {module} import main; main(
 START_TIMEOUT = 120.0  # seconds to import, make and reset the environments
 CLOSE_TIMEOUT = 1.0  # seconds to close its environments before a child is killed
 SPIN_SECONDS = 0.002  # longer than many steps take, and shorter than an update, in which workers sleep
-# One thread of XLA for each process, or n processes would compete for the cores.
+# One thread of XLA for each process, or n processes would compete for the CPU cores.
 ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 
 
 class EnvTask(NamedTuple):
-    """What an environment worker is told first."""
+    """The first message to an environment worker."""
 
     config: EnvConfig
     share: slice  # its environments among those of the config
@@ -107,7 +107,7 @@ def start_worker(
 ) -> WorkerProcess:
     """Start a process that runs this module's `main` with these environment variables.
 
-    Its first call tells it the task. `memory` is the descriptor of the memory that it shares.
+    Its first call sends the task. `memory` is the descriptor of the memory that it shares.
     """
     their_calls, our_calls = os.pipe()
     our_answers, their_answers = os.pipe()
@@ -158,8 +158,8 @@ def answers_in_order(workers: Sequence[WorkerProcess], seconds: float | None) ->
 def poll_and_spin(poller: select.poll) -> list[tuple[int, int]]:
     """The descriptors that are ready. Polls without sleeping for a while, then sleeps until one is.
 
-    A core that sleeps takes long to wake up, above all on a virtual machine: two workers with four
-    LunarLanders each lost a third of their time to it. Between polls it yields the core to others.
+    A CPU core that sleeps takes long to wake up, above all on a virtual machine: two workers with
+    four LunarLanders each lost a third of their time to it. Between polls it yields the CPU core.
     """
     spin_until = time.monotonic() + SPIN_SECONDS
     while time.monotonic() < spin_until:

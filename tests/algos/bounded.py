@@ -150,9 +150,9 @@ def terminated_and_cut(discount: float) -> Transitions:
     )
     replay = Replay(6, rollout, discount)
     replay.add(rollout)
-    places = replay.draw(np.random.default_rng(0), (3,))
+    places = replay.sample_indices(np.random.default_rng(0), (3,))
     rows = np.array([0, 1, 3])
-    return replay.transitions(places._replace(rows=rows, envs=np.zeros(3, np.int64)))
+    return replay.gather(places._replace(rows=rows, envs=np.zeros(3, np.int64)))
 
 
 def bare(actor: Callable[[Any], Any], *critics: Callable[[Any, Any], Any]) -> Any:

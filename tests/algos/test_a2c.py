@@ -139,8 +139,8 @@ def test_the_targets_are_n_step_returns_bootstrapped_where_the_episode_goes_on_o
     assert rollout.terminated.any() != rollout.truncated.any()
     assert not rollout.valid.all()
     values, log_probs = values_and_log_probs(state, rollout)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    returns = oracle.n_step_returns(rollout.rewards, *ends, values[1:], config.discount, n=config.rollout_length)
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    returns = oracle.n_step_returns(rollout.rewards, *flags, values[1:], config.discount, n=config.rollout_length)
     errors = (returns - values[:-1])[rollout.valid]
     (_, metrics), _ = look(state, rollout, config)
     assert float(metrics["loss/value"]) == pytest.approx((errors**2).mean(), rel=1e-4)
@@ -155,8 +155,8 @@ def test_with_lambda_below_1_the_advantages_are_gae_and_the_targets_lie_above_th
     config = replace(config, gae_lambda=0.7, discount=0.8)
     state, rollout = collected(config)
     values, log_probs = values_and_log_probs(state, rollout)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
-    advantages = oracle.gae(rollout.rewards, values[:-1], values[1:], *ends, 0.8, 0.7)[rollout.valid]
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    advantages = oracle.gae(rollout.rewards, values[:-1], values[1:], *flags, 0.8, 0.7)[rollout.valid]
     (_, metrics), _ = look(state, rollout, config)
     assert float(metrics["loss/value"]) == pytest.approx((advantages**2).mean(), rel=1e-4)
     assert float(metrics["loss/policy"]) == pytest.approx(-(advantages * log_probs[rollout.valid]).mean(), rel=1e-4)
@@ -179,9 +179,9 @@ def test_the_value_gradient_is_that_of_targets_held_constant():
     state, rollout = collected(truncating(SMALL))
     _, gradients = look(state, rollout, truncating(replace(SMALL, value_weight=1.0)))
     values, _ = values_and_log_probs(state, rollout)
-    ends = rollout.terminated, rollout.truncated, rollout.valid
+    flags = rollout.terminated, rollout.truncated, rollout.valid
     errors = values[:-1] - oracle.n_step_returns(
-        rollout.rewards, *ends, values[1:], SMALL.discount, n=SMALL.rollout_length
+        rollout.rewards, *flags, values[1:], SMALL.discount, n=SMALL.rollout_length
     )
     assert float(gradients.value_head.bias[0]) == pytest.approx(2 * errors[rollout.valid].mean(), rel=1e-4)
 

@@ -480,7 +480,8 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
         for r in rollouts[:-1]
         for b in range(4)
     ]
-    drawn = [s for number in range(5) for s in acer.draw_replayed(replay, np.array([number, 0], np.uint32), 0, config)]
+    keys = [np.array([number, 0], np.uint32) for number in range(5)]
+    drawn = [sequences for key in keys for sequences in acer.sample_replayed(replay, key, 0, config)]
     assert len(drawn) > 5
     for sequences in drawn:
         assert sequences.rewards.shape == (10, 3)
@@ -496,7 +497,7 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
 def test_of_a_fresh_rollout_and_of_a_replayed_one_by_the_same_policy_no_ratio_differs_from_1(env_id):
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), importance_truncation=1.001)
     state, rollouts, replay = lived(config)
-    (sequences, *_) = acer.draw_replayed(replay, state.key, 0, config)
+    (sequences, *_) = acer.sample_replayed(replay, state.key, 0, config)
     for rollout in (rollouts[-1], sequences):
         _, metrics = update(state._replace(average=state.network), rollout, config)
         assert float(metrics["policy/truncated_share"]) == 0.0  # of ratios above 1.001
@@ -506,10 +507,10 @@ def test_of_a_fresh_rollout_and_of_a_replayed_one_by_the_same_policy_no_ratio_di
 def test_the_number_of_replayed_updates_is_poissons_and_the_states_key_draws_it():
     _, _, replay = lived(SMALL)
     keys = [np.array([number, 1], np.uint32) for number in range(400)]
-    counts = np.array([len(acer.draw_replayed(replay, key, 0, replace(SMALL, batch_size=1))) for key in keys])
+    counts = np.array([len(acer.sample_replayed(replay, key, 0, replace(SMALL, batch_size=1))) for key in keys])
     assert counts.mean() == pytest.approx(4.0, abs=0.3)  # three deviations of the mean
     assert counts.var() == pytest.approx(4.0, abs=0.9)
-    first, again = (acer.draw_replayed(replay, keys[0], 0, SMALL) for _ in range(2))
+    first, again = (acer.sample_replayed(replay, keys[0], 0, SMALL) for _ in range(2))
     assert_same_bits(first, again)
 
 

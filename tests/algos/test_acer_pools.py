@@ -188,7 +188,7 @@ def test_each_keeps_its_own_rollouts_and_its_share_of_the_replay():
         pool.run(SMALL.run.total_steps)
         replays = [learner.cycle.replay for learner in pool.learners]
         # 100 transitions of 2 environments with their successors, and a rollout.
-        assert [replay.rows for replay in replays] == [60, 60]
+        assert [replay.ring_size for replay in replays] == [60, 60]
         assert not np.array_equal(replays[0].columns.observations, replays[1].columns.observations)
         assert pool.metrics()["replay/steps"] == sum(len(replay) for replay in replays)
         # In `train` the replay_size of 200 is divided.

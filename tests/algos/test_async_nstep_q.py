@@ -35,8 +35,8 @@ def test_the_target_is_the_sum_of_rewards_to_the_last_step_and_the_target_networ
     for step in steps_of(async_nstep_q, config, 12):
         rollout = step.rollout
         best = values_at(step.target_weights, rollout.observations)[1:].max(-1)
-        ends = rollout.terminated, rollout.truncated, rollout.valid
-        assert_errors(step, oracle.discounted_returns(rollout.rewards, *ends, best, config.discount))
+        flags = rollout.terminated, rollout.truncated, rollout.valid
+        assert_errors(step, oracle.discounted_returns(rollout.rewards, *flags, best, config.discount))
 
 
 def test_with_rollouts_of_one_step_it_is_one_step_q_learning_and_with_longer_ones_it_is_not():

@@ -104,10 +104,10 @@ def lived(config: dqn.Config) -> Lived:
         return Lived(state, rollouts, replay)
 
 
-def one_batch(config: dqn.Config) -> tuple[dqn.State, dqn.Batches]:
+def one_batch(config: dqn.Config) -> tuple[dqn.State, dqn.Batch]:
     """A state and the first of the batches drawn for it."""
     state, _, replay = lived(config)
-    batches, _ = dqn.draw(replay, state.key, config)
+    batches, _ = dqn.sample_batches(replay, state.key, config)
     return state, jax.tree.map(lambda x: x[0], batches)
 
 
@@ -202,7 +202,7 @@ def test_the_slope_of_the_loss_is_the_error_clipped_at_1():
         state.network,
         state.target,
         state.normalizer,
-        dqn.Batches(steps, np.ones(16, np.float32)),
+        dqn.Batch(steps, np.ones(16, np.float32)),
         jnp.float32(1),
         SMALL,
     )
@@ -243,7 +243,7 @@ def test_each_error_is_weighed_by_its_chance_to_the_minus_beta_over_the_largest_
         state.network,
         state.target,
         state.normalizer,
-        dqn.Batches(batch.steps, probabilities),
+        dqn.Batch(batch.steps, probabilities),
         jnp.float32(correction),
         SMALL,
     )
@@ -257,9 +257,9 @@ def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_tha
     # being drawn.
     config = SMALL
     state, _, replay = lived(config)
-    known = np.argwhere(replay.columns.valid[: replay.drawable.stop])
+    known = np.argwhere(replay.columns.valid[: replay.sampleable.stop])
     indices = Indices(*known.T, np.ones(len(known), np.float32))
-    batch = replay.transitions(indices)
+    batch = replay.gather(indices)
     probabilities = np.random.default_rng(0).uniform(0.1, 3, len(known)).astype(np.float32)
 
     @jax.jit
@@ -290,7 +290,7 @@ def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(co
     state, rollouts, replay = lived(config)
     sequence, length = rollouts[2], config.rollout_length
     rows, envs = np.argwhere(sequence.valid[: length - n_step + 1]).T  # those whose n rewards are all inside
-    batch = replay.transitions(Indices(2 * length + rows, envs, np.ones(len(rows))))
+    batch = replay.gather(Indices(2 * length + rows, envs, np.ones(len(rows))))
     errors, counted = sequence_errors(state.network, state.target, state.normalizer, sequence, config)
     np.testing.assert_array_equal(counted, sequence.valid)
     np.testing.assert_allclose(np.asarray(errors)[rows, envs], errors_of(state, batch, config), atol=1e-5)
@@ -316,8 +316,8 @@ def test_with_memory_the_errors_are_those_of_both_networks_run_step_by_step_from
     assert any(np.any(leaf) for leaf in jax.tree.leaves(sequence.memory))
     ours, theirs = step_by_step(state.network, sequence), step_by_step(state.target, sequence)
     bootstrap = np.take_along_axis(theirs[1:], ours[1:].argmax(-1)[..., None], axis=-1)[..., 0]
-    ends = sequence.terminated, sequence.truncated, sequence.valid
-    targets = oracle.n_step_returns(sequence.rewards, *ends, bootstrap, config.discount, n_step)
+    flags = sequence.terminated, sequence.truncated, sequence.valid
+    targets = oracle.n_step_returns(sequence.rewards, *flags, bootstrap, config.discount, n_step)
     taken = np.take_along_axis(ours[:-1], sequence.actions[..., None], axis=-1)[..., 0]
     errors = errors_of(state, sequence, config)
     np.testing.assert_allclose(errors[sequence.valid], (targets - taken)[sequence.valid], atol=1e-4)
@@ -415,7 +415,7 @@ def test_the_target_network_moves_every_so_many_gradient_steps_and_stands_still_
 def test_a_cycles_gradient_steps_are_single_ones_in_turn_and_the_target_moves_within_it():
     config = replace(SMALL, target_every=3, learning_rate=1e-2, priority_correction=1.0)
     state, rollouts, replay = lived(config)
-    batches, _ = dqn.draw(replay, state.key, config)
+    batches, _ = dqn.sample_batches(replay, state.key, config)
     assert len(batches.probabilities) == 4
     after, _, errors = update(state, rollouts[-1], batches, config)
     by_hand = state
@@ -537,7 +537,7 @@ def test_schedules_stand_where_progress_is():
         priority_correction=piecewise((0, 0.5, 1), (0, 0.3, 1)),
     )
     state, rollouts, replay = lived(config)
-    batches = dqn.draw(replay, state.key, config)[0]
+    batches = dqn.sample_batches(replay, state.key, config)[0]
     batches = batches._replace(
         probabilities=np.random.default_rng(0).uniform(0.1, 2, batches.probabilities.shape).astype(np.float32)
     )

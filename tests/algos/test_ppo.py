@@ -38,7 +38,10 @@ SMALL = ppo.Config(
     learning_rate=1e-2,
 )
 WEIGHTS = ppo.Coefficients(
-    learning_rate=jnp.float32(1e-2), clip_range=jnp.float32(0.2), entropy=jnp.float32(0.0), penalty=jnp.float32(3.0)
+    learning_rate=jnp.float32(1e-2),
+    clip_range=jnp.float32(0.2),
+    entropy_weight=jnp.float32(0.0),
+    penalty_weight=jnp.float32(3.0),
 )
 NO_MEMORY = ()
 PROBE = ppo.Config(
@@ -201,7 +204,7 @@ def test_a_clipped_value_may_not_take_credit_for_moving_further():
 
 def test_entropy_is_subtracted_with_its_weight_and_the_value_error_added_with_its():
     (state, _), batch, config = collected(SMALL), tampered(SMALL), replace(SMALL, value_weight=0.25)
-    weights = WEIGHTS._replace(entropy=jnp.float32(0.1))
+    weights = WEIGHTS._replace(entropy_weight=jnp.float32(0.1))
     (total, metrics), _ = loss_and_gradients(state.network, batch, NO_MEMORY, weights, config)
     expected = metrics["loss/policy"] + 0.25 * metrics["loss/value"] - 0.1 * metrics["policy/entropy"]
     assert float(total) == pytest.approx(float(expected), rel=1e-5)

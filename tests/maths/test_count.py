@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.maths.count import TURNS, Count, count_of, next_turn
+from birl.maths.count import WRAP_AT, Count, count_of, increment_wrapped
 
 EDGES = [0, 1, 2**24, 2**31 - 3, 2**31, 2**32 - 3, 2**32, 3_000_000_000, 2**53 - 10]
 
@@ -50,10 +50,11 @@ def test_it_can_be_carried_through_a_scan():
 @pytest.mark.parametrize("period", [1, 2, 3, 7, 1000, 99_991, 2**31 - 1])
 def test_turns_keep_their_period_when_they_wrap(period):
     """Also from a number of turns above the limit, as older versions counted."""
-    limit = TURNS // period * period or period
+    limit = WRAP_AT // period * period or period
     for start in (limit - 4, 2**31 - 10):
-        turn, step = jnp.int32(start), jax.jit(next_turn, static_argnames="period")
+        number = jnp.int32(start)
+        step = jax.jit(increment_wrapped, static_argnames="period")
         for more in range(1, 9):
-            turn = step(turn, period=period)
-            assert 0 <= int(turn) < limit
-            assert int(turn) % period == (start + more) % period
+            number = step(number, period=period)
+            assert 0 <= int(number) < limit
+            assert int(number) % period == (start + more) % period

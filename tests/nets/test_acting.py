@@ -80,7 +80,7 @@ def test_sequences_from_a_replay_begin_with_the_networks_own_initial_memory():
     replay = Replay(200, collector.empty_rollout(), 0.9)
     for _ in range(8):
         replay.add(collector.collect((network, None), KEY)._replace(game_over=None))
-    drawn = replay.draw_sequences(np.random.default_rng(0), (1, 40))
+    drawn = replay.sample_sequences(np.random.default_rng(0), (1, 40))
     assert_counted(jax.tree.map(lambda x: x[0], drawn), (network, None))
 
 

@@ -105,9 +105,9 @@ def replay_of(stream: Stream, length: int, size: int = 1, **switches) -> Replay:
 def replicated(kept: Replay) -> Indices:
     """Every transition that may be drawn, found by row and environment."""
     rows, envs = (
-        found.ravel() for found in np.meshgrid(np.array(kept.drawable, int), np.arange(kept.num_envs), indexing="ij")
+        found.ravel() for found in np.meshgrid(np.array(kept.sampleable, int), np.arange(kept.num_envs), indexing="ij")
     )
-    valid = kept.columns.valid[rows % kept.rows, envs]
+    valid = kept.columns.valid[rows % kept.ring_size, envs]
     return Indices(rows[valid], envs[valid], np.ones(valid.sum(), np.float32))
 
 
@@ -141,7 +141,7 @@ def test_n_step_targets_are_the_explicit_sums_over_any_episodes_rollout_borders_
 ):
     kept = replay_of(stream, length, 1 if small else 10_000, n_step=n_step)
     indices, steps = replicated(kept), stream.steps
-    found = kept.transitions(indices)
+    found = kept.gather(indices)
     values = np.random.default_rng(1).normal(size=(len(steps.rewards) + 1, kept.num_envs))
     targets = oracle.n_step_returns(
         steps.rewards, steps.terminated, steps.truncated, steps.valid, values[1:], 0.9, n_step
@@ -155,8 +155,8 @@ def test_n_step_targets_are_the_explicit_sums_over_any_episodes_rollout_borders_
     inside = rows < len(steps.rewards)
     np.testing.assert_array_equal(found.next_action_masks[inside], steps.action_masks[rows, envs][inside])
     written = kept.written
-    assert kept.drawable.stop == max(0, written - n_step)
-    assert (kept.drawable.start == 0) == (written <= kept.rows)
+    assert kept.sampleable.stop == max(0, written - n_step)
+    assert (kept.sampleable.start == 0) == (written <= kept.ring_size)
 
 
 @some
@@ -164,7 +164,7 @@ def test_n_step_targets_are_the_explicit_sums_over_any_episodes_rollout_borders_
 def test_no_transition_reaches_across_an_end_and_only_a_termination_has_no_bootstrap(stream, n_step):
     kept = replay_of(stream, 3, n_step=n_step)
     indices, steps = replicated(kept), stream.steps
-    found = kept.transitions(indices)
+    found = kept.gather(indices)
     for row, env, after, discount in zip(
         indices.rows, indices.envs, found.next_observations[:, 0].astype(int), found.discounts, strict=True
     ):
@@ -182,7 +182,7 @@ def test_no_transition_reaches_across_an_end_and_only_a_termination_has_no_boots
 def test_rows_in_which_an_environment_reset_itself_are_never_drawn_and_all_others_are(prioritized):
     stream = stream_of(np.tile([[GOES_ON, TERMINATES], [TRUNCATES, GOES_ON]], (20, 1)))
     kept = replay_of(stream, 4, size=16, priority_exponent=0.6 if prioritized else None)
-    indices = kept.draw(np.random.default_rng(0), (50, 40))
+    indices = kept.sample_indices(np.random.default_rng(0), (50, 40))
     assert not stream.steps.valid.all()
     assert stream.steps.valid[indices.rows, indices.envs].all()
     drawn = set(zip(indices.rows.ravel().tolist(), indices.envs.ravel().tolist(), strict=True))
@@ -193,7 +193,7 @@ def test_rows_in_which_an_environment_reset_itself_are_never_drawn_and_all_other
 @pytest.mark.parametrize("rows", [30, 90])
 def test_every_transition_is_drawn_with_equal_chances(rows):
     kept = replay_of(random_stream(rows), 3, size=90)
-    indices = kept.draw(np.random.default_rng(1), (200, 100))
+    indices = kept.sample_indices(np.random.default_rng(1), (200, 100))
     assert np.all(indices.probabilities == 1)
     known = replicated(kept)
     counts = np.zeros((rows, 3))
@@ -209,23 +209,23 @@ def test_every_transition_is_drawn_with_equal_chances(rows):
 def test_the_ring_holds_as_many_transitions_as_asked_for_and_few_more(size, length, n_step, frame_stack):
     stream = stacked(stream_of(np.zeros((80, 3), int)), frame_stack)
     kept = replay_of(stream, length, size, n_step=n_step, frame_stack=frame_stack)
-    assert size <= 3 * len(kept.drawable)
-    assert len(kept) == 3 * kept.rows <= size + 3 * (n_step + frame_stack + 2 * length)
+    assert size <= 3 * len(kept.sampleable)
+    assert len(kept) == 3 * kept.ring_size <= size + 3 * (n_step + frame_stack + 2 * length)
 
 
 def test_old_rollouts_are_overwritten_by_new_ones():
     stream = random_stream(60)
     rollouts = stream.rollouts(5)
     kept = Replay(15, rollouts[0], 0.9)
-    assert (len(kept), len(kept.drawable)) == (0, 0)
+    assert (len(kept), len(kept.sampleable)) == (0, 0)
     for number, rollout in enumerate(rollouts, start=1):
         kept.add(rollout)
-        newest = range(max(0, 5 * number - kept.rows), 5 * number - 1)
-        assert kept.drawable == newest
-        assert len(kept) == 3 * min(5 * number, kept.rows)
+        newest = range(max(0, 5 * number - kept.ring_size), 5 * number - 1)
+        assert kept.sampleable == newest
+        assert len(kept) == 3 * min(5 * number, kept.ring_size)
         indices = replicated(kept)
         np.testing.assert_array_equal(
-            kept.transitions(indices).rewards, stream.steps.rewards[indices.rows, indices.envs]
+            kept.gather(indices).rewards, stream.steps.rewards[indices.rows, indices.envs]
         )
 
 
@@ -233,9 +233,9 @@ def test_what_is_added_is_copied():
     stream = random_stream(20)
     kept = replay_of(stream, 5)
     indices = replicated(kept)
-    before = kept.transitions(indices)
+    before = kept.gather(indices)
     stream.steps.rewards[:], stream.steps.observations[:] = -1, -1
-    assert_same_trees(kept.transitions(indices), before)
+    assert_same_trees(kept.gather(indices), before)
 
 
 def test_a_replay_smaller_than_a_rollout_is_refused_with_the_numbers():
@@ -269,7 +269,7 @@ def test_what_is_drawn_happened_and_a_cut_episodes_successor_is_its_own_last_obs
     kept = Replay(60, rollouts[0], 0.9)
     for rollout in rollouts:
         kept.add(rollout)
-    found = kept.transitions(kept.draw(np.random.default_rng(0), (2000,)))
+    found = kept.gather(kept.sample_indices(np.random.default_rng(0), (2000,)))
     (names, steps, totals), after = found.observations.T, found.next_observations
     np.testing.assert_array_equal(after, np.stack([names, steps + 1, totals + found.actions], axis=-1))
     np.testing.assert_array_equal(found.rewards, 10 * (steps + 1) + found.actions)
@@ -285,7 +285,7 @@ def test_the_next_action_mask_is_that_of_the_next_observation():
     kept = Replay(60, rollouts[0], 0.9, n_step=2)
     for rollout in rollouts:
         kept.add(rollout)
-    found = kept.transitions(replicated(kept))
+    found = kept.gather(replicated(kept))
     names, steps, totals = found.next_observations.T.astype(int)
     terminated = totals >= np.array([5, 100, 3])[names]
     assert np.any(~terminated & (steps >= np.array([100, 4, 3])[names])), "some are truncated"
@@ -297,13 +297,13 @@ def test_every_part_of_a_dict_observation_is_kept_with_its_type():
     kept = Replay(40, rollouts[0], 0.9)
     for rollout in rollouts:
         kept.add(rollout)
-    assert kept.written > kept.rows
+    assert kept.written > kept.ring_size
     whole = jax.tree.map(
         lambda *parts: np.concatenate([*(part[:-1] for part in parts), parts[-1][-1:]]),
         *(rollout.observations for rollout in rollouts),
     )
     indices = replicated(kept)
-    found = kept.transitions(indices)
+    found = kept.gather(indices)
     assert isinstance(found.observations, dict)
     assert len(found.observations) >= 4
     assert_same_trees(found.observations, jax.tree.map(lambda x: x[indices.rows, indices.envs], whole))
@@ -316,7 +316,7 @@ def test_every_part_of_a_dict_observation_is_kept_with_its_type():
 
 def weights_by_row(kept: Replay) -> np.ndarray:
     """[rows, B], rows counted in the ring."""
-    return kept.tree.weights[: kept.rows * kept.num_envs].reshape(kept.rows, kept.num_envs)
+    return kept.tree.weights[: kept.ring_size * kept.num_envs].reshape(kept.ring_size, kept.num_envs)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])
@@ -325,7 +325,7 @@ def test_transitions_are_drawn_in_proportion_to_their_errors_to_the_alpha(expone
     indices = replicated(kept)
     errors = np.random.default_rng(0).normal(size=indices.rows.shape) * 3
     kept.set_errors(indices, errors)
-    drawn = kept.draw(np.random.default_rng(1), (300, 200))
+    drawn = kept.sample_indices(np.random.default_rng(1), (300, 200))
     counts = np.zeros((60, 3))
     np.add.at(counts, (drawn.rows, drawn.envs), 1)
     probabilities = np.abs(errors) ** exponent
@@ -341,7 +341,7 @@ def test_the_chances_handed_out_are_those_with_which_they_were_drawn():
     kept.set_errors(indices, errors)
     true = np.zeros((60, 3))
     true[indices.rows, indices.envs] = (np.abs(errors) + LEAST_ERROR) ** 0.6
-    drawn = kept.draw(np.random.default_rng(1), (500,))
+    drawn = kept.sample_indices(np.random.default_rng(1), (500,))
     np.testing.assert_allclose(drawn.probabilities, true[drawn.rows, drawn.envs], rtol=1e-6)
 
 
@@ -349,7 +349,7 @@ def test_a_transition_without_any_error_can_be_drawn_again():
     kept = replay_of(random_stream(30), 3, priority_exponent=0.6)
     indices = replicated(kept)
     kept.set_errors(indices, np.zeros(indices.rows.shape))
-    assert np.all(kept.draw(np.random.default_rng(0), (100,)).probabilities > 0)
+    assert np.all(kept.sample_indices(np.random.default_rng(0), (100,)).probabilities > 0)
 
 
 @some
@@ -361,12 +361,12 @@ def test_after_any_rollouts_and_errors_exactly_what_may_be_drawn_has_a_weight(
     kept = Replay(rollouts[0].rewards.size, rollouts[0], 0.9, n_step, frame_stack, priority_exponent=1.0)
     for rollout in rollouts:
         kept.add(rollout)
-        known, expected = replicated(kept), np.zeros((kept.rows, kept.num_envs), bool)
-        expected[known.rows % kept.rows, known.envs] = True
+        known, expected = replicated(kept), np.zeros((kept.ring_size, kept.num_envs), bool)
+        expected[known.rows % kept.ring_size, known.envs] = True
         np.testing.assert_array_equal(weights_by_row(kept) > 0, expected)
         if known.rows.size:
-            drawn = kept.draw(rng, (4,))
-            assert all(row in kept.drawable for row in drawn.rows)
+            drawn = kept.sample_indices(rng, (4,))
+            assert all(row in kept.sampleable for row in drawn.rows)
             kept.set_errors(drawn, rng.exponential(size=4))
 
 
@@ -381,11 +381,11 @@ def test_new_transitions_get_the_largest_priority_so_far_and_overwritten_ones_lo
     kept.set_errors(indices, np.linspace(0, 9, indices.rows.size))
     largest = (9 + LEAST_ERROR) ** 0.5
     kept.add(rollouts[2])
-    new = [row for row in kept.drawable if row > indices.rows.max()]
+    new = [row for row in kept.sampleable if row > indices.rows.max()]
     np.testing.assert_allclose(weights_by_row(kept)[new], largest)
 
     kept.set_errors(replicated(kept), np.zeros(replicated(kept).rows.size))
-    for rollout in rollouts[3 : 4 + kept.rows // 2]:
+    for rollout in rollouts[3 : 4 + kept.ring_size // 2]:
         kept.add(rollout)  # now all of them are new
     known = replicated(kept)
     np.testing.assert_allclose(kept.tree.total, largest * known.rows.size)
@@ -393,18 +393,18 @@ def test_new_transitions_get_the_largest_priority_so_far_and_overwritten_ones_lo
 
 def test_of_a_transition_drawn_twice_the_last_error_counts():
     kept = replay_of(stream_of(np.zeros((12, 1), int)), 3, priority_exponent=1.0)
-    row = kept.drawable.start
+    row = kept.sampleable.start
     kept.set_errors(
         Indices(np.array([[row], [row]]), np.zeros((2, 1), int), np.ones((2, 1))), np.array([[5.0], [-2.0]])
     )
-    assert weights_by_row(kept)[row % kept.rows, 0] == pytest.approx(2.0)
+    assert weights_by_row(kept)[row % kept.ring_size, 0] == pytest.approx(2.0)
 
 
 def test_without_priorities_errors_change_nothing():
     kept = replay_of(random_stream(30), 3)
-    before = kept.draw(np.random.default_rng(0), (50,))
+    before = kept.sample_indices(np.random.default_rng(0), (50,))
     kept.set_errors(before, np.full(50, 9.0))
-    assert_same_trees(kept.draw(np.random.default_rng(0), (50,)), before)
+    assert_same_trees(kept.sample_indices(np.random.default_rng(0), (50,)), before)
 
 
 # Sequences
@@ -422,8 +422,8 @@ def located(stream: Stream, behaviour: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def test_sequences_are_whole_rollouts_with_the_memory_they_began_with_drawn_with_equal_chances(length, frame_stack):
     stream = stacked(random_stream(60), frame_stack)
     kept = replay_of(stream, length, size=45, frame_stack=frame_stack)
-    assert kept.written > kept.rows
-    drawn = kept.draw_sequences(np.random.default_rng(0), (30, 40))
+    assert kept.written > kept.ring_size
+    drawn = kept.sample_sequences(np.random.default_rng(0), (30, 40))
     rows, envs = located(stream, drawn.behaviour[:, 0])  # [G, N] where each begins
     assert not np.any(rows % length)
     several = rows[:, None] + np.arange(length + 1)[:, None], envs[:, None]  # [G, T+1, N]
@@ -441,7 +441,7 @@ def test_sequences_are_whole_rollouts_with_the_memory_they_began_with_drawn_with
     counts = np.zeros((len(stream.rollouts(length)), 3))
     np.add.at(counts, (rows // length, envs), 1)
     kept_rollouts = np.flatnonzero(counts.any(axis=1))
-    assert kept_rollouts.tolist() == list(range(-(-kept.drawable.start // length), len(counts) - 1))
+    assert kept_rollouts.tolist() == list(range(-(-kept.sampleable.start // length), len(counts) - 1))
     assert len(kept_rollouts) * length * 3 >= 45
     assert_frequencies(counts[kept_rollouts].ravel(), np.ones(counts[kept_rollouts].size))
 
@@ -451,7 +451,7 @@ def test_the_memory_of_a_sequence_is_the_collectors_at_its_start():
     kept = Replay(40, rollouts[0], 0.9)
     for rollout in rollouts:
         kept.add(rollout)
-    drawn = kept.draw_sequences(np.random.default_rng(0), (3, 50))
+    drawn = kept.sample_sequences(np.random.default_rng(0), (3, 50))
     assert drawn.action_masks is None
     # The memory counts steps since it was emptied, and an episode begins at 0; a row of a reset has
     # counted one more.
@@ -483,17 +483,17 @@ def test_stacks_are_rebuilt_bit_for_bit_across_episode_starts_rollout_borders_an
 ):
     stream = stacked(stream, frame_stack)
     kept = replay_of(stream, length, n_step=n_step, frame_stack=frame_stack)
-    numbered = replay_of(stream_with_numbers(stream), length, size=kept.rows * kept.num_envs, n_step=n_step)
+    numbered = replay_of(stream_with_numbers(stream), length, size=kept.ring_size * kept.num_envs, n_step=n_step)
     indices = replicated(kept)
-    rows, envs = numbered.transitions(indices).next_observations.astype(int).T
-    found = kept.transitions(indices)
+    rows, envs = numbered.gather(indices).next_observations.astype(int).T
+    found = kept.gather(indices)
     assert found.observations.dtype == np.uint8
     np.testing.assert_array_equal(found.observations, stream.steps.observations[indices.rows, indices.envs])
     np.testing.assert_array_equal(found.next_observations, stream.steps.observations[rows, envs])
 
 
 def stream_with_numbers(stream: Stream) -> Stream:
-    """The same stream, observing rows and environments again."""
+    """This stream with rows and environments as its observations."""
     numbers = np.moveaxis(np.indices(stream.steps.observations.shape[:2]), 0, -1).astype(np.float32)
     return replace(stream, steps=stream.steps._replace(observations=numbers))
 
@@ -501,7 +501,7 @@ def stream_with_numbers(stream: Stream) -> Stream:
 def test_of_k_stacked_frames_one_is_kept():
     stream = stacked(random_stream(60), 4)
     kept, plain = replay_of(stream, 5, frame_stack=4), replay_of(stream, 5)
-    assert 4 * kept.columns.observations.nbytes / kept.rows == plain.columns.observations.nbytes / plain.rows
+    assert 4 * kept.columns.observations.nbytes / kept.ring_size == plain.columns.observations.nbytes / plain.ring_size
 
 
 @pytest.mark.parametrize("length", [1, 4])
@@ -557,8 +557,8 @@ def test_a_restored_replay_goes_on_as_if_nothing_had_happened(before, switches):
     first = Replay(20, rollouts[0], 0.9, **switches)
     for rollout in rollouts[:before]:
         first.add(rollout)
-    if len(first.drawable):
-        drawn = first.draw(np.random.default_rng(5), (10,))
+    if len(first.sampleable):
+        drawn = first.sample_indices(np.random.default_rng(5), (10,))
         first.set_errors(drawn, np.random.default_rng(6).exponential(3, 10))
     snapshot = through_a_file(first.snapshot(Snapshot({"own": np.ones(1)}, {"mine": 1}, False, "why")))
     assert (snapshot.arrays["own"].tolist(), snapshot.values["mine"], snapshot.exact, snapshot.reason) == (
@@ -569,17 +569,17 @@ def test_a_restored_replay_goes_on_as_if_nothing_had_happened(before, switches):
     )
     again = Replay(20, rollouts[0], 0.9, **switches)
     again.restore(snapshot, np.zeros(3, bool))
-    assert (again.written, again.largest, again.drawable) == (first.written, first.largest, first.drawable)
+    assert (again.written, again.largest, again.sampleable) == (first.written, first.largest, first.sampleable)
     np.testing.assert_array_equal(again.tree.sums, first.tree.sums)
     for rollout in rollouts[before : before + 6]:
         for kept in (first, again):
             kept.add(rollout)
-        if len(first.drawable):
-            left, right = (kept.draw(np.random.default_rng(7), (5, 20)) for kept in (first, again))
+        if len(first.sampleable):
+            left, right = (kept.sample_indices(np.random.default_rng(7), (5, 20)) for kept in (first, again))
             assert_same_trees(left, right)
-            assert_same_trees(first.transitions(left), again.transitions(right))
+            assert_same_trees(first.gather(left), again.gather(right))
         if first.written > 8:
-            assert_same_trees(*(kept.draw_sequences(np.random.default_rng(8), (2, 9)) for kept in (first, again)))
+            assert_same_trees(*(kept.sample_sequences(np.random.default_rng(8), (2, 9)) for kept in (first, again)))
 
 
 def test_a_snapshot_holds_only_what_was_written():
@@ -604,11 +604,11 @@ def test_where_an_environment_began_anew_its_last_step_is_never_drawn_and_nothin
         again.restore(through_a_file(first.snapshot(Snapshot())), np.array([True, False]))
         for rollout in rollouts[before : before + 2]:
             again.add(rollout)
-        indices = again.draw(np.random.default_rng(0), (2000,))
+        indices = again.sample_indices(np.random.default_rng(0), (2000,))
         drawn = set(zip(indices.rows.tolist(), indices.envs.tolist(), strict=True))
         assert (last, 0) not in drawn
         assert {(last, 1), (last - 1, 0), (last + 1, 0)} <= drawn
-        found = again.transitions(indices)
+        found = again.gather(indices)
         near = (indices.envs == 0) & (indices.rows < last)
         after = found.next_observations[near, 0]
         np.testing.assert_array_equal(after, np.minimum(indices.rows[near] + n_step, last))
@@ -627,7 +627,7 @@ def test_where_an_environment_began_anew_a_stack_begins_anew():
         again.add(rollout)
     indices = replicated(again)
     originals = np.concatenate([before.steps.observations[:8], after.steps.observations])
-    found = again.transitions(indices)
+    found = again.gather(indices)
     np.testing.assert_array_equal(found.observations, originals[indices.rows, 0])
     np.testing.assert_array_equal(found.next_observations, originals[indices.rows + 1, 0])
     assert 7 not in indices.rows
