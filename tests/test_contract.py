@@ -260,7 +260,10 @@ def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
 @every_algorithm
 def test_it_offers_the_names_that_every_algorithm_has_and_its_defaults_work(name):
     algorithm = algorithm_named(name)
-    for part in ("Config", "State", "init", "act", "policy", "loss", "update", "train", "validate"):
+    learning = {"update"} if supports(name).passed_envs else set()
+    learning |= {"worker_step", "apply_gradients"} if supports(name).actor_learners else set()
+    assert learning
+    for part in ("Config", "State", "init", "act", "policy", "loss", "train", "validate", *learning):
         assert callable(getattr(algorithm, part)), part
     algorithm.validate(algorithm.Config())
     assert re.search(r"\b(19|20)\d\d\b", algorithm.__doc__), "the header cites its source"
@@ -452,8 +455,8 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
 # What an update is given, and what it gives
 
 
-# The update of actor-learners sees no rollout, see tests/algos/test_async_together.py.
-UPDATES_BY_ROLLOUT = [name for name in ALGORITHMS if name not in ("a3c", "async-q", "async-sarsa", "async-nstep-q")]
+# Actor-learners alone have no `update` of a state, see tests/algos/test_async_together.py.
+UPDATES_BY_ROLLOUT = [name for name in ALGORITHMS if supports(name).passed_envs]
 CASES = {name: (name, {}) for name in UPDATES_BY_ROLLOUT} | {"dqn, single steps": ("dqn", {"core": "feedforward"})}
 every_update = pytest.mark.parametrize("case", CASES)
 
