@@ -114,7 +114,7 @@ def assert_same_run(left: Path, right: Path) -> None:
 
 
 def reseal(checkpoint: Path, **changes: Any) -> None:
-    """Change fields of a manifest, and bring its hashes and its seal up to date, as a forger would."""
+    """Change fields of a manifest, and update its hashes and its seal, as a forger would."""
     manifest = json.loads((checkpoint / MANIFEST).read_text()) | changes
     manifest.pop("seal", None)
     for name in manifest["sha256"]:

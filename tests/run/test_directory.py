@@ -1,6 +1,4 @@
-"""A run that is refused leaves nothing behind, and a resumed one goes by the settings that were
-verified.
-"""
+"""A failed start leaves nothing behind, and a resume uses the verified settings."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""An evaluation plays whole episodes, each environment its share, and is the same each time."""
+"""An evaluation plays whole episodes, divides them equally, and is reproducible."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ LENGTHS = (1, 50)  # of an episode of Lottery
 
 
 class Lottery(gym.Env):
-    """Each episode is short or long by the toss of a coin, with reward 1 a step."""
+    """Each episode is short or long at random, with reward 1 per step."""
 
     observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
     left = 0
@@ -59,7 +59,7 @@ class Choice(Lottery):
 
 
 class Lives(Choice):
-    """A game of three lives of one step, the reward is the action."""
+    """A game of three lives of one step each; the reward is the action."""
 
     metadata: ClassVar[dict[str, Any]] = {HAS_LIVES: True}
     lives = 3
@@ -96,9 +96,10 @@ class Fragile(Lottery):
 
 
 class Scripted:
-    """One environment of CartPole's spaces in which what happens is written down: "s" a step of
-    reward 10, "l" the same and a life is lost, "g" and the game is, "r" a reset to the next life,
-    "n" one to a new game.
+    """One environment with CartPole's spaces that follows a script.
+
+    "s" is a step of reward 10, "l" also loses a life and "g" the game; "r" is a reset to the next
+    life, "n" one to a new game.
     """
 
     def __init__(self, script: str) -> None:
@@ -121,7 +122,7 @@ class Scripted:
 
 
 class Endless(Lottery):
-    """Never ends, reward 1 a step."""
+    """Never ends; reward 1 per step."""
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         return np.zeros(1, np.float32), 1.0, False, False, {}
@@ -136,7 +137,7 @@ gym.register("Choice-v0", entry_point=Choice)
 
 @contextlib.contextmanager
 def sent_in_an_evaluation(number: int) -> Iterator[None]:
-    """A signal comes with the 80th action of the next evaluation."""
+    """Send a signal at the 80th action of the next evaluation."""
     act_batch, calls = Policy.act_batch, itertools.count(1)
 
     def acting(*inputs: Any) -> Any:
@@ -178,9 +179,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("episodes", [1, 3, 20, 47])
 def test_an_environment_that_pays_5_each_time_is_scored_5(episodes):
-    """ProbeTruncation: reward 1 a step, cut after 5; the step in which it resets itself does not
-    count.
-    """
+    """ProbeTruncation has 5 steps of reward 1; the step that resets it does not count."""
     evaluation = evaluate_policy(
         untrained("birl/ProbeTruncation-v0"), EnvConfig("birl/ProbeTruncation-v0"), episodes, 0
     )
@@ -189,9 +188,7 @@ def test_an_environment_that_pays_5_each_time_is_scored_5(episodes):
 
 
 def test_each_environment_plays_its_share_so_that_short_episodes_are_not_favoured():
-    """The first 30 to finish of 20 environments would nearly all be short ones: 30 episodes are the
-    first one or two of each.
-    """
+    """Of 20 environments, the first 30 episodes to end would nearly all be short ones."""
     evaluation = evaluate_policy(untrained("Lottery-v0"), EnvConfig("Lottery-v0"), 30, seed=7)
     expected = []
     for index, seed in enumerate(derived_seeds(derived_seeds([7, 0xE7A1], 2)[0], 20)):
@@ -216,7 +213,7 @@ def test_where_an_episode_is_a_life_whole_games_are_scored_and_filmed():
 
 
 def test_an_episode_that_was_lost_with_its_worker_counts_for_nothing():
-    """Each environment's second episode is lost after five steps: they belong to no other."""
+    """Each environment's second episode is dropped after five steps, which count nowhere."""
     name = "tests.run.test_evaluate:Fragile-v0"
     with pytest.warns(UserWarning, match="new process"):
         evaluation = evaluate_policy(untrained(name), EnvConfig(name, workers=1), 40, seed=0)

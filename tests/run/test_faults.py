@@ -42,7 +42,7 @@ SMALL += ["--total-steps", 2000, "--checkpoint-every", 64]
 
 
 class Recording(gym.Env):
-    """Notes every step that anyone takes in it."""
+    """Counts its steps."""
 
     observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
     steps = 0
@@ -96,7 +96,7 @@ def test_a_nan_from_the_environment_stops_the_run_with_a_report_and_keeps_the_la
 
 
 def test_a_nan_in_an_evaluation_stops_the_run_too(tmp_path, monkeypatch):
-    """Training ends before its environments go wrong; the evaluation's do."""
+    """The fault comes after the steps of training, but within those of the evaluation."""
     monkeypatch.setitem(PROBES, "birl/ProbeInfinite-v0", (Faulty, {"fault": "infinite reward", "at": 2}))
     gym.registry.pop("birl/ProbeInfinite-v0", None)
     state = ppo.init(small_config("birl/ProbeConstant-v0", tmp_path), Faulty.observation_space, Faulty.action_space)
@@ -129,9 +129,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_its_update_is_thrown_aw
 
 
 def test_weights_that_overflow_in_a_single_step_are_not_saved_over_good_ones(tmp_path):
-    """The gradient was finite, the step was not: one minibatch, one epoch, so no second gradient
-    tells.
-    """
+    """The gradient is finite, the step is not; with one minibatch there is no second gradient."""
     run = tmp_path / "run"
     words = [
         "train",
@@ -162,9 +160,7 @@ def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
 
 
 def test_a_run_stopped_by_a_nan_goes_on_from_its_last_checkpoint(tmp_path):
-    """Its environments, made anew, count to the fault again: the run gets further, and is stopped
-    again.
-    """
+    """The environments count to the fault again, so the run gets further and stops again."""
     run = tmp_path / "run"
     call("train", "ppo", "birl/ProbeNaN-v0", *SMALL, "--kwargs", "at", 100, "--run-dir", run)
     first = metric_rows(run)
@@ -306,7 +302,7 @@ def test_after_a_bad_setting_the_same_directory_can_be_used(tmp_path):
 
 
 def test_a_failure_after_the_directory_was_made_gives_it_back(tmp_path, monkeypatch):
-    """wandb is asked for when config.json is there already."""
+    """wandb is opened when config.json exists already."""
 
     def refuse(*_: object) -> None:
         raise ConfigError("run.wandb 'x' needs the wandb package")
@@ -325,10 +321,8 @@ def test_a_directory_that_holds_a_run_or_what_is_left_of_one_is_refused(held, tm
     (tmp_path / held).mkdir() if held == "checkpoints" else (tmp_path / held).write_text("{}")
     code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path)
     assert code == 2
-    assert (
-        f"run_dir {tmp_path} already holds a run ({held}); continue it with birl resume {tmp_path}, or choose another run_dir"
-        in said
-    )
+    remedy = f"continue it with birl resume {tmp_path}, or choose another run_dir"
+    assert f"run_dir {tmp_path} already holds a run ({held}); {remedy}" in said
     assert (tmp_path / held).exists()
 
 
@@ -363,7 +357,7 @@ def test_the_config_of_a_run_is_strict_json_with_every_setting(tmp_path):
 
 
 def test_an_old_version_is_said_once_in_one_plain_line(tmp_path):
-    """In a process of its own, for a warning is said once."""
+    """In a new process, because a warning is shown only once per process."""
     training = [
         "--total-steps",
         32,

@@ -1,5 +1,4 @@
-"""Thousands of damaged and forged run directories: each ends in success or in a sentence, soon, and
-nothing outside is touched.
+"""Thousands of damaged and forged run directories: each ends in success or in one sentence.
 
 Every case has a number, which is its seed: `ALGORITHM=dqn CASE=123 pytest tests/run/test_fuzz.py`
 runs that one again.
@@ -32,8 +31,10 @@ from birl.run.evaluate import Evaluation
 from tests.run.processes import call
 from tests.run.test_hostile import small_config
 
-IN_MAKE_TEST, IN_MAKE_TEST_FAULTS, BLOCK = 60, 1400, 200  # of each algorithm, of which make test has one
-CASE_SECONDS = 60  # a case takes a tenth of a second; a reader who waits for a pipe waits for ever
+IN_MAKE_TEST = 60  # cases of one algorithm
+IN_MAKE_TEST_FAULTS = 1400  # cases of each algorithm
+BLOCK = 200  # cases of one test
+CASE_SECONDS = 60  # a case takes a tenth of a second; one that waits for a pipe would never end
 CHECKPOINT_FILES = [
     "manifest.json",
     "config.json",
@@ -43,9 +44,10 @@ CHECKPOINT_FILES = [
     "snapshot.json",
 ]
 HOSTILE_VALUES: list[Any] = [
-    None, True, False, 0, -1, 1, 7, 2**31, 2**63, 2**64, -(2**63), 10**39, 0.5, 1e308, 5e-324, [], [[]], [None], [1, 2, 3], ["x"] * 10,
-    "", "0", "nan", "inf", "ppo", "../../..", "/etc/passwd", "1²", "\x00", "\ud800", "\x1b[2J", "a" * 5000, "CartPole-v1", "CartPole-v999",
-    "os:system", {}, {"": {}}, {"kind": "Box"}, {"checkpoint": "000000001", "return_mean": 1.0}, [[[[[[[[[[]]]]]]]]]],
+    None, True, False, 0, -1, 1, 7, 2**31, 2**63, 2**64, -(2**63), 10**39, 0.5, 1e308, 5e-324, [], [[]], [None],
+    [1, 2, 3], ["x"] * 10, "", "0", "nan", "inf", "ppo", "../../..", "/etc/passwd", "1²", "\x00", "\ud800", "\x1b[2J",
+    "a" * 5000, "CartPole-v1", "CartPole-v999", "os:system", {}, {"": {}}, {"kind": "Box"},
+    {"checkpoint": "000000001", "return_mean": 1.0}, [[[[[[[[[[]]]]]]]]]],
 ]  # fmt: skip
 HOSTILE_TEXTS = [
     b"",
@@ -76,7 +78,7 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# What can befall a file. Each gets a generator of random numbers, the run directory and the file.
+# Kinds of damage. Each function gets a random generator, the run directory and the file.
 def flip_bits(rng: random.Random, path: Path, outside: Path) -> None:
     content = bytearray(path.read_bytes())
     for _ in range(rng.choice([1, 1, 1, 10, 100]) if content else 0):
@@ -127,7 +129,7 @@ def put_a_giant(rng: random.Random, path: Path, outside: Path) -> None:
 
 
 def change_json(rng: random.Random, path: Path, outside: Path) -> None:
-    """Put a hostile value somewhere into the file's JSON, take something out, or add something."""
+    """Change, remove or add a value somewhere in the file's JSON."""
     lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
     number = rng.randrange(len(lines))
     value = json.loads(lines[number])
@@ -145,7 +147,7 @@ def change_json(rng: random.Random, path: Path, outside: Path) -> None:
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container in this JSON value with each of its keys."""
+    """Every container in this JSON value, with each of its keys."""
     for key, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
         yield value, key
         if isinstance(part, dict | list):
@@ -153,7 +155,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def change_tensors(rng: random.Random, path: Path, outside: Path) -> None:
-    """Spoil, reshape, retype, rename, drop or add an array."""
+    """Spoil, reshape, convert, rename, remove or add an array."""
     tensors = load_tensors(path.read_bytes())
     name = rng.choice(sorted(tensors))
     array = tensors[name]
@@ -179,7 +181,7 @@ DAMAGES: list[Callable[[random.Random, Path, Path], None]] = [
 
 
 def damage_files(rng: random.Random, run: Path, outside: Path) -> str:
-    """One or several files of the run, of one checkpoint or of all; what was done."""
+    """Damage files of the run, of one checkpoint or of all; a description."""
     own = [run / name for name in ("config.json", "metrics.jsonl", "summary.json", "checkpoints/best.json")]
     saved = [
         checkpoint / name for checkpoint in checkpoint_folder.numbered(run / "checkpoints") for name in CHECKPOINT_FILES
@@ -197,9 +199,7 @@ def damage_files(rng: random.Random, run: Path, outside: Path) -> str:
 
 
 def seal(path: Path) -> None:
-    """Seal the checkpoint again as a forger would, after this file of it was changed; if its
-    manifest can still be read.
-    """
+    """Update the hashes of a checkpoint after a change, as a forger would, if that is possible."""
     sealed = path.with_name("manifest.json")
     try:
         manifest = json.loads(sealed.read_text() if sealed.is_file() and sealed.stat().st_size < 1 << 20 else "")
@@ -213,7 +213,7 @@ def seal(path: Path) -> None:
 
 
 def damage_directories(rng: random.Random, run: Path, outside: Path) -> str:
-    """Names and kinds of the directories; what was done."""
+    """Damage the names and kinds of directories; a description."""
     directory = run / "checkpoints"
     one = rng.choice(checkpoint_folder.numbered(directory))
     choice = rng.randrange(6)
@@ -246,7 +246,7 @@ def damage_directories(rng: random.Random, run: Path, outside: Path) -> str:
 
 
 def configs(run_dir: Path) -> dict[str, Any]:
-    """A plain run, one with a replay, one of actor-learners: their snapshots differ."""
+    """Settings of a plain run, one with a replay, one with actor-learners."""
     plain = small_config(run_dir)
     env = EnvConfig("CartPole-v1", num_envs=2)
     replay = {
@@ -266,9 +266,7 @@ def configs(run_dir: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the algorithm asked for that is over, with several checkpoints, of which the second
-    is the best.
-    """
+    """A finished run with several checkpoints; the second is the best."""
     run_dir = tmp_path_factory.mktemp("sound") / "run"
     scores = iter([1.0, 5.0])
     with pytest.MonkeyPatch.context() as patch:
@@ -290,9 +288,7 @@ def no_picture(*_: Any, **__: Any) -> None:
 
 
 def use(rng: random.Random, run: Path, outside: Path, score: Evaluation) -> tuple[str, int, str]:
-    """What a person may do with it: the words, the exit code and what was said. Evaluations are not
-    played: that is slow.
-    """
+    """Use the run, without slow evaluations: the words, the exit code and the output."""
     one = min((run / "checkpoints").glob("0*"), default=run)
     words = rng.choice([
         ["eval", run], ["eval", run], ["eval", one], ["plot", run, "--out", outside.parent / "curves.png"],
@@ -310,7 +306,7 @@ def use(rng: random.Random, run: Path, outside: Path, score: Evaluation) -> tupl
 
 
 def run_case(number: int, sound: Path, place: Path) -> str:
-    """Damage a copy of the run, use it; what was done, what was said."""
+    """Damage a copy of the run and use it; what was done, and the output."""
     rng = random.Random(number)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()

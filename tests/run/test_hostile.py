@@ -1,6 +1,4 @@
-"""Nothing in a run directory, damaged or forged, ends in a traceback, waits for ever, or touches
-what lies outside it.
-"""
+"""No damaged or forged run directory leads to a traceback, a hang, or a write outside of it."""
 
 import errno
 import hashlib
@@ -44,9 +42,7 @@ def small_config(run_dir: Path, **settings: Any) -> ppo.Config:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that is over: three checkpoints, of which the second is the best, metrics and a
-    summary.
-    """
+    """A finished run with three checkpoints, of which the second is the best."""
     run_dir = tmp_path_factory.mktemp("hostile") / "run"
     scores = iter([1.0, 5.0, 2.0])
     with pytest.MonkeyPatch.context() as patch:
@@ -62,7 +58,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def forge(checkpoint: Path, change: Callable[[dict[str, Any]], Any] = lambda manifest: None) -> None:
-    """Seal the checkpoint again after its files were changed, as a forger would."""
+    """Update hashes and seal after files were changed, as a forger would."""
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     del manifest["seal"]
     for name in manifest["sha256"]:
@@ -73,7 +69,7 @@ def forge(checkpoint: Path, change: Callable[[dict[str, Any]], Any] = lambda man
 
 
 def spoil_weights(checkpoint: Path) -> None:
-    """Put a NaN into the network, and seal that."""
+    """Put a NaN into the network, with valid hashes."""
     path = checkpoint / "state.safetensors"
     tensors = load_tensors(path.read_bytes())
     name = next(name for name in tensors if name.startswith(".network") and tensors[name].dtype == np.float32)
@@ -230,8 +226,8 @@ def test_a_space_that_cannot_be_is_refused_with_a_sentence(space):
 
 
 FORGED_SETTINGS: list[tuple[str, Any]] = [
-    ("hidden_sizes", [-1]), ("hidden_sizes", [2**40]), ("hidden_sizes", [2**31 - 1, 2**31 - 1]), ("hidden_sizes", [2**63]),
-    ("minibatches", 0), ("seed", "x"),
+    ("hidden_sizes", [-1]), ("hidden_sizes", [2**40]), ("hidden_sizes", [2**31 - 1, 2**31 - 1]),
+    ("hidden_sizes", [2**63]), ("minibatches", 0), ("seed", "x"),
 ]  # fmt: skip
 
 
@@ -254,9 +250,7 @@ FORESEEABLE = [
 
 
 def test_a_resume_writes_through_no_link_that_somebody_put_there(run, tmp_path):
-    """The names that files had while they were written, the files themselves, and the checkpoint
-    that comes next.
-    """
+    """The links have the names of partial files that could be guessed, and of a file itself."""
     victim = tmp_path / "bashrc"
     victim.write_text("mine")
     for name in FORESEEABLE:
@@ -271,9 +265,7 @@ def test_a_resume_writes_through_no_link_that_somebody_put_there(run, tmp_path):
 
 @pytest.mark.parametrize(("name", "code"), [("config.json", 0), ("metrics.jsonl", 2)])
 def test_what_a_link_leads_to_is_neither_read_nor_written(name, code, run, tmp_path):
-    """Without metrics.jsonl there is nothing to write to; instead of config.json there is the
-    checkpoint's copy.
-    """
+    """The checkpoint has a copy of config.json; metrics.jsonl cannot be replaced."""
     (run / name).rename(tmp_path / "elsewhere")
     (run / name).symlink_to(tmp_path / "elsewhere")
     before = (tmp_path / "elsewhere").read_text()
@@ -407,9 +399,7 @@ def test_a_checkpoint_whose_removal_was_cut_short_is_never_met_again(run, monkey
 
 
 def test_rows_that_a_full_disk_refused_are_written_once_there_is_room(tmp_path, monkeypatch, capsys):
-    """It fails in the middle of a line, too: what was begun is ended, and no line is there
-    twice.
-    """
+    """The disk is full in the middle of a line; that line is completed, and none is repeated."""
     write, calls, full = os.write, iter(range(10_000)), range(2, 5)
 
     def sometimes_full(descriptor: int, line: bytes) -> int:

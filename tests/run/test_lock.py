@@ -1,6 +1,4 @@
-"""One run at a time in a directory: whoever comes second is told who is there, and a dead holder
-holds nothing.
-"""
+"""One run at a time in a directory; the error names the holder, and a dead one holds nothing."""
 
 import errno
 import fcntl
@@ -47,7 +45,7 @@ def tiny(run_dir: Path) -> a2c.Config:
 
 
 def holder(directory: Path, how: str = "alone") -> tuple[subprocess.Popen[str], int]:
-    """A process that holds the directory, and its child."""
+    """Start a process that holds the lock, and has a child."""
     command = [sys.executable, "-c", HOLD, str(directory), how]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -61,7 +59,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 @pytest.fixture
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A filesystem that has none."""
+    """Simulate a filesystem without locks."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -171,9 +169,7 @@ def test_without_locks_the_dead_of_this_machine_are_known_and_others_are_asked_a
 
 
 def test_a_lock_that_is_removed_between_opening_and_locking_is_made_anew(tmp_path, monkeypatch):
-    """The holder before ends at that moment: a lock on a file without a name would keep nobody
-    out.
-    """
+    """The previous holder ends at that moment; a lock on a removed file would lock nobody out."""
     flock, calls = fcntl.flock, []
 
     def late(descriptor: int, operation: int) -> None:

@@ -1,6 +1,4 @@
-"""A plot shows the numbers it was given, groups seeds and nothing else, and says what is
-missing.
-"""
+"""A plot shows the given numbers, groups runs by seed, and reports what is missing."""
 
 import json
 import subprocess

@@ -1,6 +1,4 @@
-"""A loaded policy acts as the one that was trained, one observation at a time or many, without its
-environment.
-"""
+"""A loaded policy acts like the trained one, for one observation or a batch."""
 
 import os
 import re
@@ -70,7 +68,7 @@ def observations_of(run: Path, length: int) -> np.ndarray:
 @pytest.mark.parametrize("name", ["feedforward", "lstm", "gru"])
 @pytest.mark.parametrize("seeded", [False, True])
 def test_one_observation_at_a_time_gives_the_actions_of_a_batch(name, seeded, runs):
-    """Two episodes at once, with their memory side by side, or one after the other."""
+    """Two episodes in one batch act like the two one after the other."""
     policy = birl.load(runs[name])
     episodes = [observations_of(runs[name], 12)[:6], observations_of(runs[name], 12)[6:]]
     alone: list[list[Any]] = []
@@ -114,9 +112,7 @@ def test_the_environment_is_not_made(runs, monkeypatch):
 
 
 def test_the_normaliser_of_the_run_is_part_of_the_policy(runs, states):
-    """The action is that of the network for (observation - mean) / deviation, and another one
-    without it.
-    """
+    """The network gets (observation - mean) / deviation; without that, the action differs."""
     state = states[runs["feedforward"]]
     policy, observation = birl.load(runs["feedforward"]), np.array([0.5, -0.5, 3.0], np.float32)
     action, _ = policy.act(observation)
@@ -215,7 +211,7 @@ def test_masks_of_a_batch_are_each_observations_own(runs):
 
 @pytest.mark.parametrize("name", ["shifted discrete", "shifted multi"])
 def test_choices_that_start_elsewhere_are_the_environments_own_when_acting_evaluating_and_filming(name, runs, tmp_path):
-    """The environment raises at any other action."""
+    """The environment raises an error for any other action."""
     policy = birl.load(runs[name])
     space = SPACES[name.removeprefix("shifted ")]
     assert policy.action_space == space
@@ -327,7 +323,7 @@ def test_a_policy_says_what_it_takes_and_gives_in_one_line(name, expected, runs)
 
 @pytest.mark.parametrize("masks", ["info", "observation", "none"])
 def test_evaluation_gives_a_tree_only_actions_that_it_has_and_allows(masks, tmp_path):
-    """The environment raises at any other."""
+    """The environment raises an error for any other action."""
     config = replace(
         config_of("tree of actions"), env=EnvConfig("tests.envs.hybrid:Hybrid-v0", 2, kwargs={"masks": masks})
     )

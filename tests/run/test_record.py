@@ -1,4 +1,4 @@
-"""Episodes become videos on a machine without a screen, and no video replaces another."""
+"""Episodes are recorded on a machine without a screen, and no video replaces another."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def read_video(path: Path) -> tuple[int, tuple[int, int], float]:
-    """How many frames, of what size, how many a second."""
+    """Number of frames, their size, and frames per second."""
     reader = imageio_ffmpeg.read_frames(path)
     meta = next(reader)
     return sum(1 for _ in reader), meta["size"], meta["fps"]
@@ -71,7 +71,7 @@ def test_what_is_filmed_is_what_the_policy_does(runs, tmp_path):
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_tree_of_actions_is_filmed_with_actions_that_the_environment_has_and_allows(deterministic, runs, tmp_path):
-    """The environment raises at any other."""
+    """The environment raises an error for any other action."""
     path, filmed = record(runs["Hybrid-v0"], tmp_path / "film.mp4", episodes=2, seed=0, deterministic=deterministic)
     assert read_video(path)[0] > 2
     assert len(filmed.returns) == 2
@@ -162,7 +162,7 @@ HEADLESS = {
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(find_library, OFF_SCREEN.values())), reason="there is neither EGL nor OSMesa")
 def test_mujoco_is_filmed_without_a_screen_and_is_seen(hopper, tmp_path):
-    """In a process of its own: MuJoCo looks at MUJOCO_GL when it is imported."""
+    """In a new process: MuJoCo reads MUJOCO_GL when it is imported."""
     words = ["record", str(hopper), "--out", str(tmp_path / "film.mp4")]
     subprocess.run([*COMMAND, *words], env=HEADLESS | {"PYTHONPATH": str(ROOT)}, check=True, timeout=SECONDS)
     reader = imageio_ffmpeg.read_frames(tmp_path / "film.mp4")
@@ -197,7 +197,7 @@ def test_where_mujoco_cannot_draw_the_error_says_what_to_install(hopper, tmp_pat
 
 
 class Undrawn(gym.Env):
-    """Knows nothing of rendering."""
+    """Has no rendering."""
 
     observation_space, action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
 
@@ -223,11 +223,13 @@ class BadlyDrawn(Undrawn):
     [
         (
             Undrawn,
-            "env.id 'tests/Undrawn-v0' cannot be drawn: .* let its class take render_mode, list 'rgb_array' in metadata.*render method",
+            "env.id 'tests/Undrawn-v0' cannot be drawn: .* let its class take render_mode, "
+            "list 'rgb_array' in metadata.*render method",
         ),
         (
             BadlyDrawn,
-            "cannot be rendered here: RuntimeError: out of paint; its render method must work with render_mode 'rgb_array'",
+            "cannot be rendered here: RuntimeError: out of paint; "
+            "its render method must work with render_mode 'rgb_array'",
         ),
     ],
 )

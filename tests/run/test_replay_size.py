@@ -1,4 +1,4 @@
-"""How much memory a replay takes is said once, when it is made."""
+"""The console reports the size of the replay once."""
 
 import re
 
@@ -19,8 +19,7 @@ def config(run_dir, total_steps: int) -> dqn.Config:
 
 def test_a_run_with_a_replay_says_once_how_large_it_is_and_a_resumed_one_again(tmp_path, capsys):
     train(config(tmp_path / "run", 60))
-    # 2,502 rollouts of 8 steps, which have 28 bytes: observation 16, action and reward 4 each, four
-    # flags.
+    # 2,502 rollouts of 8 steps of 28 bytes: observation 16, action and reward 4 each, four flags.
     assert re.findall(r"^replay: .*", capsys.readouterr().out, re.MULTILINE) == ["replay: 20,000 transitions, 560.5 kB"]
     resume(tmp_path / "run", total_steps=80)
     assert capsys.readouterr().out.count("replay: 20,000 transitions, 560.5 kB") == 1

@@ -1,6 +1,4 @@
-"""A run that was stopped and resumed in a new process is, to the bit, the run that was not
-stopped.
-"""
+"""A resumed run ends in the same bits as an uninterrupted one."""
 
 import importlib.metadata
 import json
@@ -14,17 +12,17 @@ from birl.envs.serial import SerialEnvs
 from birl.run.checkpoint_folder import numbered
 from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed
 
-# Small, but with everything that changes: both normalisers, schedules, and episodes that outlast a
-# rollout.
+# Small, but with all that changes during a run: normalisers, schedules, long episodes.
 SETTINGS = [
     "--rollout-length", 32, "--epochs", 2, "--minibatches", 2, "--hidden-sizes", 16, "--core-size", 8,
-    "--normalize-observations", "--normalize-rewards", "--learning-rate", "linear:1e-3:0", "--clip-range", "linear:0.3:0.1",
-    "--entropy-weight", 0.01, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2, "--log-seconds", 0,
+    "--normalize-observations", "--normalize-rewards", "--learning-rate", "linear:1e-3:0",
+    "--clip-range", "linear:0.3:0.1", "--entropy-weight", 0.01, "--checkpoint-every", 1, "--keep-checkpoints", 100,
+    "--eval-episodes", 2, "--log-seconds", 0,
 ]  # fmt: skip
 
 TASKS = [
     ("CartPole-v1", "feedforward", 8),  # Gymnasium's own vector environment: its state is copied
-    ("CartPole-v1", "lstm", 4),  # stepped one by one: episodes are lived again
+    ("CartPole-v1", "lstm", 4),  # stepped one by one: episodes are replayed
     ("Pendulum-v1", "feedforward", 2),
     ("Pendulum-v1", "lstm", 2),
     ("LunarLander-v3", "feedforward", 2),
@@ -32,7 +30,7 @@ TASKS = [
     ("tests.envs.hybrid:Hybrid-v0", "lstm", 2),  # a tree of actions with masks
 ]
 
-# The replay is so small that it has been overwritten when the run is stopped.
+# The replay is so small that it is full before the run is stopped.
 WITH_REPLAY = {
     "dqn, prioritised": ("dqn", "CartPole-v1", ["--prioritized", "--n-step", 3, "--dueling"]),
     "dqn, sequences": ("dqn", "LunarLander-v3", ["--core", "lstm", "--core-size", 8, "--burn-in", 2]),
@@ -41,14 +39,11 @@ WITH_REPLAY = {
     "td3": ("td3", "Pendulum-v1", []),
     "sac": ("sac", "Pendulum-v1", []),
 }
-ALSO = (
-    "dqn, sequences",
-    "ddpg, ou",
-    "ddpg, parameter",
-    "td3",
-)  # slow tests: tests/test_contract.py has them in one process
+# Slow tests: tests/test_contract.py resumes these within one process.
+ALSO = ("dqn, sequences", "ddpg, ou", "ddpg, parameter", "td3")
 REPLAY_SETTINGS = [
-    "--num-envs", 2, "--rollout-length", 8, "--update-ratio", 0.25, "--learning-starts", 40, "--batch-size", 8, "--replay-size", 48,
+    "--num-envs", 2, "--rollout-length", 8, "--update-ratio", 0.25, "--learning-starts", 40, "--batch-size", 8,
+    "--replay-size", 48,
     "--hidden-sizes", 16, "--normalize-observations", "--normalize-rewards", "--total-steps", 161, "--log-every", 1,
     "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2, "--log-seconds", 0,
 ]  # fmt: skip
@@ -61,9 +56,7 @@ def train_words(env_id: str, core: str, num_envs: int, updates: int, run_dir: Pa
 
 
 def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
-    """A copy of the run as it was when it had written `kept` checkpoints, had it been killed some
-    time later.
-    """
+    """A copy of the run as if it was killed after it had written `kept` checkpoints."""
     shutil.copytree(run_dir, copy)
     for path in numbered(copy / "checkpoints")[kept:]:
         shutil.rmtree(path)
@@ -72,9 +65,7 @@ def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
 
 
 def assert_it_goes_on_from_the_states_of_its_environments(tmp_path: Path, kept: int, package: str) -> None:
-    """Resumed where `kept` checkpoints were written, the run in `whole` ends in the same bits; and
-    who simulated it is on record.
-    """
+    """Resume the run in `whole` after `kept` checkpoints: it ends in the same bits."""
     resumed = cut_back(tmp_path / "whole", kept, tmp_path / "resumed")
     files = numbered(resumed / "checkpoints")[-1]
     snapshot, manifest = (json.loads((files / name).read_text()) for name in ("snapshot.json", "manifest.json"))
@@ -88,32 +79,13 @@ def assert_it_goes_on_from_the_states_of_its_environments(tmp_path: Path, kept: 
 
 ON_PONG = {
     "ppo": [
-        "--core",
-        "lstm",
-        "--core-size",
-        8,
-        "--rollout-length",
-        8,
-        "--epochs",
-        1,
-        "--minibatches",
-        2,
-        "--sticky-actions",
-        0.25,
+        "--core", "lstm", "--core-size", 8, "--rollout-length", 8, "--epochs", 1, "--minibatches", 2,
+        "--sticky-actions", 0.25,
     ],
     "dqn": [
-        "--rollout-length",
-        8,
-        "--update-ratio",
-        0.125,
-        "--learning-starts",
-        16,
-        "--batch-size",
-        4,
-        "--replay-size",
-        48,
+        "--rollout-length", 8, "--update-ratio", 0.125, "--learning-starts", 16, "--batch-size", 4, "--replay-size", 48,
     ],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +96,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1]  # the others differ in their environments, which tests/envs has one by one
+IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1]  # tests/envs has the environments of the others
 
 
 @pytest.mark.parametrize(
@@ -157,11 +129,9 @@ def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_a_resumed_run_on_pong_goes_on_from_its_state_to_the_same_bits(algorithm, tmp_path, monkeypatch):
-    """The games are cut at 25 steps, so the run is stopped inside one, and the emulators' states
-    are all there is of it.
-    """
+    """Games are truncated after 25 steps, so the run stops inside a game that is not its first."""
     pytest.importorskip("ale_py")
-    monkeypatch.delitem(ENVIRONMENT, "NPROC")  # as users have it: with images, each core is a device
+    monkeypatch.delitem(ENVIRONMENT, "NPROC")  # as for users: with images, each CPU core is a device
     often = [
         "--total-steps",
         97,
@@ -181,9 +151,7 @@ def test_a_resumed_run_on_pong_goes_on_from_its_state_to_the_same_bits(algorithm
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("td3", marks=pytest.mark.slow)])
 def test_a_resumed_run_on_mujoco_goes_on_from_its_state_to_the_same_bits(algorithm, tmp_path):
-    """The environments are cut at 25 steps, so the run is stopped inside an episode, and their
-    state is all there is of it.
-    """
+    """Episodes have 25 steps, so the run stops inside an episode that is not its first."""
     pytest.importorskip("mujoco")
     words = {"ppo": train_words("HalfCheetah-v5", "feedforward", 2, 8, tmp_path / "whole")}
     words["td3"] = ["train", "td3", "HalfCheetah-v5", "--run-dir", tmp_path / "whole", *REPLAY_SETTINGS]
@@ -318,9 +286,7 @@ def test_without_a_checkpoint_a_config_that_cannot_be_read_is_reported_in_a_sent
 
 
 def test_a_run_with_workers_that_has_ended_can_be_gone_on_with_exactly(tmp_path):
-    """Its last checkpoint is due when the generator is at its end, and may not wait until that has
-    closed the environments.
-    """
+    """The last checkpoint must be written before the generator closes the environments."""
     settings = ["--num-envs", 2, "--workers", 2, "--hidden-sizes", 8, "--eval-episodes", 2, "--total-steps", 40]
     call_well("train", "a2c", "CartPole-v1", *settings, "--run-dir", tmp_path / "run")
     [last] = numbered(tmp_path / "run" / "checkpoints")

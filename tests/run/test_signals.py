@@ -1,6 +1,4 @@
-"""However a run is stopped, it can go on, and ends in the same bits as if it had not been
-stopped.
-"""
+"""However a run is stopped, it can be resumed, and ends in the same bits."""
 
 import contextlib
 import os
@@ -21,12 +19,11 @@ from birl.run.signals import Interrupted, caught_signals
 from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, call, metric_rows, start, succeed, wait_until
 
 TOTAL_STEPS = 12_000
-# A checkpoint after each update, so that a blow at a random moment often falls into the writing of
-# one.
+# A checkpoint after each update, so that a random kill often hits the writing of one.
 SETTINGS = [
     "--num-envs", 4, "--rollout-length", 16, "--epochs", 4, "--minibatches", 4, "--hidden-sizes", 16,
-    "--normalize-observations", "--normalize-rewards", "--checkpoint-every", 1, "--keep-checkpoints", 3, "--eval-episodes", 2,
-    "--log-seconds", 0,
+    "--normalize-observations", "--normalize-rewards", "--checkpoint-every", 1, "--keep-checkpoints", 3,
+    "--eval-episodes", 2, "--log-seconds", 0,
 ]  # fmt: skip
 TRAIN = ["train", "ppo", "CartPole-v1", *SETTINGS]
 
@@ -65,7 +62,7 @@ def stop(process: subprocess.Popen[str], number: int) -> int:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run that nobody stopped."""
+    """An uninterrupted run."""
     directory = tmp_path_factory.mktemp("whole")
     succeed(*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", "run", cwd=directory)
     return directory / "run"
@@ -93,9 +90,7 @@ def test_sigint_and_sigterm_end_in_a_checkpoint_with_their_own_exit_codes_and_th
 
 
 def test_a_second_signal_stops_at_once(tmp_path):
-    """The update takes seconds, because its environment is slow; the second signal does not wait
-    for it.
-    """
+    """The update takes seconds because its environment is slow; the second signal does not wait."""
     run = tmp_path / "run"
     settings = ["--num-envs", 1, "--rollout-length", 1000, "--minibatches", 1, "--max-episode-steps", 100]
     process = start("train", "ppo", "tests.run.test_signals:Slow-v0", *settings, "--run-dir", run, cwd=tmp_path)
@@ -111,9 +106,7 @@ def test_a_second_signal_stops_at_once(tmp_path):
 
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_after_kill_9_at_random_moments_resume_works_each_time(kills, whole, tmp_path):
-    """Some blows fall while the process starts, most while it trains and saves; each life goes on
-    from the one before.
-    """
+    """Some kills hit the start of a process, most hit its training and saving."""
     run, rng = tmp_path / "run", np.random.default_rng(2)
     words: list[object] = [*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", run]
     reached = [0]
@@ -199,7 +192,7 @@ print("it was lost")
 
 
 class Signalling(Slow):
-    """Is sent a signal while it is made, before there is anything to save."""
+    """Sends a signal while it is made, before there is anything to save."""
 
     def __init__(self) -> None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,6 +1,4 @@
-"""Somebody else's run cannot run code, start processes or reach other machines unless the person
-says so; one's own run can.
-"""
+"""Someone else's run cannot run code, start processes or connect anywhere without consent."""
 
 import hashlib
 import importlib
@@ -47,15 +45,13 @@ def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def other_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever made runs before, it was not the one who sits here now."""
+    """Give this user a new data directory, so that earlier runs are someone else's."""
     monkeypatch.setenv("BIRL_DATA_DIR", str(tmp_path / "data-of-another"))
 
 
 @pytest.fixture
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    """Be in a directory as if nothing had been imported from anywhere, which is much quicker than a
-    new process.
-    """
+    """Change to a directory and forget imported modules, which is quicker than a new process."""
     path = [*sys.path]
 
     def begin(directory: Path) -> None:
@@ -73,9 +69,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], No
 def forged(
     original: Path, copy: Path, env: dict[str, Any] = NOTHING, run: dict[str, Any] = NOTHING, signed: bool = True
 ) -> Path:
-    """A copy of a run with other settings, as a stranger makes it who knows how manifests are
-    written.
-    """
+    """A copy of a run with other settings, and with valid hashes."""
     shutil.copytree(original, copy)
     stored = json.loads((copy / "config.json").read_text())
     stored["config"]["env"] |= env
@@ -102,7 +96,7 @@ def digest(values: dict[str, Any]) -> str:
 
 
 def put_module(directory: Path, name: str) -> Path:
-    """A module that leaves a mark; where the mark will be."""
+    """Write a module that leaves a mark when it is imported; where the mark will be."""
     mark = directory / f"{name}-was-imported"
     (directory / f"{name}.py").write_text(MODULE.format(mark=str(mark)))
     return mark
@@ -148,7 +142,7 @@ def test_a_module_of_a_strangers_run_is_imported_with_trust_or_by_name(flags, ow
 
 
 def test_whoever_stands_in_a_strangers_run_finds_no_modules_there(own_run, new_process):
-    """A package that an environment needs and that is not installed would be found there."""
+    """A package that is not installed would be found there."""
     new_process(own_run)
     before = [*sys.path]
     call_well("eval", ".", "--episodes", 1)
@@ -164,7 +158,7 @@ def test_ones_own_run_on_a_module_of_ones_own_is_evaluated_and_resumed_without_a
     mark = put_module(tmp_path, "my_module")
     new_process(tmp_path)
     call_well("train", "a2c", "my_module:Marked-v0", *TINY, "--run-dir", "runs/mine")
-    shutil.copytree("runs/mine", "elsewhere")  # copies are one's own, too
+    shutil.copytree("runs/mine", "elsewhere")  # a copy is the user's own run, too
     for words in (["eval", "elsewhere", "--episodes", 1], ["resume", "runs/mine", "--total-steps", 32]):
         mark.unlink()
         new_process(tmp_path)
@@ -173,9 +167,7 @@ def test_ones_own_run_on_a_module_of_ones_own_is_evaluated_and_resumed_without_a
 
 
 def test_ones_own_run_that_comes_back_with_a_module_beside_it_does_not_import_that(tmp_path, new_process):
-    """The settings bear one's own signature; what has changed is where the module they name is
-    found.
-    """
+    """The signature is the user's own, but the module is now found in another directory."""
     home, received = tmp_path / "home", tmp_path / "received"
     home.mkdir()
     put_module(home, "my_module")
@@ -251,7 +243,7 @@ def test_a_strangers_run_connects_to_no_cluster(env, message, own_run, tmp_path)
 
 
 def test_actor_learners_of_a_strangers_run_are_asked_about_before_they_start(tmp_path, other_person):
-    """Here by config.json alone: there is no checkpoint yet."""
+    """From config.json alone: there is no checkpoint yet."""
     run = RunConfig(total_steps=16, eval_episodes=1, run_dir=str(tmp_path / "run"))
     api.train(
         a3c.Config(

@@ -1,4 +1,4 @@
-"""Output that is closed, or that nobody reads, is not an error."""
+"""Closed output, or output without a reader, is not an error."""
 
 import os
 import subprocess

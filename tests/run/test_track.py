@@ -1,6 +1,4 @@
-"""Metrics reach their files under the right names, and a resumed run continues them without a gap
-or a duplicate.
-"""
+"""Metrics have the right names, and a resumed run continues them without gaps or duplicates."""
 
 import json
 import math
@@ -130,8 +128,9 @@ def test_reading_skips_a_torn_last_line(tmp_path, torn):
 
 
 DAMAGED_LINES = [
-    '{"env_st', "[1]", '{"seconds": 1.0}', '{"env_steps": -1}', '{"env_steps": 1e999}', '{"env_steps": true}', '{"env_steps": 1, "a": NaN}',
-    '{"env_steps": 1, "a": "x"}', f'{{"env_steps": {"9" * 400}}}', "[" * 100_000, "\x00" * (3 << 20),
+    '{"env_st', "[1]", '{"seconds": 1.0}', '{"env_steps": -1}', '{"env_steps": 1e999}', '{"env_steps": true}',
+    '{"env_steps": 1, "a": NaN}', '{"env_steps": 1, "a": "x"}', f'{{"env_steps": {"9" * 400}}}',
+    "[" * 100_000, "\x00" * (3 << 20),
 ]  # fmt: skip
 
 
@@ -149,9 +148,7 @@ def test_damage_before_the_last_line_is_left_out_and_warned_of_with_the_line(dam
 
 
 def test_metrics_are_read_one_row_at_a_time(tmp_path):
-    """A file larger than memory could be read: here the reading stops where a reader stops, long
-    before the damage.
-    """
+    """Reading stops where the reader stops, before the damaged line."""
     path = tmp_path / "metrics.jsonl"
     write_steps(path, list(range(1000)))
     with path.open("a") as file:
@@ -295,7 +292,7 @@ def test_wandb_offline_gets_the_config_and_the_metrics_over_env_steps(tmp_path, 
     sink.close()
     [written] = run_dir.glob(f"wandb/offline-run-*/run-{run_id(run_dir)}.wandb")
     expected = {b"clip_range", b"0.1875", b"episode/return", b"312.5", b"98304"}
-    given_up = time.monotonic() + SECONDS  # a process of wandb's own writes, also after `finish`
+    given_up = time.monotonic() + SECONDS  # another process of wandb writes, even after `finish`
     while not all(part in written.read_bytes() for part in expected) and time.monotonic() < given_up:
         time.sleep(0.1)
     assert {part for part in expected if part in written.read_bytes()} == expected

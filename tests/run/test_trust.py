@@ -1,6 +1,4 @@
-"""Settings are signed by a secret that only this person has; a signature holds for nothing but what
-was signed.
-"""
+"""Settings are signed with a secret that only this user has."""
 
 import os
 import stat
@@ -19,7 +17,7 @@ SETTINGS: dict[str, Any] = {"env": {"id": "CartPole-v1", "workers": 2}, "epochs"
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory that is not there yet."""
+    """A data directory that does not exist yet."""
     monkeypatch.setenv("BIRL_DATA_DIR", str(tmp_path / "share" / "birl"))
     return tmp_path / "share" / "birl"
 
@@ -109,7 +107,7 @@ def test_processes_that_start_together_agree_on_one_secret(data):
 
 
 def test_a_module_elsewhere_is_another_module(data, tmp_path, monkeypatch):
-    """The first package is looked at, and nothing is imported."""
+    """Only the outermost package is looked up, and nothing is imported."""
     settings = {"env": {"id": "my_package.inner:MyEnv-v0"}}
     for place in ("here", "there"):
         (tmp_path / place / "my_package").mkdir(parents=True)
