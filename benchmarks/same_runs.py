@@ -214,7 +214,7 @@ def main() -> int:
         same = "same" if before[name] == after[name] else "DIFFERENT"
         print(f"{same:10} {name:24} {before[name]} {after[name]}")
     different = [name for name in arguments.cases if before[name] != after[name]]
-    print(f"{len(arguments.cases) - len(different)} of {len(arguments.cases)} runs are the same to the bit")
+    print(f"{len(arguments.cases) - len(different)} of {len(arguments.cases)} runs are the same bit for bit")
     return 1 if different else 0
 
 

@@ -19,7 +19,7 @@ class Rollout(NamedTuple):
     next.
     """
 
-    observations: PyTree  # [T+1, B, ...]; observations[t+1] is always the true successor of observations[t]
+    observations: PyTree  # [T+1, B, ...]; on a valid row, observations[t+1] is the true successor of observations[t]
     actions: PyTree  # [T, B, ...]
     rewards: Array  # [T, B]
     terminated: Array  # [T, B] the episode ended: nothing follows, the bootstrap is zero

@@ -198,12 +198,12 @@ def load_single(env: gym.Env, snapshot: Snapshot, index: int) -> str:
 
 
 def same_bits(left: dict[str, np.ndarray], right: dict[str, np.ndarray], rows: Any) -> bool:
-    """Whether these rows are equal to the bit: NaN equals NaN, 0.0 differs from -0.0."""
+    """Whether these rows are equal bit for bit: NaN equals NaN, 0.0 differs from -0.0."""
     return all(array[rows].tobytes() == right[name][rows].tobytes() for name, array in left.items())
 
 
 def same_tree(left: Any, right: Any) -> bool:
-    """Whether two trees of arrays are equal to the bit."""
+    """Whether two trees of arrays are equal bit for bit."""
     if isinstance(left, dict):
         return all(same_tree(left[name], right[name]) for name in left)
     if isinstance(left, tuple):

@@ -1,11 +1,11 @@
 """Environments stepped by several worker processes, several in each, through shared memory.
 
-The same seed gives the same run, to the bit, with any number of workers and without workers.
+The same seed gives the same run, bit for bit, with any number of workers and without workers.
 
 A worker that raises, dies or takes too long is replaced, and its environments begin new episodes.
 In that step they count as reset: `valid` is false, the reward is 0, and the observation is the
 first of the new episode. The failed action has no outcome, so it is no transition. The row before
-it leads to an observation that was seen, so returns bootstrap there, as from any truncated episode.
+it has a successor observation, so returns bootstrap there, as from any truncated episode.
 """
 
 import warnings
@@ -121,7 +121,7 @@ class WorkerEnvs:
         return Step(observations, rewards, terminated, truncated, valid, masks, game_over if self.has_lives else None)
 
     def snapshot(self) -> Snapshot:
-        """The snapshot that SerialEnvs gives, so a run can go on with any number of workers."""
+        """The snapshot that SerialEnvs gives, so a run can continue with any number of workers."""
         problem = self._problem()
         if problem:
             return Snapshot(exact=False, reason=problem)
