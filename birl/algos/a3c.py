@@ -129,15 +129,15 @@ def loss(
 
 @partial(jax.jit, static_argnames=("layouts", "config"))
 def gradients(
-    weights: Weights, index: Array, key: Array, rollout: Rollout, layouts: Layouts, config: Config
+    weights: Weights, number: Array, key: Array, rollout: Rollout, layouts: Layouts, config: Config
 ) -> tuple[Array, Array, Array, Metrics]:
-    """[P] clipped dθ, [M] statistics of actor-learner `index`, its next key, and metrics."""
+    """[P] clipped dθ, [M] statistics of actor-learner `number`, its next key, and metrics."""
     network = layouts.network.tree(weights.network)
     normalizers = layouts.normalizer.tree(weights.normalizers)
     progress = weights.env_steps / config.run.total_steps
     learning_rate = value_at(config.learning_rate, progress)
     entropy_weight = value_at(config.entropy_weight, progress)
-    moments, rollout, own = normalize_for_worker(normalizers, index, rollout, config.discount)
+    moments, rollout, own = normalize_for_worker(normalizers, number, rollout, config.discount)
     gradient, metrics = jax.grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
     gradient, norm = clip_by_norm(gradient, config.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}

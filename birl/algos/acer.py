@@ -265,7 +265,7 @@ def train(
     if config.pool != "none":
         require_own_envs(envs)
         if isinstance(state, State):
-            raise ConfigError(f"the state is that of one learner; go on with pool none, not with pool {config.pool}")
+            raise ConfigError(f"the state is that of one learner; continue with pool none, not with pool {config.pool}")
         start = partial(init, config, make_network=make_network)
         share = partial(replay_share, config, empty_behaviour)
         yield from train_actor_learners(
@@ -275,7 +275,7 @@ def train(
     with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         if not isinstance(state, State):
-            remedy = "go on with the pool that it was taken from, not with pool none"
+            remedy = "continue with the pool that it was taken from, not with pool none"
             raise ConfigError(f"the state is that of actor-learners; {remedy}")
         behaviour = empty_behaviour(rollouts.spaces[1], rollouts.num_envs)
         state = rollouts.start(state, snapshot, behaviour=behaviour)

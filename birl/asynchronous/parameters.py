@@ -25,7 +25,7 @@ class State(NamedTuple):
     network: PyTree  # θ
     target_weights: PyTree  # θ⁻: the target network or the average network; None without either
     mean_squares: Array  # [P] g: the shared RMSProp's mean of squared gradients
-    normalizer: Normalizer  # [n, ...] statistics of what each actor-learner has seen
+    normalizer: Normalizer  # [n, ...] statistics of each actor-learner's observations and returns
     key: Array  # [n, 2]
     env_steps: np.int64  # T
     updates: np.int64  # how often `train` has yielded
@@ -106,7 +106,7 @@ class WorkerResult(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedParameters:
-    """The arrays that all actor-learners see.
+    """The arrays that all actor-learners share.
 
     All of them write to the vectors, without locks. A row [n, ...] is written by its actor-learner
     alone.
@@ -130,13 +130,13 @@ class SharedParameters:
             self.weights.copy(), self.target_weights.copy(), self.normalizers.copy(), env_steps, gradient_steps
         )
 
-    def write(self, index: int, result: WorkerResult) -> None:
-        """Write the row of actor-learner `index`: its statistics, key, metrics and counts."""
-        self.normalizers[index] = result.normalizer
-        self.keys[index] = result.key
-        self.metrics[index, : len(result.metrics)] = list(result.metrics.values())
-        self.env_steps[index] += result.env_steps
-        self.gradient_steps[index] += 1
+    def write(self, number: int, result: WorkerResult) -> None:
+        """Write the row of actor-learner `number`: its statistics, key, metrics and counts."""
+        self.normalizers[number] = result.normalizer
+        self.keys[number] = result.key
+        self.metrics[number, : len(result.metrics)] = list(result.metrics.values())
+        self.env_steps[number] += result.env_steps
+        self.gradient_steps[number] += 1
 
     def copy_weights_every(self, env_steps: int, more: int) -> None:
         """θ⁻ ← θ every so many steps of all actor-learners; `more` steps are not yet written."""

@@ -33,33 +33,37 @@ def main(calls: int, answers: int, lifeline: int, memory: int) -> None:
 def learn(assignment: Assignment, memory: int) -> Iterator[tuple[str, ...]]:
     """The loop of an actor-learner; yields the names of its metrics once it is ready to learn."""
     work = assignment.work
-    index = assignment.number
+    number = assignment.number
     shared, control = map_shared(memory, assignment.shapes)
     prepare_jax()
-    key = numbered(shared.keys[index], assignment.generation)  # a replacement does not repeat old draws
-    learner = open_actor_learner(work, index, key, assignment.seed)
+    key = numbered(shared.keys[number], assignment.generation)  # a replacement does not repeat old draws
+    learner = open_actor_learner(work, number, key, assignment.seed)
     # One process at a time: the first compiles, and the others find its programs on disk.
     fcntl.lockf(memory, fcntl.LOCK_EX)
-    result, learner = run_worker_step(learner, shared.read(), work)
+    weights = shared.read()  # θ' ← θ
+    result, learner = run_worker_step(learner, weights, work)  # act; dθ
     fcntl.lockf(memory, fcntl.LOCK_UN)
-    control.heartbeats[index] = time.monotonic()
+    control.heartbeats[number] = time.monotonic()
     yield tuple(result.metrics)
-    control.learning[index] = True
+    control.learning[number] = True
     while True:
-        wait_while_paused(control, index)
-        work.apply_gradients(shared, result, work.config)
-        shared.write(index, result)
+        # The loop begins in the middle of a round: the first worker step is above, because it shows
+        # that the actor-learner works.
+        wait_while_paused(control, number)
+        work.apply_gradients(shared, result, work.config)  # update θ using dθ
+        shared.write(number, result)  # T ← T + the steps taken
         if shared.env_steps.sum() >= work.config.run.total_steps:
             break
-        control.heartbeats[index] = time.monotonic()
-        result, learner = run_worker_step(learner, shared.read(), work)
-    control.paused[index] = FINISHED
+        control.heartbeats[number] = time.monotonic()
+        weights = shared.read()  # θ' ← θ
+        result, learner = run_worker_step(learner, weights, work)  # act; dθ
+    control.paused[number] = FINISHED
     learner.envs.close()
 
 
-def wait_while_paused(control: Control, index: int) -> None:
+def wait_while_paused(control: Control, number: int) -> None:
     """Wait until the parent has copied the parameters."""
-    while ticket := int(control.pause[0]):
-        control.paused[index] = ticket
-        control.heartbeats[index] = time.monotonic()
+    while request := int(control.pause_request[0]):
+        control.paused[number] = request
+        control.heartbeats[number] = time.monotonic()
         time.sleep(PAUSE_SECONDS)

@@ -1,9 +1,10 @@
 """Actor-learners in processes that write to the same parameters without locks.
 
 This is Hogwild! (Recht et al. 2011), as in Mnih et al. 2016. The parameters are in shared memory.
-Each process loops by itself: copy the parameters, take a worker step, apply its gradient. This
-process reports, and replaces an actor-learner that raised, died or hangs. For each report all of
-them pause between two steps, so that the copy of the parameters is consistent.
+Each process runs `learn` of process_main.py: copy the parameters, take a worker step, apply its
+gradient. For each report all of them pause between two steps, so that the copy of the parameters is
+consistent. An actor-learner that raised, died or hangs is replaced: `_watch` (with `_receive`)
+notices it -> `_replace` -> `Supervisor.report` warns or ends the run -> `Supervisor.restart`.
 """
 
 import select
@@ -26,15 +27,19 @@ from birl.workers.supervisor import Supervisor, child_seed
 
 WATCH_SECONDS = 0.01  # between looks at the actor-learners
 PAUSE_SECONDS = 0.0002  # between looks while they pause
-FINISHED = 2**62  # a ticket later than all others
+FINISHED = 2**62  # in `paused`: it has ended, which answers every pause request
 
 
 @dataclass(frozen=True)
 class Control:
-    """Arrays by which this process and the actor-learners tell each other what they do."""
+    """Shared arrays with which this process pauses and watches the actor-learners.
 
-    pause: np.ndarray  # [1] a ticket: all actor-learners pause; 0: they go on
-    paused: np.ndarray  # [n] the last ticket for which each has paused
+    To pause them all it writes the number of a new pause request. Each writes this number to
+    `paused` once it has stopped between two steps, and waits until the request is 0 again.
+    """
+
+    pause_request: np.ndarray  # [1] the number of the pause request; 0: actor-learners run
+    paused: np.ndarray  # [n] the last pause request that each has answered; FINISHED at its end
     learning: np.ndarray  # [n] whether it writes to the parameters; false while it starts
     heartbeats: np.ndarray  # [n] when each last began a step
 
@@ -44,7 +49,7 @@ class Control:
 
 
 class Assignment(NamedTuple):
-    """What the process of an actor-learner is told first."""
+    """The first message to the process of an actor-learner."""
 
     work: Work
     shapes: Shapes  # of the shared parameters
@@ -75,6 +80,7 @@ class ProcessPool:
                 self._episodes = int(snapshot.values["episodes"])
             reason = inexact_reason("processes", work)
             warnings.warn(f"this resume is not exact: {reason}", InexactResume, stacklevel=3)
+        # Each child process runs `main` of process_main.py.
         self._supervisor = Supervisor(self.count, "birl.asynchronous.process_main", ONE_THREAD)
         self._shapes: Shapes = [(array.shape, array.dtype) for array in vars(shared).values()]
         self._shared, self._control = map_shared(self._supervisor.memory, self._shapes)
@@ -83,10 +89,10 @@ class ProcessPool:
         self._generations = [0] * self.count
         self._started_at = [0.0] * self.count
         self._ready = [False] * self.count
-        self._ticket = 0
+        self._pause_requests = 0
 
     def __enter__(self) -> Self:
-        self._supervisor.start([self._assign(index) for index in range(self.count)])
+        self._supervisor.start([self._assign(number) for number in range(self.count)])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,62 +128,62 @@ class ProcessPool:
     def _env_steps(self) -> int:
         return int(self._shared.env_steps.sum())
 
-    def _assign(self, index: int) -> Assignment:
+    def _assign(self, number: int) -> Assignment:
         """The assignment of a new process for this actor-learner."""
-        generation = self._generations[index]
-        seed = child_seed(self.work.config.run.seed, index, self._first_step, generation)
-        self._control.learning[index] = False
-        self._ready[index] = False
-        self._started_at[index] = time.monotonic()
-        return Assignment(self.work, self._shapes, index, seed, generation)
+        generation = self._generations[number]
+        seed = child_seed(self.work.config.run.seed, number, self._first_step, generation)
+        self._control.learning[number] = False
+        self._ready[number] = False
+        self._started_at[number] = time.monotonic()
+        return Assignment(self.work, self._shapes, number, seed, generation)
 
     def _copy(self) -> SharedParameters:
         """A copy of the parameters, while all actor-learners pause."""
-        self._ticket += 1
-        self._control.pause[0] = self._ticket
+        self._pause_requests += 1
+        self._control.pause_request[0] = self._pause_requests
         try:
-            while np.any(self._control.learning & (self._control.paused < self._ticket)):
+            while np.any(self._control.learning & (self._control.paused < self._pause_requests)):
                 self._watch(PAUSE_SECONDS)
             return self._shared.copy()
         finally:
-            self._control.pause[0] = 0
+            self._control.pause_request[0] = 0
 
     def _watch(self, seconds: float) -> None:
         """Wait this long for messages of actor-learners, and replace those that failed."""
         poller = select.poll()
         workers = self._supervisor.workers
-        indices = {worker.answer_descriptor: index for index, worker in enumerate(workers)}
-        for index, worker in enumerate(workers):
-            if self._control.paused[index] != FINISHED:
+        numbers = {worker.answer_descriptor: number for number, worker in enumerate(workers)}
+        for number, worker in enumerate(workers):
+            if self._control.paused[number] != FINISHED:
                 poller.register(worker.answer_descriptor, select.POLLIN)
         if seconds < 0.001:
             time.sleep(seconds)
         for descriptor, _ in poller.poll(int(1000 * seconds)):
-            self._receive(indices[descriptor])
+            self._receive(numbers[descriptor])
         now = time.monotonic()
-        for index in range(self.count):
-            ready = self._ready[index]
-            last_sign = self._control.heartbeats[index] if ready else self._started_at[index]
+        for number in range(self.count):
+            ready = self._ready[number]
+            last_heartbeat = self._control.heartbeats[number] if ready else self._started_at[number]
             limit = self.work.config.env.step_timeout if ready else START_TIMEOUT
-            if now - last_sign > limit and self._control.paused[index] != FINISHED:
-                self._replace(index, Failure(f"no sign of life for {limit:g} seconds"))
+            if now - last_heartbeat > limit and self._control.paused[number] != FINISHED:
+                self._replace(number, Failure(f"no heartbeat for {limit:g} seconds"))
 
-    def _receive(self, index: int) -> None:
-        answer = self._supervisor.workers[index].receive()
+    def _receive(self, number: int) -> None:
+        answer = self._supervisor.workers[number].receive()
         if not isinstance(answer, Failure):
             self.names = answer
-            self._ready[index] = True
-        elif self._control.paused[index] != FINISHED:
-            self._replace(index, answer)
+            self._ready[number] = True
+        elif self._control.paused[number] != FINISHED:
+            self._replace(number, answer)
 
-    def _replace(self, index: int, failure: Failure) -> None:
-        """Start another process. All it needs to go on is in shared memory, its key too."""
-        pid = self._supervisor.pids[index]
-        fault = Fault(f"actor-learner {index}", index, self._env_steps(), pid, failure.reason)
-        started = self._ready[index] or self._generations[index] > 0
-        episodes = take_episode_count(self._shared, self.names, index)
+    def _replace(self, number: int, failure: Failure) -> None:
+        """Start another process. All that it needs is in shared memory, its random key too."""
+        pid = self._supervisor.pids[number]
+        fault = Fault(f"actor-learner {number}", number, self._env_steps(), pid, failure.reason)
+        started = self._ready[number] or self._generations[number] > 0
+        episodes = take_episode_count(self._shared, self.names, number)
         self._supervisor.report(fault, failure, episodes > 0, started)
         self._episodes += episodes
-        self._generations[index] += 1
-        self._supervisor.workers[index].kill()  # before its control values are set back
-        self._supervisor.restart(index, self._assign(index))
+        self._generations[number] += 1
+        self._supervisor.workers[number].kill()  # before its control values are set back
+        self._supervisor.restart(number, self._assign(number))

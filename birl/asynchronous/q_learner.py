@@ -70,7 +70,7 @@ def q_loss(
 @partial(jax.jit, static_argnames=("loss", "layouts", "config"))
 def gradients(
     weights: Weights,
-    index: Array,
+    number: Array,
     key: Array,
     epsilon: Array,
     rollout: Rollout,
@@ -78,12 +78,12 @@ def gradients(
     layouts: Layouts,
     config: Any,
 ) -> tuple[Array, Array, Array, Metrics]:
-    """[P] clipped dθ, [M] statistics of actor-learner `index`, its next key, and metrics."""
+    """[P] clipped dθ, [M] statistics of actor-learner `number`, its next key, and metrics."""
     network = layouts.network.tree(weights.network)
     target_network = layouts.network.tree(weights.target_weights)
     normalizers = layouts.normalizer.tree(weights.normalizers)
     learning_rate = value_at(config.learning_rate, weights.env_steps / config.run.total_steps)
-    moments, rollout, own = normalize_for_worker(normalizers, index, rollout, config.discount, counted=rollout.valid)
+    moments, rollout, own = normalize_for_worker(normalizers, number, rollout, config.discount, counted=rollout.valid)
     next_key = stream(key, "next")
     gradient, metrics = jax.grad(loss, has_aux=True)(
         network, target_network, moments, rollout, epsilon, next_key, config

@@ -26,9 +26,9 @@ from birl.workers.supervisor import child_seed
 class LearnerActor:
     """An actor-learner in a Ray actor."""
 
-    def __init__(self, work: Work, index: int, key: np.ndarray, seed: int) -> None:
+    def __init__(self, work: Work, number: int, key: np.ndarray, seed: int) -> None:
         self.work = work
-        self.index = index
+        self.number = number
         self.key = key
         self.seed = seed
         self.learner: ActorLearner | None = None
@@ -38,7 +38,7 @@ class LearnerActor:
         """One worker step with these weights. The first one makes the environments."""
         if self.learner is None:
             prepare_jax()
-            self.learner = open_actor_learner(self.work, self.index, self.key, self.seed)
+            self.learner = open_actor_learner(self.work, self.number, self.key, self.seed)
         result, self.learner = run_worker_step(self.learner, weights, self.work)
         return result
 
@@ -68,8 +68,8 @@ class RayPool:
         with ExitStack() as stack:
             stack.enter_context(connected(self.work.config.env.ray_address, self.count))
             stack.callback(self.actors.close)
-            for index in range(self.count):
-                self._start(index)
+            for number in range(self.count):
+                self._start(number)
             self._stack = stack.pop_all()
         return self
 
@@ -84,15 +84,15 @@ class RayPool:
     def run(self, env_steps: int) -> SharedParameters:
         """Learn until so many environment steps are done in all; a copy of the parameters then."""
         while self.shared.env_steps.sum() < env_steps:
-            index, answer = self.actors.receive()
+            number, answer = self.actors.receive()
             if isinstance(answer, Failure):
-                self._replace(index, answer)
+                self._replace(number, answer)
                 continue
             self.work.apply_gradients(self.shared, answer, self.work.config)
-            self.shared.write(index, answer)
+            self.shared.write(number, answer)
             self.names = tuple(answer.metrics)
-            self._ready[index] = True
-            self._call(index, self.work.config.env.step_timeout)
+            self._ready[number] = True
+            self._call(number, self.work.config.env.step_timeout)
         return self.shared.copy()
 
     def metrics(self) -> Metrics:
@@ -105,25 +105,25 @@ class RayPool:
         values = {"episodes": self.metrics()["episode/count"]}
         return Snapshot({}, values, exact=False, reason=inexact_reason("a cluster", self.work))
 
-    def _start(self, index: int) -> None:
-        generation = self._generations[index]
-        seed = child_seed(self.work.config.run.seed, index, self._first_step, generation)
-        key = numbered(self.shared.keys[index], generation)  # a replacement does not repeat old draws
-        self.actors.start(index, LearnerActor, self.work, index, key, seed)
-        self._call(index, START_TIMEOUT)
+    def _start(self, number: int) -> None:
+        generation = self._generations[number]
+        seed = child_seed(self.work.config.run.seed, number, self._first_step, generation)
+        key = numbered(self.shared.keys[number], generation)  # a replacement does not repeat old draws
+        self.actors.start(number, LearnerActor, self.work, number, key, seed)
+        self._call(number, START_TIMEOUT)
 
-    def _call(self, index: int, seconds: float) -> None:
+    def _call(self, number: int, seconds: float) -> None:
         weights = self.shared.read()
-        self.actors.call(index, lambda actor: actor.step.remote(weights), seconds)
+        self.actors.call(number, lambda actor: actor.step.remote(weights), seconds)
 
-    def _replace(self, index: int, failure: Failure) -> None:
+    def _replace(self, number: int, failure: Failure) -> None:
         """Start another actor. Weights, statistics and counts go to it with its first step."""
-        pid, machine = self.actors.places[index]
+        pid, machine = self.actors.places[number]
         steps = int(self.shared.env_steps.sum())
-        fault = Fault(f"actor-learner {index}", index, steps, pid, failure.reason, machine)
-        started = self._ready[index] or self._generations[index] > 0 or machine_died(failure)
-        episodes = take_episode_count(self.shared, self.names, index)
+        fault = Fault(f"actor-learner {number}", number, steps, pid, failure.reason, machine)
+        started = self._ready[number] or self._generations[number] > 0 or machine_died(failure)
+        episodes = take_episode_count(self.shared, self.names, number)
         self._log.report(fault, failure, episodes > 0, started)
         self._episodes += episodes
-        self._generations[index] += 1
-        self._start(index)
+        self._generations[number] += 1
+        self._start(number)

@@ -21,17 +21,17 @@ def combine_metrics(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:
     return combined
 
 
-def take_episode_count(shared: SharedParameters, names: tuple[str, ...], index: int) -> int:
+def take_episode_count(shared: SharedParameters, names: tuple[str, ...], number: int) -> int:
     """The number of episodes that an actor-learner has finished. Its count is set to 0."""
     if "episode/count" not in names:
         return 0
     column = names.index("episode/count")
-    count = int(np.nan_to_num(shared.metrics[index, column]))
-    shared.metrics[index, column] = 0
+    count = int(np.nan_to_num(shared.metrics[number, column]))
+    shared.metrics[number, column] = 0
     return count
 
 
 def inexact_reason(where: str, work: Work) -> str:
     """Why a run of actor-learners that run freely cannot be resumed exactly."""
     replays = "" if work.replay is None else " and with empty replays"
-    return f"actor-learners in {where} run freely: they go on from the saved parameters, in new episodes{replays}"
+    return f"actor-learners in {where} run freely: they continue from the saved parameters, in new episodes{replays}"

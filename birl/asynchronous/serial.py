@@ -31,11 +31,11 @@ class SerialPool:
 
     def __enter__(self) -> Self:
         try:
-            for index in range(self.work.config.actor_learners):
-                snapshot = None if self._snapshot is None else _part_of(self._snapshot, index)
-                seed = child_seed(self.work.config.run.seed, index)
-                key = self.shared.keys[index].copy()
-                self.learners.append(open_actor_learner(self.work, index, key, seed, snapshot))
+            for number in range(self.work.config.actor_learners):
+                snapshot = None if self._snapshot is None else _part_of(self._snapshot, number)
+                seed = child_seed(self.work.config.run.seed, number)
+                key = self.shared.keys[number].copy()
+                self.learners.append(open_actor_learner(self.work, number, key, seed, snapshot))
         except BaseException:
             self._close()
             raise
@@ -49,13 +49,13 @@ class SerialPool:
     def run(self, env_steps: int) -> SharedParameters:
         """Learn until so many environment steps are done in all; a copy of the parameters then."""
         while self.shared.env_steps.sum() < env_steps:
-            index = self.next_learner
-            result, self.learners[index] = run_worker_step(self.learners[index], self.weights[index], self.work)
+            number = self.next_learner
+            result, self.learners[number] = run_worker_step(self.learners[number], self.weights[number], self.work)
             self.work.apply_gradients(self.shared, result, self.work.config)
-            self.shared.write(index, result)
-            self.weights[index] = self.shared.read()
+            self.shared.write(number, result)
+            self.weights[number] = self.shared.read()
             self.names = tuple(result.metrics)
-            self.next_learner = (index + 1) % len(self.learners)
+            self.next_learner = (number + 1) % len(self.learners)
         return self.shared.copy()
 
     def metrics(self) -> Metrics:
@@ -83,11 +83,11 @@ class SerialPool:
         self.next_learner = snapshot.values["turn"]
         self.names = tuple(snapshot.values["names"])
         self.shared.metrics[:] = snapshot.arrays["metrics"]
-        for index, (env_steps, gradient_steps) in enumerate(snapshot.values["weights"]):
-            self.weights[index] = Weights(
-                network=snapshot.arrays[f"weights/{index}/network"],
-                target_weights=snapshot.arrays[f"weights/{index}/older"],
-                normalizers=snapshot.arrays[f"weights/{index}/normalizers"],
+        for number, (env_steps, gradient_steps) in enumerate(snapshot.values["weights"]):
+            self.weights[number] = Weights(
+                network=snapshot.arrays[f"weights/{number}/network"],
+                target_weights=snapshot.arrays[f"weights/{number}/older"],
+                normalizers=snapshot.arrays[f"weights/{number}/normalizers"],
                 env_steps=count_of(env_steps),
                 gradient_steps=np.int32(gradient_steps % WRAP_AT),
             )
@@ -98,7 +98,7 @@ class SerialPool:
 
 
 @snapshot_errors()
-def _part_of(snapshot: Snapshot, index: int) -> Snapshot:
+def _part_of(snapshot: Snapshot, number: int) -> Snapshot:
     """The snapshot of one actor-learner."""
-    arrays = snapshot.arrays_under(f"learners/{index}/")
-    return Snapshot(arrays, snapshot.values["learners"][index], snapshot.exact, snapshot.reason)
+    arrays = snapshot.arrays_under(f"learners/{number}/")
+    return Snapshot(arrays, snapshot.values["learners"][number], snapshot.exact, snapshot.reason)

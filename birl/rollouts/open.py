@@ -50,7 +50,7 @@ class RolloutSource:
         self.spaces = spaces  # observation space, action space
         self.clip_rewards = clip_rewards
         self._make_collector = make_collector
-        self._snapshot: Snapshot | None = None  # that the run goes on from
+        self._snapshot: Snapshot | None = None  # that the run continues from
         self._replay: Replay | None = None
         self._collected_at = 0.0
 

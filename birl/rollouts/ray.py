@@ -107,7 +107,7 @@ class RayCollector:
         return self._faults.faults
 
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None:
-        """Begin with fresh episodes, or go on from a snapshot."""
+        """Begin with fresh episodes, or continue from a snapshot."""
         self._seed = seed
         snapshots: Sequence[Snapshot | None] = [None] * len(self.shares)
         if snapshot is not None:
@@ -165,10 +165,10 @@ class RayCollector:
         return rollout
 
     def snapshot(self) -> Snapshot:
-        """Everything needed to go on from here, exactly, with the same number of actors."""
+        """Everything needed to continue from here, exactly, with the same number of actors."""
         values = self.episode_stats.values() | {"rollouts": self._rollouts, "env_steps": self._env_steps}
         if self.actors.closed:
-            return Snapshot(self.episode_stats.arrays(), values, exact=False, reason="the Ray actors are gone")
+            return Snapshot(self.episode_stats.arrays(), values, exact=False, reason="the Ray actors have ended")
         for index in range(len(self.shares)):
             self.actors.call(index, lambda actor: actor.snapshot.remote(), START_TIMEOUT)
         snapshots = dict(self.actors.receive() for _ in self.shares)
@@ -217,7 +217,7 @@ class RayCollector:
 
     def _fault(self, index: int, failure: Failure) -> Fault:
         pid, machine = self.actors.places[index]
-        # The actor is gone, so nobody can tell which of the two it was.
+        # The actor has ended, so it is unknown which of the two it was.
         hint = (
             f", or a step took longer than env.step_timeout {self.config.step_timeout:g}"
             if DIED in failure.reason

@@ -28,7 +28,7 @@ def connect_to_parent(calls: int, answers: int, lifeline: int, memory: int) -> t
 
 
 def as_failure(error: BaseException) -> Failure:
-    """What the parent is told about an error. Call it in the `except` block of that error."""
+    """An error as a Failure to send to the parent. Call it in the `except` block of that error."""
     plain = isinstance(error, ConfigError | EnvError | RuntimeError)  # the message says enough without the type
     reason = str(error) if plain else f"{type(error).__name__}: {error}"
     kinds = (isinstance(error, kind) for kind in (ConfigError, NonFiniteError, EnvError))

@@ -1,4 +1,4 @@
-"""Failures of child processes: who is replaced, and after how many failures a run gives up.
+"""Failures of child processes: which are replaced, and after how many failures a run ends.
 
 One rule for environment workers, actor-learners and Ray actors. A child that fails is replaced,
 with a warning. The run ends if a new process would fail too, or if one child fails again and again
@@ -36,12 +36,16 @@ class Fault:
     pid: int  # of the process that failed; 0 if it never answered
     reason: str
     machine: str = ""  # where it ran; "" for this machine
-    outcome: str = "goes on"  # what happens to it
+    outcome: str = "restarted"  # what happened to the child or its environments
 
     def __str__(self) -> str:
-        where = f"process {self.pid}" if self.pid else "its process"
-        where += f" on {self.machine}" if self.machine else ""
-        return f"{self.who} {self.outcome} in a new process at step {self.step:,}; in {where}: {self.reason}"
+        process = f"process {self.pid}" if self.pid else "its process"
+        process += f" on {self.machine}" if self.machine else ""
+        if self.reason.startswith("its process "):
+            why = process + self.reason.removeprefix("its process")
+        else:
+            why = f"{self.reason} (in {process})"
+        return f"{self.who} {self.outcome} in a new process at step {self.step:,}: {why}"
 
 
 class FaultLog:

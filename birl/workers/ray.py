@@ -2,7 +2,7 @@
 
 An actor that died comes back empty. So everything it needs to go on is kept in this process and
 sent to it: weights, seeds, counters, statistics. A replacement reserves no processor. If its
-machine is gone, it shares a processor of the machines that are left.
+machine has failed, it shares a processor of the machines that are left.
 """
 
 import functools
@@ -35,7 +35,7 @@ except ImportError as problem:
 
 CONNECT_SECONDS = 10.0
 POLL_SECONDS = 0.5  # between checks for calls that have taken too long
-OUT_OF_REACH = "it cannot be reached: its process, its machine or the network between is gone"
+OUT_OF_REACH = "it cannot be reached: its process, its machine or the network has failed"
 quiet_init = functools.partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
 
 Answer = TypeVar("Answer")
@@ -208,7 +208,7 @@ def cause_of(problem: Exception) -> str:
 
 
 def machine_died(failure: Failure) -> bool:
-    """Whether the whole machine is gone, or may be: then the actor itself is not to blame."""
+    """Whether the whole machine has failed, or may have: then the actor itself is not to blame."""
     return "node has died" in failure.reason or failure.reason == OUT_OF_REACH  # the former is Ray's phrase
 
 

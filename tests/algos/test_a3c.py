@@ -222,10 +222,8 @@ def test_of_fifty_faults_each_is_named_and_the_score_is_still_reached(tmp_path, 
         culprit.join()
     told = "".join(capfd.readouterr())
     assert len(injected) == 50
-    assert all(f"in process {pid}:" in told for pid, _ in injected)
-    assert all(
-        reason in told for reason in ("was ended by SIGKILL", "no sign of life for 2 seconds", "the cart is stuck")
-    )
+    assert all(f"process {pid} " in told or f"process {pid})" in told for pid, _ in injected)
+    assert all(reason in told for reason in ("was ended by SIGKILL", "no heartbeat for 2 seconds", "the cart is stuck"))
     assert config.run.total_steps <= summary["env_steps"] <= config.run.total_steps + 100
     assert summary["evaluation"]["return_mean"] >= 475
     assert actor_learner_pids() == []

@@ -273,11 +273,11 @@ def test_the_state_of_one_way_is_refused_by_the_other():
     spaces = spaces_of(SMALL.env)
     alone = replace(SMALL, pool="none")
     with pytest.raises(
-        ConfigError, match="the state is that of one learner; go on with pool none, not with pool serial"
+        ConfigError, match="the state is that of one learner; continue with pool none, not with pool serial"
     ):
         next(acer.train(SMALL, state=acer.init(alone, *spaces)))
     with pytest.raises(
-        ConfigError, match="the state is that of actor-learners; go on with the pool that it was taken from"
+        ConfigError, match="the state is that of actor-learners; continue with the pool that it was taken from"
     ):
         next(acer.train(alone, state=acer.init(SMALL, *spaces)))
 
@@ -319,9 +319,7 @@ def test_two_processes_with_memory_go_on_when_one_is_killed_and_its_replacement_
             if killed and steps[-1] < max(steps) - 100:  # the new one is heard of
                 break
     assert [
-        str(warning.message)
-        for warning in told
-        if f"in process {killed}: its process was ended by SIGKILL" in str(warning.message)
+        str(warning.message) for warning in told if f"process {killed} was ended by SIGKILL" in str(warning.message)
     ]
     assert np.isfinite(update.metrics["optimizer/grad_norm"])
     assert steps[-1] < max(steps) - 100

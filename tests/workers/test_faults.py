@@ -18,7 +18,7 @@ def fault(index: int = 0) -> Fault:
 def test_a_fault_is_told_with_what_failed_when_where_and_why():
     log = FaultLog(2)
     with pytest.warns(
-        UserWarning, match=r"actor-learner 1 goes on in a new process at step 12,345; in process 678: it hangs"
+        UserWarning, match=r"actor-learner 1 restarted in a new process at step 12,345: it hangs \(in process 678\)"
     ):
         log.report(fault(1), RAISED, False, started=True)
     assert log.faults == [fault(1)]
@@ -30,7 +30,7 @@ def test_who_raises_before_it_has_started_is_not_replaced():
 
 
 def test_who_is_killed_before_it_has_started_is_replaced():
-    with pytest.warns(UserWarning, match="goes on in a new process"):
+    with pytest.warns(UserWarning, match="restarted in a new process"):
         FaultLog(1).report(fault(), KILLED, False, started=False)
 
 
@@ -67,6 +67,8 @@ def test_when_the_reason_changes_the_message_has_the_first_and_the_last(monkeypa
 
 def test_a_fault_of_environments_says_that_they_began_new_episodes():
     fault = Fault(name_environments(range(4, 8)), 1, 5, 0, "it hangs", "10.0.0.2", "began new episodes")
-    in_words = "environments 4 to 7 began new episodes in a new process at step 5; in its process on 10.0.0.2: it hangs"
+    in_words = (
+        "environments 4 to 7 began new episodes in a new process at step 5: it hangs (in its process on 10.0.0.2)"
+    )
     assert str(fault) == in_words
     assert name_environments(range(3, 4)) == "environment 3"
