@@ -62,7 +62,7 @@ def test_a_missing_extra_is_named_with_how_to_install_it_and_is_not_a_failure(mo
         ("training", "birl.run.doctor.train"),
         ("rendering", "birl.run.doctor.make_env"),
         ("video", "birl.run.doctor.film"),
-        ("cache", "birl.accel.setup.cache_directory"),
+        ("cache", "birl.run.doctor.cache_directory"),
         ("devices", "birl.run.doctor.jax.devices"),
     ],
 )
