@@ -1,8 +1,8 @@
 """How the size of ACER's replay changes what it learns on LunarLander-v3: one curve for each size,
 over several seeds.
 
-    python benchmarks/acer_replay.py                                        sizes 0, 5,000 and 50,000, seeds 1 to 3
-    python benchmarks/acer_replay.py --seeds 1 --total-steps 20000 --out /tmp/quick.png     does it run?
+    python benchmarks/acer_replay.py                sizes 0, 5,000 and 50,000, seeds 1 to 3
+    python benchmarks/acer_replay.py --seeds 1 --total-steps 20000 --out /tmp/quick.png
 
 Runs go to runs/acer-replay/; one that has ended is not repeated. The picture is
 docs/images/acer-replay.png, and the table of final evaluations goes to RESULTS.md if nothing was

@@ -2,10 +2,10 @@
 of RESULTS.md.
 
     python benchmarks/learning.py ppo CartPole-v1 --seeds 5
-    python benchmarks/learning.py ppo CartPole-v1 --core lstm --hide-velocities       other flags go to `birl train`
-    python benchmarks/learning.py ppo CartPole-v1 --seeds 50 --ray 10.0.0.1:6379      seeds on the machines of a Ray cluster
-    python benchmarks/learning.py a2c CartPole-v1 --optimizer rmsprop-tf --section rmsprop       a comparison, in a table of its own
-    python benchmarks/learning.py ppo ALE/Pong-v5 --finished runs/pong                runs that are there already, one for each seed
+    python benchmarks/learning.py ppo CartPole-v1 --core lstm    other flags go to `birl train`
+    python benchmarks/learning.py ppo CartPole-v1 --seeds 50 --ray 10.0.0.1:6379    on a cluster
+    python benchmarks/learning.py a2c CartPole-v1 --section rmsprop    in a table of its own
+    python benchmarks/learning.py ppo ALE/Pong-v5 --finished runs/pong    runs that have ended
 
 The score is the interquartile mean over seeds of the final evaluation's mean return, with a 95 %
 stratified bootstrap interval.
@@ -185,9 +185,8 @@ def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list
         # no other run.
         others = [name for name in wanted if name != "run" and json.loads(json.dumps(wanted[name])) != config.get(name)]
         if others or not same:
-            sys.exit(
-                f"{directory} is not a run of {algorithm} on {env} with these settings: {', '.join(others) or 'algorithm or steps'}"
-            )
+            different = ", ".join(others) or "algorithm or steps"
+            sys.exit(f"{directory} is not a run of {algorithm} on {env} with these settings: {different}")
         runs.append(read_run(config["run"]["seed"], directory.resolve(), 0, directory / "summary.json"))
     if len({run.seed for run in runs}) < len(runs):
         sys.exit("two of these runs have the same seed")
@@ -225,8 +224,8 @@ def write_row(path: Path, row: list[str], where: str, section: str = "learning")
     ]  # after header and rule
     rows = sorted([*(old for old in rows if old[:KEY] != row[:KEY]), row], key=lambda cells: cells[:KEY])
     about = (
-        "Mean return of the final, deterministic evaluation: interquartile mean over seeds with its 95 % stratified bootstrap interval, by "
-        f"`python benchmarks/learning.py ALGORITHM ENVIRONMENT VARIANT`. Last row measured on: {where}."
+        "Mean return of the final, deterministic evaluation: interquartile mean over seeds with its 95 % "
+        f"stratified bootstrap interval, by `python benchmarks/learning.py ALGORITHM ENVIRONMENT VARIANT`. Last row measured on: {where}."
     )
     title = "Learning" if section == "learning" else f"Learning: {section}"
     write_section(path, section, f"## {title}\n\n{about}\n\n{table(HEADER, rows)}")

@@ -1,8 +1,8 @@
 """What replay costs, and how near an update is to the arithmetic it does: memory, sampling,
 throughput over a long run.
 
-    python benchmarks/off_policy.py                     everything; about ten minutes, 7 GB of memory
-    python benchmarks/off_policy.py --parts memory      one part: memory, flat, images, ratio or limit
+    python benchmarks/off_policy.py                   everything; ten minutes, 7 GB of memory
+    python benchmarks/off_policy.py --parts memory    or flat, images, ratio, limit
 
 Each part runs in a process of its own, so that one's memory is not another's.
 """
@@ -224,7 +224,8 @@ def measure_limit() -> Figures:
     return [
         [
             "DDPG's update (256-256, batch 256): share of the rate of matrix products alone",
-            f"{reached / limit:.2f} ({reached:.0f} / {limit:.0f} GFLOP/s; {products / 1e6:.0f} MFLOP in {1e3 * seconds:.2f} ms)",
+            f"{reached / limit:.2f} ({reached:.0f} / {limit:.0f} GFLOP/s; "
+            f"{products / 1e6:.0f} MFLOP in {1e3 * seconds:.2f} ms)",
             "at least 0.7",
         ],
         ["of that update, not matrix products, ms", f"{1e3 * (seconds - products / limit / 1e9):.2f}", ""],

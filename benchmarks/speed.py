@@ -3,7 +3,7 @@ run.
 
     python benchmarks/speed.py                        everything; about half an hour
     python benchmarks/speed.py --rows cartpole --rounds 5
-    python benchmarks/speed.py --quick                does everything run? prints, and leaves RESULTS.md alone
+    python benchmarks/speed.py --quick                does it run? writes nothing
 
 Every contender is a process of its own (peer_scripts/), started again in every round, and times
 itself. This file uses the standard library alone: a child's peak memory begins at its parent's, so
@@ -94,7 +94,8 @@ def summarise(report: Report) -> str:
     reached = (
         f", return reached at {report['seconds_to_return']:.1f} s" if report["seconds_to_return"] is not None else ""
     )
-    return f"{number(quantity(report, 'steps_per_second'))} steps per second, {report['seconds_total']:.1f} s in all{reached}"
+    rate = number(quantity(report, "steps_per_second"))
+    return f"{rate} steps per second, {report['seconds_total']:.1f} s in all{reached}"
 
 
 def quantity(report: Report, name: str) -> float:
@@ -187,7 +188,8 @@ def verdict(wanted: Wanted, rounds: Rounds) -> str:
         measured, ask = median(rounds, wanted.contender, wanted.quantity), f"at most {wanted.limit:g} {unit}"
     else:
         measured = ratio(rounds, wanted.contender, wanted.against, wanted.quantity)[0]
-        ask = f"at {'least' if wanted.quantity == 'steps_per_second' else 'most'} {wanted.limit:g} times {wanted.against}'s {unit}"
+        bound = "least" if wanted.quantity == "steps_per_second" else "most"
+        ask = f"at {bound} {wanted.limit:g} times {wanted.against}'s {unit}"
     met = measured >= wanted.limit if wanted.quantity == "steps_per_second" else measured <= wanted.limit
     outcome = (
         "**no comparison**"
@@ -201,12 +203,14 @@ def describe(name: str, row: Row, rounds: Rounds, where: str) -> str:
     """The row's part of RESULTS.md."""
     body = start_table(row, rounds) if name == "start" else rate_table(row, rounds)
     verdicts = "\n".join(verdict(wanted, rounds) for wanted in row.wanted)
-    about = f"{today()}; {where}; medians of {len(rounds)} alternating rounds, in brackets the smallest and largest ratio within a round"
+    brackets = "in brackets the smallest and largest ratio within a round"
+    about = f"{today()}; {where}; medians of {len(rounds)} alternating rounds, {brackets}"
     packages = ", ".join(
         sorted({f"{key} {value}" for report in rounds[0].values() for key, value in report["versions"].items()})
     )
     command = f"`python benchmarks/speed.py {shlex.join(sys.argv[1:])}`"
-    makers = "Peers step the single environments of `make_vec_env`; Birl what it makes by default, for CartPole Gymnasium's vector one."
+    makers = "Peers step the single environments of `make_vec_env`; Birl what it makes by default, "
+    makers += "for CartPole Gymnasium's vector one."
     return f"### {row.title}\n\n{body}\n\n{verdicts}\n\n{about}. {makers} {packages}. {command}"
 
 

@@ -379,7 +379,8 @@ ROWS = {
         quick_steps=3 * 8 * 128,
     ),
     "trpo": Row(
-        "TRPO LunarLander-v3: 8 environments, T 256, 15 steps of conjugate gradients, 10 critic epochs of batches of 128",
+        "TRPO LunarLander-v3: 8 environments, T 256, 15 steps of conjugate gradients, "
+        "10 critic epochs of batches of 128",
         TRPO,
         (CONTRIB_TRPO, BIRL, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
         each_wanted(8.0, CONTRIB_TRPO, BIRL, BIRL_ENVPOOL),
@@ -456,7 +457,8 @@ ROWS = {
         quick_steps=1_000,
     ),
     "atari-ppo": Row(
-        "PPO Pong, SB3-zoo settings: 8 environments, T 128, 4 epochs of batches of 256, convolutions of Mnih et al. 2015",
+        "PPO Pong, SB3-zoo settings: 8 environments, T 128, 4 epochs of batches of 256, "
+        "convolutions of Mnih et al. 2015",
         PONG_PPO,
         (SB3_PONG_PPO, BIRL, BIRL_WORKERS, BIRL_ENVPOOL, CEILING, CEILING_ENVPOOL),
         each_wanted(1.3, SB3_PONG_PPO, BIRL, BIRL_ENVPOOL),
@@ -470,7 +472,8 @@ ROWS = {
         quick_steps=10 * 16 * 5,
     ),
     "atari-dqn": Row(
-        "DQN Pong, SB3-zoo settings: a gradient step on a batch of 32 after every 4 steps, convolutions of Mnih et al. 2015",
+        "DQN Pong, SB3-zoo settings: a gradient step on a batch of 32 after every 4 steps, "
+        "convolutions of Mnih et al. 2015",
         PONG_DQN,
         (SB3_PONG_DQN, BIRL_ALONE, BIRL_ENVPOOL, CEILING_ENVPOOL),
         each_wanted(1.8, SB3_PONG_DQN, BIRL_ALONE, BIRL_ENVPOOL),

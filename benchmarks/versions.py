@@ -108,7 +108,8 @@ def main() -> int:
     body = table(
         ["work", f"{names[0]}, steps per second", f"{names[1]}, steps per second", "ratio within a round"], lines
     )
-    about = f"{today()}; {machine()}; {arguments.rounds} alternating rounds: the median ratio, in brackets the smallest and largest."
+    rounds = f"{arguments.rounds} alternating rounds: the median ratio, in brackets the smallest and largest"
+    about = f"{today()}; {machine()}; {rounds}."
     text = f"## Speed against the version before\n\n{body}\n\n{about}"
     print(text)
     write_section(arguments.results, "versions", text)
