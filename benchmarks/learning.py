@@ -225,7 +225,8 @@ def write_row(path: Path, row: list[str], where: str, section: str = "learning")
     rows = sorted([*(old for old in rows if old[:KEY] != row[:KEY]), row], key=lambda cells: cells[:KEY])
     about = (
         "Mean return of the final, deterministic evaluation: interquartile mean over seeds with its 95 % "
-        f"stratified bootstrap interval, by `python benchmarks/learning.py ALGORITHM ENVIRONMENT VARIANT`. Last row measured on: {where}."
+        "stratified bootstrap interval, by "
+        f"`python benchmarks/learning.py ALGORITHM ENVIRONMENT VARIANT`. Last row measured on: {where}."
     )
     title = "Learning" if section == "learning" else f"Learning: {section}"
     write_section(path, section, f"## {title}\n\n{about}\n\n{table(HEADER, rows)}")

@@ -5,8 +5,7 @@
    gradient steps of an update are one compiled call.
 3. Soft-update the target networks μ' and Q' after each gradient step.
 
-`noise` is Ornstein-Uhlenbeck (`ou`), as in the paper, `gaussian`, or `parameter` (Plappert et al.
-2018): see nets/exploration_noise.py.
+`noise` is `ou`, as in the paper, `gaussian` or `parameter`: see nets/exploration_noise.py.
 
 Differs from the papers: many environments; the first actions are uniform; no weight decay, no batch
 normalisation, and the action enters before the critic's first layer; orthogonal initial weights. A
@@ -26,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import lowest, validate_replay, validate_settings
+from birl.checks import lowest, require_config, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
@@ -132,6 +131,7 @@ def init(
     make_network: MakeDeterministicActorCritic | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(
         make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou"
     )
@@ -143,12 +143,11 @@ def init(
         return network, initial_exploration(rng, network.actor, config.env.num_envs, config.noise, scale, *ou)
 
     (network, exploration), normalizer, key = begin(config, Config, observation_space, action_space, make_with_noise)
-    optimizer = optimizer_of(config)
     return State(
         network=network,
         target=network,
-        actor_optimizer=initial_optimizer_state(optimizer, network.actor),
-        critic_optimizer=initial_optimizer_state(optimizer, network.critic),
+        actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
+        critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critic),
         normalizer=normalizer,
         exploration=exploration,
         in_warmup=np.bool_(config.learning_starts > 0),

@@ -5,9 +5,8 @@
    Q' is the target network. All gradient steps of an update are one compiled call.
 3. Every `target_every` gradient steps, move the target network to the network.
 
-Switches: `double` (van Hasselt et al. 2016), `dueling` (Wang et al. 2016), `n_step` (Sutton 1988;
-Hessel et al. 2018), `prioritized` (Schaul et al. 2016), `core`: a recurrent network learns from
-stored sequences, from the memory stored with them, after a burn-in (Kapturowski et al. 2019).
+Switches: `double` (van Hasselt et al. 2016), `dueling` (Wang et al. 2016), `n_step` (Hessel et al.
+2018), `prioritized` (Schaul et al. 2016), `core` (sequences with their memory: Kapturowski 2019).
 
 Differs from the papers: Adam instead of RMSProp; many environments; the target network may move by
 soft updates; priorities change after all gradient steps of an update, not after each.
@@ -24,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import require_probability, validate_replay, validate_settings
+from birl.checks import require_config, require_probability, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
@@ -131,6 +130,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(make_q_network, settings=config, dueling=config.dueling)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from gymnasium import spaces
 
-from birl.checks import validate_settings
+from birl.checks import require_config, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -109,6 +109,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(make_actor_q_critic if config.critic == "q" else make_actor_critic, settings=config)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     countable = isinstance(action_space, spaces.Discrete)
