@@ -1,5 +1,4 @@
-"""How the size of ACER's replay changes what it learns on LunarLander-v3: one curve for each size,
-over several seeds.
+"""How the size of ACER's replay changes its learning on LunarLander-v3: a curve for each size.
 
     python benchmarks/acer_replay.py                sizes 0, 5,000 and 50,000, seeds 1 to 3
     python benchmarks/acer_replay.py --seeds 1 --total-steps 20000 --out /tmp/quick.png

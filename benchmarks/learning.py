@@ -1,5 +1,4 @@
-"""How well an algorithm learns: several seeds of the shipped preset, their evaluations, and one row
-of RESULTS.md.
+"""How well a preset learns: several seeds, their evaluations, and one row of RESULTS.md.
 
     python benchmarks/learning.py ppo CartPole-v1 --seeds 5
     python benchmarks/learning.py ppo CartPole-v1 --core lstm    other flags go to `birl train`
@@ -96,9 +95,7 @@ def train_seed(seed: int, command: list[str], directory: Path, cores: "queue.Que
 
 
 def read_run(seed: int, directory: Path, code: int, log: Path) -> Run:
-    """The run's summary; a run that failed, or left no usable one, is kept as a problem and never
-    dropped.
-    """
+    """The run's summary; a run that failed or left no usable summary is kept as a problem."""
     if code != 0:
         return Run(
             seed,
@@ -117,8 +114,9 @@ def read_run(seed: int, directory: Path, code: int, log: Path) -> Run:
 
 
 def train_seeds(seeds: list[int], command: list[str], parent: Path, jobs: int) -> list[Run]:
-    """All seeds, `jobs` at a time, each pinned to one core: two runs that share two cores' threads
-    slow each other down.
+    """All seeds, `jobs` at a time, each pinned to one core.
+
+    Two runs that share the threads of two cores slow each other down.
     """
     available = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(os.cpu_count() or 1))
     cores: queue.Queue[int] = queue.Queue()
@@ -130,8 +128,9 @@ def train_seeds(seeds: list[int], command: list[str], parent: Path, jobs: int) -
 
 
 def train_elsewhere(words: list[str]) -> tuple[int, str, dict[str, bytes]]:
-    """Train in this process, which Ray has started somewhere: exit code, console output, and the
-    files of the run but its checkpoints.
+    """Train in this process, which Ray has started.
+
+    Returns the exit code, the console output and the run's files except its checkpoints.
     """
     output = io.StringIO()
     with (
@@ -172,8 +171,9 @@ def train_on_ray(seeds: list[int], command: list[str], parent: Path, address: st
 
 
 def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list[str]) -> list[Run]:
-    """These runs, one that has not ended as a problem; SystemExit if one had other settings than
-    `birl train` would give it.
+    """These runs; one that has not ended is a problem.
+
+    SystemExit if a run had other settings than `birl train` would give it.
     """
     wanted = asdict(training_config(algorithm, env, flags)[0])
     runs = []
@@ -181,8 +181,7 @@ def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list
         stored = json.loads((directory / "config.json").read_text())
         config, steps = stored["config"], stored["config"]["run"]["total_steps"]
         same = stored["algorithm"] == algorithm and steps == wanted["run"]["total_steps"]
-        # As they were stored: JSON has no tuples. How often a run was evaluated or saved makes it
-        # no other run.
+        # Compared as JSON, which has no tuples; settings of the run itself may differ.
         others = [name for name in wanted if name != "run" and json.loads(json.dumps(wanted[name])) != config.get(name)]
         if others or not same:
             different = ", ".join(others) or "algorithm or steps"
@@ -194,9 +193,7 @@ def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list
 
 
 def result_row(algorithm: str, env: str, variant: str, runs: list[Run]) -> list[str]:
-    """The cells of the table; with a failed seed there is no IQM, since one over the rest would
-    flatter.
-    """
+    """The cells of the table; no IQM if a seed failed, since the rest alone may look better."""
     scores = [run.score for run in runs]
     each = ", ".join("failed" if score is None else f"{score:.1f}" for score in scores)
     summaries = [run.summary for run in runs if run.summary is not None]
@@ -215,13 +212,10 @@ def result_row(algorithm: str, env: str, variant: str, runs: list[Run]) -> list[
 
 
 def write_row(path: Path, row: list[str], where: str, section: str = "learning") -> None:
-    """Put the row into the section's table, in place of the one with the same algorithm,
-    environment and variant.
-    """
+    """Put the row into the section's table; it replaces the row of the same run."""
     lines = [line for line in read_section(path, section).splitlines() if line.startswith("| ")]
-    rows = [
-        [cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines[2:]
-    ]  # after header and rule
+    # After the header and the line below it.
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines[2:]]
     rows = sorted([*(old for old in rows if old[:KEY] != row[:KEY]), row], key=lambda cells: cells[:KEY])
     about = (
         "Mean return of the final, deterministic evaluation: interquartile mean over seeds with its 95 % "

@@ -1,5 +1,4 @@
-"""What replay costs, and how near an update is to the arithmetic it does: memory, sampling,
-throughput over a long run.
+"""What a replay costs in memory and time, and how near an update is to the arithmetic it does.
 
     python benchmarks/off_policy.py                   everything; ten minutes, 7 GB of memory
     python benchmarks/off_policy.py --parts memory    or flat, images, ratio, limit
@@ -46,8 +45,9 @@ def resident_megabytes() -> float:
 
 
 def frames_of_games(length: int, num_envs: int) -> Iterator[Rollout]:
-    """Rollouts of random frames, stacked, in one endless episode; every byte is written, or the
-    memory would not be resident.
+    """Rollouts of random stacked frames in one endless episode.
+
+    Every byte is written, so that the memory is resident.
     """
     rng = np.random.default_rng(0)
     newest = np.zeros((1, num_envs, SIDE, SIDE), np.uint8)
@@ -96,9 +96,7 @@ def measure_flat() -> Figures:
 
 
 def measure_images() -> Figures:
-    """The same with images: Pong, the network and the batch of Mnih et al. 2015, a replay that is
-    full before the first mark.
-    """
+    """Images: Pong with the network and batch of Mnih et al. 2015, and a replay that is full."""
     config = dqn.Config(
         env=birl.EnvConfig("ALE/Pong-v5", num_envs=8),
         run=birl.RunConfig(total_steps=125_000),
@@ -114,8 +112,9 @@ def measure_images() -> Figures:
 
 
 def flatness(config: dqn.Config, early: int, late: int) -> Figures:
-    """Steps per second of a run that is late beside those of one that is early, by turns, for the
-    machine's own speed drifts; memory.
+    """Steps per second late in a run beside those early in one, and memory.
+
+    The two runs take turns, because the machine's own speed drifts.
     """
     old, young, env = windows(config), windows(config), config.env.id
     memory = []
@@ -141,9 +140,7 @@ def flatness(config: dqn.Config, early: int, late: int) -> Figures:
 
 
 def windows(config: dqn.Config) -> Iterator[float]:
-    """Steps per second of one stretch of a run after another; the clock stands still between
-    them.
-    """
+    """Steps per second of each stretch of a run; the clock stops between stretches."""
     steps, began = 0, time.perf_counter()
     for update in dqn.train(config):
         now = int(update.state.env_steps)
@@ -179,9 +176,7 @@ def ddpg_rate(rollout_length: int, update_ratio: float, total_steps: int) -> flo
 
 
 def measure_ratio() -> Figures:
-    """How steps per second grow when there are fewer gradient steps: with the default cycle, and
-    with a longer one.
-    """
+    """How steps per second grow with fewer gradient steps, in the default and a longer rollout."""
     figures = []
     for length in (8, 64):
         every, eighth = ddpg_rate(length, 1.0, 6_000), ddpg_rate(length, 0.125, 20_000)
@@ -198,8 +193,7 @@ def measure_limit() -> Figures:
         state = ddpg.init(config, envs.observation_space, envs.action_space)
     inputs, actions = 3, 1
     actor, critic = width * (inputs + width + actions), width * (inputs + actions + width + 1)
-    # Forward is one product, backward two (the first layer needs no gradient of its input, which is
-    # small).
+    # Forward is one product, backward two; the first layer's missing one is small.
     products = 2 * size * (actor + critic + 3 * critic + 3 * actor + 2 * critic)
     rng = np.random.default_rng(0)
     shape = (64, size)

@@ -1,5 +1,4 @@
-"""The peers' own venv: Stable-Baselines3, sb3-contrib and SBX at pinned versions, made once and
-reused.
+"""The peers' own venv: Stable-Baselines3, sb3-contrib and SBX at pinned versions.
 
 They live apart from Birl because they want their own jax and numpy, and a benchmark must not choose
 for the contender.
@@ -19,17 +18,13 @@ STAMP = VENV / "installed"
 
 
 def ensure() -> Path:
-    """The peers' Python; installs whatever the requirements file asks for, unless that was done
-    before.
-    """
+    """The peers' Python; installs what the requirements file lists, unless that is done already."""
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return PYTHON
     print(f"installing the peers into {VENV.name} (once)", file=sys.stderr, flush=True)
     venv.create(VENV, with_pip=True, clear=True)
-    install(
-        torch_line(REQUIREMENTS.read_text())
-    )  # alone and first: what follows then keeps this build, and pulls no other
+    install(torch_line(REQUIREMENTS.read_text()))  # first, so that the others keep this build
     install("-r", str(REQUIREMENTS))
     STAMP.write_text(wanted)  # last, so that an interrupted installation is started over
     return PYTHON

@@ -1,6 +1,4 @@
-"""RESULTS.md: sections between markers, each written by the run that measured it, the rest left
-alone.
-"""
+"""RESULTS.md: each section between markers is written by the run that measured it."""
 
 import os
 import platform
@@ -21,9 +19,7 @@ def read_section(path: Path, name: str) -> str:
 
 
 def write_section(path: Path, name: str, body: str) -> None:
-    """Put the body between the markers of a section, at the end of the file if the section is
-    new.
-    """
+    """Put the body between the markers of a section; a new section goes to the end of the file."""
     text = path.read_text(encoding="utf-8") if path.exists() else TITLE
     section = f"<!-- {name}:begin -->\n\n{body.strip()}\n\n<!-- {name}:end -->"
     text, found = _pattern(name).subn(lambda _: section, text)  # a function: the body may contain backslashes

@@ -1,5 +1,4 @@
-"""Whether this version of Birl trains to the same bits as an earlier one: every algorithm, vectors,
-images, memory.
+"""Whether this version of Birl trains to the same bits as an earlier one, for every algorithm.
 
     python benchmarks/same_runs.py f15d23b
 
@@ -22,8 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = "BirlImages-v0"
 CNN = {"encoder": "cnn_small"}
-# JAX is set up once in a process, by its first run: without this, bits would depend on the order of
-# cases.
+# A process sets JAX up in its first run: without this, bits would depend on the order of cases.
 ONE_THREAD = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_enable_concurrency_optimized_scheduler=false"}
 SMALL = {"replay_size": 2000, "learning_starts": 64}
 SERIAL = {"pool": "serial", "actor_learners": 2, "report_every": 100}
@@ -172,9 +170,7 @@ def print_digests(names: list[str]) -> None:
 
 
 def digests(checkout: Path, names: list[str]) -> dict[str, str]:
-    """The digests of these cases by the Birl of a checkout, each kind of observation in a process
-    of its own.
-    """
+    """The digests of these cases by a checkout's Birl; one process for each kind of observation."""
     found: dict[str, str] = {}
     for images in (False, True):
         some = [name for name in names if ("images" in name) == images]

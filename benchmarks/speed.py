@@ -1,5 +1,4 @@
-"""Speed of Birl and its peers, side by side: same environment, same settings, alternating, in one
-run.
+"""Speed of Birl and its peers: the same environment and settings, alternating in one run.
 
     python benchmarks/speed.py                        everything; about half an hour
     python benchmarks/speed.py --rows cartpole --rounds 5
@@ -41,9 +40,7 @@ class ContenderError(RuntimeError):
 
 
 def run_row(row: Row, rounds: int, peers_python: Path, scratch: Path) -> Rounds:
-    """The reports of all rounds. Contenders alternate, and each round begins with another one: the
-    machine's mood is shared fairly.
-    """
+    """The reports of all rounds. Contenders alternate, and each round begins with another one."""
     warm_up(row, peers_python, scratch)
     reports: Rounds = []
     for index in range(rounds):
@@ -60,13 +57,10 @@ def run_row(row: Row, rounds: int, peers_python: Path, scratch: Path) -> Rounds:
 
 
 def warm_up(row: Row, peers_python: Path, scratch: Path) -> None:
-    """One short, unmeasured run of each Birl contender that uses the cache, with a seed of its own:
-    a warm start is another seed's.
-    """
+    """One short, unmeasured run of each Birl contender that uses the cache, with another seed."""
     for contender in row.contenders:
         if contender.script == "birl_run.py" and not contender.empty_cache:
-            # Any return will do, so it ends within a few updates; total_steps stays, since compiled
-            # schedules depend on it.
+            # Any return ends it; total_steps stays, since compiled schedules depend on it.
             run(
                 contender,
                 row.settings | {"seed": row.settings["seed"] - 1, "wanted_return": -math.inf},
@@ -99,9 +93,7 @@ def summarise(report: Report) -> str:
 
 
 def quantity(report: Report, name: str) -> float:
-    """A figure of a report; what was never reached took for ever, and a rate that could not be
-    taken is not a number.
-    """
+    """A figure of a report: infinite if it was never reached, NaN if a rate could not be taken."""
     value = report[name]
     if value is None:
         return math.inf if name.endswith("_to_return") else math.nan
@@ -119,9 +111,7 @@ def ratio(rounds: Rounds, contender: str, against: str, name: str) -> tuple[floa
 
 
 def divide(numerator: float, denominator: float) -> float:
-    """The ratio; against a contender that never got there, there is none: 0 would be a victory
-    nobody measured.
-    """
+    """The ratio; NaN if the other never got there, since a ratio of 0 would look like a win."""
     return numerator / denominator if math.isfinite(denominator) else math.nan
 
 
@@ -133,15 +123,12 @@ def number(value: float) -> str:
 
 def ratio_text(rounds: Rounds, contender: str, against: str, name: str) -> str:
     middle, low, high = ratio(rounds, contender, against, name)
-    return (
-        f"{middle:.2f} ({low:.2f}–{high:.2f})" if math.isfinite(middle) else "–"
-    )  # a round without a ratio shows as nan or inf
+    # A round without a ratio shows as nan or inf.
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})" if math.isfinite(middle) else "–"
 
 
 def rate_table(row: Row, rounds: Rounds) -> str:
-    """Environment steps per second once compiled, against each peer and against the environments
-    alone.
-    """
+    """Environment steps per second once compiled, beside each peer and the environments alone."""
     rivals = [contender.name for contender in row.contenders if contender.in_peers_venv or contender.rival]
     header = [
         "contender",
@@ -242,9 +229,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the rows asked for; 1 if one could not be finished, which leaves its old result in
-    place.
-    """
+    """Run the rows; returns 1 if one could not be finished, whose old result is kept."""
     arguments = parse_arguments()
     path = arguments.results or (None if arguments.quick else RESULTS)
     peers_python, where, failed = peers.ensure(), machine(), []

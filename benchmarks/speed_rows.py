@@ -1,6 +1,4 @@
-"""The rows of the speed benchmark: which work, who does it, with which settings, and what is wanted
-of Birl.
-"""
+"""The rows of the speed benchmark: the work, the contenders, their settings, Birl's target."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +13,7 @@ class Contender:
     name: str
     script: str
     in_peers_venv: bool = False
-    rival: bool = False  # the others are compared with it; who is from the peers' venv always is
+    rival: bool = False  # the others are compared with it, as with everything in the peers' venv
     settings: Settings = field(default_factory=dict)  # over the row's
     empty_cache: bool = False  # Birl without the compilations of earlier runs
     ceiling: str | None = None  # the contender that steps the same environments and does nothing else
@@ -292,7 +290,7 @@ SB3_A2C = Contender("SB3", "sb3_a2c.py", in_peers_venv=True)
 SBX = Contender("SBX", "sbx_ppo.py", in_peers_venv=True)
 CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", in_peers_venv=True)
 CONTRIB_TRPO = Contender("sb3-contrib", "contrib_trpo.py", in_peers_venv=True)
-OFF_POLICY = (  # SBX computes by XLA, which takes as many threads as it likes
+OFF_POLICY = (  # SBX computes by XLA, which chooses its own number of threads
     Contender("SB3, 1 thread", "off_policy.py", True, settings={"library": "sb3"}),
     Contender("SB3, 2 threads", "off_policy.py", True, settings={"library": "sb3", "threads": 2}),
     Contender("SBX", "off_policy.py", True, settings={"library": "sbx"}),
@@ -317,9 +315,8 @@ BIRL_EIGHT = Contender("Birl, 8 environments", "birl_run.py", settings={"num_env
 ONE_PROCESS = Contender("Birl, 1 process", "birl_run.py", settings={"actor_learners": 1}, rival=True)
 TWO_PROCESSES = Contender("Birl, 2 processes", "birl_run.py")
 BIRL_ENVPOOL = Contender("Birl, EnvPool", "birl_run.py", settings=ENVPOOL, ceiling=CEILING_ENVPOOL.name)
-BIRL_ONE_BY_ONE = Contender(
-    "Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True}
-)  # what the peers step
+# As the peers step them.
+BIRL_ONE_BY_ONE = Contender("Birl, single CartPoles", "birl_run.py", settings={"one_by_one": True})
 BIRL_COLD = Contender("Birl, cold", "birl_run.py", empty_cache=True)
 BIRL_WARM = Contender("Birl, warm", "birl_run.py")
 
@@ -331,7 +328,7 @@ def off_policy_wanted(of_sb3: float, of_sbx: float) -> tuple[Wanted, ...]:
 
 
 def each_wanted(times: float, peer: Contender, *contenders: Contender) -> tuple[Wanted, ...]:
-    """The same limit, whoever steps the environments."""
+    """One limit for each of these contenders against the peer."""
     return tuple(Wanted(contender.name, "steps_per_second", times, peer.name) for contender in contenders)
 
 

@@ -1,5 +1,4 @@
-"""Speed of this version of Birl against an earlier one: same machine, same settings, alternating,
-in one run.
+"""Speed of this version of Birl against an earlier one, alternating in one run.
 
     python benchmarks/versions.py f15d23b --rows cartpole a2c lunarlander --rounds 6
 
@@ -65,9 +64,7 @@ def table_row(title: str, contender: Contender, pairs: list[list[float]]) -> lis
 
 
 def settings_of_row(checkout: Path, name: str) -> Settings:
-    """The row's settings as this checkout has them: an earlier script may read some that are
-    gone.
-    """
+    """The row's settings in this checkout; an earlier script may read some that are gone."""
     command = [sys.executable, "-c", f"import json, speed_rows; print(json.dumps(speed_rows.ROWS[{name!r}].settings))"]
     return json.loads(subprocess.check_output(command, cwd=checkout / "benchmarks", text=True))
 

@@ -1,6 +1,4 @@
-"""The vector environment Birl trains in, stepped with random actions and nothing else: the ceiling.
-See measure.py.
-"""
+"""Birl's vector environment stepped with random actions: the upper limit. See measure.py."""
 
 import json
 

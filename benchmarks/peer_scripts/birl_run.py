@@ -16,9 +16,7 @@ SCHEDULES = ("learning_rate", "clip_range", "exploration")
 
 
 def birl_value(name: str, value: Any) -> Any:
-    """A setting as Birl wants it: a pair that is a schedule becomes a line, any other list a
-    tuple.
-    """
+    """A setting as Birl takes it: a pair for a schedule is a line, any other list is a tuple."""
     if not isinstance(value, list):
         return value
     return birl.linear(*value) if name in SCHEDULES else tuple(value)
@@ -35,9 +33,8 @@ own = {name: birl_value(name, value) for name, value in settings.items() if name
 config = algorithm.Config(
     env=env, run=birl.RunConfig(total_steps=settings["total_steps"], seed=settings["seed"]), **own
 )
-envs = (
-    SerialEnvs([partial(make_env, env)] * env.num_envs) if settings["one_by_one"] else None
-)  # None: whatever Birl chooses
+# None: Birl chooses.
+envs = SerialEnvs([partial(make_env, env)] * env.num_envs) if settings["one_by_one"] else None
 stopwatch.mark(0)
 for update in algorithm.train(config, envs):
     env_steps = int(update.state.env_steps)

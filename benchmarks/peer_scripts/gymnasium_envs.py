@@ -1,5 +1,6 @@
-"""Gymnasium's own vector environments, stepped with random actions and nothing else. See
-measure.py. Runs in Birl's venv.
+"""Gymnasium's own vector environments stepped with random actions. See measure.py.
+
+It runs in Birl's venv.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""What every contender measures of itself, in the same way. Standard library only: it runs in both
-venvs.
+"""What every contender measures of itself, in the same way.
+
+It uses the standard library only, because it runs in both venvs.
 
 A contender is started as `python SCRIPT SETTINGS`, SETTINGS being JSON in Birl's vocabulary, and
 prints its report as one line of JSON. A schedule is a number, or [start, end] for a line between
@@ -18,15 +19,11 @@ EPISODES = 20  # the return to reach is a mean over this many
 
 
 class Stopwatch:
-    """When each update ended, how many environment steps had been made, and when the wanted return
-    was first seen.
-    """
+    """When each update ended, at how many steps, and when the wanted return was first reached."""
 
     def __init__(self, settings: dict[str, Any]):
         self.spawned_at, self.wanted_return = settings["spawned_at"], settings["wanted_return"]
-        self.rate_from = settings[
-            "rate_from"
-        ]  # environment steps before the rate is taken: until then, what is compiled or not yet learned
+        self.rate_from = settings["rate_from"]  # environment steps, in which code compiles or nothing is learned yet
         self.marks: list[tuple[float, int]] = []  # the first before training, one after each update
         self.reached: tuple[float, int] | None = None
 
@@ -38,9 +35,7 @@ class Stopwatch:
             self.reached = (time.time(), env_steps)
 
     def report(self, packages: tuple[str, ...]) -> dict[str, Any]:
-        """The contender's figures; a rate needs two updates, since the first contains the
-        compiling.
-        """
+        """The contender's figures; a rate needs two updates, since the first one compiles."""
         (start, _), (end, env_steps) = self.marks[0], self.marks[-1]
         rate, counted = None, [mark for mark in self.marks[1:] if mark[1] >= self.rate_from]
         if len(counted) > 1:
@@ -66,9 +61,7 @@ def read_settings() -> dict[str, Any]:
 
 
 def sb3_schedule(value: float | list[float]) -> float | Callable[[float], float]:
-    """A schedule as SB3 and its kin want it: a function of the progress that remains, from 1 to
-    0.
-    """
+    """A schedule as SB3 takes it: a function of the remaining progress, from 1 to 0."""
     if isinstance(value, float):
         return value
     start, end = value

@@ -1,6 +1,4 @@
-"""Stable-Baselines3's A2C, measured: see measure.py. Its RMSProp has ε 1e-5 and decay 0.99 by
-default.
-"""
+"""Stable-Baselines3's A2C, measured (see measure.py); its RMSProp has ε 1e-5 and decay 0.99."""
 
 from measure import read_settings
 from sb3_run import actor_critic_arguments, learn_and_report, policy_arguments

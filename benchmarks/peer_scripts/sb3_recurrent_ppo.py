@@ -1,5 +1,6 @@
-"""sb3-contrib's RecurrentPPO, measured: see measure.py. The network is Birl's: encoder, one LSTM
-for actor and critic, linear heads.
+"""sb3-contrib's RecurrentPPO, measured: see measure.py.
+
+The network is Birl's: encoder, one LSTM for actor and critic, linear heads.
 """
 
 import gymnasium as gym
@@ -11,9 +12,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, create_
 
 
 class Encoder(BaseFeaturesExtractor):
-    """tanh layers before the LSTM; sb3-contrib's own `net_arch` stands behind it, where Birl has
-    none.
-    """
+    """tanh layers before the LSTM; sb3-contrib's own `net_arch` would put them after it."""
 
     def __init__(self, observation_space: gym.Space, hidden_sizes: list[int]):
         super().__init__(observation_space, hidden_sizes[-1])

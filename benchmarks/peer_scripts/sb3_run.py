@@ -1,6 +1,4 @@
-"""What SB3 and its kin share: the arguments of a model, and a run of it that is watched once a
-rollout, which adds nothing to the work.
-"""
+"""What SB3 and SBX share: a model's arguments, and a run that is measured once a rollout."""
 
 import json
 from typing import Any
@@ -48,8 +46,9 @@ def make_envs(settings: dict[str, Any]) -> VecEnv:
 
 
 def policy_arguments(settings: dict[str, Any]) -> dict[str, Any]:
-    """Which network: dense layers, or for images the convolutions of Mnih et al. 2015, which are
-    the peer's own choice too.
+    """Which network: dense layers, or for images the convolutions of Mnih et al. 2015.
+
+    Those are the peer's own default, too.
     """
     policy = "CnnPolicy" if settings["env"].startswith("ALE/") else "MlpPolicy"
     return {"policy": policy, "policy_kwargs": {"net_arch": settings["hidden_sizes"]}}
@@ -57,9 +56,8 @@ def policy_arguments(settings: dict[str, Any]) -> dict[str, Any]:
 
 def actor_critic_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that A2C, PPO and recurrent PPO have in common, as they want them."""
-    torch.set_num_threads(
-        settings["threads"]
-    )  # before the model is made; SBX too hands out its rollouts as torch tensors
+    # Before the model is made. SBX's rollouts are torch tensors, too.
+    torch.set_num_threads(settings["threads"])
     return {
         "env": make_envs(settings),
         "n_steps": settings["rollout_length"],
@@ -75,7 +73,7 @@ def actor_critic_arguments(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def ppo_arguments(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those, and what PPO has besides."""
+    """The arguments of PPO: those of an actor-critic, and its own."""
     return actor_critic_arguments(settings) | {
         "batch_size": settings["rollout_length"] * settings["num_envs"] // settings["minibatches"],
         "n_epochs": settings["epochs"],

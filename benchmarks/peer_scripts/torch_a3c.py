@@ -1,5 +1,4 @@
-"""A3C as tutorials write it in PyTorch (minimalRL's pattern, written anew): a process for each
-worker, a shared model, Adam.
+"""A3C as PyTorch tutorials write it (minimalRL's pattern): processes, a shared model, Adam.
 
 Each worker copies the shared model, acts one step at a time with PyTorch's distributions, and after
 a few steps puts its gradients into the shared model and steps the optimiser. Measured: see

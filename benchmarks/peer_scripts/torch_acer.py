@@ -1,5 +1,4 @@
-"""ACER as tutorials write it in PyTorch (minimalRL's pattern, written anew): one environment, whole
-sequences kept, Adam, no trust region.
+"""ACER as PyTorch tutorials write it (minimalRL's pattern): one environment, no trust region.
 
 After every few steps it learns from them, and once from sequences drawn from those it keeps.
 Measured: see measure.py.
@@ -20,9 +19,8 @@ from torch.nn import functional
 TRUNCATION = 1.0  # c, as the pattern has it
 MARK_EVERY = 1000  # steps
 
-Sequence = list[
-    tuple[np.ndarray, int, float, np.ndarray, float, bool]
-]  # observation, action, reward, μ, not ended, first of its sequence
+# Observation, action, reward, μ, not ended, first of its sequence.
+Sequence = list[tuple[np.ndarray, int, float, np.ndarray, float, bool]]
 
 
 class ActorCritic(nn.Module):
