@@ -141,7 +141,7 @@ def rate_table(row: Row, rounds: Rounds) -> str:
     lines = []
     for contender in row.contenders:
         share = ratio_text(rounds, contender.name, contender.ceiling, "steps_per_second") if contender.ceiling else ""
-        # To be faster than a peer by not learning is no feat, unless nobody learns.
+        # Environments alone are compared with peers only in rows where nobody learns.
         trains = contender.script != "birl_envs.py" or any(other.rival for other in row.contenders)
         times = [ratio_text(rounds, contender.name, rival, "steps_per_second") if trains else "" for rival in rivals]
         figures = [

@@ -7,17 +7,14 @@ import signal
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before jax is imported
-os.environ["BIRL_DATA_DIR"] = tempfile.mkdtemp(
-    prefix="birl-tests-"
-)  # where runs are signed, instead of the home directory
+# For the key that signs runs, instead of the home directory.
+os.environ["BIRL_DATA_DIR"] = tempfile.mkdtemp(prefix="birl-tests-")
 os.environ.setdefault("NPROC", "1")  # one thread of XLA's own: two test processes share two cores
 if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
-    # Most of the time goes into compiling small programs, and like this a third of it. make
-    # test-learning compiles as users do.
+    # Compiling takes most of the time; like this, a third. make test-learning does it as users do.
     quickly = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    as_users_do = (
-        "--xla_cpu_enable_concurrency_optimized_scheduler=false"  # by prepare_jax, which may come too late for XLA here
-    )
+    # prepare_jax sets this for users; here it may come too late for XLA.
+    as_users_do = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly} {as_users_do}".lstrip()
 
 from collections.abc import Iterator
@@ -51,8 +48,6 @@ def types_unchecked() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs_are_let_go() -> Iterator[None]:
-    """Each compiled program holds memory maps, of which a process may have 65,530: all tests in one
-    process have more.
-    """
+    """Free compiled programs: each holds memory maps, and a process may have only 65,530."""
     yield
     jax.clear_caches()

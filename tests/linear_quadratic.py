@@ -1,6 +1,4 @@
-"""What is known of birl/ProbeLinearQuadratic-v0 by linear algebra, in float64. A gain K is the
-policy a = -Ks.
-"""
+"""Exact results for birl/ProbeLinearQuadratic-v0 in float64. A gain K is the policy a = -Ks."""
 
 import numpy as np
 
@@ -11,9 +9,7 @@ STARTS = np.eye(2) / 3  # E[s sᵀ] of starts uniform in [-1, 1]²
 
 
 def riccati(steps: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """P with which -sᵀPs is the best return of so many steps, and the gain of each of them, the
-    first step's first.
-    """
+    """P such that -sᵀPs is the best return of so many steps, and the gain of each step in order."""
     P, gains = np.zeros((2, 2)), []
     for _ in range(steps):
         gains.append(np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A))
@@ -22,8 +18,9 @@ def riccati(steps: int) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def values_of(gain: np.ndarray, discount: float = 1.0, steps: int = 5000) -> np.ndarray:
-    """P with which -sᵀPs is this gain's discounted return of so many steps: Σ_t γ^t (Mᵗ)ᵀ(C + KᵀRK)
-    Mᵗ, M = A - BK.
+    """P such that -sᵀPs is this gain's discounted return of so many steps.
+
+    P = Σ_t γ^t (Mᵗ)ᵀ(C + KᵀRK)Mᵗ with M = A - BK.
     """
     P, moved = np.zeros((2, 2)), np.eye(2)
     for t in range(steps):
@@ -47,9 +44,7 @@ def mean_return(gain: np.ndarray, discount: float = 1.0, steps: int = 5000) -> f
 
 
 def mean_return_with(gain: np.ndarray, constant: float, steps: int) -> float:
-    """The same of a = -Ks + c: starts have mean 0, so what c costs is what it costs from 0, and is
-    added.
-    """
+    """Mean return of a = -Ks + c. Starts have mean 0, so the cost of c from 0 is added."""
     cost, place = 0.0, np.zeros(2)
     for _ in range(steps):
         action = constant - gain @ place

@@ -1,5 +1,4 @@
-"""The papers' explicit sums, in plain NumPy loops and float64. Slow on purpose; no recurrence, and
-nothing of birl.
+"""The papers' explicit sums in plain NumPy loops and float64: slow, and nothing from birl.
 
 Arrays are [T, B]. next_values[t] is the value of the state that followed step t.
 """
@@ -51,9 +50,7 @@ def discounted_returns(rewards, terminated, truncated, valid, next_values, disco
 
 
 def sarsa_targets(rewards, action_values, terminated, valid, discount: float) -> np.ndarray:
-    """r_t + γ Q(s_{t+1}, a_{t+1}) (Sutton & Barto 2018, eq. 6.7); NaN where there is no next
-    action, or no transition.
-    """
+    """r_t + γ Q(s_{t+1}, a_{t+1}) (Sutton & Barto 2018, eq. 6.7); NaN without a next action."""
     targets = np.full(rewards.shape, np.nan)
     for t, b in np.ndindex(*rewards.shape):
         if valid[t, b] and terminated[t, b]:
@@ -86,8 +83,9 @@ def vtrace(
     clip_rho: float,
     clip_c: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """v_t = V(s_t) + Σ_k γ^{k-t} (Π_{i=t}^{k-1} c_i) ρ_k δ_k, and ρ_t (r_t + γ v_{t+1} - V(s_t))
-    (Espeholt et al. 2018, eq. 1).
+    """v_t = V(s_t) + Σ_k γ^{k-t} (Π_{i=t}^{k-1} c_i) ρ_k δ_k (Espeholt et al. 2018, eq. 1).
+
+    Also returns the advantages ρ_t (r_t + γ v_{t+1} - V(s_t)).
     """
     ratios = np.exp(log_ratios)
     rho, c = np.minimum(clip_rho, ratios), gae_lambda * np.minimum(clip_c, ratios)
@@ -111,8 +109,9 @@ def vtrace(
 def retrace(
     rewards, action_values, next_values, terminated, truncated, valid, log_ratios, discount: float, trace_lambda: float
 ) -> np.ndarray:
-    """Q_t + Σ_k γ^{k-t} (Π_{s=t+1}^{k} λ min(1, ρ_s)) (r_k + γ V(s_{k+1}) - Q_k) (Munos et al.
-    2016, eq. 3).
+    """Retrace targets (Munos et al. 2016, eq. 3).
+
+    Q_t + Σ_k γ^{k-t} (Π_{s=t+1}^{k} λ min(1, ρ_s)) (r_k + γ V(s_{k+1}) - Q_k).
     """
     c = trace_lambda * np.minimum(1.0, np.exp(log_ratios))
     targets = np.array(action_values, np.float64)

@@ -1,6 +1,4 @@
-"""Learning thresholds: what each preset must reach within its budget of environment steps. Minutes,
-not seconds.
-"""
+"""Learning thresholds: the score of each preset within its steps. Takes minutes."""
 
 from dataclasses import replace
 from pathlib import Path

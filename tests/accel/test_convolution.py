@@ -12,9 +12,7 @@ from birl.nets.images import make_conv
 
 
 def in_blocks(x, weight, stride, channels_first=False):
-    """A convolution of [N, height, width, channels], brought into the other order first if it
-    should be.
-    """
+    """A block convolution of [N, height, width, channels], in either order of axes."""
     return block_convolution(jnp.moveaxis(x, -1, 1) if channels_first else x, weight, stride, channels_first)
 
 
@@ -31,12 +29,8 @@ def test_a_convolution_is_the_sum_over_kernel_and_channels(kernel):
 
 @pytest.mark.parametrize(
     ("kernel", "stride", "shape"),
-    [
-        (8, 4, (2, 21, 30, 3)),
-        (4, 2, (3, 9, 12, 5)),
-        (3, 1, (2, 5, 4, 6)),
-        (2, 2, (1, 5, 5, 1)),
-    ],  # sides that strides do not divide
+    # Strides do not divide the sides.
+    [(8, 4, (2, 21, 30, 3)), (4, 2, (3, 9, 12, 5)), (3, 1, (2, 5, 4, 6)), (2, 2, (1, 5, 5, 1))],
 )
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_a_convolution_in_blocks_has_the_values_and_gradients_of_xlas(kernel, stride, shape, channels_first):
@@ -133,9 +127,8 @@ def test_what_no_filter_sees_is_in_no_block():
     assert blocks_of(jnp.zeros((1, 2, 7, 9)), 4, 2, channels_first=True).shape == (1, 3, 4, 8)
 
 
-@pytest.mark.parametrize(
-    ("stride", "dtype"), [(4, np.uint8), (2, np.uint8), (3, np.uint8), (4, np.float32)]
-)  # in words; one by one
+# Bytes are moved in words if the stride is 2 or 4, else one by one.
+@pytest.mark.parametrize(("stride", "dtype"), [(4, np.uint8), (2, np.uint8), (3, np.uint8), (4, np.float32)])
 def test_a_block_of_planes_holds_each_planes_pixels_in_turn(stride, dtype):
     images = np.random.default_rng(0).integers(0, 255, (2, 3, 27, 25)).astype(dtype)
     blocks = np.asarray(blocks_of(jnp.asarray(images), 2 * stride, stride, channels_first=True))

@@ -23,14 +23,16 @@ loss = jax.jit(lambda encoder, images: jnp.sum(jnp.sin(encoder(images))))
 gradients = jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, images))
 tangent = jax.jit(lambda encoder: jax.jvp(lambda encoder: loss(encoder, images), (encoder,), (encoder,))[1])(encoder)
 odd = images[:1, :1]  # as many cores cannot share it out
-found = [*gradients, tangent, loss(encoder, images), loss(encoder, odd), *jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, odd))]
+found = [*gradients, tangent, loss(encoder, images), loss(encoder, odd)]
+found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, odd))
 outputs = jax.jit(lambda encoder, images: encoder.outputs(images))(encoder.parts[0], images)
 found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, CachedImages(images, outputs)))
 odd_outputs = jax.jit(lambda encoder, images: encoder.outputs(images))(encoder.parts[0], odd)
 found += jax.tree.leaves(jax.jit(jax.grad(loss))(encoder, CachedImages(odd, odd_outputs)))
 here = [array.addressable_shards[0].data.shape for array in [*jax.tree.leaves(encoder), *gradients]]
 places = len(gradients[0].devices())
-print(json.dumps({"devices": cpu_devices().size, "places": places, "here": here, "found": [np.asarray(x).tolist() for x in found]}))
+found = [np.asarray(x).tolist() for x in found]
+print(json.dumps({"devices": cpu_devices().size, "places": places, "here": here, "found": found}))
 """
 
 INITIALISED = """
@@ -46,9 +48,7 @@ print(json.dumps({"devices": jax.local_device_count()}))
 
 
 def outcome(program, *words, **variables):
-    """What a program prints, with these environment variables; without NPROC unless it is among
-    them.
-    """
+    """What a program prints with these environment variables; NPROC is set only if it is one."""
     environment = {name: value for name, value in os.environ.items() if name != "NPROC"} | variables
     ended = subprocess.run(
         [sys.executable, "-c", program, *words], env=environment, capture_output=True, text=True, check=False
@@ -68,9 +68,8 @@ def test_shared_out_among_the_cores_images_have_the_features_gradients_and_tange
     assert shared["places"] == expected_devices()  # the gradient is on each of them
     dense = next(shape for shape in alone["here"] if len(shape) == 2)
     of_core = [dense[0], dense[1] // expected_devices()]
-    assert shared["here"] == [
-        of_core if shape == dense else shape for shape in alone["here"]
-    ]  # with gradients: each where its weights are
+    # Gradients are where their weights are.
+    assert shared["here"] == [of_core if shape == dense else shape for shape in alone["here"]]
     for mine, theirs in zip(shared["found"], alone["found"], strict=True):
         assert np.abs(theirs).max() > 0
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
@@ -107,9 +106,11 @@ class Pictures(gym.Env):
         return np.ones((2, 84, 84), np.uint8), 1.0, False, False, {}
 
 algorithm, settings = algorithm_named(sys.argv[1]), json.loads(sys.argv[2])
-config = algorithm.Config(env=EnvConfig(num_envs=2), run=RunConfig(total_steps=32), rollout_length=4, encoder="cnn_small", **settings)
+settings |= {"rollout_length": 4, "encoder": "cnn_small"}
+config = algorithm.Config(env=EnvConfig(num_envs=2), run=RunConfig(total_steps=32), **settings)
 prepare_jax(config)
-for state in (None, jax.tree.map(np.asarray, algorithm.init(config, Pictures.observation_space, Pictures.action_space))):
+fresh = algorithm.init(config, Pictures.observation_space, Pictures.action_space)
+for state in (None, jax.tree.map(np.asarray, fresh)):
     *_, last = algorithm.train(config, SerialEnvs([Pictures] * 2), state)
     if state is None:
         fresh = algorithm.update._cache_size()

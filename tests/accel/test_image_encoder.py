@@ -61,8 +61,9 @@ def test_in_parts_gives_what_the_whole_gives(rows, monkeypatch):
 
 
 def test_patches_are_not_kept_for_the_gradient():
-    """Those of Mnih's first layer are 8 x 8 / (4 x 4) floats for a byte of the image: memory for
-    one more image must stay below that.
+    """Memory for one more image must stay below that for its patches.
+
+    Those of Mnih's first layer take 8 x 8 / (4 x 4) floats for each byte of the image.
     """
     space = spaces.Box(0, 255, (44, 44, 4), np.uint8)
     encoder, _ = make_encoder(np.random.default_rng(0), space, "conv_only", (), "relu")
@@ -96,9 +97,7 @@ def test_from_what_was_computed_before_images_have_their_features_and_gradients(
 
 @pytest.mark.parametrize("last_only", [False, True])
 def test_what_was_computed_before_is_not_computed_again(last_only):
-    """If it is wrong, so are the features; and the program has no products left but those of the
-    gradient.
-    """
+    """Wrong activations give wrong features; the only products left are the gradient's."""
     space = spaces.Box(0, 255, (2, 24, 20), np.uint8)
     encoder = make_encoder(np.random.default_rng(0), space, "cnn_small", (), "relu")[0].parts[0]
     pictures = samples(space)

@@ -47,8 +47,7 @@ def batch(space, seed=0):
 
 def make_policy(observations=VECTOR, actions=ACTIONS["discrete"], normalised=False, **settings):
     network = make_actor_critic(np.random.default_rng(0), observations, actions, ppo.Config(**settings))
-    # Not the policy head's first weights: with these all actions are equally likely, whatever came
-    # before.
+    # With the policy head's initial weights all actions would be equally likely.
     network = jax.tree.map(lambda x: x + 0.3 * np.sin(np.arange(x.size, dtype=np.float32)).reshape(x.shape), network)
     moments = initial_normalizer(observations, ENVS, normalised, False).observations
     return network, update_observation_moments(
@@ -196,9 +195,7 @@ def test_a_module_of_the_users_own_is_taken_apart_too():
 
     policy = Own(jnp.asarray(np.random.default_rng(0).standard_normal((4, 3)), jnp.float32)), None
     inputs = batch(VECTOR), (), np.zeros(ENVS, bool), None
-    assert (
-        take_apart(act, policy, inputs, KEY, LENGTH) is None
-    )  # it has a sine, which is not listed: called whole, and right
+    assert take_apart(act, policy, inputs, KEY, LENGTH) is None  # it has a sine, which NumPy is not used for
     whole = compiled_acting(act, policy, LENGTH)(policy, KEY)
     assert_same(whole(0, *inputs), act(policy, *inputs, np.asarray(step_keys(jnp.asarray(KEY), LENGTH))[0]))
 

@@ -108,12 +108,10 @@ def test_what_numpy_does_as_jax_is_done_by_numpy(name):
     assert compare(SAME[name])
 
 
-# Programs drawn at random. Of values that were rounded, nothing discrete is asked: there the last
-# bit would decide.
+# Random programs. Rounded values are not made discrete: there the last bit would decide.
 
 
-# name: the kinds of arrays that it takes, whether exact ones only, whether it gives exact ones, and
-# what it does
+# name: the kinds of arrays it takes, whether only exact ones, whether it gives exact ones, function
 ONE = {
     "abs": ("if", False, True, jnp.abs),
     "neg": ("if", False, True, jnp.negative),
@@ -158,9 +156,7 @@ TWO = {
 
 @st.composite
 def programs(draw):
-    """Which operation on which of the values so far, for each step; a step that does not fit is
-    left out.
-    """
+    """For each step an operation and its earlier values; a step that does not fit is skipped."""
     names = st.sampled_from([(ONE, name) for name in ONE] + [(TWO, name) for name in TWO])
     return [(*draw(names), draw(st.integers(0, 20)), draw(st.integers(0, 20))) for _ in range(draw(st.integers(1, 8)))]
 

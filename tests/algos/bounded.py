@@ -1,6 +1,4 @@
-"""What the tests of actors and twin critics share: probes with bounded actions, networks with known
-answers, batches made by hand.
-"""
+"""For the tests of actors and twin critics: bounded probes, known networks, hand-made batches."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -139,9 +137,7 @@ def noise_of(*shape: int) -> jax.Array:
 
 
 def terminated_and_cut(discount: float) -> Transitions:
-    """Three steps through a replay: one that went on, one that terminated, one that was cut;
-    rewards 1, 2 and 4.
-    """
+    """Three steps from a replay: it goes on, terminates, is truncated; the rewards are 1, 2, 4."""
     rollout = rollout_of(6)._replace(
         rewards=np.array([1, 2, 0, 4, 0, 0], np.float32)[:, None],
         terminated=np.array([0, 1, 0, 0, 0, 0], bool)[:, None],

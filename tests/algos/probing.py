@@ -1,6 +1,4 @@
-"""What the tests of actor-critics share: a rollout of a policy that is not uniform, and a network's
-answers to single observations.
-"""
+"""For the tests of actor-critics: a rollout of a policy that is not uniform, and its values."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -18,9 +16,7 @@ from birl.types import Envs, Rollout
 
 
 def stirred(state: Any) -> Any:
-    """A state with a policy that is far from uniform and moments that are not the initial ones, as
-    after some learning.
-    """
+    """A state as after some learning: a policy far from uniform, moments not the initial ones."""
     network = eqx.tree_at(
         lambda network: network.policy_head.linear.weight, state.network, replace_fn=lambda weight: 50 * weight
     )
@@ -49,9 +45,7 @@ def told_log_probs(rollout: Rollout) -> jax.Array:
 
 @cache
 def collected(algorithm: Any, config: Any) -> tuple[Any, Rollout]:
-    """A state and the second rollout that it has collected: episodes and memories are under way at
-    its start.
-    """
+    """A state and its second rollout, which starts in the middle of episodes."""
     with make_envs(config.env, config.run.seed) as envs:
         state = stirred(algorithm.init(config, envs.observation_space, envs.action_space))
         collector = telling(envs, algorithm, state, config.rollout_length)

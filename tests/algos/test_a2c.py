@@ -1,6 +1,4 @@
-"""A2C's oracles: it is a special case of PPO, its targets are the paper's sums; and what it must
-have learned on probes.
-"""
+"""A2C: it is a special case of PPO, its targets are the paper's sums, and it learns the probes."""
 
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -427,8 +425,7 @@ def test_probe_every_bit_of_a_multi_binary_action_is_learned():
 
 @pytest.mark.slow  # seconds each; other algorithms learn the same probe in make test
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
-    # A strong entropy bonus: the image's 128 features drown the vector at first, and half of the
-    # answers is half of the reward.
+    # A strong entropy bonus, since the image's 128 features outweigh the vector at first.
     settings = {"learning_rate": 2e-3, "entropy_weight": 0.2, "activation": "relu", "share_trunk": True}
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", **settings).state
     images = [np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255)]

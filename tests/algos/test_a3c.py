@@ -47,8 +47,7 @@ SETTINGS = {
         "core": "lstm",
         "core_size": 16,
     },
-    # as many updates in half the steps: a pendulum moved by numbers multiplies the last bits of
-    # what moves it
+    # As many updates in half the steps: a pendulum amplifies differences in the last bits.
     "continuous": {
         "env": EnvConfig("Pendulum-v1", num_envs=1),
         "entropy_weight": 0.0,
@@ -192,9 +191,7 @@ def actor_learner_pids() -> list[int]:
 
 @pytest.mark.slow
 def test_of_fifty_faults_each_is_named_and_the_score_is_still_reached(tmp_path, capfd):
-    """Processes are killed and stopped from outside, by turns, and their environments raise now and
-    then.
-    """
+    """Processes are killed and stopped in turn, and their environments sometimes raise."""
     tuned = preset("a3c", "CartPole-v1")
     env = replace(tuned.env, id="tests.envs.flaky:FlakyCartPole-v0", step_timeout=2.0)
     config = replace(
@@ -208,9 +205,8 @@ def test_of_fifty_faults_each_is_named_and_the_score_is_still_reached(tmp_path, 
                 return
             pids = actor_learner_pids()
             if pids:
-                injected.append(
-                    (min(pids), signal.SIGSTOP if number % 5 == 4 else signal.SIGKILL)
-                )  # the one that has lived longest
+                oldest = min(pids)
+                injected.append((oldest, signal.SIGSTOP if number % 5 == 4 else signal.SIGKILL))
                 os.kill(*injected[-1])
 
     culprit = threading.Thread(target=harm)

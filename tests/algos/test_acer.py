@@ -1,6 +1,4 @@
-"""ACER's oracles: Retrace and the projected policy gradient in plain NumPy; its replay; and what it
-must have learned on probes.
-"""
+"""ACER: Retrace and the projected policy gradient in plain NumPy, its replay, and the probes."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -75,9 +73,7 @@ gradients, update = jit(jax.grad(acer.loss, has_aux=True)), jit(acer.update.__wr
 
 
 class Case(NamedTuple):
-    """A state whose average network is another, and a rollout by a third policy with ends of all
-    kinds in it.
-    """
+    """A state with another average network, and a third policy's rollout with all kinds of ends."""
 
     state: acer.State
     rollout: Rollout
@@ -125,9 +121,7 @@ def case_of(kind: str, core: str = "feedforward") -> Case:
 
 
 def answer(network: Any, rollout: Rollout) -> tuple[Any, np.ndarray]:
-    """Of a feed-forward network, observation by observation: distributions, and action values or
-    the critic's features.
-    """
+    """Distributions, and action values or the critic's features, of a feed-forward network."""
     distribution, values, _ = network(rollout.observations, (), np.zeros(rollout.observations.shape[:2], bool), None)
     return jax.tree.map(lambda x: np.asarray(x, np.float64), distribution), np.asarray(values, np.float64)
 
@@ -232,9 +226,7 @@ def test_the_last_row_bootstraps_from_the_last_successor_and_not_from_its_own_st
 
 
 def without_advantages(network: Any) -> Any:
-    """The same network with A(s, a) = 0 for all actions, so that Q(s, a) = V(s) whatever is
-    sampled.
-    """
+    """The network with A(s, a) = 0 for all actions, so that Q(s, a) = V(s) for every sample."""
     return eqx.tree_at(
         lambda n: n.advantage_head.linear, network, replace_fn=lambda head: jax.tree.map(jnp.zeros_like, head)
     )
@@ -267,9 +259,7 @@ def test_traces_are_cut_at_the_dth_root_of_the_ratio_and_v_moves_by_the_truncate
 
 @pytest.mark.parametrize("limit", [0.05, None])
 def test_the_policy_gradient_is_algorithm_3s_with_uncut_targets_projected_in_each_state(limit):
-    """With Q = V the correction is 0, and Q^opc is the return to the episode's end, bootstrapped
-    where it goes on.
-    """
+    """With Q = V the correction is 0, and Q^opc is the return, bootstrapped at the end."""
     case = plain_case()
     values, log_ratios = values_and_log_ratios(case)
     rollout, valid = case.rollout, case.rollout.valid
@@ -292,9 +282,7 @@ def test_the_policy_gradient_is_algorithm_3s_with_uncut_targets_projected_in_eac
 
 
 def test_q_of_an_action_is_v_and_its_advantage_over_those_of_actions_of_the_policy():
-    """(Wang et al. 2017, eq. 13): where A(s, a) is the same for all actions it is gone, and with
-    many samples so is its mean.
-    """
+    """Wang et al. 2017, eq. 13: a constant A(s, a) cancels, and with many samples its mean."""
     case = case_of("continuous")
     network = without_advantages(case.state.network)
     lifted = eqx.tree_at(lambda n: n.advantage_head.linear.bias, network, replace_fn=lambda bias: bias + 7.0)
@@ -316,8 +304,7 @@ def test_the_actions_sampled_differ_from_gradient_step_to_gradient_step():
 
 def test_the_continuous_correction_weighs_a_new_action_by_its_own_value_whatever_was_done():
     case = case_of("continuous")
-    # With ratios truncated at almost nothing, the correction is all that is left of the policy's
-    # gradient.
+    # With ratios truncated at almost 0, only the correction is left in the policy's gradient.
     alone = {"importance_truncation": 1e-6, "trust_region": None, "value_weight": 0.0}
     found, _ = case.gradients(**alone)
     other_actions = case._replace(rollout=case.rollout._replace(actions=case.rollout.actions[::-1] + np.float32(0.5)))
@@ -384,8 +371,7 @@ def test_the_stored_memory_and_resets_inside_the_sequence_matter(kind):
     empty = rollout._replace(memory=jax.tree.map(np.zeros_like, rollout.memory))
     found = [float(Case(state, r, config).gradients()[1]["loss/value"]) for r in (rollout, empty)]
     assert abs(found[0] - found[1]) > 1e-3
-    # The fifth environment resets itself in the first row: what it remembered before does not count
-    # after it.
+    # The fifth environment resets itself in the first row, so its memory before has no effect.
     memory = jax.tree.map(lambda m: np.where(np.arange(B)[:, None] == 4, m + 9.0, m), rollout.memory)
     assert_same_bits(*(Case(state, r, config).gradients()[0] for r in (rollout, rollout._replace(memory=memory))))
 

@@ -58,8 +58,7 @@ CONFIG = async_nstep_q.Config(
 
 
 def test_on_a_chain_the_actions_of_the_best_policy_have_its_values():
-    # Rewards on the way are those of what was done: after another action they are not the best
-    # policy's, but hardly any other is taken.
+    # Rewards are those of the actions taken, which are almost always the best policy's.
     learned = learned_chain_values(async_nstep_q, CONFIG)
     np.testing.assert_allclose(learned[:, 1], chain.chain_values(epsilon=0.0)[:, 1], atol=0.04)
     assert np.all(learned.argmax(-1) == 1)

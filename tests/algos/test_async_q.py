@@ -1,6 +1,4 @@
-"""Asynchronous one-step Q-learning: targets by hand, a chain whose Q is known, and actor-learners
-in processes that learn together.
-"""
+"""Asynchronous one-step Q-learning: targets by hand, a chain with known Q, and processes."""
 
 from dataclasses import replace
 

@@ -1,6 +1,4 @@
-"""Asynchronous one-step Sarsa: which next action a target uses, and a chain where Q is that of the
-policy that acts.
-"""
+"""Asynchronous one-step Sarsa: the next action in a target, and a chain with known Q."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,6 +1,4 @@
-"""What the three asynchronous Q algorithms have in common: worker steps and episodes, masks, the
-target network, ε.
-"""
+"""What the three asynchronous Q algorithms share: worker steps, masks, target network, ε."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -105,8 +103,7 @@ def test_observations_that_were_never_seen_are_not_normalised_by(algorithm):
 
 @each
 def test_the_gradient_is_that_of_the_mean_square_with_the_target_held_constant(algorithm):
-    # The bias of action a moves Q(s, a) alone: its derivative is twice the mean error of the steps
-    # with that action.
+    # The bias of action a changes Q(s, a) alone: its derivative is twice that action's mean error.
     config = small(algorithm, MEMORY, max_grad_norm=None)
     step = steps_of(algorithm, config, 6)[4]
     found = step.work.layouts.network.tree(step.result.gradients)

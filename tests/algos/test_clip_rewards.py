@@ -1,6 +1,4 @@
-"""With clip_rewards an algorithm learns from signs; without it, and in what is reported, rewards
-are the environment's own.
-"""
+"""With clip_rewards an algorithm learns from signs; returns are reported unclipped."""
 
 import importlib
 

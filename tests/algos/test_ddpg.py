@@ -1,6 +1,4 @@
-"""DDPG's oracles: actions within bounds, noise of each environment its own, the losses' closed
-forms; and what it learns on probes.
-"""
+"""DDPG: bounded actions, noise of each environment, losses in closed form, and the probes."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -171,8 +169,7 @@ def test_the_warm_up_ends_where_learning_starts():
     with closing(ddpg.train(SMALL)) as training:
         updates = list(islice(training, 4))
     assert [bool(u.state.in_warmup) for u in updates] == [int(u.state.env_steps) < 20 for u in updates]
-    # 8 steps of 4 environments, a quarter of that; in the second rollout there are four resets, and
-    # what it owes is left for the third.
+    # Steps of the second rollout, which has four resets, are left to learn from after the third.
     assert ["loss/value" in u.metrics for u in updates] == [False, False, True, True]
     assert [int(u.state.gradient_steps) for u in updates] == [0, 0, 8, 16]
 
@@ -359,9 +356,8 @@ def test_a_perturbation_stays_through_an_episode_wherever_rollouts_end_and_the_n
     actions, valid = (np.concatenate([getattr(rollout, name) for rollout in rollouts]) for name in ("actions", "valid"))
     for i in range(2):
         episodes = np.split(actions[:, i], np.flatnonzero(~valid[:, i]))
-        episodes = [
-            episode[1:] if number else episode for number, episode in enumerate(episodes)
-        ]  # without the ignored action
+        # Without the action that a reset ignored.
+        episodes = [episode[1:] if number else episode for number, episode in enumerate(episodes)]
         distinct = [np.unique(episode, axis=0) for episode in episodes if len(episode)]
         assert [len(rows) for rows in distinct] == [1] * len(distinct)
         assert len(distinct) > 4

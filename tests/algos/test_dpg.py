@@ -1,6 +1,4 @@
-"""DPG's oracles: the paper's equations by hand, the gradient and the optimum of a linear-quadratic
-problem, and what must be learned.
-"""
+"""DPG: the paper's equations by hand, a linear-quadratic problem, and the probes."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -79,9 +77,7 @@ def steps_of(observations, actions, rewards, following, terminated=None, valid=N
 
 
 def drawn(seed: int = 0, count: int = 1):
-    """A network of two actions and three features, and steps, all at random; no preferred action is
-    near a bound.
-    """
+    """A random network of two actions and three features, and steps; no action is near a bound."""
     rng = np.random.default_rng(seed)
     theta, w, v = 0.1 * rng.standard_normal((3, 2)), rng.standard_normal((3, 2)), rng.standard_normal(3)
     observations, following = rng.uniform(-1, 1, (2, count, 3))
@@ -347,8 +343,7 @@ def numeric_gradient(discount: float, size: float = 1e-5) -> np.ndarray:
 
 @pytest.mark.parametrize("discount", [0.9, 0.99])
 def test_with_the_exact_critic_the_policy_gradient_is_that_of_the_return(discount):
-    # Four points that have the second moments of the states visited, each visit with its discount
-    # (theorem 1's ρ).
+    # Four points with the second moments of the discounted state visits (ρ of theorem 1).
     roots = np.linalg.cholesky((1 - discount) * lq.visits_of(GAIN, discount))
     states = np.sqrt(2) * np.concatenate([roots.T, -roots.T])
     steps = steps_of(states, np.zeros((4, 1)), np.zeros(4), states)

@@ -1,6 +1,4 @@
-"""DQN's oracles: targets by hand, a chain whose Q is known, what moves the target network; and what
-it must have learned on probes.
-"""
+"""DQN: targets by hand, a chain with known Q, what moves the target network, and the probes."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -86,9 +84,7 @@ def shaken(network: Any, seed: int) -> Any:
 
 @cache
 def lived(config: dqn.Config) -> Lived:
-    """Six rollouts of a network that is not the initial one; the target network and the moments are
-    others again.
-    """
+    """Six rollouts of a network unlike the initial one, with another target network and moments."""
     with make_envs(config.env, config.run.seed) as envs:
         state = dqn.init(config, envs.observation_space, envs.action_space)
         state = state._replace(network=shaken(state.network, 1), target=shaken(state.network, 2))
@@ -180,9 +176,7 @@ def test_a_masked_next_action_is_never_bootstrapped_from_and_an_allowed_one_is(c
     plain = errors_of(state, steps, config)
     for action in range(3):
         lover = state._replace(target=loved(state.target, action), network=state.network)
-        if (
-            double
-        ):  # the network chooses, so it must love the action as well; what it says of the present is not the target's
+        if double:  # the network chooses the action, so it must prefer it, too
             lover = lover._replace(network=loved(state.network, action))
         changed = errors_of(lover, steps, config) + np.where(double & (steps.actions == action), 1e6, 0)
         much = np.abs(changed - plain) > 1e5
@@ -227,8 +221,7 @@ def test_no_gradient_flows_through_the_target_even_if_it_is_the_network(core):
 
     of_network, of_target = jax.jit(jax.grad(total, argnums=(0, 1)))(state.network, state.network, batch.steps)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(of_target))
-    # Σ errors falls by 1 where Q(s, a) rises by 1: the bias of an action counts how often it was
-    # taken, and nothing else.
+    # Σ errors falls by 1 where Q(s, a) rises by 1: an action's bias counts how often it was taken.
     actions = np.asarray(batch.steps.actions)
     np.testing.assert_allclose(of_network.head.bias, [-(actions == action).sum() for action in range(2)], atol=1e-3)
 
@@ -253,8 +246,7 @@ def test_each_error_is_weighed_by_its_chance_to_the_minus_beta_over_the_largest_
 
 
 def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_that_of_equal_chances_does():
-    # Σ_i P_i ∇l_i / P_i is N times the mean: weigh every transition of the replay by its chance of
-    # being drawn.
+    # Σ_i P_i ∇l_i / P_i is N times the mean: weight every transition by its probability.
     config = SMALL
     state, _, replay = lived(config)
     known = np.argwhere(replay.columns.valid[: replay.sampleable.stop])
@@ -485,9 +477,8 @@ def test_epsilon_follows_its_schedule_over_environment_steps():
     steps = np.array([0, *(int(update.state.env_steps) for update in updates)])
     expected = np.maximum(0.1, 1.0 - 0.9 * steps / 80)
     np.testing.assert_allclose([float(update.state.epsilon) for update in updates], expected[1:], atol=1e-6)
-    np.testing.assert_allclose(
-        [u.metrics["exploration/epsilon"] for u in updates], expected[:-1], atol=1e-6
-    )  # what was acted with
+    # The metric is the ε of the rollout.
+    np.testing.assert_allclose([u.metrics["exploration/epsilon"] for u in updates], expected[:-1], atol=1e-6)
     assert steps[-1] >= 160
 
 
@@ -496,9 +487,8 @@ def test_drawn_transitions_are_weighed_by_their_errors():
     weights = snapshot.arrays[
         f"replay/{max(int(name.split('/')[1]) for name in snapshot.arrays if name.startswith('replay/'))}"
     ]
-    assert (
-        len(np.unique(weights[weights > 0])) >= 20
-    )  # a new one gets the largest weight: without errors there would be one
+    # Without errors all would have the largest weight, as new ones do.
+    assert len(np.unique(weights[weights > 0])) >= 20
     assert weights.max() <= snapshot.values["replay"]["largest"]
 
 
@@ -681,9 +671,8 @@ def test_probe_a_reward_one_step_later_is_discounted_once():
 @pytest.mark.parametrize("n_step", [pytest.param(1, marks=slow), 3])
 def test_probe_where_an_episode_is_cut_the_value_goes_on(n_step):
     last = learned("birl/ProbeTruncation-v0", n_step=n_step, target_every=5, update_ratio=0.5)
-    np.testing.assert_allclose(
-        answers(last.state, 0), [[10, 10]], atol=0.5
-    )  # 1 / (1 - γ); without the bootstrap at the cut, below 4.1
+    # 1 / (1 - γ); without the bootstrap at the truncation, below 4.1
+    np.testing.assert_allclose(answers(last.state, 0), [[10, 10]], atol=0.5)
 
 
 @slow

@@ -1,6 +1,4 @@
-"""What the convolutions made of images when these were acted on is learned from as if it were
-computed anew.
-"""
+"""Learning from cached activations of images gives what learning from the images gives."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,9 +18,7 @@ from birl.types import Rollout
 
 
 class Picture(gym.ObservationWrapper):
-    """Episodes of a few steps, in which not every action is always allowed, with each observation
-    as an image.
-    """
+    """Short episodes with action masks, with each observation as an image."""
 
     observation_space = spaces.Box(0, 255, (2, 24, 20), np.uint8)
 

@@ -1,6 +1,4 @@
-"""What is never allowed is never bootstrapped from: at the true action values no algorithm that
-learns them finds an error.
-"""
+"""Nothing bootstraps from a forbidden action: at the true action values the error is 0."""
 
 from dataclasses import replace
 from functools import partial
@@ -23,8 +21,9 @@ TRUE_VALUE = 1 / (1 - 0.9)  # with a reward of 1 in each step and a discount of 
 
 
 class Alternating(gym.Env):
-    """Reward 1 for ever, but cut after three steps. Of two actions the first is allowed at even
-    times, the second at odd ones.
+    """Reward 1 in each step, truncated after three steps.
+
+    The first action is allowed at even times, the second at odd ones.
     """
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)

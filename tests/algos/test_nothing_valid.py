@@ -1,6 +1,4 @@
-"""From a rollout without a valid step nothing is learned, and nothing moves: not even by an
-optimiser's momentum.
-"""
+"""A rollout without a valid step changes no weight, not even by an optimiser's momentum."""
 
 import importlib
 from itertools import islice
@@ -68,6 +66,5 @@ def test_an_update_without_a_valid_step_moves_nothing(name, monkeypatch):
     for left, right in zip(weights_of(before), weights_of(after), strict=True):
         np.testing.assert_array_equal(left, right)
     assert any(np.any(left != right) for left, right in zip(weights_of(before), weights_of(moved), strict=True))
-    assert int(after.updates) == int(before.updates) + (
-        algorithm_name != "acer"
-    )  # which counts rollouts, and apart from learning
+    # ACER's update is one gradient step; it counts rollouts elsewhere.
+    assert int(after.updates) == int(before.updates) + (algorithm_name != "acer")

@@ -13,9 +13,8 @@ from birl.registry import algorithm_named
 from birl.run.policy import make_policy
 from tests.nets.remembering import COUNT_START, make_remembering, make_remembering_values
 
-ENV = EnvConfig(
-    "CartPole-v1", num_envs=3, max_episode_steps=4
-)  # and a row to reset in: every rollout of 5 begins an episode
+# With the row of a reset, every rollout of 5 begins an episode.
+ENV = EnvConfig("CartPole-v1", num_envs=3, max_episode_steps=4)
 COMMON = {"env": ENV, "run": RunConfig(total_steps=1000), "rollout_length": 5}
 POOL = {"pool": "serial", "actor_learners": 2, "report_every": 20}
 CASES = {

@@ -1,6 +1,4 @@
-"""PPO's oracles: what must hold exactly, whatever it learns; and what it must have learned on
-probes whose answers are known.
-"""
+"""PPO: what must hold exactly in every update, and probes whose answers are known."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -73,9 +71,7 @@ update = jax.jit(
 
 @partial(jax.jit, static_argnames="config")
 def look_again(state: ppo.State, rollout: Rollout, config: ppo.Config):
-    """Log-ratios of the policy that acted to itself, its KL from itself, and the metrics of the
-    loss before any step.
-    """
+    """Log-ratios and KL of the policy that acted to itself, and the loss's metrics at first."""
     batch = ppo.batch_of(state, rollout, replace(config, objective="kl"))
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
     _, metrics = ppo.loss(state.network, batch, rollout.memory, WEIGHTS, config)
@@ -165,9 +161,8 @@ def test_the_policy_gradient_is_0_where_the_ratio_has_left_the_clip_in_the_direc
 ):
     config, (state, _) = replace(SMALL, normalize_advantages=False), collected(SMALL)
     batch = tampered(config, advantages=replicated(advantage))
-    batch = batch._replace(
-        log_probs=batch.log_probs - jnp.log(jnp.float32(ratio))
-    )  # as if the old policy had been less sure
+    # As if the old policy had been less sure.
+    batch = batch._replace(log_probs=batch.log_probs - jnp.log(jnp.float32(ratio)))
     (_, metrics), gradients = loss_and_gradients(state.network, batch, NO_MEMORY, WEIGHTS, config)
     assert any(np.any(leaf) for leaf in jax.tree.leaves((gradients.actor, gradients.policy_head))) == learns
     assert float(metrics["policy/clip_fraction"]) == (1.0 if abs(ratio - 1) > 0.2 else 0.0)
@@ -228,9 +223,7 @@ def test_advantages_are_gae_of_the_networks_values_with_targets_above_them():
 
 @pytest.mark.parametrize("row", ["in an episode", "ending an episode", "resetting"])
 def test_a_rollout_that_stops_earlier_has_the_same_td_errors_up_to_there(row):
-    """So the last successor's value is seen with the right memory: that of its episode, or none
-    after a reset.
-    """
+    """The last successor's value has its episode's memory, or none after a reset."""
     config = replace(FIRST_LOOKS["lstm"], gae_lambda=0.0, env=replace(SMALL.env, num_envs=1))
     state, rollout = collected(config)
     ended = rollout.terminated | rollout.truncated
@@ -278,9 +271,9 @@ def test_the_step_in_which_an_environment_resets_itself_is_not_an_environment_st
 
 
 def test_minibatches_of_one_sample_valid_or_not_give_no_nan():
-    config = replace(
-        SMALL, env=EnvConfig("birl/ProbeObservationAction-v0", num_envs=1), rollout_length=4, minibatches=4
-    )  # SB3 #440
+    # SB3 #440
+    env = EnvConfig("birl/ProbeObservationAction-v0", num_envs=1)
+    config = replace(SMALL, env=env, rollout_length=4, minibatches=4)
     state, rollout = collected(config)
     state, metrics = update(state, rollout, config)
     assert int(metrics["optimizer/steps"]) == int(rollout.valid.sum()) == 2  # the others move nothing
@@ -323,9 +316,8 @@ def test_target_kl_stops_the_steps_of_all_epochs_that_are_left():
 def test_steps_end_where_the_kl_is_above_one_and_a_half_times_its_target():
     state, rollout = collected(SMALL)
     twice = replace(SMALL, epochs=2)
-    kl = 2 * float(
-        update(state, rollout, twice)[1]["policy/approx_kl"]
-    )  # the mean of 0, at the first step, and of this
+    # The metric is the mean of 0, at the first step, and of this KL.
+    kl = 2 * float(update(state, rollout, twice)[1]["policy/approx_kl"])
     steps = [
         int(update(state, rollout, replace(twice, target_kl=kl / factor))[1]["optimizer/steps"])
         for factor in (1.4, 1.6)
@@ -616,8 +608,7 @@ def test_probe_every_bit_of_a_multi_binary_action_is_learned():
 
 
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
-    # Convolutions need small steps: a picture that is bright all over moves with every weight at
-    # once.
+    # Convolutions need small steps: in a bright image every weight changes the output.
     settings = {"learning_rate": linear(5e-3, 0.0), "share_trunk": True}
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", run=RunConfig(total_steps=2000), **settings).state
     images = [np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255)]

@@ -1,6 +1,4 @@
-"""QAC's oracles: the actor's gradient by exact action values, the critic's by Sarsa's targets, what
-is known at a rollout's end, probes.
-"""
+"""QAC: the actor's gradient by exact action values, Sarsa's targets, and the probes."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -80,9 +78,7 @@ class TableHead(eqx.Module):
 
 
 class Table(eqx.Module):
-    """Logits, action values and a value for each state; an observation is the number of its
-    state.
-    """
+    """Logits, action values and a value for each state; an observation is a state's number."""
 
     logits: jax.Array  # [S, A]
     action_value_head: TableHead
@@ -107,9 +103,7 @@ def rollout_of(observations, actions, rewards, terminated=False, truncated=False
 
 @cache
 def collected(config: qac.Config) -> tuple[qac.State, Rollout]:
-    """A state and the second rollout that it has collected: episodes and memories are under way at
-    its start.
-    """
+    """A state and its second rollout, which starts in the middle of episodes."""
     with make_envs(config.env, config.run.seed) as envs:
         state = qac.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
@@ -124,8 +118,7 @@ def assert_same_bits(left, right) -> None:
     jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
-# The actor. With exact action values its expected step is the gradient of J = Σ π(a) r(a): π(a)
-# (r(a) - J)
+# The actor. With exact action values its mean step is the gradient of J = Σ π(a) r(a).
 
 CHANCES, REWARDS = np.array([0.25, 0.75]), np.array([3.0, 1.0])
 J = CHANCES @ REWARDS
@@ -139,9 +132,7 @@ FORMS = {
 
 
 def ascent(pulls: list[int], config: qac.Config, rewards: np.ndarray = REWARDS) -> np.ndarray:
-    """The direction in which the actor moves the logits of a two-armed bandit, with a critic that
-    knows the answers.
-    """
+    """How the actor moves the logits of a two-armed bandit with an exact critic."""
     network = table([np.log(CHANCES)], [REWARDS], [J] if config.critic == "v" else None)
     rollout = rollout_of(np.zeros((2, len(pulls))), [pulls], [rewards[pulls]], terminated=True)
     return -np.asarray(gradients_of(network, None, rollout, 0.0, config)[0].logits[0])
@@ -204,9 +195,8 @@ def test_the_state_values_move_towards_the_reward_and_the_next_value_which_is_he
     gradient, _ = gradients_of(network, None, rollout, 0.0, config)
     errors = np.array([1.0 - (0.5 + 0.8 * 3.0), 3.0 - (0.25 + 0.8 * 7.0)])  # the last row too: its next value is known
     np.testing.assert_allclose(gradient.values, [*errors, 0.0], rtol=1e-5)
-    np.testing.assert_allclose(
-        gradient.logits[:, 0], [0.25 * errors[0], -0.25 * errors[1], 0.0], rtol=1e-4
-    )  # -δ ∇log π / 2
+    # -δ ∇log π / 2
+    np.testing.assert_allclose(gradient.logits[:, 0], [0.25 * errors[0], -0.25 * errors[1], 0.0], rtol=1e-4)
 
 
 @CRITICS
@@ -398,18 +388,16 @@ def action_values(state: qac.State, observation: float) -> list[float]:
 
 
 def test_probe_a_reward_one_step_later_is_discounted_once():
-    state = learned(
-        "birl/ProbeDelayed-v0", entropy_weight=1.0
-    ).state  # both actions stay likely, so that both are learned
+    # With this entropy weight both actions stay likely, so that both are learned.
+    state = learned("birl/ProbeDelayed-v0", entropy_weight=1.0).state
     assert action_values(state, -1) == pytest.approx([0.9, 0.9], abs=0.05)
     assert action_values(state, 1) == pytest.approx([1.0, 1.0], abs=0.05)
 
 
 def test_probe_where_an_episode_is_cut_the_action_value_goes_on():
     state = learned("birl/ProbeTruncation-v0", critic_learning_rate=linear(5e-2, 0.0)).state
-    assert max(action_values(state, 0)) == pytest.approx(
-        1 / (1 - 0.9), abs=0.5
-    )  # without the bootstrap at the cut, below 4.1
+    # Without the bootstrap at the truncation, below 4.1.
+    assert max(action_values(state, 0)) == pytest.approx(1 / (1 - 0.9), abs=0.5)
 
 
 def test_probe_each_action_has_its_own_value():

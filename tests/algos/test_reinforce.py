@@ -1,6 +1,4 @@
-"""REINFORCE's oracles: the gradient on problems small enough to sum over every action, returns of
-whole episodes, and probes.
-"""
+"""REINFORCE: gradients summed over every action, returns of whole episodes, and the probes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -78,9 +76,7 @@ def rollout_of(observations, actions, rewards, terminated, truncated=False, vali
 
 @cache
 def collected(config: reinforce.Config) -> tuple[reinforce.State, Rollout]:
-    """A state and the second rollout that it has collected: episodes and memories are under way at
-    its start.
-    """
+    """A state and its second rollout, which starts in the middle of episodes."""
     with make_envs(config.env, config.run.seed) as envs:
         state = reinforce.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
@@ -357,7 +353,7 @@ WRONG = {
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "env.num_envs 0 is less than 1; use 8, or 1": {"env": EnvConfig(num_envs=0)},
     "core_size 0 must be at least 1": {"core_size": 0},
-    "rollout_length 9 is below the 500 steps of an episode of CartPole-v1.*use rollout_length 500 or more, or baseline True": {
+    "rollout_length 9 is below the 500 steps of an episode of CartPole-v1.*use rollout_length 500 .*baseline True": {
         "env": EnvConfig("CartPole-v1"),
         "baseline": False,
     },
@@ -431,8 +427,7 @@ def test_probe_what_was_seen_at_the_start_is_remembered(core):
 
 
 def test_probe_episodes_longer_than_the_rollout_are_learned():
-    # Not with every seed: gradients go back two steps, and what was seen must be remembered for
-    # three.
+    # Not with every seed: gradients go back two steps, and memory is needed for three.
     last = learned(
         "birl/ProbeMemory-v0", core="lstm", rollout_length=2, num_envs=16, run=RunConfig(total_steps=6000, seed=5)
     )

@@ -1,6 +1,4 @@
-"""SAC's oracles: its soft targets, its temperature and its bounds in closed form; and what it must
-have learned on probes.
-"""
+"""SAC: soft targets, temperature and bounds in closed form, and the probes."""
 
 import math
 from dataclasses import replace
@@ -164,9 +162,7 @@ def test_the_actors_loss_is_minus_the_smaller_value_less_the_entropy_at_the_temp
 
 
 def test_the_actors_gradient_goes_through_the_sampled_action():
-    """With hardly any noise and temperature it is the deterministic policy gradient: -E[w (1 - μ²)]
-    at the mean, for Q = w·a.
-    """
+    """Almost without noise and temperature it is -E[w (1 - μ²)] at the mean, for Q = w·a."""
     weights, means = np.array([2.0, -3.0], np.float32), jnp.array([0.3, -0.8])
     critics = (lambda o, a: a @ weights, lambda o, a: a @ weights + 1.0)
 
@@ -298,9 +294,8 @@ def test_probe_a_terminated_step_is_worth_its_reward_and_no_entropy():
 
 def test_probe_where_an_episode_is_cut_the_value_goes_on():
     state = bounded.learned(sac, "tests/BoundedTruncation-v0", temperature=1e-3, **FIXED).state
-    assert bounded.values_at(state) == pytest.approx(
-        [10.0, 10.0], abs=0.7
-    )  # 1 / (1 - 0.9); without the bootstrap at the cut, below 4.1
+    # 1 / (1 - 0.9); without the bootstrap at the truncation, below 4.1
+    assert bounded.values_at(state) == pytest.approx([10.0, 10.0], abs=0.7)
 
 
 @pytest.mark.slow
@@ -327,7 +322,6 @@ def test_the_targets_action_and_the_actors_are_drawn_apart():
     state, batches, found = fresh(config), jax.tree.map(lambda x: x[None], one), []
     for number in range(40):
         metrics = update(state._replace(key=np.array([0, number], np.uint32)), rollout_of(4), batches, config)[1]
-        found.append(
-            (float(metrics["loss/value"]), float(metrics["policy/entropy"]))
-        )  # each grows with its own action's -log π
+        # Each grows with -log π of its own action.
+        found.append((float(metrics["loss/value"]), float(metrics["policy/entropy"])))
     assert abs(np.corrcoef(np.array(found).T)[0, 1]) < 0.5

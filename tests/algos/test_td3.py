@@ -1,6 +1,4 @@
-"""TD3's oracles: its targets, its delay and its noise in closed form; and what it must have learned
-on probes.
-"""
+"""TD3: targets, delay and noise in closed form, and the probes."""
 
 import math
 from dataclasses import replace
@@ -316,9 +314,7 @@ def test_every_gradient_step_smooths_with_noise_of_its_own():
     standing = state._replace(target=jax.tree.map(lambda x: 3 * x, state.target))
 
     def spread(steps: int) -> float:
-        """Between runs with other random keys, of the mean loss of so many gradient steps on the
-        same transition.
-        """
+        """Standard deviation over random keys of the mean loss of so many gradient steps."""
         batches = jax.tree.map(lambda x: np.repeat(x[None], steps, axis=0), one)
         keys = [np.array([0, number], np.uint32) for number in range(24)]
         return float(

@@ -1,6 +1,4 @@
-"""TRPO's oracles: what must hold exactly at every update, whatever it learns; and what it learns on
-probes whose answers are known.
-"""
+"""TRPO: what must hold exactly in every update, and probes whose answers are known."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -53,9 +51,8 @@ PROBE = trpo.Config(
     core_size=8,
     learning_rate=linear(2e-2, 0.0),
 )
-HOPELESS = {
-    "max_kl": 1e-30
-}  # so short a step changes no probability that float32 can tell: the line search accepts nothing
+# So short a step changes no probability in float32: the line search accepts nothing.
+HOPELESS = {"max_kl": 1e-30}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,9 +94,7 @@ def parts(network) -> tuple[list, list]:
 
 @partial(jax.jit, static_argnames="config")
 def look_again(state: trpo.State, rollout: Rollout, config: trpo.Config):
-    """Log-ratios of the policy that acted to itself, its mean KL from itself, and that KL's
-    gradient.
-    """
+    """Log-ratios and mean KL of the policy that acted to itself, and that KL's gradient."""
     batch = trpo.batch_of(state, rollout, config)
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
     kl, gradients = jax.value_and_grad(lambda network: trpo.loss(network, batch, rollout.memory)[1])(state.network)
@@ -122,7 +117,7 @@ SETTINGS = {
         SMALL, env=EnvConfig("birl/ProbeDict-v0", num_envs=4), encoder="cnn_small", normalize_observations=True
     ),
 }
-SECONDS_EACH = (
+SECONDS_EACH = (  # to compile
     "gru",
     "lnlstm",
     "normalised with gru",
@@ -130,7 +125,7 @@ SECONDS_EACH = (
     "continuous, cut episodes, lstm",
     "MultiBinary",
     "Dict",
-)  # to compile
+)
 SOME_SETTINGS = [
     pytest.param(config, id=name, marks=pytest.mark.slow if name in SECONDS_EACH else ())
     for name, config in SETTINGS.items()
@@ -174,9 +169,7 @@ def test_an_update_moves_the_policy_by_a_kl_of_at_most_delta_and_fits_the_critic
 
 @quickly
 def fisher_products(state: trpo.State, rollout: Rollout, vectors, config: trpo.Config):
-    """Products of the damped Fisher matrix of the policy's leaves, and the gradient of the mean KL
-    at a little beside them.
-    """
+    """Products with the damped Fisher matrix, and the gradient of the mean KL nearby."""
     batch = trpo.batch_of(state, rollout, config)
     actor, critic = split_actor_critic(state.network, batch.observations)
     parameters, unravel = ravel_pytree(actor)
@@ -342,8 +335,7 @@ def test_advantages_of_0_leave_the_policy_equal_bit_for_bit():
 
 
 def test_a_step_that_overshoots_is_shortened_until_its_kl_is_within_delta():
-    # Hardly any curvature is seen at a policy that is sure of itself, and none is added: the first
-    # step goes far too far.
+    # A policy that is nearly deterministic has little curvature, so the first step is too long.
     state, rollout = collected(SMALL)
     sure = eqx.tree_at(lambda n: n.policy_head.linear.weight, state.network, replace_fn=lambda weight: 4 * weight)
     config = replace(SMALL, cg_damping=1e-6, max_kl=0.3, backtrack_tries=50)
@@ -382,9 +374,7 @@ def test_a_critic_that_diverges_stops_the_run():
 
 
 def exact_kl(before: trpo.State, after: trpo.State, rollout: Rollout) -> float:
-    """The mean KL of a feed-forward, categorical policy from the one that acted, over the valid
-    steps, in float64.
-    """
+    """The mean KL of a feed-forward categorical policy from the one that acted, in float64."""
     inputs = rollout.observations[:-1], NO_MEMORY, ~rollout.valid, None
     old, new = (oracle.softmax(np.asarray(state.network(*inputs)[0].logits, np.float64)) for state in (before, after))
     return float((old * np.log(old / new)).sum(-1)[rollout.valid].mean())

@@ -1,6 +1,4 @@
-"""update_ratio is gradient steps for each environment step: resets are none, and what is left of a
-step is carried on.
-"""
+"""update_ratio is gradient steps per environment step; resets do not count, fractions add up."""
 
 import importlib
 from typing import Any

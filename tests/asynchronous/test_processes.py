@@ -1,6 +1,4 @@
-"""Actor-learners in processes: nothing that they count is lost, who fails is named and replaced,
-and none outlives the run.
-"""
+"""Actor-learners in processes: counts are complete, faults are named, none outlives the run."""
 
 import os
 import signal
@@ -106,9 +104,7 @@ def test_others_go_on_while_one_is_replaced_and_its_episodes_stay_counted():
         assert episodes >= 2 * 20 * 4 // 6
         os.kill(pool.pids[0], signal.SIGKILL)
         run_until(pool, lambda: bool(pool.faults))
-        os.kill(
-            pool.pids[0], signal.SIGSTOP
-        )  # the new process, which takes seconds to begin, shall take longer than the others' steps
+        os.kill(pool.pids[0], signal.SIGSTOP)  # the new process shall begin after the others' steps
         before = pool.last_copy.gradient_steps.copy()  # of one that is known to be gone
         assert pool.metrics()["episode/count"] >= episodes
         run_until(pool, lambda: pool.last_copy.gradient_steps[1] > before[1] + 100)

@@ -1,6 +1,4 @@
-"""A real Ray cluster of two nodes on this machine: who is lost is named and replaced, runs go on,
-and nothing is left behind.
-"""
+"""A real Ray cluster of two nodes here: lost actors are replaced, and nothing is left behind."""
 
 import os
 import signal
@@ -166,12 +164,8 @@ def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_surviv
         expected, found = here.collect(policy, key), there.collect(policy, key)
         assert_same(columns(found, slice(0, 2)), columns(expected, slice(0, 2)))
         assert np.all(found.valid[:, 2:])
-        assert found.resets.tolist() == [
-            False,
-            False,
-            True,
-            True,
-        ]  # nothing that was summed up of the lost episodes goes on
+        # Sums of the lost episodes end here.
+        assert found.resets.tolist() == [False, False, True, True]
         assert not np.any(found.observations[0, 2:, 0] == expected.observations[0, 2:, 0]), "episodes of other names"
         assert [fault.pid for fault in there.faults] == [pid]
         assert told == [str(there.faults[0])]
@@ -265,9 +259,7 @@ def test_acer_learns_in_a_cluster_from_a_replay_of_each_actor_learner(cluster):
 
 
 def lost_by(told: list[str]) -> set[str]:
-    """Who was lost with a machine. Until word of its death has come, an actor is only out of
-    reach.
-    """
+    """Which actors were lost with a machine; until its death is known, they are out of reach."""
     lost = [message for message in told if "its node has died" in message or OUT_OF_REACH in message]
     return {message.partition(" restarted")[0] for message in lost}  # a replacement may be sent to the dead machine too
 

@@ -46,9 +46,8 @@ def test_an_area_is_averaged_and_a_flat_picture_stays_as_it_is():
     scale = AreaScale((210, 160), (84, 84))
     np.testing.assert_array_equal(scale(np.full((210, 160), 77, np.uint8)), np.full((84, 84), 77))
     ramp = np.broadcast_to(np.arange(210, dtype=np.uint8)[:, None], (210, 160))
-    np.testing.assert_array_equal(
-        scale(ramp)[:4, 0], [1, 3, 6, 8]
-    )  # means over two and a half lines: 0.8, 3.2, 5.8, 8.2
+    # Means over two and a half lines: 0.8, 3.2, 5.8, 8.2.
+    np.testing.assert_array_equal(scale(ramp)[:4, 0], [1, 3, 6, 8])
     halved = AreaScale((4, 4), (2, 2))(np.array([[0, 2, 10, 10], [4, 6, 10, 10], [0, 0, 1, 2], [0, 0, 2, 3]], np.uint8))
     np.testing.assert_array_equal(halved, [[3, 10], [0, 2]])
 

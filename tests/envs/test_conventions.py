@@ -83,9 +83,8 @@ def test_masks_belong_to_the_observation_they_come_with(shapes, actions):
                 step = envs.step(np.array(row[: len(shapes)]))
                 assert step.action_masks.dtype == bool
                 counts = step.observations["count/steps"] if kind is DictCounting else step.observations[:, 1]
-                expected = (np.arange(3) != counts[:, None] % 3) | step.terminated[
-                    :, None
-                ]  # a truncated one's own; nothing follows an end
+                # Where an episode terminated, no action follows: all are allowed.
+                expected = (np.arange(3) != counts[:, None] % 3) | step.terminated[:, None]
                 np.testing.assert_array_equal(step.action_masks, expected)
 
 

@@ -1,6 +1,4 @@
-"""Memory of any shape and any initial value, wherever an episode may begin. The network counts the
-steps of each episode.
-"""
+"""Memory of any shape and initial value; the network counts the steps of each episode."""
 
 from dataclasses import replace
 
@@ -36,9 +34,7 @@ def steps_of(rollout):
 
 
 def assert_counted(rollout, policy):
-    """Acting, and looking at the rollout again, every leaf of the memory has counted as the
-    environment has.
-    """
+    """Every leaf of the memory has counted the steps, in acting and in the update's pass."""
     valid = rollout.valid
     assert (~valid).any()
     np.testing.assert_array_equal(

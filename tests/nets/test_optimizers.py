@@ -42,8 +42,7 @@ def second_moment(optimizer_state):
 
 
 TWO_GRADIENTS = np.array([3.0, 1e-4]), np.array([-1.0, 2e-4])  # for small gradients ε matters
-# The divisor for a mean square g, and the initial g: of torch.optim.RMSprop, and of
-# tf.train.RMSPropOptimizer as in OpenAI Baselines.
+# The divisor for a mean square g, and the initial g, of PyTorch's and of TensorFlow's RMSProp.
 ROOTS = {
     "rmsprop": (lambda mean_square, epsilon: np.sqrt(mean_square) + epsilon, 0.0),
     "rmsprop-tf": (lambda mean_square, epsilon: np.sqrt(mean_square + epsilon), 1.0),

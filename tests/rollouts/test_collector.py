@@ -27,9 +27,7 @@ NO_POLICY = None
 
 @jax.jit
 def count_and_draw(policy, observations, memory, resets, masks, key):
-    """Random actions from 0 to 2. The memory counts the steps since it was emptied; the behaviour
-    tells what it says.
-    """
+    """Random actions from 0 to 2; memory and behaviour count the steps since the last reset."""
     memory = jnp.where(resets[:, None], 0.0, memory) + 1.0
     return Action(jax.random.randint(key, resets.shape, 0, 3), memory, memory[:, 0])
 
@@ -92,9 +90,8 @@ def test_each_observation_is_followed_by_its_true_successor_and_resets_are_marke
 def test_episodes_go_on_across_rollouts():
     collector = start(SerialEnvs(counting_functions([(1000, 1000)])), length=3)
     rollouts = [collector.collect(NO_POLICY, key(k)) for k in range(4)]
-    np.testing.assert_array_equal(
-        joined(rollouts).observations[:, 0, 1], np.arange(13)
-    )  # ray #41168: never reset by force
+    # ray #41168: environments were reset at the end of a rollout
+    np.testing.assert_array_equal(joined(rollouts).observations[:, 0, 1], np.arange(13))
     for before, after in pairwise(rollouts):
         np.testing.assert_array_equal(before.observations[-1], after.observations[0])
 
@@ -103,9 +100,8 @@ def test_returns_and_lengths_of_episodes_that_span_rollouts_are_those_of_the_who
     # With action 1: five steps, 10 (1+2+3+4+5) + 5 = 155; four steps, 10 (1+2+3+4) + 4 = 104.
     envs = SerialEnvs(counting_functions([(5, 100), (100, 4)]))
     collector = start(envs, always_one, length=3)
-    for k in range(
-        7
-    ):  # 21 rows of 5 steps and a reset: 3 episodes and 3 steps; of 4 steps and a reset: 4 episodes and 1 step
+    # 21 rows are 3 episodes of 5 steps and a reset, and 3 steps; or 4 of 4 steps, and 1 step.
+    for k in range(7):
         collector.collect(NO_POLICY, key(k))
     assert sorted(collector.episode_stats.recent) == [(104.0, 4)] * 4 + [(155.0, 5)] * 3
     metrics = collector.episode_stats.metrics()
@@ -133,9 +129,7 @@ def test_the_episode_metrics_are_the_mean_of_the_last_20():
 
 
 class Losing(SerialEnvs):
-    """Loses an episode in its third step, as when a worker process dies: a reset that no end
-    announced.
-    """
+    """Loses an episode in its third step, as when a worker dies: a reset without an end."""
 
     steps = 0
 
@@ -176,8 +170,7 @@ def test_memory_is_emptied_exactly_at_the_first_observation_of_an_episode():
     for k in range(12):
         rollout = collector.collect(NO_POLICY, key(k))
         resets += (~rollout.valid[-1]).sum()
-        # The policy has counted as many steps of this episode as the environment, also in the row
-        # that resets.
+        # The policy has counted the episode's steps as the environment has, also in a reset's row.
         np.testing.assert_array_equal(rollout.behaviour, rollout.observations[:-1, :, 1] + 1)
         np.testing.assert_array_equal(np.where(rollout.resets, 0, rollout.memory[:, 0]), rollout.observations[0, :, 1])
     assert resets > 0  # some rollouts began right after a reset

@@ -1,6 +1,4 @@
-"""The replay against streams of rows that are numbered, an environment that counts, and the papers'
-sums.
-"""
+"""The replay: hand-made streams, an environment that counts, and the papers' sums."""
 
 import json
 import re
@@ -32,9 +30,7 @@ GOES_ON, TERMINATES, TRUNCATES, IS_LOST = range(4)
 
 @dataclass(frozen=True)
 class Stream:
-    """R steps of B environments as one Rollout; the observation of row t is t and the environment's
-    number.
-    """
+    """R steps of B environments as one Rollout; an observation is its row and environment."""
 
     steps: Rollout
     memories: np.ndarray  # [R, B, 1]
@@ -62,9 +58,7 @@ class Stream:
 
 
 def stream_of(fates: np.ndarray, seed: int = 0) -> Stream:
-    """Rows [R, B] of which each goes on, terminates, truncates, or is lost; after an end comes the
-    environment's own reset.
-    """
+    """Rows [R, B] that each go on, terminate, truncate or are lost; a reset follows each end."""
     rng, shape = np.random.default_rng(seed), fates.shape
     terminated, truncated, valid = np.zeros((3, *shape), bool)
     for t, i in np.ndindex(*shape):
@@ -92,9 +86,7 @@ def random_stream(rows: int, num_envs: int = 3, seed: int = 0) -> Stream:
 
 
 def replay_of(stream: Stream, length: int, size: int = 1, **switches) -> Replay:
-    """A replay, as small as it may be unless told otherwise, to which the whole stream was
-    added.
-    """
+    """A replay with the whole stream added, as small as possible unless `size` is given."""
     rollouts = stream.rollouts(length)
     kept = Replay(max(size, rollouts[0].rewards.size), rollouts[0], 0.9, **switches)
     for rollout in rollouts:
@@ -224,9 +216,7 @@ def test_old_rollouts_are_overwritten_by_new_ones():
         assert kept.sampleable == newest
         assert len(kept) == 3 * min(5 * number, kept.ring_size)
         indices = replicated(kept)
-        np.testing.assert_array_equal(
-            kept.gather(indices).rewards, stream.steps.rewards[indices.rows, indices.envs]
-        )
+        np.testing.assert_array_equal(kept.gather(indices).rewards, stream.steps.rewards[indices.rows, indices.envs])
 
 
 def test_what_is_added_is_copied():
@@ -255,9 +245,7 @@ def draw_actions(policy, observations, memory, resets, masks, key):
 
 @cache
 def counted(kind: type[Counting]) -> list[Rollout]:
-    """Rollouts of three environments: ended by reaching 5, cut after 4 steps, by whichever comes
-    first.
-    """
+    """Rollouts of three environments: one terminates, one is truncated, one does both."""
     envs = SerialEnvs(counting_functions([(5, 100), (100, 4), (3, 3)], kind))
     collector = Collector(envs, draw_actions, 4, np.zeros((3, 1), np.float32))
     collector.start(0)
@@ -431,13 +419,10 @@ def test_sequences_are_whole_rollouts_with_the_memory_they_began_with_drawn_with
     steps = jax.tree.map(lambda x: x[several[0][:, :-1], several[1]], originals)
     assert_same_trees(drawn._replace(observations=None, action_masks=None, memory=None, resets=None), steps)
     np.testing.assert_array_equal(drawn.observations, stream.steps.observations[several])
-    np.testing.assert_array_equal(
-        drawn.action_masks, stream.steps.action_masks[several]
-    )  # also of the last observation
+    np.testing.assert_array_equal(drawn.action_masks, stream.steps.action_masks[several])
     np.testing.assert_array_equal(drawn.memory, stream.memories[rows, envs])
-    np.testing.assert_array_equal(
-        drawn.resets, ~stream.steps.valid[rows - 1, envs]
-    )  # the first rollouts are overwritten
+    # Row 0 is overwritten, so there is always a row before.
+    np.testing.assert_array_equal(drawn.resets, ~stream.steps.valid[rows - 1, envs])
     counts = np.zeros((len(stream.rollouts(length)), 3))
     np.add.at(counts, (rows // length, envs), 1)
     kept_rollouts = np.flatnonzero(counts.any(axis=1))
@@ -453,8 +438,7 @@ def test_the_memory_of_a_sequence_is_the_collectors_at_its_start():
         kept.add(rollout)
     drawn = kept.sample_sequences(np.random.default_rng(0), (3, 50))
     assert drawn.action_masks is None
-    # The memory counts steps since it was emptied, and an episode begins at 0; a row of a reset has
-    # counted one more.
+    # The memory counts steps since the reset, and in a reset's row one more.
     np.testing.assert_array_equal(np.where(drawn.resets, 0, drawn.memory[..., 0]), drawn.observations[:, 0, :, 1])
 
 
@@ -462,9 +446,7 @@ def test_the_memory_of_a_sequence_is_the_collectors_at_its_start():
 
 
 def stacked(stream: Stream, frame_stack: int, seed: int = 0) -> Stream:
-    """The stream with random frames of 2 x 3, stacked newest last, an episode's first repeated;
-    unchanged if there is one to a stack.
-    """
+    """The stream with stacks of random frames of 2 x 3, newest last; unchanged for stacks of 1."""
     if frame_stack == 1:
         return stream
     valid, shape = stream.steps.valid, stream.steps.observations.shape[:2]

@@ -1,6 +1,4 @@
-"""The tree of sums: what is drawn is drawn in proportion, and every sum is that of the leaves below
-it.
-"""
+"""The sum tree: it draws in proportion, and each sum is that of the leaves below it."""
 
 import numpy as np
 import pytest

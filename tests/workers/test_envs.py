@@ -1,6 +1,4 @@
-"""Environments in worker processes: the same run as in this process, through accidents too, and
-nothing left behind.
-"""
+"""Environments in worker processes: the same run as here, also after faults; nothing is left."""
 
 import gc
 import json
