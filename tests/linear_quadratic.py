@@ -39,7 +39,7 @@ def visits_of(gain: np.ndarray, discount: float, steps: int = 5000) -> np.ndarra
 
 
 def mean_return(gain: np.ndarray, discount: float = 1.0, steps: int = 5000) -> float:
-    """Over the starts."""
+    """The mean return of a gain over the starts."""
     return -float(np.trace(values_of(gain, discount, steps) @ STARTS))
 
 

@@ -15,7 +15,7 @@ from birl.rollouts.collector import Collector
 from birl.types import Envs, Rollout
 
 
-def stirred(state: Any) -> Any:
+def changed(state: Any) -> Any:
     """A state as after some learning: a policy far from uniform, moments not the initial ones."""
     network = eqx.tree_at(
         lambda network: network.policy_head.linear.weight, state.network, replace_fn=lambda weight: 50 * weight
@@ -28,7 +28,7 @@ def stirred(state: Any) -> Any:
     return state._replace(network=network, normalizer=state.normalizer._replace(observations=moments))
 
 
-def telling(envs: Envs, algorithm: Any, state: Any, length: int) -> Collector:
+def recording_collector(envs: Envs, algorithm: Any, state: Any, length: int) -> Collector:
     """A collector that keeps with each action the distribution that it was drawn from."""
     observations, masks = envs.reset(0)
     memory = state.network.initial_memory(envs.num_envs)
@@ -38,7 +38,7 @@ def telling(envs: Envs, algorithm: Any, state: Any, length: int) -> Collector:
     return Collector(envs, algorithm.act, length, memory, behaviour=empty)
 
 
-def told_log_probs(rollout: Rollout) -> jax.Array:
+def behaviour_log_probs(rollout: Rollout) -> jax.Array:
     """[T, B] of the actions, by the distributions that they were drawn from."""
     return jax.tree.map(jnp.asarray, rollout.behaviour).log_prob(jnp.asarray(rollout.actions))
 
@@ -47,8 +47,8 @@ def told_log_probs(rollout: Rollout) -> jax.Array:
 def collected(algorithm: Any, config: Any) -> tuple[Any, Rollout]:
     """A state and its second rollout, which starts in the middle of episodes."""
     with make_envs(config.env, config.run.seed) as envs:
-        state = stirred(algorithm.init(config, envs.observation_space, envs.action_space))
-        collector = telling(envs, algorithm, state, config.rollout_length)
+        state = changed(algorithm.init(config, envs.observation_space, envs.action_space))
+        collector = recording_collector(envs, algorithm, state, config.rollout_length)
         collector.start(config.run.seed)
         collector.collect(algorithm.policy(state), np.array([0, 1], np.uint32))
         return state, collector.collect(algorithm.policy(state), state.key)

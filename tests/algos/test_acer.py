@@ -28,7 +28,7 @@ from birl.rollouts.replay import Replay
 from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
-from tests.algos.probing import assert_same_bits, sign, told_log_probs
+from tests.algos.probing import assert_same_bits, behaviour_log_probs, sign
 
 T, B = 7, 5
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
@@ -84,7 +84,7 @@ class Case(NamedTuple):
         return gradients(state.network, state.average, state.normalizer, self.rollout, KEY, jnp.float32(0.0), config)
 
 
-def shaken(network: Any, seed: int, by: float = 0.4) -> Any:
+def perturbed(network: Any, seed: int, by: float = 0.4) -> Any:
     """A network with other parameters."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda p: jnp.asarray(p + by * rng.standard_normal(p.shape), jnp.float32), network)
@@ -100,7 +100,7 @@ def random_behaviour(kind: str, rng: np.random.Generator) -> Categorical | Diago
 def case_of(kind: str, core: str = "feedforward") -> Case:
     config, rng = replace(SMALL, core=core), np.random.default_rng(3)
     state = acer.init(config, SEEN, SPACES[kind])
-    state = state._replace(network=shaken(state.network, 1), average=shaken(state.network, 2))
+    state = state._replace(network=perturbed(state.network, 1), average=perturbed(state.network, 2))
     terminated, truncated, valid = np.zeros((3, T, B), bool)
     valid[:] = True
     terminated[2, 0] = truncated[3, 1] = terminated[0, 2] = truncated[6, 2] = terminated[6, 3] = True
@@ -243,7 +243,7 @@ def values_and_log_ratios(case: Case) -> tuple[np.ndarray, np.ndarray]:
     mean, log_std = (x[:-1] for x in distribution)
     densities = oracle.normal_density((case.rollout.actions - mean) / np.exp(log_std), 0.0, 1.0) / np.exp(log_std)
     values = np.asarray(case.state.network.values(features.astype(np.float32)), np.float64)
-    return values, np.log(densities).sum(-1) - np.asarray(told_log_probs(case.rollout))
+    return values, np.log(densities).sum(-1) - np.asarray(behaviour_log_probs(case.rollout))
 
 
 def test_traces_are_cut_at_the_dth_root_of_the_ratio_and_v_moves_by_the_truncated_ratio():
@@ -430,8 +430,8 @@ def test_the_share_of_truncated_ratios_is_told():
 # Replay
 
 
-class Lived(NamedTuple):
-    """Rollouts that a policy lived through, and a replay of them."""
+class Replayed(NamedTuple):
+    """A state, its rollouts, and a replay of them."""
 
     state: acer.State
     rollouts: list[Rollout]
@@ -439,10 +439,10 @@ class Lived(NamedTuple):
 
 
 @cache
-def lived(config: acer.Config) -> Lived:
+def replayed(config: acer.Config) -> Replayed:
     with make_envs(config.env, config.run.seed) as envs:
         state = acer.init(config, envs.observation_space, envs.action_space)
-        state = state._replace(network=shaken(state.network, 1))
+        state = state._replace(network=perturbed(state.network, 1))
         behaviour = empty_behaviour(envs.action_space, envs.num_envs)
         memory = state.network.initial_memory(envs.num_envs)
         collector = Collector(envs, acer.act, config.rollout_length, memory, behaviour=behaviour)
@@ -451,14 +451,14 @@ def lived(config: acer.Config) -> Lived:
         rollouts = [collector.collect(acer.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
         for rollout in rollouts:
             replay.add(rollout)
-        return Lived(state, rollouts, replay)
+        return Replayed(state, rollouts, replay)
 
 
 @pytest.mark.parametrize("env_id", ["birl/ProbeMemory-v0", "birl/ProbeContinuous-v0", "birl/ProbeMask-v0"])
 @pytest.mark.parametrize("core", ["feedforward", "lstm"])
 def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and_memory(env_id, core):
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), core=core, batch_size=3)
-    _, rollouts, replay = lived(config)
+    _, rollouts, replay = replayed(config)
     stored = [
         jax.tree.map(
             lambda x, b=b: np.asarray(x)[:, b], r._replace(memory=(), resets=None, action_masks=None)
@@ -482,7 +482,7 @@ def test_a_replayed_sequence_is_a_rollout_as_it_was_lived_with_its_behaviour_and
 @pytest.mark.parametrize("env_id", ["birl/ProbeMemory-v0", "birl/ProbeContinuous-v0", "birl/ProbeMask-v0"])
 def test_of_a_fresh_rollout_and_of_a_replayed_one_by_the_same_policy_no_ratio_differs_from_1(env_id):
     config = replace(SMALL, env=EnvConfig(env_id, num_envs=4), importance_truncation=1.001)
-    state, rollouts, replay = lived(config)
+    state, rollouts, replay = replayed(config)
     (sequences, *_) = acer.sample_replayed(replay, state.key, 0, config)
     for rollout in (rollouts[-1], sequences):
         _, metrics = update(state._replace(average=state.network), rollout, config)
@@ -491,7 +491,7 @@ def test_of_a_fresh_rollout_and_of_a_replayed_one_by_the_same_policy_no_ratio_di
 
 
 def test_the_number_of_replayed_updates_is_poissons_and_the_states_key_draws_it():
-    _, _, replay = lived(SMALL)
+    _, _, replay = replayed(SMALL)
     keys = [np.array([number, 1], np.uint32) for number in range(400)]
     counts = np.array([len(acer.sample_replayed(replay, key, 0, replace(SMALL, batch_size=1))) for key in keys])
     assert counts.mean() == pytest.approx(4.0, abs=0.3)  # three deviations of the mean

@@ -18,7 +18,7 @@ from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.nets.layers import Linear, make_linear
 from birl.speed import prepare_jax
-from tests.algos.worker_steps import THREE, gradients_of, shaken, steps_of, values_at
+from tests.algos.worker_steps import THREE, gradients_of, perturbed, steps_of, values_at
 
 MEMORY, CARTS = EnvConfig("birl/ProbeMemory-v0", num_envs=1), EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=9)
 MASKED = EnvConfig("birl/ProbeMask-v0", num_envs=1)
@@ -73,11 +73,12 @@ def test_what_stands_in_rows_that_are_not_valid_changes_no_bit_of_the_gradient_n
     config = small(algorithm, MEMORY, normalize_observations=True, normalize_rewards=True)
     step = steps_of(algorithm, config, 3)[2]
     rollout = step.rollout
-    lived = int(np.nonzero(rollout.terminated)[0][0]) + 2  # the last observation is the true successor of a valid step
+    # The row after the last observation, which is the true successor of a valid step.
+    first_invalid = int(np.nonzero(rollout.terminated)[0][0]) + 2
     assert not rollout.valid[0]
-    assert lived < len(rollout.observations)
+    assert first_invalid < len(rollout.observations)
     observations = rollout.observations.copy()
-    observations[lived:] = 77.0
+    observations[first_invalid:] = 77.0
     strange = rollout._replace(
         observations=observations,
         rewards=np.where(rollout.valid, rollout.rewards, 1e6).astype(np.float32),
@@ -218,7 +219,7 @@ def test_each_actor_learner_explores_with_its_own_epsilon_as_far_as_the_run_is(a
 def test_what_is_evaluated_is_greedy_and_what_explores_is_not(algorithm):
     config = small(algorithm, MEMORY)
     state = algorithm.init(config, *spaces_of(config.env))
-    state = state._replace(network=shaken(state.network, 1))
+    state = state._replace(network=perturbed(state.network, 1))
     network, moments, epsilon = algorithm.policy(state)
     assert epsilon == 0
     observations = np.random.default_rng(0).uniform(-1, 1, (300, 2)).astype(np.float32)

@@ -309,9 +309,9 @@ def test_the_scale_of_parameter_noise_settles_where_the_actions_lie_at_the_wante
     config = replace(
         PARAMETER, exploration_noise=0.15, noise_adaptation=1.05, actor_learning_rate=0.0, critic_learning_rate=0.0
     )
-    state, batches, lived = with_scale(fresh(config), start), transitions(8, 16), rollout(config)
+    state, batches, steps = with_scale(fresh(config), start), transitions(8, 16), rollout(config)
     for _ in range(200):
-        state, metrics = update(state, lived, batches, config)
+        state, metrics = update(state, steps, batches, config)
     assert float(metrics["exploration/action_distance"]) == pytest.approx(0.15, rel=0.06)
     weights = perturbed_weights(state.network.actor, state.exploration, 0, ENVS)
     actors = [eqx.combine(jax.tree.map(lambda x, i=i: x[i], weights), state.network.actor) for i in range(ENVS)]

@@ -68,26 +68,26 @@ loss_and_gradients = jit(jax.value_and_grad(dqn.loss, has_aux=True, argnums=(0, 
 learn, update = jit(dqn.learn), jit(dqn.update.__wrapped__)
 
 
-class Lived(NamedTuple):
-    """A state whose networks differ, the rollouts it lived through, and a replay of them."""
+class Replayed(NamedTuple):
+    """A state whose networks differ, its rollouts, and a replay of them."""
 
     state: dqn.State
     rollouts: list[Rollout]
     replay: Replay
 
 
-def shaken(network: Any, seed: int) -> Any:
+def perturbed(network: Any, seed: int) -> Any:
     """A network with other parameters."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda p: jnp.asarray(p + 0.5 * rng.standard_normal(p.shape), jnp.float32), network)
 
 
 @cache
-def lived(config: dqn.Config) -> Lived:
+def replayed(config: dqn.Config) -> Replayed:
     """Six rollouts of a network unlike the initial one, with another target network and moments."""
     with make_envs(config.env, config.run.seed) as envs:
         state = dqn.init(config, envs.observation_space, envs.action_space)
-        state = state._replace(network=shaken(state.network, 1), target=shaken(state.network, 2))
+        state = state._replace(network=perturbed(state.network, 1), target=perturbed(state.network, 2))
         collector = Collector(envs, dqn.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
         collector.start(config.run.seed)
         exponent = config.priority_exponent if config.prioritized else None
@@ -97,12 +97,12 @@ def lived(config: dqn.Config) -> Lived:
         rollouts = [collector.collect(dqn.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
         for rollout in rollouts:
             replay.add(rollout)
-        return Lived(state, rollouts, replay)
+        return Replayed(state, rollouts, replay)
 
 
 def one_batch(config: dqn.Config) -> tuple[dqn.State, dqn.Batch]:
     """A state and the first of the batches drawn for it."""
-    state, _, replay = lived(config)
+    state, _, replay = replayed(config)
     batches, _ = dqn.sample_batches(replay, state.key, config)
     return state, jax.tree.map(lambda x: x[0], batches)
 
@@ -157,7 +157,7 @@ def test_the_best_value_is_the_targets_of_the_action_that_the_other_values_most_
     np.testing.assert_array_equal(dqn.double_q_values(choosing, target, masks), [30.0, 50.0])
 
 
-def loved(network: Any, action: int) -> Any:
+def preferring(network: Any, action: int) -> Any:
     """The network, with that action worth a million more."""
     return eqx.tree_at(lambda n: n.head.bias, network, replace_fn=lambda bias: bias.at[action].add(1e6))
 
@@ -175,10 +175,10 @@ def test_a_masked_next_action_is_never_bootstrapped_from_and_an_allowed_one_is(c
         assert bootstraps[-1].any(), "a sequence's last step bootstraps too"
     plain = errors_of(state, steps, config)
     for action in range(3):
-        lover = state._replace(target=loved(state.target, action), network=state.network)
+        preferred = state._replace(target=preferring(state.target, action))
         if double:  # the network chooses the action, so it must prefer it, too
-            lover = lover._replace(network=loved(state.network, action))
-        changed = errors_of(lover, steps, config) + np.where(double & (steps.actions == action), 1e6, 0)
+            preferred = preferred._replace(network=preferring(state.network, action))
+        changed = errors_of(preferred, steps, config) + np.where(double & (steps.actions == action), 1e6, 0)
         much = np.abs(changed - plain) > 1e5
         np.testing.assert_array_equal(much, bootstraps & masks[..., action])
 
@@ -248,7 +248,7 @@ def test_each_error_is_weighed_by_its_chance_to_the_minus_beta_over_the_largest_
 def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_that_of_equal_chances_does():
     # Σ_i P_i ∇l_i / P_i is N times the mean: weight every transition by its probability.
     config = SMALL
-    state, _, replay = lived(config)
+    state, _, replay = replayed(config)
     known = np.argwhere(replay.columns.valid[: replay.sampleable.stop])
     indices = Indices(*known.T, np.ones(len(known), np.float32))
     batch = replay.gather(indices)
@@ -279,7 +279,7 @@ def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_tha
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(config, n_step):
     config = replace(config, n_step=n_step)
-    state, rollouts, replay = lived(config)
+    state, rollouts, replay = replayed(config)
     sequence, length = rollouts[2], config.rollout_length
     rows, envs = np.argwhere(sequence.valid[: length - n_step + 1]).T  # those whose n rewards are all inside
     batch = replay.gather(Indices(2 * length + rows, envs, np.ones(len(rows))))
@@ -303,7 +303,7 @@ def step_by_step(network: Any, sequence: Rollout) -> np.ndarray:
 @pytest.mark.parametrize("n_step", [1, 2])
 def test_with_memory_the_errors_are_those_of_both_networks_run_step_by_step_from_the_memory_at_the_start(core, n_step):
     config = replace(SMALL, core=core, n_step=n_step)
-    state, rollouts, _ = lived(config)
+    state, rollouts, _ = replayed(config)
     sequence = rollouts[1]
     assert any(np.any(leaf) for leaf in jax.tree.leaves(sequence.memory))
     ours, theirs = step_by_step(state.network, sequence), step_by_step(state.target, sequence)
@@ -328,7 +328,7 @@ def test_after_a_burn_in_errors_are_what_they_are_without_and_those_before_do_no
 
 def test_no_gradient_flows_through_the_burn_in():
     config = replace(SMALL, core="gru", rollout_length=3)
-    state, rollouts, _ = lived(config)
+    state, rollouts, _ = replayed(config)
 
     @partial(jax.jit, static_argnames="config")
     def by_observation(observations, steps, config):
@@ -406,7 +406,7 @@ def test_the_target_network_moves_every_so_many_gradient_steps_and_stands_still_
 
 def test_a_cycles_gradient_steps_are_single_ones_in_turn_and_the_target_moves_within_it():
     config = replace(SMALL, target_every=3, learning_rate=1e-2, priority_correction=1.0)
-    state, rollouts, replay = lived(config)
+    state, rollouts, replay = replayed(config)
     batches, _ = dqn.sample_batches(replay, state.key, config)
     assert len(batches.probabilities) == 4
     after, _, errors = update(state, rollouts[-1], batches, config)
@@ -441,7 +441,7 @@ WATCHED = replace(
 
 @cache
 def watched() -> tuple[list[dqn.Update], Snapshot]:
-    """All updates of a short run, and the world after the last."""
+    """All updates of a short run, and the snapshot after the last."""
     updates = list(dqn.train(WATCHED))
     return updates, updates[-1].snapshot()
 
@@ -504,7 +504,7 @@ def test_bytes_and_steps_of_the_replay_are_told():
 
 
 def test_the_best_action_is_taken_without_a_key_and_any_with_epsilon_1():
-    state, rollouts, _ = lived(SMALL)
+    state, rollouts, _ = replayed(SMALL)
     observations = np.random.default_rng(0).normal(size=(400, *rollouts[0].observations.shape[2:])).astype(np.float32)
     best = values_at(state.network, observations).argmax(-1)
     assert set(best.tolist()) == {0, 1}
@@ -526,7 +526,7 @@ def test_schedules_stand_where_progress_is():
         learning_rate=linear(2e-2, 0.0),
         priority_correction=piecewise((0, 0.5, 1), (0, 0.3, 1)),
     )
-    state, rollouts, replay = lived(config)
+    state, rollouts, replay = replayed(config)
     batches = dqn.sample_batches(replay, state.key, config)[0]
     batches = batches._replace(
         probabilities=np.random.default_rng(0).uniform(0.1, 2, batches.probabilities.shape).astype(np.float32)

@@ -22,7 +22,7 @@ from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
 from tests.algos import probing
-from tests.algos.probing import answers, assert_same_bits, sign, told_log_probs
+from tests.algos.probing import answers, assert_same_bits, behaviour_log_probs, sign
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = ppo.Config(
@@ -75,7 +75,7 @@ def look_again(state: ppo.State, rollout: Rollout, config: ppo.Config):
     batch = ppo.batch_of(state, rollout, replace(config, objective="kl"))
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
     _, metrics = ppo.loss(state.network, batch, rollout.memory, WEIGHTS, config)
-    return distribution.log_prob(batch.actions) - told_log_probs(rollout), batch.old.kl(distribution), metrics
+    return distribution.log_prob(batch.actions) - behaviour_log_probs(rollout), batch.old.kl(distribution), metrics
 
 
 FIRST_LOOKS = {
@@ -109,7 +109,7 @@ FIRST_LOOKS = {
 def test_on_the_first_minibatch_every_ratio_is_1_and_the_kl_is_0(config):
     state, rollout = collected(config)
     assert not rollout.valid.all()  # episodes ended inside
-    assert np.ptp(told_log_probs(rollout)) > 0.01  # and the policy is not uniform
+    assert np.ptp(behaviour_log_probs(rollout)) > 0.01  # and the policy is not uniform
     log_ratios, kls, metrics = look_again(state, rollout, config)
     np.testing.assert_allclose(log_ratios, 0.0, atol=1e-6)
     np.testing.assert_allclose(kls, 0.0, atol=1e-6)

@@ -19,7 +19,7 @@ from birl.nets.acting import evaluate_rollout
 from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
-from tests.algos.probing import telling, told_log_probs
+from tests.algos.probing import behaviour_log_probs, recording_collector
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = qac.Config(
@@ -108,7 +108,7 @@ def collected(config: qac.Config) -> tuple[qac.State, Rollout]:
         state = qac.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
         state = state._replace(network=eqx.tree_at(weight, state.network, replace_fn=lambda w: 50 * w))
-        collector = telling(envs, qac, state, config.rollout_length)
+        collector = recording_collector(envs, qac, state, config.rollout_length)
         collector.start(config.run.seed)
         collector.collect(qac.policy(state), np.array([0, 1], np.uint32))
         return state, collector.collect(qac.policy(state), state.key)
@@ -220,7 +220,7 @@ def test_actor_and_critic_step_at_rates_of_their_own(critic, still, moves):
 
 
 @partial(jax.jit, static_argnames="config")
-def judged(state: qac.State, rollout: Rollout, config: qac.Config) -> qac.CriticTargets:
+def critic_targets(state: qac.State, rollout: Rollout, config: qac.Config) -> qac.CriticTargets:
     return qac.critic_targets_q(state.network, evaluate_rollout(qac.policy(state), rollout), rollout, config)
 
 
@@ -231,7 +231,7 @@ def judged(state: qac.State, rollout: Rollout, config: qac.Config) -> qac.Critic
 )
 def test_targets_are_the_explicit_ones_of_the_actions_that_were_drawn(config):
     state, rollout = collected(config)
-    values, targets, known, _ = judged(state, rollout, config)
+    values, targets, known, _ = critic_targets(state, rollout, config)
     expected = oracle.sarsa_targets(
         rollout.rewards, np.asarray(values), rollout.terminated, rollout.valid, config.discount
     )
@@ -250,10 +250,10 @@ def test_where_an_episode_was_cut_the_next_action_is_one_that_the_policy_drew_at
     log_probs = jax.jit(lambda d, actions: d.log_prob(actions))(
         jax.tree.map(lambda x: x[:-1], distributions), rollout.actions
     )
-    told = np.asarray(told_log_probs(rollout))
+    recorded = np.asarray(behaviour_log_probs(rollout))
     for t, b in cuts:
         assert not rollout.valid[t + 1, b]
-        assert log_probs[t + 1, b] == pytest.approx(told[t + 1, b], abs=1e-5)
+        assert log_probs[t + 1, b] == pytest.approx(recorded[t + 1, b], abs=1e-5)
 
 
 def test_the_reward_of_a_last_step_that_goes_on_is_not_learned_from_and_of_one_that_ends_is():
@@ -275,7 +275,7 @@ def test_with_action_masks_a_cut_step_is_learned_from_for_its_next_action_was_on
     state, rollout = collected(config)
     cuts = rollout.truncated[:-1]
     assert cuts.any()
-    assert judged(state, rollout, config).known[:-1][cuts].all()
+    assert critic_targets(state, rollout, config).known[:-1][cuts].all()
     masks, actions = rollout.action_masks[1:-1][cuts], rollout.actions[1:][cuts]
     assert not masks.all(axis=-1).any()
     assert np.take_along_axis(masks, actions[:, None], axis=-1).all()
@@ -305,7 +305,7 @@ def test_the_memory_at_the_rollouts_start_is_used(critic):
     assert abs(float(kept["loss/policy"]) - float(lost["loss/policy"])) > 1e-4
     log_probs = jax.jit(lambda s, r: evaluate_rollout(qac.policy(s), r).distributions.logits[:-1])(state, rollout)
     taken = np.take_along_axis(np.log(oracle.softmax(log_probs)), rollout.actions[..., None], axis=-1)[..., 0]
-    np.testing.assert_allclose(taken, told_log_probs(rollout), atol=1e-5)
+    np.testing.assert_allclose(taken, behaviour_log_probs(rollout), atol=1e-5)
 
 
 def test_schedules_stand_where_progress_is():

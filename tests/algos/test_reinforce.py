@@ -19,7 +19,7 @@ from birl.maths.schedules import linear
 from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
-from tests.algos.probing import telling, told_log_probs
+from tests.algos.probing import behaviour_log_probs, recording_collector
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = reinforce.Config(
@@ -81,7 +81,7 @@ def collected(config: reinforce.Config) -> tuple[reinforce.State, Rollout]:
         state = reinforce.init(config, envs.observation_space, envs.action_space)
         weight = lambda network: network.policy_head.linear.weight  # noqa: E731
         state = state._replace(network=eqx.tree_at(weight, state.network, replace_fn=lambda w: 50 * w))
-        collector = telling(envs, reinforce, state, config.rollout_length)
+        collector = recording_collector(envs, reinforce, state, config.rollout_length)
         collector.start(config.run.seed)
         collector.collect(reinforce.policy(state), np.array([0, 1], np.uint32))
         return state, collector.collect(reinforce.policy(state), state.key)
@@ -329,7 +329,7 @@ def test_the_memory_at_the_rollouts_start_is_used(core):
     log_probs = jax.jit(lambda network, actions, *inputs: network(*inputs)[0].log_prob(actions))(
         state.network, rollout.actions, *inputs
     )
-    np.testing.assert_allclose(log_probs, told_log_probs(rollout), atol=1e-6)
+    np.testing.assert_allclose(log_probs, behaviour_log_probs(rollout), atol=1e-6)
 
 
 def test_schedules_stand_where_progress_is():

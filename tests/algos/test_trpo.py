@@ -26,7 +26,7 @@ from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
 from tests.algos import probing
-from tests.algos.probing import told_log_probs
+from tests.algos.probing import behaviour_log_probs
 
 # Episodes of three steps and a reset: some end inside every rollout, and some are cut by its end.
 SMALL = trpo.Config(
@@ -98,7 +98,7 @@ def look_again(state: trpo.State, rollout: Rollout, config: trpo.Config):
     batch = trpo.batch_of(state, rollout, config)
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
     kl, gradients = jax.value_and_grad(lambda network: trpo.loss(network, batch, rollout.memory)[1])(state.network)
-    return distribution.log_prob(batch.actions) - told_log_probs(rollout), kl, gradients
+    return distribution.log_prob(batch.actions) - behaviour_log_probs(rollout), kl, gradients
 
 
 SETTINGS = {
@@ -136,7 +136,7 @@ SOME_SETTINGS = [
 def test_before_the_step_every_ratio_is_1_and_the_kl_and_its_gradient_are_0(config):
     state, rollout = collected(config)
     assert not rollout.valid.all()  # episodes ended inside
-    assert np.ptp(told_log_probs(rollout)) > 0.01  # and the policy is not uniform
+    assert np.ptp(behaviour_log_probs(rollout)) > 0.01  # and the policy is not uniform
     log_ratios, kl, gradients = look_again(state, rollout, config)
     np.testing.assert_allclose(log_ratios, 0.0, atol=1e-6)
     assert float(kl) == pytest.approx(0.0, abs=1e-7)

@@ -50,7 +50,7 @@ class Watched:
         return self.rollout
 
 
-def shaken(network: Any, seed: int) -> Any:
+def perturbed(network: Any, seed: int) -> Any:
     """A network with other parameters."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda p: np.asarray(p + 0.5 * rng.standard_normal(p.shape), np.float32), network)
@@ -61,7 +61,9 @@ def steps_of(algorithm: ModuleType, config: Any, count: int) -> list[WatchedStep
     """Worker steps whose gradients are not applied, with another target network and the final ε."""
     state = algorithm.init(config, *spaces_of(config.env))
     end = np.int32(config.run.total_steps)
-    state = state._replace(network=shaken(state.network, 1), target_weights=shaken(state.network, 2), env_steps=end)
+    state = state._replace(
+        network=perturbed(state.network, 1), target_weights=perturbed(state.network, 2), env_steps=end
+    )
     work = make_work(
         config, algorithm.__name__, algorithm.worker_step, algorithm.apply_gradients, state, until_end=True
     )

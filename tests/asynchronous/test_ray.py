@@ -295,7 +295,7 @@ with RayPool(*make_adding(make_config("ray", COUNTING, 2)), None) as pool:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that have inherited this environment variable, whoever their parent is by now."""
+    """Processes that have inherited this environment variable, of any parent."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -318,7 +318,7 @@ def test_the_mask_stored_with_an_action_is_the_one_it_was_chosen_under():
 
 @jax.jit
 def tell(policy, observations, memory, resets, masks, key):
-    """Random numbers, told as what they were drawn from."""
+    """The largest of three random numbers; the behaviour is these numbers."""
     numbers = jax.random.normal(key, (*resets.shape, 3))
     return Action(jnp.argmax(numbers, axis=-1), memory, {"logits": numbers, "first": numbers[:, 0]})
 

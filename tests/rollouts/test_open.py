@@ -52,7 +52,7 @@ def draw_and_count(policy, observations, memory, resets, masks, key):
 
 
 class Closing(gym.Env):
-    """Counts how many of its kind were closed, and whether it was stepped."""
+    """Counts how many environments of this kind were closed."""
 
     observation_space = spaces.Box(0, 1, (1,), np.float32)
     action_space = spaces.Discrete(3)

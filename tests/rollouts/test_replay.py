@@ -160,10 +160,10 @@ def test_no_transition_reaches_across_an_end_and_only_a_termination_has_no_boots
     for row, env, after, discount in zip(
         indices.rows, indices.envs, found.next_observations[:, 0].astype(int), found.discounts, strict=True
     ):
-        lived = slice(row, after)
+        span = slice(row, after)
         assert 1 <= after - row <= n_step
-        assert steps.valid[lived, env].all()
-        ended = steps.terminated[lived, env] | steps.truncated[lived, env]
+        assert steps.valid[span, env].all()
+        ended = steps.terminated[span, env] | steps.truncated[span, env]
         assert not ended[:-1].any()
         assert discount == pytest.approx(0.0 if steps.terminated[after - 1, env] else 0.9 ** (after - row))
         stopped = ended[-1] or not steps.valid[after, env]

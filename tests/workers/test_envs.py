@@ -58,7 +58,7 @@ def serial(config):
 
 
 def written(snapshot):
-    """The world after a journey through JSON."""
+    """The snapshot as it is after being written as JSON and read again."""
     return Snapshot(snapshot.arrays, json.loads(json.dumps(snapshot.values)), snapshot.exact, snapshot.reason)
 
 
