@@ -87,7 +87,9 @@ def _follow(jaxpr: Jaxpr, constants: Any, inputs: list[Any], uses: Uses) -> list
 
 
 def _outputs(equation: Any, values: list[Any], uses: Uses) -> list[Any]:
-    name, parameters, nothing = equation.primitive.name, equation.params, [UNKNOWN] * len(equation.outvars)
+    name = equation.primitive.name
+    parameters = equation.params
+    nothing = [UNKNOWN] * len(equation.outvars)
     if name == "scan":
         return _follow_scan(parameters, values, uses)
     if name == "cond":

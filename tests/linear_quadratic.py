@@ -10,7 +10,8 @@ STARTS = np.eye(2) / 3  # E[s sᵀ] of starts uniform in [-1, 1]²
 
 def riccati(steps: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """P such that -sᵀPs is the best return of so many steps, and the gain of each step in order."""
-    P, gains = np.zeros((2, 2)), []
+    P = np.zeros((2, 2))
+    gains = []
     for _ in range(steps):
         gains.append(np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A))
         P = C + A.T @ P @ (A - B @ gains[-1])
@@ -22,7 +23,8 @@ def values_of(gain: np.ndarray, discount: float = 1.0, steps: int = 5000) -> np.
 
     P = Σ_t γ^t (Mᵗ)ᵀ(C + KᵀRK)Mᵗ with M = A - BK.
     """
-    P, moved = np.zeros((2, 2)), np.eye(2)
+    P = np.zeros((2, 2))
+    moved = np.eye(2)
     for t in range(steps):
         P = P + discount**t * moved.T @ (C + gain.T @ R @ gain) @ moved
         moved = (A - B @ gain) @ moved
@@ -31,7 +33,8 @@ def values_of(gain: np.ndarray, discount: float = 1.0, steps: int = 5000) -> np.
 
 def visits_of(gain: np.ndarray, discount: float, steps: int = 5000) -> np.ndarray:
     """Σ_t γ^t E[s_t s_tᵀ] from the starts."""
-    total, now = np.zeros((2, 2)), STARTS
+    total = np.zeros((2, 2))
+    now = STARTS
     for t in range(steps):
         total = total + discount**t * now
         now = (A - B @ gain) @ now @ (A - B @ gain).T
@@ -45,7 +48,8 @@ def mean_return(gain: np.ndarray, discount: float = 1.0, steps: int = 5000) -> f
 
 def mean_return_with(gain: np.ndarray, constant: float, steps: int) -> float:
     """Mean return of a = -Ks + c. Starts have mean 0, so the cost of c from 0 is added."""
-    cost, place = 0.0, np.zeros(2)
+    cost = 0.0
+    place = np.zeros(2)
     for _ in range(steps):
         action = constant - gain @ place
         cost += place @ C @ place + action @ R @ action

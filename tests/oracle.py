@@ -88,7 +88,8 @@ def vtrace(
     Also returns the advantages ρ_t (r_t + γ v_{t+1} - V(s_t)).
     """
     ratios = np.exp(log_ratios)
-    rho, c = np.minimum(clip_rho, ratios), gae_lambda * np.minimum(clip_c, ratios)
+    rho = np.minimum(clip_rho, ratios)
+    c = gae_lambda * np.minimum(clip_c, ratios)
     targets = np.array(values, np.float64)
     for t, b in np.ndindex(*rewards.shape):
         for row in episode_rows(t, b, terminated, truncated, valid):

@@ -168,7 +168,8 @@ def settings_of(name: str, switches: bool = False) -> dict[str, Any]:
 @cache
 def config_of(name: str, switches: bool = False, seed: int = 1) -> Any:
     """A small Config of that algorithm on the first task that it takes."""
-    algorithm, settings = algorithm_named(name), settings_of(name, switches)
+    algorithm = algorithm_named(name)
+    settings = settings_of(name, switches)
     for task in TASKS:
         config = algorithm.Config(
             env=dataclasses.replace(ENV, id=task), run=RunConfig(total_steps=1000, seed=seed), **settings
@@ -238,7 +239,8 @@ def near(name: str, config: Any, env_steps: int, kind: type[np.signedinteger]) -
     ("edge", "kind"), [(2**31, np.int32), (2**32, np.int64)], ids=["31 bits, an old checkpoint", "32 bits"]
 )
 def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
-    config, total = config_of(name), 2**33
+    config = config_of(name)
+    total = 2**33
     rates = {
         field.name: linear(1e-3, 0.0) for field in dataclasses.fields(config) if field.name.endswith("learning_rate")
     }
@@ -281,7 +283,9 @@ def test_its_config_is_checked_when_it_is_made(name):
 @every_algorithm
 def test_the_config_of_another_algorithm_is_refused_by_name(name):
     other = "a2c" if name == "ppo" else "ppo"
-    algorithm, config, module = algorithm_named(name), algorithm_named(other).Config(), name.replace("-", "_")
+    algorithm = algorithm_named(name)
+    config = algorithm_named(other).Config()
+    module = name.replace("-", "_")
     refused = pytest.raises(
         ConfigError, match=rf"this is the Config of birl\.{other}; {module} needs birl\.{module}\.Config"
     )
@@ -307,7 +311,8 @@ def test_a_config_survives_json_and_is_hashable(name, switches):
 @every_algorithm
 @plain_and_switched_on
 def test_the_same_seed_gives_the_same_run_to_the_bit(name, switches):
-    first, again = run_of(name, switches), run(name, config_of(name, switches))
+    first = run_of(name, switches)
+    again = run(name, config_of(name, switches))
     for left, right in zip(first.updates, again.updates, strict=True):
         assert_same_bits(left.state, right.state)
         assert without_clock(left) == without_clock(right)
@@ -349,7 +354,8 @@ def test_every_update_draws_with_a_random_key_of_its_own(name):
 @every_algorithm
 @plain_and_switched_on
 def test_saved_loaded_and_continued_is_the_same_as_continued(name, switches, tmp_path):
-    config, whole = config_of(name, switches), run_of(name, switches)
+    config = config_of(name, switches)
+    whole = run_of(name, switches)
     with closing(algorithm_named(name).train(config)) as training:
         *_, stopped = islice(training, 2)
         path = checkpoints.save(tmp_path, name, config, spaces_of(config), stopped.state, stopped.snapshot(), {})
@@ -433,14 +439,16 @@ def test_it_counts_updates_and_environment_steps_and_ends_at_total_steps(name):
 
 @every_algorithm
 def test_two_updates_through_the_command_line(name, tmp_path, capsys):
-    config, run_dir = config_of(name), tmp_path / "run"
+    config = config_of(name)
+    run_dir = tmp_path / "run"
     words = ["train", name, config.env.id, "--run-dir", run_dir, "--num-envs", 4, "--max-episode-steps", 9]
     words += ["--total-steps", 8 * 4 * 2, "--eval-episodes", 2, "--seed", 0, "--log-every", 1, "--log-seconds", 0]
     for field, value in settings_of(name).items():
         words += [f"--{field.replace('_', '-')}", *(value if isinstance(value, tuple) else [value])]
     assert main([str(word) for word in words]) == 0
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    training, evaluations = [row for row in rows if "time/env_steps_per_second" in row], rows[-1]
+    training = [row for row in rows if "time/env_steps_per_second" in row]
+    evaluations = rows[-1]
     assert len(training) >= 2
     assert "optimizer/grad_norm" in training[-1]
     assert all(math.isfinite(row["time/env_steps_per_second"]) for row in training)
@@ -468,7 +476,9 @@ def last_call(case: str) -> tuple[Any, tuple[Any, ...]]:
     By then normalisers have seen something, and replays are ready.
     """
     name, changes = CASES[case]
-    algorithm, config, calls = algorithm_named(name), dataclasses.replace(config_of(name, switches=True), **changes), []
+    algorithm = algorithm_named(name)
+    config = dataclasses.replace(config_of(name, switches=True), **changes)
+    calls = []
     update = algorithm.update
 
     def recorded(*given: Any) -> Any:
@@ -516,7 +526,8 @@ def in_units(given: Any, observations: float, rewards: float) -> Any:
 def test_what_is_normalised_may_be_measured_in_any_units(case, observations, rewards):
     update, (state, *others) = last_call(case)
     normalizer = in_units(state.normalizer, observations, rewards)
-    before, others_before = update(state, *others)[0], [in_units(given, observations, rewards) for given in others]
+    before = update(state, *others)[0]
+    others_before = [in_units(given, observations, rewards) for given in others]
     after = update(state._replace(normalizer=normalizer), *others_before)[0]
     close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     jax.tree.map(close, after.network, before.network)
@@ -546,7 +557,8 @@ class Unsupported(gym.Env):
     """An environment with a space that no algorithm takes."""
 
     def __init__(self, kind: str) -> None:
-        number, pair = spaces.Box(-1, 1, (1,), np.float32), spaces.Tuple((spaces.Discrete(2), spaces.Text(5)))
+        number = spaces.Box(-1, 1, (1,), np.float32)
+        pair = spaces.Tuple((spaces.Discrete(2), spaces.Text(5)))
         self.observation_space = spaces.Text(5) if kind == "observation" else number
         self.action_space = pair if kind == "action" else spaces.Discrete(2)
 

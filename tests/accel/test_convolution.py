@@ -54,10 +54,8 @@ def test_a_convolution_in_blocks_has_the_values_and_gradients_of_xlas(kernel, st
 
 def test_a_convolution_in_blocks_has_the_tangents_of_xlas_which_trpo_needs():
     rng = np.random.default_rng(0)
-    images, weight = (
-        rng.standard_normal((2, 9, 12, 3)).astype(np.float32),
-        rng.standard_normal((4, 4, 3, 5)).astype(np.float32),
-    )
+    images = rng.standard_normal((2, 9, 12, 3)).astype(np.float32)
+    weight = rng.standard_normal((4, 4, 3, 5)).astype(np.float32)
     directions = (
         rng.standard_normal(images.shape).astype(np.float32),
         rng.standard_normal(weight.shape).astype(np.float32),
@@ -88,10 +86,8 @@ TWICE = {  # what a user may ask of a convolution beyond its gradient
 @pytest.mark.parametrize("name", TWICE)
 def test_a_convolution_in_blocks_can_be_differentiated_twice_and_batched_like_xlas(name):
     rng = np.random.default_rng(0)
-    images, weight = (
-        rng.standard_normal((2, 9, 8, 3)).astype(np.float32),
-        rng.standard_normal((4, 4, 3, 5)).astype(np.float32),
-    )
+    images = rng.standard_normal((2, 9, 8, 3)).astype(np.float32)
+    weight = rng.standard_normal((4, 4, 3, 5)).astype(np.float32)
     found, expected = (jax.jit(partial(TWICE[name], f))(images, weight) for f in (in_blocks, xla_convolution))
     for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())

@@ -70,7 +70,8 @@ def check(policy, inputs, act=act):
     """At every step the parts give what the whole gives; which steps differ from one another."""
     start = take_apart(act, policy, inputs, KEY, LENGTH)
     assert start is not None
-    in_parts, whole = start(policy, KEY), compiled_acting(act, policy, LENGTH)(policy, KEY)
+    in_parts = start(policy, KEY)
+    whole = compiled_acting(act, policy, LENGTH)(policy, KEY)
     found = [in_parts(t, *inputs) for t in range(LENGTH)]
     assert all(isinstance(leaf, np.ndarray) for action in found for leaf in jax.tree.leaves(action))
     for t, action in enumerate(found):

@@ -36,7 +36,8 @@ def act_of(function):
 
 def compare(function, policy=WEIGHT, observations=INPUTS):
     """Whether it is taken apart; if it is, it gives what JAX gives."""
-    act, inputs = act_of(function), (observations, (), RESETS, None)
+    act = act_of(function)
+    inputs = (observations, (), RESETS, None)
     start = take_apart(act, policy, inputs, KEY, LENGTH)
     if start is None:
         return False

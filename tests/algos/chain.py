@@ -15,7 +15,8 @@ class Chain(gym.Env):
     The reward beyond the right end is 1. An episode is truncated after 15 steps.
     """
 
-    observation_space, action_space = spaces.Box(0, 1, (4,), np.float32), spaces.Discrete(2)
+    observation_space = spaces.Box(0, 1, (4,), np.float32)
+    action_space = spaces.Discrete(2)
     place, time = 0, 0
 
     def reset(self, *, seed=None, options=None):

@@ -197,7 +197,8 @@ def test_of_fifty_faults_each_is_named_and_the_score_is_still_reached(tmp_path, 
     config = replace(
         tuned, env=env, run=replace(tuned.run, total_steps=1_200_000, run_dir=str(tmp_path / "run"), seed=3)
     )
-    injected, ended = [], threading.Event()
+    injected = []
+    ended = threading.Event()
 
     def harm() -> None:
         for number in count():

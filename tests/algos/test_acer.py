@@ -80,7 +80,8 @@ class Case(NamedTuple):
     config: acer.Config
 
     def gradients(self, **changes: Any) -> tuple[Any, dict[str, Any]]:
-        state, config = self.state, replace(self.config, **changes)
+        state = self.state
+        config = replace(self.config, **changes)
         return gradients(state.network, state.average, state.normalizer, self.rollout, KEY, jnp.float32(0.0), config)
 
 
@@ -98,7 +99,8 @@ def random_behaviour(kind: str, rng: np.random.Generator) -> Categorical | Diago
 
 @cache
 def case_of(kind: str, core: str = "feedforward") -> Case:
-    config, rng = replace(SMALL, core=core), np.random.default_rng(3)
+    config = replace(SMALL, core=core)
+    rng = np.random.default_rng(3)
     state = acer.init(config, SEEN, SPACES[kind])
     state = state._replace(network=perturbed(state.network, 1), average=perturbed(state.network, 2))
     terminated, truncated, valid = np.zeros((3, T, B), bool)
@@ -152,13 +154,14 @@ def worked(state: acer.State, rollout: Rollout, config: acer.Config) -> Worked:
     (distribution, all_values), (average, _) = answer(state.network, rollout), answer(state.average, rollout)
     policy, average_policy = oracle.softmax(distribution.logits), oracle.softmax(average.logits[:-1])
     values = (policy * all_values).sum(-1)
-    policy, all_values, behaviour = policy[:-1], all_values[:-1], oracle.softmax(rollout.behaviour.logits)
-    ratios, taken, truncation = (
-        policy / behaviour,
-        np.eye(policy.shape[-1])[rollout.actions],
-        config.importance_truncation,
-    )
-    action_values, taken_ratios = (all_values * taken).sum(-1), (ratios * taken).sum(-1)
+    policy = policy[:-1]
+    all_values = all_values[:-1]
+    behaviour = oracle.softmax(rollout.behaviour.logits)
+    ratios = policy / behaviour
+    taken = np.eye(policy.shape[-1])[rollout.actions]
+    truncation = config.importance_truncation
+    action_values = (all_values * taken).sum(-1)
+    taken_ratios = (ratios * taken).sum(-1)
     targets = oracle.retrace(
         rollout.rewards, action_values, values[1:], *ends_of(rollout), np.log(taken_ratios), config.discount, 1.0
     )
@@ -188,7 +191,8 @@ def test_the_q_loss_is_the_squared_error_to_retrace_bootstrapped_from_the_true_s
 def test_the_policy_gradient_is_algorithm_2s_projected_in_each_state(limit, truncation):
     case = case_of("discrete")
     config = replace(case.config, importance_truncation=truncation)
-    work, valid = worked(case.state, case.rollout, config), case.rollout.valid
+    work = worked(case.state, case.rollout, config)
+    valid = case.rollout.valid
     steps = [
         projected(g, k, np.inf if limit is None else limit)
         for g, k in zip(work.gradients[valid], work.kl_gradients[valid], strict=True)
@@ -202,8 +206,10 @@ def test_the_policy_gradient_is_algorithm_2s_projected_in_each_state(limit, trun
 
 def test_the_q_gradient_is_that_of_targets_held_constant():
     case = case_of("discrete")
-    work, valid = worked(*case), case.rollout.valid
-    errors, taken = (work.action_values - work.targets)[valid], np.eye(4)[case.rollout.actions[valid]]
+    work = worked(*case)
+    valid = case.rollout.valid
+    errors = (work.action_values - work.targets)[valid]
+    taken = np.eye(4)[case.rollout.actions[valid]]
     found, _ = case.gradients(value_weight=0.25)
     np.testing.assert_allclose(found.action_values_head.bias, 0.25 * 2 * (errors[:, None] * taken).mean(0), atol=1e-5)
 
@@ -252,7 +258,8 @@ def test_traces_are_cut_at_the_dth_root_of_the_ratio_and_v_moves_by_the_truncate
     values, log_ratios = values_and_log_ratios(case)
     rollout, valid = case.rollout, case.rollout.valid
     targets = oracle.retrace(rollout.rewards, values[:-1], values[1:], *ends_of(rollout), log_ratios / 2, 0.9, 1.0)
-    errors, ratios = (targets - values[:-1])[valid], np.minimum(1.0, np.exp(log_ratios[valid]))
+    errors = (targets - values[:-1])[valid]
+    ratios = np.minimum(1.0, np.exp(log_ratios[valid]))
     _, metrics = case.gradients()
     assert float(metrics["loss/value"]) == pytest.approx((errors**2).mean() + ((ratios * errors) ** 2).mean(), rel=1e-4)
 
@@ -268,7 +275,8 @@ def test_the_policy_gradient_is_algorithm_3s_with_uncut_targets_projected_in_eac
     returns = oracle.discounted_returns(rollout.rewards, *ends_of(rollout), values[1:], 0.9)
     weights = np.minimum(1.5, np.exp(log_ratios)) * (returns - values[:-1])
     deviations = (rollout.actions - mean) / np.exp(log_std)
-    by_mean, by_log_std = weights[..., None] * deviations / np.exp(log_std), weights[..., None] * (deviations**2 - 1)
+    by_mean = weights[..., None] * deviations / np.exp(log_std)
+    by_log_std = weights[..., None] * (deviations**2 - 1)
     kl_by_mean = (mean - average_mean) / np.exp(2 * log_std)
     kl_by_log_std = 1 - (np.exp(2 * average_log_std) + (mean - average_mean) ** 2) / np.exp(2 * log_std)
     together = (np.concatenate(pair, axis=-1)[valid] for pair in ((by_mean, by_log_std), (kl_by_mean, kl_by_log_std)))
@@ -575,7 +583,8 @@ class OwnNetwork(eqx.Module):
 
 
 def make_own(rng, observation_space, action_space):
-    inputs, actions = observation_space.shape[0], int(action_space.n)
+    inputs = observation_space.shape[0]
+    actions = int(action_space.n)
     return OwnNetwork(make_linear(rng, inputs, actions, 0.01), make_linear(rng, inputs, actions, 1.0))
 
 

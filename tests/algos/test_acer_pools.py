@@ -102,7 +102,8 @@ def opened(config: acer.Config) -> tuple[Work, SharedState, ActorLearner]:
 def cycles_of(config: acer.Config, count: int) -> list[list[tuple[Weights, WorkerResult]]]:
     """The worker steps of some cycles of one actor-learner, each with newer weights."""
     work, state, learner = opened(config)
-    shared, cycles = state_to_shared(state, work.layouts), []
+    shared = state_to_shared(state, work.layouts)
+    cycles = []
     for _ in range(count):
         steps: list[tuple[Weights, WorkerResult]] = []
         while not steps or learner.cycle.left:
@@ -150,7 +151,8 @@ def test_a_step_is_rmsprops_and_then_the_average_network_follows():
     learner.envs.close()
     shared = state_to_shared(state, work.layouts)
     shared.target_weights[:] += 1.0
-    before, gradients = shared.copy(), np.linspace(-1, 1, shared.weights.size, dtype=np.float32)
+    before = shared.copy()
+    gradients = np.linspace(-1, 1, shared.weights.size, dtype=np.float32)
     for times in (1, 2):
         acer.apply_gradients(
             shared, WorkerResult(gradients, 0.5, 0, shared.normalizers[0], shared.keys[0], {}), work.config
@@ -308,7 +310,8 @@ def test_two_processes_with_memory_go_on_when_one_is_killed_and_its_replacement_
     config = replace(
         SWITCHED_ON, pool="processes", run=RunConfig(total_steps=60_000), replay_size=20_000, report_every=100
     )
-    steps, killed = [], 0
+    steps = []
+    killed = 0
     with warnings.catch_warnings(record=True) as told, closing(acer.train(config)) as training:
         warnings.simplefilter("always")
         for update in training:

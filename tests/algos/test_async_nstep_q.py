@@ -41,7 +41,8 @@ def test_the_target_is_the_sum_of_rewards_to_the_last_step_and_the_target_networ
 
 def test_with_rollouts_of_one_step_it_is_one_step_q_learning_and_with_longer_ones_it_is_not():
     for length, same in ((1, True), (5, False)):
-        env, run = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9), RunConfig(total_steps=100)
+        env = EnvConfig("CartPole-v1", num_envs=2, max_episode_steps=9)
+        run = RunConfig(total_steps=100)
         networks = []
         for algorithm in (async_nstep_q, async_q):
             config = algorithm.Config(

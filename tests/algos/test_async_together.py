@@ -170,7 +170,8 @@ def test_the_target_network_is_copied_at_multiples_of_target_every_and_stands_st
     work = make_work(
         config, algorithm.__name__, algorithm.worker_step, algorithm.apply_gradients, state, until_end=True
     )
-    shared, total = state_to_shared(state, work.layouts), 0
+    shared = state_to_shared(state, work.layouts)
+    total = 0
     np.testing.assert_array_equal(shared.target_weights, shared.weights)  # θ⁻ ← θ, to begin with
     for number, steps in enumerate([4, 5, 1, 0, 7, 2, 12, 9, 25, 4]):
         before = shared.target_weights.copy()
@@ -205,7 +206,8 @@ def test_each_actor_learner_explores_with_its_own_epsilon_as_far_as_the_run_is(a
     finals = [final_exploration(config, number) for number in range(2)]
     with closing(algorithm.train(config)) as training:
         middle = next(update for update in training if int(update.state.env_steps) >= 100)
-        state, snapshot = middle.state, middle.snapshot()
+        state = middle.state
+        snapshot = middle.snapshot()
     # Half-way to its end, but for the steps since each read the parameters.
     assert middle.metrics["exploration/epsilon"] == pytest.approx(
         np.mean([(1 + final) / 2 for final in finals]), abs=0.12
@@ -224,7 +226,8 @@ def test_what_is_evaluated_is_greedy_and_what_explores_is_not(algorithm):
     assert epsilon == 0
     observations = np.random.default_rng(0).uniform(-1, 1, (300, 2)).astype(np.float32)
     best = values_at(network, observations[None])[0].argmax(-1)
-    resets, key = np.zeros(300, bool), np.array([1, 2], np.uint32)
+    resets = np.zeros(300, bool)
+    key = np.array([1, 2], np.uint32)
     assert 0 < best.mean() < 1
     for given in (None, key):
         np.testing.assert_array_equal(

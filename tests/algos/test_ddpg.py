@@ -199,7 +199,8 @@ def test_acting_is_taken_apart_and_says_the_same_as_the_compiled_function(noise)
         assert start is None
         return
     assert start is not None
-    in_parts, whole = start(policy, KEY), compiled_acting(ddpg.act, policy, 3)(policy, KEY)
+    in_parts = start(policy, KEY)
+    whole = compiled_acting(ddpg.act, policy, 3)(policy, KEY)
     for t in range(3):
         jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), in_parts(t, *inputs), whole(t, *inputs))
 
@@ -216,10 +217,8 @@ def test_gaussian_noise_has_sigma_of_half_the_box():
 
 def test_ornstein_uhlenbeck_noise_is_added_to_the_actors_action_decays_and_begins_each_episode_at_0():
     state = with_scale(fresh(SMALL), 0.0)
-    memory, resets = (
-        np.array([[0.2, -0.1], [0.1, 0.0], [5.0, -5.0], [0.0, 0.1]], np.float32),
-        np.array([False, True, False, False]),
-    )
+    memory = np.array([[0.2, -0.1], [0.1, 0.0], [5.0, -5.0], [0.0, 0.1]], np.float32)
+    resets = np.array([False, True, False, False])
     found = act(state, observations(), memory, resets)
     expected = 0.85 * memory * ~resets[:, None]
     np.testing.assert_allclose(found.memory, expected, atol=1e-6)
@@ -297,7 +296,8 @@ def test_where_an_episode_began_its_perturbation_goes_on_and_another_is_drawn_fo
 
 
 def test_more_environments_than_perturbations_share_them_and_fewer_take_the_first():
-    state, seen = fresh(PARAMETER), np.repeat(observations(1), 6, axis=0)
+    state = fresh(PARAMETER)
+    seen = np.repeat(observations(1), 6, axis=0)
     six, two = act(state, seen).actions, act(state, seen[:2]).actions
     assert len({row.tobytes() for row in np.asarray(six)}) == ENVS
     np.testing.assert_array_equal(six[4:], six[:2])
@@ -309,7 +309,9 @@ def test_the_scale_of_parameter_noise_settles_where_the_actions_lie_at_the_wante
     config = replace(
         PARAMETER, exploration_noise=0.15, noise_adaptation=1.05, actor_learning_rate=0.0, critic_learning_rate=0.0
     )
-    state, batches, steps = with_scale(fresh(config), start), transitions(8, 16), rollout(config)
+    state = with_scale(fresh(config), start)
+    batches = transitions(8, 16)
+    steps = rollout(config)
     for _ in range(200):
         state, metrics = update(state, steps, batches, config)
     assert float(metrics["exploration/action_distance"]) == pytest.approx(0.15, rel=0.06)
@@ -323,14 +325,16 @@ def test_the_scale_of_parameter_noise_settles_where_the_actions_lie_at_the_wante
 class Still(gym.Env):
     """Shows the same at each step, and ends after so many steps, then after one more, and so on."""
 
-    observation_space, action_space = spaces.Box(-1, 1, (3,), np.float32), BOX
+    observation_space = spaces.Box(-1, 1, (3,), np.float32)
+    action_space = BOX
 
     def __init__(self, length: int) -> None:
         self.length = length
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.left, self.length = self.length, self.length + 1
+        self.left = self.length
+        self.length = self.length + 1
         return np.ones(3, np.float32), {}
 
     def step(self, action):
@@ -390,7 +394,8 @@ def apart(config: ddpg.Config = SMALL) -> ddpg.State:
 
 
 def test_the_critics_loss_is_the_mean_square_of_the_bellman_error_with_the_target_networks():
-    state, batch = apart(), transitions(16)
+    state = apart()
+    batch = transitions(16)
     target = state.target
     bootstrap = np.array([float(target.critic(s, target.actor(s))) for s in batch.next_observations])
     scaled = (batch.actions - BOX.low) / (BOX.high - BOX.low) * 2 - 1
@@ -439,7 +444,8 @@ def make_own(rng, observation_space, action_space):
 
 
 def test_the_actors_gradient_is_the_deterministic_policy_gradient_of_eq_6():
-    network, batch = make_own(None, None, None), transitions(16)
+    network = make_own(None, None, None)
+    batch = transitions(16)
     gradients, _ = jax.grad(ddpg.actor_loss, has_aux=True)(
         network.actor, network.critic, fresh(SMALL).normalizer, batch
     )
@@ -475,7 +481,8 @@ def test_after_each_gradient_step_the_target_networks_move_by_tau():
 
 
 def test_the_actor_climbs_the_critic_after_its_step():
-    state, batch = apart(), transitions(16)
+    state = apart()
+    batch = transitions(16)
     after, metrics = ddpg.learn(state, batch, 1e-3, 1e-1, SMALL)
     old, new = (
         float(ddpg.actor_loss(state.network.actor, s.network.critic, s.normalizer, batch)[0]) for s in (state, after)
@@ -519,7 +526,8 @@ class Steady(gym.Env):
     observation_space, action_space = spaces.Box(0, 3, (1,), np.float32), spaces.Box(-2, 3, (1,), np.float32)
 
     def __init__(self, terminates: bool) -> None:
-        self.terminates, self.time = terminates, 0
+        self.terminates = terminates
+        self.time = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -568,7 +576,8 @@ def test_probe_where_an_episode_terminates_nothing_follows_and_where_it_is_cut_t
 
 @every_noise
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric(noise):
-    env, run = EnvConfig("birl/ProbeContinuous-v0", num_envs=ENVS), RunConfig(total_steps=2500)
+    env = EnvConfig("birl/ProbeContinuous-v0", num_envs=ENVS)
+    run = RunConfig(total_steps=2500)
     *_, last = ddpg.train(replace(PROBE, env=env, run=run, update_ratio=1.0, noise=noise))
     found = ddpg.act(
         ddpg.policy(last.state),

@@ -79,9 +79,12 @@ def steps_of(observations, actions, rewards, following, terminated=None, valid=N
 def drawn(seed: int = 0, count: int = 1):
     """A random network of two actions and three features, and steps; no action is near a bound."""
     rng = np.random.default_rng(seed)
-    theta, w, v = 0.1 * rng.standard_normal((3, 2)), rng.standard_normal((3, 2)), rng.standard_normal(3)
+    theta = 0.1 * rng.standard_normal((3, 2))
+    w = rng.standard_normal((3, 2))
+    v = rng.standard_normal(3)
     observations, following = rng.uniform(-1, 1, (2, count, 3))
-    actions, rewards = rng.uniform(-1, 1, (count, 2)), rng.standard_normal(count)
+    actions = rng.uniform(-1, 1, (count, 2))
+    rewards = rng.standard_normal(count)
     return network_of(theta, w, v), steps_of(observations, actions, rewards, following), (theta, w, v)
 
 
@@ -91,7 +94,8 @@ def drawn(seed: int = 0, count: int = 1):
 def test_one_step_moves_theta_w_and_v_as_copdac_q_says():
     network, steps, (theta, w, v) = drawn()
     x, a, r, following = (np.asarray(part[0], np.float64) for part in (*steps[:3], steps.next_observations))
-    away, slope = a - theta.T @ x, w.T @ x
+    away = a - theta.T @ x
+    slope = w.T @ x
     delta = r + 0.9 * v @ following - (away @ slope + v @ x)
     after, metrics = learn(network, steps, RATES, discount=0.9)
     np.testing.assert_allclose(after.theta, theta + 0.1 * np.outer(x, slope), atol=1e-6)

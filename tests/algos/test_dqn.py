@@ -147,10 +147,8 @@ def test_double_is_vanilla_when_both_networks_are_equal_and_only_then(core):
 
 
 def test_the_best_value_is_the_targets_of_the_action_that_the_other_values_most_among_those_allowed():
-    choosing, target = (
-        jnp.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]]),
-        jnp.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]),
-    )
+    choosing = jnp.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]])
+    target = jnp.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]])
     np.testing.assert_array_equal(dqn.double_q_values(choosing, target, None), [20.0, 60.0])
     np.testing.assert_array_equal(dqn.double_q_values(target, target, None), [30.0, 60.0])
     masks = np.array([[True, False, True], [False, True, False]])
@@ -169,9 +167,11 @@ def test_a_masked_next_action_is_never_bootstrapped_from_and_an_allowed_one_is(c
     state, batch = one_batch(config)
     steps = batch.steps
     if core == "feedforward":
-        masks, bootstraps = steps.next_action_masks, steps.discounts > 0
+        masks = steps.next_action_masks
+        bootstraps = steps.discounts > 0
     else:
-        masks, bootstraps = steps.action_masks[1:], steps.valid & ~steps.terminated
+        masks = steps.action_masks[1:]
+        bootstraps = steps.valid & ~steps.terminated
         assert bootstraps[-1].any(), "a sequence's last step bootstraps too"
     plain = errors_of(state, steps, config)
     for action in range(3):
@@ -280,7 +280,8 @@ def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_tha
 def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(config, n_step):
     config = replace(config, n_step=n_step)
     state, rollouts, replay = replayed(config)
-    sequence, length = rollouts[2], config.rollout_length
+    sequence = rollouts[2]
+    length = config.rollout_length
     rows, envs = np.argwhere(sequence.valid[: length - n_step + 1]).T  # those whose n rewards are all inside
     batch = replay.gather(Indices(2 * length + rows, envs, np.ones(len(rows))))
     errors, counted = sequence_errors(state.network, state.target, state.normalizer, sequence, config)
@@ -290,7 +291,8 @@ def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(co
 
 def step_by_step(network: Any, sequence: Rollout) -> np.ndarray:
     """Q at the T+1 observations of a sequence, asked for one at a time as in acting."""
-    memory, found = sequence.memory, []
+    memory = sequence.memory
+    found = []
     resets = np.concatenate([np.zeros_like(sequence.valid[:1]), ~sequence.valid])
     ask = jax.jit(lambda *inputs: network(*inputs))
     for observations, begins in zip(sequence.observations, resets, strict=True):
@@ -451,10 +453,8 @@ def test_gradient_steps_begin_after_learning_starts_and_are_the_update_ratio_of_
     env_steps = np.array([0, *(int(update.state.env_steps) for update in updates)])
     ready = env_steps[:-1] >= 30
     assert ready.tolist() == [False] * 3 + [True] * (len(updates) - 3)
-    due, taken = (
-        np.cumsum(0.5 * np.diff(env_steps) * ready),
-        np.array([int(update.state.gradient_steps) for update in updates]),
-    )
+    due = np.cumsum(0.5 * np.diff(env_steps) * ready)
+    taken = np.array([int(update.state.gradient_steps) for update in updates])
     np.testing.assert_array_equal(taken, due // 6 * 6)  # six at a time, and never more than are due
     assert_same_bits(updates[0].state.network, updates[2].state.network)
     assert ["loss/value" in update.metrics for update in updates] == (np.diff([0, *taken]) > 0).tolist()

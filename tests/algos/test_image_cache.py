@@ -50,7 +50,8 @@ def compiled_programs_on_disk() -> None:
 
 def rollouts_of(algorithm, config, monkeypatch) -> Sequence[tuple[object, Rollout]]:
     """The states and rollouts of which a run learns."""
-    update, learned_from = algorithm.update, []
+    update = algorithm.update
+    learned_from = []
 
     def watched(state, rollout, config):
         learned_from.append((state, rollout))

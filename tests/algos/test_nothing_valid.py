@@ -55,7 +55,8 @@ def test_an_update_without_a_valid_step_moves_nothing(name, monkeypatch):
     env = EnvConfig("CartPole-v1", num_envs=4, max_episode_steps=3)
     config = algorithm.Config(env=env, run=RunConfig(total_steps=1000), rollout_length=8, hidden_sizes=(4,), **settings)
     *_, last = islice(algorithm.train(config), 3)  # by now there is momentum
-    before, learned_from = last.state, watched.arguments[1:]
+    before = last.state
+    learned_from = watched.arguments[1:]
     after, *_ = watched.update(before, *map(without_a_valid_step, learned_from))
     moved, *_ = watched.update(before, *learned_from)
 

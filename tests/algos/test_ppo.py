@@ -159,7 +159,8 @@ def replicated(number: float) -> jax.Array:
 def test_the_policy_gradient_is_0_where_the_ratio_has_left_the_clip_in_the_direction_of_the_advantage(
     ratio, advantage, learns
 ):
-    config, (state, _) = replace(SMALL, normalize_advantages=False), collected(SMALL)
+    config = replace(SMALL, normalize_advantages=False)
+    state, _ = collected(SMALL)
     batch = tampered(config, advantages=replicated(advantage))
     # As if the old policy had been less sure.
     batch = batch._replace(log_probs=batch.log_probs - jnp.log(jnp.float32(ratio)))
@@ -171,7 +172,8 @@ def test_the_policy_gradient_is_0_where_the_ratio_has_left_the_clip_in_the_direc
 
 
 def test_eq_8_the_kl_costs_its_weight():
-    config, (state, _) = replace(SMALL, objective="kl", normalize_advantages=False), collected(SMALL)
+    config = replace(SMALL, objective="kl", normalize_advantages=False)
+    state, _ = collected(SMALL)
     batch = tampered(
         config, advantages=replicated(0.0), old=Categorical(jnp.stack([replicated(0.0), replicated(1.0)], axis=-1))
     )
@@ -198,7 +200,9 @@ def test_a_clipped_value_may_not_take_credit_for_moving_further():
 
 
 def test_entropy_is_subtracted_with_its_weight_and_the_value_error_added_with_its():
-    (state, _), batch, config = collected(SMALL), tampered(SMALL), replace(SMALL, value_weight=0.25)
+    state, _ = collected(SMALL)
+    batch = tampered(SMALL)
+    config = replace(SMALL, value_weight=0.25)
     weights = WEIGHTS._replace(entropy_weight=jnp.float32(0.1))
     (total, metrics), _ = loss_and_gradients(state.network, batch, NO_MEMORY, weights, config)
     expected = metrics["loss/policy"] + 0.25 * metrics["loss/value"] - 0.1 * metrics["policy/entropy"]
@@ -344,7 +348,8 @@ def test_eq_8_the_penalty_doubles_above_1_5_times_its_target_halves_below_two_th
 
 
 def test_the_kl_that_steers_the_penalty_is_that_of_the_valid_steps_from_the_policy_that_acted():
-    (state, rollout), config = collected(SMALL), replace(SMALL, objective="kl", epochs=2)
+    state, rollout = collected(SMALL)
+    config = replace(SMALL, objective="kl", epochs=2)
     after, metrics = update(state, rollout, config)
     inputs = rollout.observations[:-1], NO_MEMORY, ~rollout.valid, None
     old, new = (oracle.softmax(np.asarray(s.network(*inputs)[0].logits)) for s in (state, after))

@@ -335,10 +335,8 @@ def test_the_memory_at_the_rollouts_start_is_used(core):
 def test_schedules_stand_where_progress_is():
     state, rollout = collected(SMALL)
     halfway = state._replace(env_steps=np.int32(500))
-    changing, standing = (
-        {"learning_rate": linear(2e-2, 0), "entropy_weight": linear(1, 0)},
-        {"learning_rate": 1e-2, "entropy_weight": 0.5},
-    )
+    changing = {"learning_rate": linear(2e-2, 0), "entropy_weight": linear(1, 0)}
+    standing = {"learning_rate": 1e-2, "entropy_weight": 0.5}
     (scheduled, metrics), (constant, _) = (
         update(halfway, rollout, replace(SMALL, **settings)) for settings in (changing, standing)
     )

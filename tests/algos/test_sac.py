@@ -89,7 +89,8 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
     certain = lambda o: SquashedGaussian(o[:, :2], jnp.full((len(o), 2), -20.0))  # noqa: E731
     batch = transitions(50)
     targets = sac.targets_of(state_of(certain, first, second, temperature=1e-20), batch, noise_of(50))
-    following, actions = batch.next_observations, np.tanh(batch.next_observations[:, :2])
+    following = batch.next_observations
+    actions = np.tanh(batch.next_observations[:, :2])
     values = np.stack([following[:, 0] + actions[:, 0], following[:, 1] - actions[:, 1]])
     assert set(values.argmin(axis=0)) == {0, 1}
     np.testing.assert_allclose(targets, batch.rewards + batch.discounts * np.minimum(*values), rtol=1e-5, atol=1e-6)
@@ -163,7 +164,8 @@ def test_the_actors_loss_is_minus_the_smaller_value_less_the_entropy_at_the_temp
 
 def test_the_actors_gradient_goes_through_the_sampled_action():
     """Almost without noise and temperature it is -E[w (1 - μ²)] at the mean, for Q = w·a."""
-    weights, means = np.array([2.0, -3.0], np.float32), jnp.array([0.3, -0.8])
+    weights = np.array([2.0, -3.0], np.float32)
+    means = jnp.array([0.3, -0.8])
     critics = (lambda o, a: a @ weights, lambda o, a: a @ weights + 1.0)
 
     def loss(means: jax.Array) -> jax.Array:
@@ -319,7 +321,9 @@ def test_the_targets_action_and_the_actors_are_drawn_apart():
     config = replace(SMALL, batch_size=1, temperature=10.0, **rates)
     one = transitions(1)._replace(rewards=np.full(1, 1e3, np.float32), discounts=np.ones(1, np.float32))
     one = one._replace(next_observations=one.observations)  # the same policy in both
-    state, batches, found = fresh(config), jax.tree.map(lambda x: x[None], one), []
+    state = fresh(config)
+    batches = jax.tree.map(lambda x: x[None], one)
+    found = []
     for number in range(40):
         metrics = update(state._replace(key=np.array([0, number], np.uint32)), rollout_of(4), batches, config)[1]
         # Each grows with -log π of its own action.

@@ -74,7 +74,8 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
         noise_of(len(batch.rewards)),
         replace(SMALL, target_noise=0.0),
     )
-    following, actions = batch.next_observations, np.tanh(batch.next_observations[:, :2])
+    following = batch.next_observations
+    actions = np.tanh(batch.next_observations[:, :2])
     values = np.stack([following[:, 0] + actions[:, 0], following[:, 1] - actions[:, 1]])
     assert set(values.argmin(axis=0)) == {0, 1}
     np.testing.assert_allclose(targets, batch.rewards + batch.discounts * np.minimum(*values), rtol=1e-5, atol=1e-6)
@@ -175,7 +176,8 @@ def test_the_actor_climbs_the_first_critic_by_the_chain_rule():
     """∇ = E[∇μ(s) ∇_a Q₁(s, a)]: at the bias of the last layer, -E[w (1 - μ²)] for Q₁ = w·a."""
     weights = np.array([2.0, -3.0], np.float32)
     critics = (lambda o, a: a @ weights, lambda o, a: 100.0 * a[:, 0])
-    batch, actor = transitions(30), fresh().network.actor
+    batch = transitions(30)
+    actor = fresh().network.actor
     gradients = jit(jax.grad(lambda actor: td3.actor_loss(actor, critics, batch)))(actor)
     expected = -np.mean(weights * (1 - np.asarray(actor(batch.observations)) ** 2), axis=0)
     np.testing.assert_allclose(gradients.head.bias, expected, rtol=1e-5)
@@ -225,7 +227,8 @@ def test_without_a_key_there_is_neither_noise_nor_warming():
 
 
 def test_the_critics_learn_from_actions_on_the_unit_box():
-    state, drawn = fresh(), transitions(3)._replace(actions=np.array([[-2, 3], [0.5, 0.5], [3, -2]], np.float32))
+    state = fresh()
+    drawn = transitions(3)._replace(actions=np.array([[-2, 3], [0.5, 0.5], [3, -2]], np.float32))
     batch = normalize_batch(drawn, state.network.bounds, state.normalizer)
     np.testing.assert_allclose(batch.actions, [[-1, 1], [0, 0], [1, -1]], atol=1e-6)
 
@@ -310,7 +313,8 @@ def test_every_gradient_step_smooths_with_noise_of_its_own():
     config = replace(
         SMALL, batch_size=1, target_noise=0.5, target_noise_clip=9.0, actor_learning_rate=0.0, critic_learning_rate=0.0
     )
-    state, one = fresh(config), transitions(1)._replace(discounts=np.full(1, 0.9, np.float32))
+    state = fresh(config)
+    one = transitions(1)._replace(discounts=np.full(1, 0.9, np.float32))
     standing = state._replace(target=jax.tree.map(lambda x: 3 * x, state.target))
 
     def spread(steps: int) -> float:

@@ -73,7 +73,8 @@ def steps_of(algorithm: ModuleType, config: Any, count: int) -> list[WatchedStep
     watched = Watched(learner.collector)
     learner = learner._replace(collector=watched)
     for _ in range(count):
-        key, weights = learner.key, shared.read()
+        key = learner.key
+        weights = shared.read()
         result, learner = run_worker_step(learner, weights, work)
         steps.append(WatchedStep(work, weights, key, watched.rollout, result))
     learner.envs.close()

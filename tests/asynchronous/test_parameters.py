@@ -34,7 +34,8 @@ def test_a_vector_made_inside_a_compiled_function_is_the_same():
 
 
 def test_leaves_are_views_so_that_a_change_of_the_vector_is_seen():
-    layout, vector = parameter_layout(TREE), parameter_layout(TREE).vector(TREE)
+    layout = parameter_layout(TREE)
+    vector = parameter_layout(TREE).vector(TREE)
     tree = layout.tree(vector)
     vector[-1] = 9
     assert tree["deep"][1].item() == 9

@@ -79,7 +79,9 @@ def test_who_fails_is_named_and_replaced_with_its_statistics_counters_and_a_key_
         warnings.simplefilter("always")
         run_until(pool, lambda: pool.last_copy.gradient_steps.min() > 0)
         for order, reason in FAULTS.values():
-            before, pid, faults = pool.last_copy.gradient_steps.copy(), pool.pids[1], len(pool.faults)
+            before = pool.last_copy.gradient_steps.copy()
+            pid = pool.pids[1]
+            faults = len(pool.faults)
             pool._shared.weights[1] = order
             run_until(pool, lambda: len(pool.faults) > faults)  # noqa: B023
             pool._shared.weights[1] = 0

@@ -144,7 +144,9 @@ def columns(rollout: Rollout, rows: slice) -> Rollout:
 
 
 def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_survive_a_kill(cluster):
-    config, policy, key = replace(PROBE, ray_actors=2, ray_address=cluster.address), np.int32(1), np.zeros(2, np.uint32)
+    config = replace(PROBE, ray_actors=2, ray_address=cluster.address)
+    policy = np.int32(1)
+    key = np.zeros(2, np.uint32)
     here = collect_here(PROBE, 4)
     here.start(3)
     with open_ray_actors(config) as (actors, _), heard() as told:
@@ -152,7 +154,8 @@ def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_surviv
         there.start(3)
         for _ in range(3):
             assert_same(there.collect(policy, key), here.collect(policy, key))
-        mine, theirs = here.episode_stats.metrics(), there.episode_stats.metrics()
+        mine = here.episode_stats.metrics()
+        theirs = there.episode_stats.metrics()
         names = [name for name in mine if name.startswith("episode/")]
         assert [theirs[name] for name in names] == [mine[name] for name in names]
         assert theirs["episode/count"] > 0
@@ -161,7 +164,8 @@ def test_parts_in_actors_are_the_rollout_of_one_process_go_on_exactly_and_surviv
 
         pid = actors.places[1][0]
         os.kill(pid, signal.SIGKILL)
-        expected, found = here.collect(policy, key), there.collect(policy, key)
+        expected = here.collect(policy, key)
+        found = there.collect(policy, key)
         assert_same(columns(found, slice(0, 2)), columns(expected, slice(0, 2)))
         assert np.all(found.valid[:, 2:])
         # Sums of the lost episodes end here.
@@ -268,7 +272,8 @@ def test_a3c_goes_on_with_all_its_actor_learners_though_a_machine_dies(cluster):
     env = EnvConfig("CartPole-v1", num_envs=1, ray_address=cluster.address)
     config = a3c.Config(env, RunConfig(total_steps=10**7), "ray", actor_learners=4, report_every=100, hidden_sizes=(8,))
     [doomed] = [node for node in cluster.list_all_nodes() if node != cluster.head_node]
-    deadline, enough = time.monotonic() + SECONDS, 10**7
+    deadline = time.monotonic() + SECONDS
+    enough = 10**7
     with heard() as told, closing(a3c.train(config)) as training:
         for update in training:
             steps = int(update.state.env_steps)

@@ -43,7 +43,8 @@ class Counting(gym.Env):
         assert action in (0, 1, 2)
         self.steps += 1
         self.total += int(action)
-        terminated, truncated = self.total >= self.goal, self.steps >= self.limit
+        terminated = self.total >= self.goal
+        truncated = self.steps >= self.limit
         self.needs_reset = terminated or truncated
         return self.observe(), 10 * self.steps + int(action), terminated, truncated, self.mask()
 

@@ -20,7 +20,8 @@ class Shifted(gym.Env):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def __init__(self, kind: str, render_mode: str | None = None) -> None:
-        self.action_space, self.render_mode = SPACES[kind], render_mode
+        self.action_space = SPACES[kind]
+        self.render_mode = render_mode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

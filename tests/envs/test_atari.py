@@ -71,7 +71,8 @@ def test_an_action_is_held_and_the_image_is_the_maximum_of_the_last_two_frames()
     ):
         skipping.reset()
         single.reset()
-        rewards, flickered = [], False
+        rewards = []
+        flickered = False
         for action in actions_for(skipping, 80):
             held, screens = [], []
             for _ in range(4):
@@ -144,7 +145,8 @@ def test_steps_tell_lives_from_games_in_workers_too_and_a_lost_worker_begins_new
         workers.reset(0)
         ends = []
         for _ in range(130):
-            mine, theirs = serial.step([0, 0]), workers.step([0, 0])
+            mine = serial.step([0, 0])
+            theirs = workers.step([0, 0])
             for array, other in zip(mine, theirs, strict=True):
                 np.testing.assert_array_equal(array, other)
             ends.append((mine.terminated[0], mine.truncated[0], mine.game_over[0], mine.valid[0]))
@@ -212,7 +214,9 @@ class LosesByWaiting:
     """In place of ALE: its first games are over after a few frames."""
 
     def __init__(self, ale, games):
-        self.real, self.left, self.resets = ale, list(games), 0
+        self.real = ale
+        self.left = list(games)
+        self.resets = 0
 
     def __getattr__(self, name):
         return getattr(self.real, name)
@@ -237,7 +241,9 @@ def test_a_game_that_is_lost_while_it_begins_is_begun_again(games):
         while env.np_random.integers(1, 6) != 5:
             state = env.np_random.bit_generator.state
         env.unwrapped.np_random.bit_generator.state = state
-        env.life_lost, env.elapsed, env.ale = True, 7, LosesByWaiting(env.ale, games)
+        env.life_lost = True
+        env.elapsed = 7
+        env.ale = LosesByWaiting(env.ale, games)
         assert env.reset()[1]["game_over"]
         assert env.ale.resets == len(games) - 1
         assert env.elapsed == 0
@@ -253,13 +259,15 @@ def test_with_ales_own_state_a_game_goes_on_identically(name):
             if env.step(action)[2]:
                 env.reset()
         arrays, values = env.get_state()
-        clone, generator = env.ale.cloneState(include_rng=True), env.np_random.bit_generator.state
+        clone = env.ale.cloneState(include_rng=True)
+        generator = env.np_random.bit_generator.state
         other.reset()
         other.set_state(arrays, values)
         other.ale.restoreState(clone)
         other.unwrapped.np_random.bit_generator.state = generator
         for action in actions_for(env, 100, seed=1):
-            left, right = env.step(action), other.step(action)
+            left = env.step(action)
+            right = other.step(action)
             np.testing.assert_array_equal(left[0], right[0])
             assert left[1:] == right[1:]
             if left[2]:

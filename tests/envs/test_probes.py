@@ -16,7 +16,9 @@ def episode(env_id, choose, **kwargs):
     env = make_env(EnvConfig(env_id, kwargs=kwargs))
     observation, info = env.reset(seed=episode.seed)
     episode.seed += 1
-    rewards, ended, truncated = [], False, False
+    rewards = []
+    ended = False
+    truncated = False
     while not ended:
         observation, reward, terminated, truncated, info = env.step(choose(observation, info))
         rewards.append(reward)
@@ -131,7 +133,8 @@ def test_the_masked_memory_probe_needs_masks_and_memory(in_observation):
 
 
 def test_the_linear_quadratic_probe_returns_what_the_riccati_equation_says():
-    start, gains = [], iter(linear_quadratic.riccati(50)[1])
+    start = []
+    gains = iter(linear_quadratic.riccati(50)[1])
 
     def choose(observation, _):
         start.append(observation.astype(np.float64))

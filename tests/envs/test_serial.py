@@ -43,7 +43,8 @@ class Echo(gym.Env):
 
 
 class Random(gym.Env):
-    observation_space, action_space = spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(2)
+    observation_space = spaces.Box(0, 1, (3,), np.float32)
+    action_space = spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -253,7 +254,8 @@ def test_closing_closes_every_environment():
 def test_stepping_makes_fewer_calls_than_gymnasiums_sync_vector_env():
     """Counted, not timed, so that a busy machine does not matter; benchmarks/speed.py measures."""
     functions = [partial(Echo, spaces.Discrete(2))] * 8
-    ours, theirs = SerialEnvs(functions), gym.vector.SyncVectorEnv(functions)
+    ours = SerialEnvs(functions)
+    theirs = gym.vector.SyncVectorEnv(functions)
     ours.reset(0)
     theirs.reset(seed=0)
 
@@ -335,7 +337,8 @@ def test_flags_that_mean_true_or_false_are_accepted(flags):
     envs, plain = SerialEnvs([Numbers]), SerialEnvs([Counting])
     envs.reset(0), plain.reset(0)
     for action in (1, 2, 2, 1, 0, 0, 0, 0, 0):
-        step, expected = envs.step(np.array([action])), plain.step(np.array([action]))
+        step = envs.step(np.array([action]))
+        expected = plain.step(np.array([action]))
         np.testing.assert_equal(tuple(step), tuple(expected))
 
 

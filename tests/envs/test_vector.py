@@ -111,7 +111,8 @@ def test_the_same_seed_gives_the_same_first_observations_and_another_seed_others
 
 def test_actions_count_from_0_wherever_the_environment_starts():
     class Shifted(gym.Env):
-        observation_space, action_space = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2, start=7)
+        observation_space = spaces.Box(0, 9, (1,), np.float32)
+        action_space = spaces.Discrete(2, start=7)
 
         def reset(self, *, seed=None, options=None):
             return np.zeros(1, np.float32), {}
@@ -127,17 +128,21 @@ def test_actions_count_from_0_wherever_the_environment_starts():
 @pytest.mark.parametrize("masks", ["info", "observation", "none"])
 def test_dict_actions_and_masks_give_the_same_steps_as_one_by_one(masks):
     vector = SyncVectorEnv([partial(Hybrid, masks)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
-    ours, theirs = SerialEnvs([partial(Hybrid, masks)] * 3), VectorAdapter(vector)
+    ours = SerialEnvs([partial(Hybrid, masks)] * 3)
+    theirs = VectorAdapter(vector)
     assert ours.action_space == theirs.action_space
     start = ours.begin([derived_seeds(0, 1)[0] + i for i in range(3)])
     other = theirs.reset(0)
     np.testing.assert_equal(start, other)
-    current, resets = start[1], 0
+    current = start[1]
+    resets = 0
     for _ in range(150):
         actions = allowed_rows(ours, current)
-        step, other = ours.step(actions), theirs.step(actions)
+        step = ours.step(actions)
+        other = theirs.step(actions)
         np.testing.assert_equal(tuple(step), tuple(other))
-        current, resets = step.action_masks, resets + (~step.valid).sum()
+        current = step.action_masks
+        resets = resets + (~step.valid).sum()
     assert resets > 3
     assert (current is None) == (masks == "none")
 
@@ -147,7 +152,9 @@ def allowed_rows(envs, masks):
     rows = np.zeros((envs.num_envs, 7), np.float32)
     rows[:, :2] = np.random.default_rng(0).normal(scale=5, size=(envs.num_envs, 2))
     if masks is not None:
-        rows[:, 2], rows[:, 5], rows[:, 6] = masks[:, :3].argmax(1), masks[:, 3:5].argmax(1), masks[:, 5:].argmax(1)
+        rows[:, 2] = masks[:, :3].argmax(1)
+        rows[:, 5] = masks[:, 3:5].argmax(1)
+        rows[:, 6] = masks[:, 5:].argmax(1)
     return rows
 
 

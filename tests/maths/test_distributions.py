@@ -82,7 +82,8 @@ def as_actions(action: tuple[int, ...], make: object) -> jax.Array:
 
 @discrete
 def test_log_prob_of_every_action_is_the_log_of_its_probability(make, table):
-    distribution, tables = make(LOGITS), [table(logits) for logits in LOGITS]
+    distribution = make(LOGITS)
+    tables = [table(logits) for logits in LOGITS]
     for action in tables[0]:
         expected = [math.log(row[action]) for row in tables]
         np.testing.assert_allclose(log_prob(distribution, as_actions(action, make)), expected, rtol=1e-4, atol=1e-5)
@@ -306,7 +307,8 @@ def test_a_masked_action_is_never_drawn_nor_the_mode():
 
 
 def test_a_masked_distribution_equals_the_distribution_over_the_allowed_actions():
-    entropies, kls = entropy(masked(LOGITS)), kl(masked(LOGITS), masked(OTHER_LOGITS))
+    entropies = entropy(masked(LOGITS))
+    kls = kl(masked(LOGITS), masked(OTHER_LOGITS))
     for row, allowed in enumerate(np.asarray(MASK)):
         p, q = oracle.softmax(LOGITS[row][allowed]), oracle.softmax(OTHER_LOGITS[row][allowed])
         assert entropies[row] == pytest.approx(-np.sum(p * np.log(p)), abs=1e-5)

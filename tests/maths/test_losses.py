@@ -181,7 +181,8 @@ def test_clip_fraction_is_the_fraction_outside_the_clip():
 
 
 def test_no_gradient_flows_into_advantages_or_targets():
-    x, valid = jnp.array([0.1, 0.2]), jnp.ones(2)
+    x = jnp.array([0.1, 0.2])
+    valid = jnp.ones(2)
     constants = {
         "policy_gradient": lambda y: losses.policy_gradient(x, y, valid),
         "clipped_surrogate": lambda y: losses.clipped_surrogate(x, y, valid, 0.2),

@@ -39,7 +39,8 @@ def test_the_density_integrates_to_1(mean, std):
         log_probs = log_prob(squashed(mean, std, len(u), 1), jnp.asarray(actions, jnp.float32)[:, None])
         return np.exp(np.asarray(log_probs, np.float64)) * (1.0 - actions**2)
 
-    low, high = max(-6.0, mean - 6 * std), min(6.0, mean + 6 * std)
+    low = max(-6.0, mean - 6 * std)
+    high = min(6.0, mean + 6 * std)
     within = math.erf((high - mean) / std / math.sqrt(2)) / 2 - math.erf((low - mean) / std / math.sqrt(2)) / 2
     assert oracle.integral(density_over_u, low, high) == pytest.approx(within, abs=2e-3)
 

@@ -96,7 +96,8 @@ def test_the_value_of_a_masked_action_has_no_effect():
 
 # Gaussian
 
-MEAN, LOG_STD = 0.6, -0.3
+MEAN = 0.6
+LOG_STD = -0.3
 WIDE = DiagonalGaussian(jnp.array([-0.2]), jnp.array([0.4]))
 GRID = jnp.linspace(-12.0, 12.0, 4001)
 
@@ -108,7 +109,9 @@ def gaussian_gradients(actions_count: bool, truncation: float) -> tuple[np.ndarr
     """
 
     def objective(statistics: tuple[jax.Array, jax.Array], action: jax.Array) -> jax.Array:
-        value, one, zero = action**2, jnp.float32(1.0), jnp.zeros(1)
+        value = action**2
+        one = jnp.float32(1.0)
+        zero = jnp.zeros(1)
         taken, new = (action[None], zero) if actions_count else (zero, action[None])
         targets, new_values = (value, one) if actions_count else (one, value)  # the other advantage is 0
         return truncated.gaussian_objective(
@@ -148,7 +151,8 @@ def test_the_gaussian_correction_is_used_for_a_small_c_and_not_for_a_large_c():
 def test_no_gradient_flows_through_targets_values_weights_or_new_actions():
     policy = DiagonalGaussian(jnp.ones((3, 2)), jnp.zeros((3, 2)))
     behaviour = DiagonalGaussian(jnp.zeros((3, 2)), jnp.zeros((3, 2)))
-    numbers, actions = jnp.array([1.0, 2.0, 3.0]), jnp.full((3, 2), 0.5)
+    numbers = jnp.array([1.0, 2.0, 3.0])
+    actions = jnp.full((3, 2), 0.5)
 
     def total(targets, new_actions, new_values, values):
         return truncated.gaussian_objective(

@@ -13,7 +13,8 @@ from birl.nets.actor_q import empty_behaviour, make_actor_q
 
 T, B = 3, 2
 SEEN = spaces.Box(-1, 1, (4,), np.float32)
-DISCRETE, BOX = spaces.Discrete(5), spaces.Box(-1, 1, (2, 3), np.float32)
+DISCRETE = spaces.Discrete(5)
+BOX = spaces.Box(-1, 1, (2, 3), np.float32)
 OBSERVATIONS = np.random.default_rng(0).standard_normal((T, B, 4)).astype(np.float32)
 NEVER = np.zeros((T, B), bool)
 

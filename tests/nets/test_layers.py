@@ -40,7 +40,8 @@ def test_the_same_generator_state_gives_the_same_layer_and_another_a_different_o
 
 
 def test_linear_is_x_times_weight_plus_bias_over_any_leading_axes():
-    weight, bias = np.arange(10, dtype=np.float32).reshape(5, 2), np.array([1.0, -1.0], np.float32)
+    weight = np.arange(10, dtype=np.float32).reshape(5, 2)
+    bias = np.array([1.0, -1.0], np.float32)
     outputs = Linear(jnp.asarray(weight), jnp.asarray(bias))(X[None, :, None])
     np.testing.assert_allclose(outputs[0, :, 0], X @ weight + bias, rtol=1e-5)
 

@@ -86,7 +86,8 @@ def test_running_returns_continue_in_the_next_rollout(seed):
 def test_running_returns_start_at_0_where_a_rollout_begins_a_new_episode():
     whole = random_episodes(1, 2 * T, B)
     assert not (whole.terminated | whole.truncated)[T - 1].any()  # all three episodes continue
-    first, second = rows(whole, 0, T), rows(whole, T, 2 * T)._replace(resets=np.array([False, True, False]))
+    first = rows(whole, 0, T)
+    second = rows(whole, T, 2 * T)._replace(resets=np.array([False, True, False]))
     _, middle = normalize(initial_normalizer(BOX, B, False, True), first)
     _, normalizer = normalize(middle, second)
     cut = whole._replace(truncated=whole.truncated.copy())

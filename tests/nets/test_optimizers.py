@@ -52,7 +52,8 @@ ROOTS = {
 def expected_steps(name, learning_rate, decay, epsilon):
     """Two parameters after TWO_GRADIENTS, and the mean of their squares."""
     root, first = ROOTS[name]
-    parameters, mean_square = np.array([1.0, -2.0]), np.full(2, first)
+    parameters = np.array([1.0, -2.0])
+    mean_square = np.full(2, first)
     for gradient in TWO_GRADIENTS:
         mean_square = decay * mean_square + (1 - decay) * gradient**2
         parameters = parameters - learning_rate * gradient / root(mean_square, epsilon)
@@ -61,7 +62,8 @@ def expected_steps(name, learning_rate, decay, epsilon):
 
 @pytest.mark.parametrize("name", ROOTS)
 def test_rmsprop_is_pytorchs_or_tensorflows_from_the_first_step_on(name):
-    parameters, state = {"a": jnp.array([1.0, -2.0])}, None
+    parameters = {"a": jnp.array([1.0, -2.0])}
+    state = None
     for gradient in TWO_GRADIENTS:
         parameters, state, _ = step(name, parameters, state, {"a": jnp.asarray(gradient, jnp.float32)}, 0.1, None)
     expected, mean_square = expected_steps(name, 0.1, 0.99, 1e-5)
@@ -77,11 +79,15 @@ def test_pytorchs_first_step_is_ten_times_the_learning_rate_and_tensorflows_foll
 
 
 def test_adam_is_kingma_and_bas_with_epsilon_1e_5():
-    parameters, state = {"a": jnp.array([1.0, -2.0])}, None
-    expected, mean, mean_square = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    parameters = {"a": jnp.array([1.0, -2.0])}
+    state = None
+    expected = np.array([1.0, -2.0])
+    mean = np.zeros(2)
+    mean_square = np.zeros(2)
     for t, gradient in enumerate((np.array([3.0, 1e-5]), np.array([-1.0, 1e-5])), start=1):
         parameters, state, _ = step("adam", parameters, state, {"a": jnp.asarray(gradient, jnp.float32)}, 0.1, None)
-        mean, mean_square = 0.9 * mean + 0.1 * gradient, 0.999 * mean_square + 0.001 * gradient**2
+        mean = 0.9 * mean + 0.1 * gradient
+        mean_square = 0.999 * mean_square + 0.001 * gradient**2
         expected = expected - 0.1 * (mean / (1 - 0.9**t)) / (np.sqrt(mean_square / (1 - 0.999**t)) + 1e-5)
     np.testing.assert_allclose(parameters["a"], expected, rtol=1e-4)  # a gradient of ε moves half as far as one of 3
 
@@ -117,7 +123,8 @@ def test_the_step_is_proportional_to_the_learning_rate():
 
 @pytest.mark.parametrize("name", ROOTS)
 def test_shared_rmsprop_is_mnih_2016_equations_s2_and_s3_in_place(name):
-    weights, mean_squares = np.float32([1.0, -2.0]), np.full(2, first_mean_square(name), np.float32)
+    weights = np.float32([1.0, -2.0])
+    mean_squares = np.full(2, first_mean_square(name), np.float32)
     kept_weights, kept_squares = weights, mean_squares
     for gradient in TWO_GRADIENTS:
         shared_rmsprop(weights, mean_squares, np.float32(gradient), 0.1, SharedSettings(name, 1e-3, 0.9))

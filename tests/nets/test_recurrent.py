@@ -91,7 +91,8 @@ def test_unrolled_over_time_equals_step_by_step_with_resets(name):
     resets = RNG.random((T, B)) < 0.3
     assert resets.any()
     unrolled, last = call(core, FEATURES, random_memory(core), resets)
-    memory, steps = random_memory(core), []
+    memory = random_memory(core)
+    steps = []
     for t in range(T):
         output, memory = call(core, FEATURES[t : t + 1], memory, resets[t : t + 1])
         steps.append(output[0])

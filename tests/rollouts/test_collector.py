@@ -73,14 +73,16 @@ def joined(rollouts):
 def test_each_observation_is_followed_by_its_true_successor_and_resets_are_marked():
     collector = start(SerialEnvs(counting_functions(SHAPES)))
     rollout = joined([collector.collect(NO_POLICY, key(k)) for k in range(6)])
-    (names, steps, totals), after = np.moveaxis(rollout.observations[:-1], -1, 0), rollout.observations[1:]
+    names, steps, totals = np.moveaxis(rollout.observations[:-1], -1, 0)
+    after = rollout.observations[1:]
     valid = rollout.valid
     assert (~valid).sum() > 10
     np.testing.assert_array_equal(after[valid], np.stack([names, steps + 1, totals + rollout.actions], axis=-1)[valid])
     np.testing.assert_array_equal(after[~valid], np.stack([names, 0 * steps, 0 * totals], axis=-1)[~valid])
     np.testing.assert_array_equal(rollout.rewards, np.where(valid, 10 * (steps + 1) + rollout.actions, 0))
     goals, limits = np.array(SHAPES).T
-    reached, cut = after[..., 2] >= goals, after[..., 1] >= limits
+    reached = after[..., 2] >= goals
+    cut = after[..., 1] >= limits
     np.testing.assert_array_equal(rollout.terminated, valid & reached)
     np.testing.assert_array_equal(rollout.truncated, valid & cut & ~reached)
     ended = rollout.terminated | rollout.truncated
@@ -249,7 +251,8 @@ def test_a_rollout_is_not_changed_by_the_next():
 class Drawing(gym.Env):
     """Observes random numbers, so that seeds show."""
 
-    observation_space, action_space = spaces.Box(0, 1, (2,), np.float32), spaces.Discrete(3)
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+    action_space = spaces.Discrete(3)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

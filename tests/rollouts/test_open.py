@@ -236,7 +236,8 @@ def test_a_source_started_from_a_snapshot_goes_on_exactly_with_its_replay(stack)
     assert len(restored) == len(replay) == 54
     jax.tree.map(np.testing.assert_array_equal, restored.columns, replay.columns)
     assert resumed.report(STATE, {}).metrics["episode/count"] == source.report(STATE, {}).metrics["episode/count"] > 0
-    ahead, again = source.collect(NO_POLICY, key(3)), resumed.collect(NO_POLICY, key(3))
+    ahead = source.collect(NO_POLICY, key(3))
+    again = resumed.collect(NO_POLICY, key(3))
     jax.tree.map(np.testing.assert_array_equal, again, ahead)
 
 

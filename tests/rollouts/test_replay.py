@@ -38,10 +38,8 @@ class Stream:
     def rollouts(self, length: int) -> list[Rollout]:
         """The stream in parts, as a collector gives it."""
         rows = range(0, len(self.steps.rewards) - length + 1, length)
-        steps, seen = (
-            self.steps._replace(observations=None, action_masks=None, memory=None),
-            (self.steps.observations, self.steps.action_masks),
-        )
+        steps = self.steps._replace(observations=None, action_masks=None, memory=None)
+        seen = (self.steps.observations, self.steps.action_masks)
         return [
             jax.tree.map(lambda x, t=t: x[t : t + length], steps)._replace(
                 **dict(
@@ -59,7 +57,8 @@ class Stream:
 
 def stream_of(fates: np.ndarray, seed: int = 0) -> Stream:
     """Rows [R, B] that each go on, terminate, truncate or are lost; a reset follows each end."""
-    rng, shape = np.random.default_rng(seed), fates.shape
+    rng = np.random.default_rng(seed)
+    shape = fates.shape
     terminated, truncated, valid = np.zeros((3, *shape), bool)
     for t, i in np.ndindex(*shape):
         resets = t > 0 and (terminated[t - 1, i] or truncated[t - 1, i])
@@ -111,7 +110,8 @@ def assert_same_trees(left, right) -> None:
 def assert_frequencies(counts: np.ndarray, probabilities: np.ndarray) -> None:
     """χ² of the counts lies within five deviations of its mean."""
     expected = counts.sum() * probabilities / probabilities.sum()
-    distance, freedom = ((counts - expected) ** 2 / expected).sum(), counts.size - 1
+    distance = ((counts - expected) ** 2 / expected).sum()
+    freedom = counts.size - 1
     assert distance < freedom + 5 * np.sqrt(2 * freedom)
 
 
@@ -132,7 +132,8 @@ def test_n_step_targets_are_the_explicit_sums_over_any_episodes_rollout_borders_
     stream, length, n_step, small
 ):
     kept = replay_of(stream, length, 1 if small else 10_000, n_step=n_step)
-    indices, steps = replicated(kept), stream.steps
+    indices = replicated(kept)
+    steps = stream.steps
     found = kept.gather(indices)
     values = np.random.default_rng(1).normal(size=(len(steps.rewards) + 1, kept.num_envs))
     targets = oracle.n_step_returns(
@@ -155,7 +156,8 @@ def test_n_step_targets_are_the_explicit_sums_over_any_episodes_rollout_borders_
 @given(STREAMS, st.integers(1, 4))
 def test_no_transition_reaches_across_an_end_and_only_a_termination_has_no_bootstrap(stream, n_step):
     kept = replay_of(stream, 3, n_step=n_step)
-    indices, steps = replicated(kept), stream.steps
+    indices = replicated(kept)
+    steps = stream.steps
     found = kept.gather(indices)
     for row, env, after, discount in zip(
         indices.rows, indices.envs, found.next_observations[:, 0].astype(int), found.discounts, strict=True
@@ -345,11 +347,13 @@ def test_a_transition_without_any_error_can_be_drawn_again():
 def test_after_any_rollouts_and_errors_exactly_what_may_be_drawn_has_a_weight(
     stream, length, n_step, frame_stack, seed
 ):
-    rollouts, rng = stacked(stream, frame_stack).rollouts(length), np.random.default_rng(seed)
+    rollouts = stacked(stream, frame_stack).rollouts(length)
+    rng = np.random.default_rng(seed)
     kept = Replay(rollouts[0].rewards.size, rollouts[0], 0.9, n_step, frame_stack, priority_exponent=1.0)
     for rollout in rollouts:
         kept.add(rollout)
-        known, expected = replicated(kept), np.zeros((kept.ring_size, kept.num_envs), bool)
+        known = replicated(kept)
+        expected = np.zeros((kept.ring_size, kept.num_envs), bool)
         expected[known.rows % kept.ring_size, known.envs] = True
         np.testing.assert_array_equal(weights_by_row(kept) > 0, expected)
         if known.rows.size:
@@ -449,7 +453,8 @@ def stacked(stream: Stream, frame_stack: int, seed: int = 0) -> Stream:
     """The stream with stacks of random frames of 2 x 3, newest last; unchanged for stacks of 1."""
     if frame_stack == 1:
         return stream
-    valid, shape = stream.steps.valid, stream.steps.observations.shape[:2]
+    valid = stream.steps.valid
+    shape = stream.steps.observations.shape[:2]
     frames = np.random.default_rng(seed).integers(0, 256, (*shape, 2, 3), dtype=np.uint8)
     stacks = np.zeros((*shape, frame_stack, 2, 3), np.uint8)
     for t, i in np.ndindex(*shape):
@@ -582,7 +587,8 @@ def test_where_an_environment_began_anew_its_last_step_is_never_drawn_and_nothin
         first = Replay(20, rollouts[0], 0.9, n_step, priority_exponent=exponent)
         for rollout in rollouts[:before]:
             first.add(rollout)
-        again, last = Replay(20, rollouts[0], 0.9, n_step, priority_exponent=exponent), 4 * before - 1
+        again = Replay(20, rollouts[0], 0.9, n_step, priority_exponent=exponent)
+        last = 4 * before - 1
         again.restore(through_a_file(first.snapshot(Snapshot())), np.array([True, False]))
         for rollout in rollouts[before : before + 2]:
             again.add(rollout)

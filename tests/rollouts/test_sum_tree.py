@@ -26,7 +26,8 @@ def test_leaves_are_drawn_as_often_as_their_weights_say():
     weights = np.array([0.0, 1.0, 2.0, 3.0, 0.0, 4.0, 0.5, 1e-3, 10.0, 0.0, 7.0])
     draws = 100_000
     drawn = tree_of(weights).find(np.random.default_rng(0).random(draws))
-    counts, expected = np.bincount(drawn, minlength=len(weights)), draws * weights / weights.sum()
+    counts = np.bincount(drawn, minlength=len(weights))
+    expected = draws * weights / weights.sum()
     assert not counts[weights == 0].any()
     distance = ((counts - expected)[weights > 0] ** 2 / expected[weights > 0]).sum()
     assert distance < 24.3  # χ² with 7 degrees of freedom exceeds it once in 1,000
@@ -36,7 +37,9 @@ def test_leaves_are_drawn_as_often_as_their_weights_say():
 def test_a_share_of_the_total_is_reached_at_the_leaf_that_the_cumulative_sums_say(weights, shares):
     found = tree_of(weights).find(np.array(shares))
     upper = np.cumsum(weights)
-    lower, targets, slack = upper - weights, np.array(shares) * upper[-1], 1e-12 * upper[-1]
+    lower = upper - weights
+    targets = np.array(shares) * upper[-1]
+    slack = 1e-12 * upper[-1]
     assert np.all(lower[found] <= targets + slack)
     assert np.all(targets <= upper[found] + slack)
 
@@ -64,7 +67,8 @@ def test_of_a_leaf_named_twice_the_last_weight_stands():
 
 @given(st.integers(1, 40), st.data())
 def test_after_any_changes_the_sums_are_exactly_those_of_a_tree_made_at_once(leaves, data):
-    tree, weights = SumTree(leaves), np.zeros(leaves)
+    tree = SumTree(leaves)
+    weights = np.zeros(leaves)
     for _ in range(data.draw(st.integers(1, 5))):
         changed = data.draw(st.lists(st.integers(0, leaves - 1), min_size=1, max_size=10))
         new = data.draw(st.lists(st.floats(0, 1e6), min_size=len(changed), max_size=len(changed)))
@@ -77,7 +81,9 @@ def test_after_any_changes_the_sums_are_exactly_those_of_a_tree_made_at_once(lea
 
 
 def test_whole_numbers_are_summed_without_any_error_however_often_they_change():
-    tree, rng, weights = SumTree(1000), np.random.default_rng(0), np.zeros(1000)
+    tree = SumTree(1000)
+    rng = np.random.default_rng(0)
+    weights = np.zeros(1000)
     for _ in range(300):
         changed = rng.choice(1000, 50, replace=False)
         weights[changed] = rng.integers(0, 2**40, 50)
