@@ -32,7 +32,7 @@ PRESETS = [
             normalize_observations=True,
             normalize_rewards=True,
         ),
-        score=167.6,
-        interval=(125.0, 214.0),
+        score=278.2,
+        interval=(260.9, 282.3),
     ),
 ]
