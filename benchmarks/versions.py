@@ -69,11 +69,11 @@ def settings_of_row(checkout: Path, name: str) -> Settings:
     return json.loads(subprocess.check_output(command, cwd=checkout / "benchmarks", text=True))
 
 
-def measure(row: Row, checkouts: list[Path], rounds: int, scratch: Path) -> list[list[str]]:
+def measure(row: Row, names: list[str], checkouts: list[Path], rounds: int, scratch: Path) -> list[list[str]]:
     """A line of the table for each Birl contender of the row."""
     lines = []
     for contender in row.contenders:
-        if contender.script == "birl_run.py":
+        if contender.script == "birl_run.py" and (not names or contender.name in names):
             print(f"{row.title}: {contender.name}", file=sys.stderr, flush=True)
             lines.append(
                 table_row(
@@ -87,6 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="this version of Birl against an earlier one", allow_abbrev=False)
     parser.add_argument("revision", help="the earlier version, as git knows it")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=["cartpole", "a2c", "lunarlander"])
+    parser.add_argument("--contenders", nargs="+", default=[], help="only these of a row, such as Birl; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--results", type=Path, default=RESULTS, help="file to write")
     arguments = parser.parse_args()
@@ -101,7 +102,7 @@ def main() -> int:
         subprocess.run(["git", "checkout", "--quiet", names[0]], cwd=earlier, check=True)
         for name in arguments.rows:
             row = replace(ROWS[name], settings=settings_of_row(earlier, name) | ROWS[name].settings)
-            lines += measure(row, [earlier, ROOT], arguments.rounds, Path(scratch))
+            lines += measure(row, arguments.contenders, [earlier, ROOT], arguments.rounds, Path(scratch))
     body = table(
         ["work", f"{names[0]}, steps per second", f"{names[1]}, steps per second", "ratio within a round"], lines
     )
