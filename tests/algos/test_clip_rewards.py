@@ -1,12 +1,12 @@
 """With clip_rewards an algorithm learns from signs; returns are reported unclipped."""
 
-import importlib
-
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from birl.asynchronous import q_learner
 from birl.config import EnvConfig, RunConfig
+from birl.registry import algorithm_named, supports
 from birl.rollouts.finite import for_learning
 from birl.types import Rollout
 from tests.envs.counting import Counting
@@ -20,18 +20,19 @@ class LearnedError(Exception):
     """Carries what an algorithm was about to learn from."""
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "dqn", "acer", "a3c", "async_q", "async_nstep_q", "async_sarsa"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "dqn", "acer", "a3c", "async-q", "async-nstep-q", "async-sarsa"])
 @pytest.mark.parametrize("clip", [True, False])
 def test_what_is_learned_from_has_signs_for_rewards(name, clip, monkeypatch):
     def look(*inputs, **_):
         raise LearnedError(next(value for value in inputs if isinstance(value, Rollout)))
 
-    algorithm = importlib.import_module(f"birl.algos.{name}")
-    for learning in ("update", "gradients"):
-        monkeypatch.setattr(algorithm, learning, look, raising=False)
+    algorithm = algorithm_named(name)
+    for module in (algorithm, q_learner):
+        for learning in ("update", "gradients"):
+            monkeypatch.setattr(module, learning, look, raising=False)
     env = EnvConfig("tests/CountingLoss-v0", num_envs=4)
     settings = {"rollout_length": 8, "hidden_sizes": (4,), "clip_rewards": clip}
-    if name in ("a3c", "async_q", "async_nstep_q", "async_sarsa"):
+    if not supports(name).passed_envs:
         settings |= {"pool": "serial", "actor_learners": 1}
     with pytest.raises(LearnedError) as caught:
         next(algorithm.train(algorithm.Config(env, RunConfig(total_steps=10_000), **settings)))

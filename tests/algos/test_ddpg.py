@@ -24,8 +24,8 @@ from birl.maths.schedules import linear
 from birl.nets.continuous import ActionBounds
 from birl.nets.exploration_noise import initial_noise_memory, perturbable, perturbed_weights
 from birl.nets.layers import LayerNorm
-from birl.rollouts.collector import Collector, compiled_acting
-from birl.speed import prepare_jax
+from birl.rollouts.collector import Collector
+from birl.speed import compiled_acting, prepare_jax
 from birl.types import Rollout, Transitions
 from tests.algos.probing import assert_same_bits
 

@@ -70,7 +70,5 @@ def test_trpo_thins_out_environments_where_there_is_memory():
 
 def test_dqn_draws_sequences_for_it_and_so_none_by_priority():
     config, make_network = CASES["dqn"]
-    with pytest.raises(
-        ConfigError, match="prioritized draws single steps, and a network that remembers learns from sequences"
-    ):
+    with pytest.raises(ConfigError, match="prioritized samples single steps, and a recurrent network learns from seq"):
         next(dqn.train(replace(config, prioritized=True, burn_in=0), make_network=make_network))

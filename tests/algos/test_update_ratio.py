@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.config import EnvConfig, RunConfig, gradient_steps
+from birl.config import EnvConfig, RunConfig
+from birl.rollouts.gradient_steps import gradient_steps
 
 
 class OneStep(gym.Env):
