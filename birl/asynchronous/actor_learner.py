@@ -25,14 +25,12 @@ from birl.asynchronous.parameters import (
     parameter_layout,
 )
 from birl.asynchronous.replay_cycle import Cycle, ReplayShare
-from birl.checks import require_config
 from birl.config import EnvConfig, RunConfig
 from birl.envs.make import make_envs
 from birl.errors import NonFiniteError
-from birl.nets.normalize import initial_normalizer
 from birl.nets.optimizers import first_mean_square
-from birl.registry import require_supported
 from birl.rollouts.collector import Act, Collector
+from birl.rollouts.state import begin
 from birl.types import Envs, PyTree, Snapshot
 
 PoolName = Literal["serial", "processes", "ray"]
@@ -110,20 +108,14 @@ def initial_state(
 
     `kind` is the algorithm's Config. Raises ConfigError if it does not support the action space.
     """
-    require_config(config, kind)
-    require_supported(config, action_space)
-    rng = np.random.default_rng(config.run.seed)
-    network = make(rng, observation_space, action_space)
-    normalizer = initial_normalizer(
-        observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-    )
     n = config.actor_learners
+    network, normalizer, keys = begin(config, kind, observation_space, action_space, make, key_shape=(n, 2))
     return State(
         network=network,
         target_weights=network if has_target else None,
         mean_squares=np.full(parameter_layout(network).size, first_mean_square(config.optimizer), np.float32),
         normalizer=jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], n, axis=0), normalizer),
-        key=rng.integers(2**32, size=(n, 2), dtype=np.uint32),
+        key=keys,
         env_steps=np.int64(0),
         updates=np.int64(0),
         gradient_steps=np.int64(0),

@@ -25,8 +25,15 @@ class Beginning(NamedTuple):
     key: Array
 
 
-def begin(config: Any, kind: type, observation_space: gym.Space, action_space: gym.Space, make: Make) -> Beginning:
-    """A network made by `make`, a normaliser and a random key for this Config.
+def begin(
+    config: Any,
+    kind: type,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    make: Make,
+    key_shape: tuple[int, ...] = (2,),
+) -> Beginning:
+    """A network made by `make`, a normaliser and a random key, or several, for this Config.
 
     ConfigError if the algorithm does not support the action space.
     """
@@ -37,7 +44,7 @@ def begin(config: Any, kind: type, observation_space: gym.Space, action_space: g
     normalizer = initial_normalizer(
         observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
     )
-    return Beginning(network, normalizer, rng.integers(2**32, size=2, dtype=np.uint32))
+    return Beginning(network, normalizer, rng.integers(2**32, size=key_shape, dtype=np.uint32))
 
 
 def count_rollout(state: State, rollout: Rollout, discount: float) -> State:
