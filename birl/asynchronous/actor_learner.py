@@ -25,6 +25,7 @@ from birl.asynchronous.parameters import (
     parameter_layout,
 )
 from birl.asynchronous.replay_cycle import Cycle, ReplayShare
+from birl.checks import require_config
 from birl.config import EnvConfig, RunConfig
 from birl.envs.make import make_envs
 from birl.errors import NonFiniteError
@@ -108,6 +109,7 @@ def initial_state(
 
     `kind` is the algorithm's Config. Raises ConfigError if it does not support the action space.
     """
+    require_config(config, kind)
     n = config.actor_learners
     network, normalizer, keys = begin(config, kind, observation_space, action_space, make, key_shape=(n, 2))
     return State(
