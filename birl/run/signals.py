@@ -1,5 +1,6 @@
 """SIGINT, SIGTERM and SIGHUP: the first lets a run save and end, the second ends it at once."""
 
+import gc
 import os
 import signal
 import threading
@@ -42,7 +43,9 @@ def caught_signals() -> Iterator[list[int]]:
 def starting() -> Iterator[None]:
     """While heavy modules are imported, let a signal end the process: there is nothing to save yet.
 
-    An exception could be lost in a package's C code, or be taken for a missing module.
+    An exception could be lost in a package's C code, or be taken for a missing module. What was
+    imported stays, so the garbage collector need not look at it again: a full collection of JAX's
+    modules takes 85 ms.
     """
 
     def leave(number: int, frame: Any) -> None:
@@ -50,8 +53,15 @@ def starting() -> Iterator[None]:
             os.write(2, b"birl: interrupted\n")
         os._exit(128 + number)
 
-    with _handled(leave):
-        yield
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with _handled(leave):
+            yield
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager

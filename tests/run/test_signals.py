@@ -206,3 +206,16 @@ def test_a_signal_before_training_begins_leaves_nothing_behind(tmp_path):
     assert code == 130
     assert "SIGINT: stopped before training began" in said
     assert not (tmp_path / "run").exists()
+
+
+def test_what_is_imported_at_the_start_is_not_scanned_for_garbage_again():
+    program = """
+import gc
+from birl.run.signals import starting
+before = gc.get_freeze_count()
+with starting():
+    assert not gc.isenabled()
+    import numpy
+assert gc.isenabled() and gc.get_freeze_count() > before + 1000
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=SECONDS)
