@@ -7,7 +7,6 @@ lambda or a function of the script itself, is kept in this process and has the n
 import importlib
 import sys
 from collections.abc import Callable
-from functools import reduce
 from types import ModuleType
 from typing import Any
 
@@ -50,13 +49,17 @@ def is_local(name: str) -> bool:
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:
     """The module and the name that a function says it has; a partial or an instance has neither."""
-    named: Any = function if "__qualname__" in dir(function) else type(function)
+    is_named = isinstance(function, type) or "__qualname__" in dir(function)
+    named: Any = function if is_named else type(function)
     return named.__module__, named.__qualname__
 
 
 def _attribute(module: ModuleType, qualname: str) -> Any:
     """The attribute at this dotted path; None if there is none."""
-    return reduce(lambda owner, name: getattr(owner, name, None), qualname.split("."), module)
+    found: Any = module
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _keep(function: Callable[..., Any], name: str) -> str:
