@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from birl.config import EnvConfig
-
 RunDir = Annotated[Path, tyro.conf.Positional]
 
 
@@ -43,25 +41,11 @@ def policy_options(words: list[str], command: str, description: str, episodes: i
 
 def training_config(name: str, env_id: str, words: list[str]) -> tuple[Any, str]:
     """The Config that these words ask for, and a sentence about where its defaults come from."""
-    from birl.presets import find_preset
-    from birl.presets.entry import core_of
     from birl.registry import algorithm_named
+    from birl.run.configure import from_preset
 
     kind = algorithm_named(name).Config
-    plain = find_preset(name, env_id)
-    config = parse_config(kind, plain.config if plain else kind(env=EnvConfig(env_id)), words, name, env_id)
-    # Hidden velocities or a core select another preset: then the words are read again with that.
-    hidden = config.env.hide_velocities
-    preset = find_preset(name, env_id, hidden, core_of(config))
-    if preset is None:
-        instead = "the preset of the plain task" if plain else "default settings"
-        return config, f"no preset for {name} on {env_id} with these options: using {instead}"
-    if preset != plain:
-        config = parse_config(kind, preset.config, words, name, env_id)
-    task = f"{name} {env_id}{' hidden velocities' if hidden else ''} {core_of(config)}"
-    if preset.score is None:
-        return config, f"preset {task}: published settings, not measured here"
-    return config, f"preset {task}, measured at a return of {preset.score:g}"
+    return from_preset(name, env_id, lambda default: parse_config(kind, default, words, name, env_id))
 
 
 def parse_config(kind: Any, default: Any, words: list[str], name: str, env_id: str) -> Any:

@@ -1,0 +1,75 @@
+"""Settings for a run: the preset of its task, changed by the flat names of the command line."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
+from birl.presets import find_preset
+from birl.presets.entry import core_of
+from birl.registry import algorithm_named, name_of
+
+Change = Callable[[Any], Any]  # from a Config to one with other settings
+
+
+def configure(algorithm: str, env: str | EnvConfig, **settings: Any) -> Any:
+    """The Config for a task: its preset if there is one, changed by these settings.
+
+    Settings have the names of the command line's options, without dashes: `total_steps`, `num_envs`
+    and `learning_rate` alike. An EnvConfig replaces the preset's environment settings.
+    """
+    return configured(algorithm, env, settings)[0]
+
+
+def configured(algorithm: str, env: str | EnvConfig, settings: Mapping[str, Any]) -> tuple[Any, str]:
+    """The Config for a task, and a sentence about where its defaults come from."""
+    if isinstance(env, str):
+        return from_preset(algorithm, env, lambda config: with_settings(config, settings))
+    wrong = f"env {env!r} is not an environment's id"
+    require(isinstance(env, EnvConfig), f"{wrong}; use for example 'CartPole-v1', or make_env= for a function")
+    return from_preset(algorithm, env.id, lambda config: with_settings(dataclasses.replace(config, env=env), settings))
+
+
+def from_preset(algorithm: str, env_id: str, change: Change) -> tuple[Any, str]:
+    """The changed preset of a task, and a sentence about where its defaults come from.
+
+    Hidden velocities and a core select another preset, so `change` may be called twice.
+    """
+    plain = find_preset(algorithm, env_id)
+    config = change(plain.config if plain else algorithm_named(algorithm).Config(env=EnvConfig(env_id)))
+    hidden = config.env.hide_velocities
+    preset = find_preset(algorithm, env_id, hidden, core_of(config))
+    if preset is None:
+        instead = "the preset of the plain task" if plain else "default settings"
+        return config, f"no preset for {algorithm} on {env_id} with these options: using {instead}"
+    if preset != plain:
+        config = change(preset.config)
+    task = f"{algorithm} {env_id}{' hidden velocities' if hidden else ''} {core_of(config)}"
+    if preset.score is None:
+        return config, f"preset {task}: published settings, not measured here"
+    return config, f"preset {task}, measured at a return of {preset.score:g}"
+
+
+def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
+    """The Config with these settings, by flat name; ConfigError if one is unknown."""
+    own, env, atari, run = (_names(kind) for kind in (type(config), EnvConfig, AtariConfig, RunConfig))
+    given = dict(settings)
+    changed_run = dataclasses.replace(config.run, **_taken(given, run))
+    changed_atari = dataclasses.replace(config.env.atari, **_taken(given, atari))
+    changed_env = dataclasses.replace(config.env, atari=changed_atari, **_taken(given, env))
+    changed_own = _taken(given, own)
+    for name in given:
+        raise ConfigError(
+            f"{name_of(config)} has no setting {name!r}; it has {', '.join(sorted(own | env | atari | run))}"
+        )
+    return dataclasses.replace(config, env=changed_env, run=changed_run, **changed_own)
+
+
+def _names(kind: type) -> set[str]:
+    """The flat names of a dataclass's settings."""
+    return {field.name for field in dataclasses.fields(kind)} - {"env", "run", "atari", "id"}
+
+
+def _taken(given: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """Remove the settings of these names from those that were given, and return them."""
+    return {name: given.pop(name) for name in list(given) if name in names}

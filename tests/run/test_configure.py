@@ -1,0 +1,67 @@
+"""Settings by flat names, as the command line has them."""
+
+import dataclasses
+
+import pytest
+
+import birl
+from birl import ALGORITHMS
+from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
+from birl.options import training_config
+from birl.registry import algorithm_named
+from birl.run.configure import configure, configured
+
+
+def test_flat_names_change_the_preset_wherever_the_setting_is():
+    config = configure("ppo", "CartPole-v1", total_steps=1e5, learning_rate=3e-4, num_envs=4, noop_max=3)
+    preset = birl.preset("ppo", "CartPole-v1")
+    assert (config.run.total_steps, config.learning_rate, config.env.num_envs, config.env.atari.noop_max) == (
+        100_000,
+        3e-4,
+        4,
+        3,
+    )
+    assert config.epochs == preset.epochs
+    assert configure("ppo", "CartPole-v1") == preset
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, []),
+        ({"total_steps": 500, "seed": 3}, ["--total-steps", "500", "--seed", "3"]),
+        ({"hide_velocities": True, "core": "lstm"}, ["--hide-velocities", "--core", "lstm"]),
+        (
+            {"hidden_sizes": (8, 8), "learning_rate": "linear:1:0"},
+            ["--hidden-sizes", "8", "8", "--learning-rate", "linear:1:0"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1"])
+def test_python_and_the_command_line_give_the_same_config_and_say_the_same(settings, words, env_id):
+    assert configured("ppo", env_id, settings) == training_config("ppo", env_id, words)
+
+
+def test_an_env_config_replaces_the_environment_of_the_preset():
+    env = EnvConfig("CartPole-v1", num_envs=2)
+    config = configure("ppo", env, epochs=3)
+    assert config.env == env
+    assert config == dataclasses.replace(birl.preset("ppo", "CartPole-v1"), env=env, epochs=3)
+
+
+def test_an_unknown_setting_and_a_bad_value_are_refused_by_name():
+    with pytest.raises(ConfigError, match="ppo has no setting 'lr'"):
+        configure("ppo", "CartPole-v1", lr=1e-3)
+    with pytest.raises(ConfigError, match="total_steps must be a whole number"):
+        configure("ppo", "CartPole-v1", total_steps=0.5)
+    with pytest.raises(ConfigError, match="is not an environment's id"):
+        configure("ppo", None)
+    with pytest.raises(ConfigError, match="algorithm 'pop' is unknown"):
+        configure("pop", "CartPole-v1")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_no_two_settings_have_the_same_flat_name(algorithm):
+    kinds = (algorithm_named(algorithm).Config, EnvConfig, AtariConfig, RunConfig)
+    names = [field.name for kind in kinds for field in dataclasses.fields(kind)]
+    assert len(names) == len(set(names))
