@@ -13,6 +13,7 @@ import gymnasium as gym
 from birl import ALGORITHMS
 from birl.checks import validate_run
 from birl.config import ConfigError, require
+from birl.suggestions import suggest_algorithm
 
 ActionKind = Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple"]
 EVERY_ACTION: tuple[ActionKind, ...] = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
@@ -36,7 +37,9 @@ class Supports:
 
 def algorithm_named(name: str) -> Any:
     """The module of that algorithm (see types.Algorithm)."""
-    require(name in ALGORITHMS, f"algorithm {name!r} is unknown; use one of {', '.join(ALGORITHMS)}")
+    if name not in ALGORITHMS:
+        remedy = suggest_algorithm(name) or f"use one of {', '.join(ALGORITHMS)}"
+        raise ConfigError(f"algorithm {name!r} is unknown; {remedy}")
     return importlib.import_module(ALGORITHMS[name])
 
 

@@ -7,6 +7,7 @@ import gymnasium as gym
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.registration import newer_version
+from birl.suggestions import suggest_env
 
 EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
 
@@ -25,6 +26,8 @@ def _explanation(config: EnvConfig, render_mode: str | None, error: BaseExceptio
         case gym.error.UnregisteredEnv():
             name = config.id.rpartition(":")[2]
             remedy = f"For an environment of your own, name the module that registers it: my_module:{name}"
+            if meant := suggest_env(config.id):
+                return f"env.id {config.id!r} is not registered; {meant}. {remedy}"
             return f"env.id {config.id!r} is not registered: {error} {remedy}"
         case ModuleNotFoundError():
             return _missing_module(config, error.name or "")
@@ -37,7 +40,8 @@ def _explanation(config: EnvConfig, render_mode: str | None, error: BaseExceptio
         case gym.error.DeprecatedEnv():
             return f"env.id {config.id!r} is too old: {error}"
         case gym.error.Error():
-            return f"env.id {config.id!r} cannot be made: {error} (ids end in a version: CartPole-v1)"
+            meant = suggest_env(config.id) or "ids end in a version: CartPole-v1"
+            return f"env.id {config.id!r} cannot be made: {error}; {meant}"
         case SystemExit():
             return f"env.id {config.id!r} cannot be made: it called sys.exit({error}); let it raise an error instead"
     if render_mode is not None:  # the other arguments worked in training

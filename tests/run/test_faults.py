@@ -264,8 +264,8 @@ def test_bad_settings_fail_before_the_first_step_with_field_value_and_remedy(wor
 BAD_TASKS = [
     (["train", "nosuch", "CartPole-v1"], ["algorithm 'nosuch' is unknown", "ppo"]),
     (["train", "ppo", "CartPol-v1"], ["env.id 'CartPol-v1' is not registered", "CartPole", "my_module:CartPol-v1"]),
-    (["train", "ppo", "CartPole-v7"], ["env.id 'CartPole-v7'", "`v1`"]),
-    (["train", "ppo", "CartPole"], ["env.id 'CartPole'", "ids end in a version"]),
+    (["train", "ppo", "CartPole-v7"], ["env.id 'CartPole-v7'", "you may mean CartPole-v1"]),
+    (["train", "ppo", "CartPole"], ["env.id 'CartPole'", "you may mean CartPole-v1"]),
     (["train", "ppo", "no_such_module:My-v0"], ["no_such_module", "correct the module before the colon"]),
     (["train", "ppo"], ["needs an environment: birl train ppo CartPole-v1"]),
     (

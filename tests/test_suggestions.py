@@ -1,0 +1,120 @@
+"""An unknown name is answered with what the user may have meant."""
+
+import dataclasses
+
+import pytest
+
+import birl
+from birl.config import AtariConfig, EnvConfig, RunConfig
+from birl.registry import algorithm_named
+from birl.suggestions import ELSEWHERE, VARIANTS, suggest_algorithm, suggest_env, suggest_setting
+
+SHARED = [field.name for part in (EnvConfig, AtariConfig, RunConfig) for field in dataclasses.fields(part)]
+PLANNED = {"gsde", "wrapper", "video_every"}  # options that are not fields of a Config
+
+
+def settings_of(algorithm: str) -> list[str]:
+    return [field.name for field in dataclasses.fields(algorithm_named(algorithm).Config)] + SHARED
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name", "said"),
+    [
+        ("ppo", "lr", "you may mean learning_rate"),
+        ("sac", "lr", "you may mean actor_learning_rate and critic_learning_rate"),
+        ("sac", "learning_rate", "you may mean actor_learning_rate and critic_learning_rate"),
+        ("ppo", "gamma", "you may mean discount"),
+        ("ppo", "n_steps", "you may mean rollout_length: steps of each environment between updates"),
+        ("dqn", "n_steps", "you may mean n_step"),
+        ("ppo", "ent_coef", "you may mean entropy_weight"),
+        ("sac", "ent_coef", "you may mean temperature"),
+        (
+            "ppo",
+            "batch_size",
+            "you may mean minibatches: a minibatch has rollout_length x num_envs / minibatches steps",
+        ),
+        ("a2c", "batch_size", "you may mean rollout_length: steps of each environment between updates"),
+        ("ppo", "n_envs", "you may mean num_envs"),
+        ("ppo", "timesteps", "you may mean total_steps"),
+        ("ppo", "total_timesteps", "you may mean total_steps"),
+        ("ppo", "clip_range_vf", "you may mean value_clip"),
+        ("ppo", "vf_coef", "you may mean value_weight"),
+        ("sac", "tau", "you may mean target_rate"),
+        ("dqn", "buffer_size", "you may mean replay_size"),
+        ("dqn", "train_freq", "you may mean update_ratio: gradient steps for each environment step"),
+        ("td3", "gradient_steps", "you may mean update_ratio: gradient steps for each environment step"),
+        ("ppo", "policy_kwargs", "you may mean hidden_sizes and activation"),
+        ("trpo", "target_kl", "you may mean max_kl"),
+        ("ppo", "--N-Steps", "you may mean rollout_length: steps of each environment between updates"),
+        ("ppo", "env.n_envs", "you may mean num_envs"),
+        ("ppo", "learnin_rate", "you may mean learning_rate"),
+        ("ppo", "total_step", "you may mean total_steps"),
+        ("ppo", "device", "JAX chooses the device; JAX_PLATFORMS=cpu in the environment forces the CPU"),
+        ("dqn", "ent_coef", ""),
+        ("ppo", "xyzzy", ""),
+    ],
+)
+def test_a_setting_of_another_library_or_with_a_typing_error_is_recognised(algorithm, name, said):
+    assert suggest_setting(name, settings_of(algorithm)) == said
+
+
+def test_what_is_suggested_is_written_as_the_known_names_are():
+    assert suggest_setting("lr", ["--learning-rate"]) == "you may mean --learning-rate"
+
+
+def test_every_setting_that_can_be_suggested_exists():
+    there = {name for algorithm in birl.ALGORITHMS for name in settings_of(algorithm)} | PLANNED
+    suggested = {name for groups in ELSEWHERE.values() for group in groups for name in group.split()}
+    assert suggested - there == set()
+
+
+def test_no_name_is_in_the_table_twice():
+    names = " ".join(ELSEWHERE).split()
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("PPO", "you may mean ppo"),
+        ("async_q", "you may mean async-q"),
+        ("RecurrentPPO", "you may mean ppo with core lstm"),
+        ("DDQN", "you may mean dqn with double"),
+        ("reinfroce", "you may mean reinforce"),
+        ("muzero", ""),
+    ],
+)
+def test_an_algorithm_is_recognised_by_its_letters(name, said):
+    assert suggest_algorithm(name) == said
+
+
+def test_every_variant_begins_with_an_algorithm():
+    assert {said.replace(",", " ").split()[0] for said in VARIANTS.values()} <= set(birl.ALGORITHMS)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "meant"),
+    [
+        ("PongNoFrameskip-v4", "ALE/Pong-v5"),
+        ("Breakout-ramDeterministic-v0", "ALE/Breakout-v5"),
+        ("Pong-v5", "ALE/Pong-v5"),
+        ("pong", "ALE/Pong-v5"),
+        ("ALE/Pog-v5", "ALE/Pong-v5"),
+        ("ALE/Pong", "ALE/Pong-v5"),
+        ("CartPole", "CartPole-v1"),
+        ("cartpole-v1", "CartPole-v1"),
+        ("CartPole-v7", "CartPole-v1"),
+        ("Hoper-v5", "Hopper-v5"),
+        ("HalfCheetah", "HalfCheetah-v5"),
+        ("HalfCheetahBulletEnv-v0", "HalfCheetah-v5"),
+        ("LunarLander-v2", "LunarLander-v3"),
+        ("my_module:Acrobot-v7", "my_module:Acrobot-v1"),
+    ],
+)
+def test_an_environment_is_recognised_by_its_name(env_id, meant):
+    assert suggest_env(env_id) == f"you may mean {meant}"
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "MyOwn-v0"])
+def test_what_is_right_or_unlike_anything_gets_no_suggestion(env_id):
+    assert suggest_env(env_id) == ""
