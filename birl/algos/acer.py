@@ -14,9 +14,9 @@ actor-learners with their own environments and replays share parameters without 
 
 Differs from the paper: gradients are means over sequences, not sums, and clipped by their norm; the
 statistics of the softmax are its logits, which stay finite where a probability is 0; the Gaussian's
-deviation is learned, the same in all states, and the trust region includes it; the Q loss has a
-weight; where a time limit truncates an episode, V bootstraps; the average network also starts a
-sequence from the stored memory.
+deviation is learned, the same in all states unless `state_dependent_std`, and the trust region
+includes it; the Q loss has a weight; where a time limit truncates an episode, V bootstraps; the
+average network also starts a sequence from the stored memory.
 """
 
 import typing
@@ -108,6 +108,7 @@ class Config:
     core_size: int = 64
     share_trunk: bool = False  # one encoder and core for policy and values
     log_std: float = 0.0  # first log standard deviation of a continuous policy
+    state_dependent_std: bool = False  # the log standard deviation is an output of the network
 
     def __post_init__(self) -> None:
         check_fields(self)

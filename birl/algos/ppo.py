@@ -76,6 +76,7 @@ class Config:
     core_size: int = 64
     share_trunk: bool = False  # one encoder and core for policy and value
     log_std: float = 0.0  # first log standard deviation of a continuous policy
+    state_dependent_std: bool = False  # the log standard deviation is an output of the network
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -75,6 +75,7 @@ class Config:
     core: CoreName = "feedforward"
     core_size: int = 64
     log_std: float = 0.0  # first log standard deviation of a continuous policy
+    state_dependent_std: bool = False  # the log standard deviation is an output of the network
 
     share_trunk: ClassVar[bool] = False  # not a setting: critic steps would move the policy out of the trust region
 

@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float
 from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.maths.distributions import Categorical, DiagonalGaussian, Distribution
-from birl.nets.heads import ActionValueHead, PolicyHead, make_action_value_head, make_policy_head
+from birl.nets.heads import ActionValueHead, PolicyHead, make_action_value_head
 from birl.nets.layers import Linear, make_linear, zeros
-from birl.nets.models import NetworkSettings, Trunk, features_of, initial_memory_of, make_trunks
+from birl.nets.models import NetworkSettings, Trunk, features_of, initial_memory_of, make_head_of, make_trunks
 from birl.types import PyTree
 
 
@@ -110,7 +110,7 @@ def make_actor_q(
         raise ConfigError(f"action space {shown(action_space)} is neither Discrete nor a Box; use one of these")
     actor, critic = make_trunks(rng, observation_space, settings)
     width = actor.core.size
-    policy_head = make_policy_head(rng, action_space, width, settings.log_std)
+    policy_head = make_head_of(rng, action_space, width, settings)
     if isinstance(action_space, spaces.Discrete):
         return ActorQ(actor, critic, policy_head, make_linear(rng, width, int(action_space.n), scale=1.0))
     value_head = make_linear(rng, width, 1, scale=1.0)

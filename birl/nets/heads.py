@@ -1,6 +1,6 @@
 """Heads: from features to an action distribution, or to the value of an action."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import equinox as eqx
 import gymnasium as gym
@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float
 
-from birl.envs.spaces import action_shape, is_composite, leaves_of
+from birl.config import require
+from birl.envs.spaces import action_shape, is_composite, leaves_of, shown
 from birl.maths.distributions import (
     Bernoulli,
     Categorical,
@@ -21,7 +22,7 @@ from birl.maths.distributions import (
     mask_logits,
 )
 from birl.nets.encoders import Vector
-from birl.nets.layers import ACTIVATIONS, Activation, Linear, full, make_linear
+from birl.nets.layers import ACTIVATIONS, Activation, Linear, full, make_linear, zeros
 
 
 class Part(NamedTuple):
@@ -41,6 +42,12 @@ class Part(NamedTuple):
         return self.outputs if self.kind in ("categorical", "multicategorical") else 0
 
 
+class PolicyHeadLike(Protocol):
+    """From features [T, B, F] to a distribution over actions."""
+
+    def __call__(self, features: Array, action_masks: Array | None) -> Distribution: ...
+
+
 class PolicyHead(eqx.Module):
     """A linear layer from features to a distribution over the actions of a space."""
 
@@ -48,14 +55,16 @@ class PolicyHead(eqx.Module):
     log_std: Float[Array, " A"] | None  # of all Gaussian parts, concatenated; the same for every state
     parts: tuple[Part, ...] = eqx.field(static=True)
     composite: bool = eqx.field(static=True)  # the action space is a Dict or Tuple
+    log_std_layer: Linear | None = None  # in place of `log_std`, where it depends on the state
 
     def __call__(self, features: Array, action_masks: Array | None) -> Distribution:
         outputs = self.linear(features)
+        log_std = self.log_std if self.log_std_layer is None else self.log_std_layer(features)
         if not self.composite:
-            return _distribution(self.parts[0], outputs, self.log_std, action_masks)
+            return _distribution(self.parts[0], outputs, log_std, action_masks)
         logits = _split(outputs, [part.outputs for part in self.parts])
         masks = _split(action_masks, [part.choices for part in self.parts])
-        log_stds = _split(self.log_std, [part.outputs if part.kind == "gaussian" else 0 for part in self.parts])
+        log_stds = _split(log_std, [part.outputs if part.kind == "gaussian" else 0 for part in self.parts])
         parts = tuple(map(_distribution, self.parts, logits, log_stds, masks))
         return Joint(parts, tuple(len(part.sizes) for part in self.parts))
 
@@ -83,13 +92,23 @@ class ActionValueHead(eqx.Module):
         return jnp.sum(jax.nn.softmax(distribution.logits) * self.linear(features), axis=-1)
 
 
-def make_policy_head(rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float) -> PolicyHead:
-    """A PolicyHead for the action space, with small weights: the first policy is almost uniform."""
+def make_policy_head(
+    rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float, state_dependent_std: bool = False
+) -> PolicyHead:
+    """A PolicyHead for the action space, with small weights: the first policy is almost uniform.
+
+    A log standard deviation that depends on the state is `log_std` in every state at first.
+    """
     composite = is_composite(space)
     parts = tuple(_part_of(leaf, composite) for leaf in leaves_of(space))
     numbers = sum(part.outputs for part in parts if part.kind == "gaussian")
     linear = make_linear(rng, inputs, sum(part.outputs for part in parts), scale=0.01)
-    return PolicyHead(linear, full((numbers,), log_std) if numbers else None, parts, composite)
+    if not state_dependent_std:
+        return PolicyHead(linear, full((numbers,), log_std) if numbers else None, parts, composite)
+    wrong = f"state_dependent_std True needs Box actions, and action space {shown(space)} has none"
+    require(numbers > 0, f"{wrong}; use state_dependent_std False")
+    layer = Linear(zeros(inputs, numbers), full((numbers,), log_std))
+    return PolicyHead(linear, None, parts, composite, layer)
 
 
 def make_action_value_head(

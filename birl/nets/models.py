@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from birl.maths.distributions import Distribution
 from birl.nets.encoders import Encoder, EncoderName, make_encoder
-from birl.nets.heads import ActionValueHead, PolicyHead, make_action_value_head, make_policy_head
+from birl.nets.heads import ActionValueHead, PolicyHead, PolicyHeadLike, make_action_value_head, make_policy_head
 from birl.nets.layers import Activation, Linear, make_linear
 from birl.nets.recurrent import Core, CoreName, make_core
 from birl.types import PyTree
@@ -56,7 +56,7 @@ class ActorCritic(eqx.Module):
 
     actor: Trunk
     critic: Trunk | None  # None: the value head shares the actor's trunk
-    policy_head: PolicyHead
+    policy_head: PolicyHeadLike
     value_head: Linear
 
     def initial_memory(self, num_envs: int) -> PyTree:
@@ -138,10 +138,23 @@ class NetworkSettings(TrunkSettings, Protocol):
     def share_trunk(self) -> bool: ...
     @property
     def log_std(self) -> float: ...
+    @property
+    def state_dependent_std(self) -> bool: ...
+
+
+def make_head_of(
+    rng: np.random.Generator, action_space: gym.Space, inputs: int, settings: NetworkSettings
+) -> PolicyHead:
+    """A PolicyHead with the standard deviation that the settings ask for."""
+    return make_policy_head(rng, action_space, inputs, settings.log_std, settings.state_dependent_std)
 
 
 def make_actor_critic(
-    rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
+    rng: np.random.Generator,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    settings: NetworkSettings,
+    make_head: Callable[..., PolicyHeadLike] = make_head_of,
 ) -> ActorCritic:
     """An ActorCritic for these spaces.
 
@@ -149,7 +162,7 @@ def make_actor_critic(
     value head.
     """
     actor, critic = make_trunks(rng, observation_space, settings)
-    policy_head = make_policy_head(rng, action_space, actor.core.size, settings.log_std)
+    policy_head = make_head(rng, action_space, actor.core.size, settings)
     return ActorCritic(actor, critic, policy_head, make_linear(rng, actor.core.size, 1, scale=1.0))
 
 
@@ -158,7 +171,7 @@ def make_actor_q_critic(
 ) -> ActorQCritic:
     """An ActorQCritic for these spaces, initialised like `make_actor_critic`."""
     actor, critic = make_trunks(rng, observation_space, settings)
-    policy_head = make_policy_head(rng, action_space, actor.core.size, settings.log_std)
+    policy_head = make_head_of(rng, action_space, actor.core.size, settings)
     return ActorQCritic(
         actor, critic, policy_head, make_action_value_head(rng, action_space, actor.core.size, settings.activation)
     )

@@ -110,6 +110,9 @@ SETTINGS = {
     "action masks": replace(SMALL, env=EnvConfig("birl/ProbeMask-v0", num_envs=4)),
     "action masks with lstm": replace(SMALL, env=EnvConfig("birl/ProbeMask-v0", num_envs=4), core="lstm"),
     "continuous": replace(SMALL, env=EnvConfig("birl/ProbeContinuous-v0", num_envs=4), log_std=0.5),
+    "continuous, state-dependent std": replace(
+        SMALL, env=EnvConfig("birl/ProbeContinuous-v0", num_envs=4), log_std=0.5, state_dependent_std=True
+    ),
     "continuous, cut episodes, lstm": replace(SMALL, env=EnvConfig("Pendulum-v1", 4, max_episode_steps=4), core="lstm"),
     "MultiDiscrete": replace(SMALL, env=EnvConfig("birl/ProbeMultiDiscrete-v0", num_envs=4)),
     "MultiBinary": replace(SMALL, env=EnvConfig("birl/ProbeMultiBinary-v0", num_envs=4)),

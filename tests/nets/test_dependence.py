@@ -26,6 +26,7 @@ class Settings:
     activation: str = "relu"
     core_size: int = 3
     log_std: float = 0.0
+    state_dependent_std: bool = False
 
 
 def network_of(action_space=None, **settings):

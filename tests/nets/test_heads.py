@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -94,3 +95,28 @@ def test_the_mask_of_a_dict_applies_only_to_its_discrete_parts():
 
 def test_a_tuple_without_a_box_has_no_log_std():
     assert make_policy_head(np.random.default_rng(0), spaces.Tuple((spaces.Discrete(2),)), 5, 0.0).log_std is None
+
+
+@pytest.mark.parametrize(("space", "widths"), [(spaces.Box(-2, 3, (2, 3), np.float32), 6), (HYBRID, 2)])
+def test_a_state_dependent_std_is_log_std_in_every_state_at_first_and_then_depends_on_the_state(space, widths):
+    head = make_policy_head(np.random.default_rng(0), space, 5, -0.5, state_dependent_std=True)
+    features = np.random.default_rng(1).normal(size=(T, B, 5)).astype(np.float32)
+
+    def log_stds(head):
+        distribution = head(features, None)
+        return distribution.parts[0].log_std if isinstance(distribution, Joint) else distribution.log_std
+
+    np.testing.assert_array_equal(log_stds(head), np.full((T, B, widths), -0.5, np.float32))
+    plain = make_policy_head(np.random.default_rng(0), space, 5, -0.5)
+    np.testing.assert_array_equal(head.linear.weight, plain.linear.weight)
+    gradient = jax.grad(lambda head: log_stds(head).sum())(head).log_std_layer
+    np.testing.assert_allclose(gradient.weight, np.tile(features.sum((0, 1))[:, None], widths), rtol=1e-5)
+    moved = eqx.tree_at(lambda head: head.log_std_layer, head, gradient)
+    assert np.ptp(log_stds(moved)) > 0.1
+
+
+def test_a_state_dependent_std_is_refused_where_no_action_is_a_number():
+    with pytest.raises(
+        ConfigError, match=r"state_dependent_std True needs Box actions, and action space Discrete\(3\)"
+    ):
+        make_policy_head(np.random.default_rng(0), spaces.Discrete(3), 5, 0.0, state_dependent_std=True)
