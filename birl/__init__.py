@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         trpo,
     )
     from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
-    from birl.maths.schedules import constant, exponential, linear, piecewise
+    from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.driver import resume, train
     from birl.run.evaluate import evaluate
@@ -64,6 +64,7 @@ _HOMES = {
     "load": "birl.run.policy",
     "preset": "birl.presets",
     "resume": "birl.run.driver",
+    "schedule": "birl.maths.schedules",
     "train": "birl.run.driver",
 }
 
@@ -94,6 +95,7 @@ __all__ = [
     "reinforce",
     "resume",
     "sac",
+    "schedule",
     "td3",
     "train",
     "trpo",

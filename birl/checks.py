@@ -85,9 +85,11 @@ def validate_settings(config: Any, kind: type) -> None:
             require(0 <= value <= 1, f"{field.name} {value} must lie in [0, 1]")
         if field.name in POSITIVE:
             remedy = ", or None to switch it off" if optional else f"; {field.default:g} is usual"
-            require(value > 0, f"{field.name} {value} must be positive{remedy}")
+            require(lowest(value) > 0, f"{field.name} {lowest(value)} must be positive{remedy}")
         if field.name in NOT_NEGATIVE:
             require(lowest(value) >= 0, f"{field.name} {lowest(value)} must not be negative")
+        if field.name == "exploration":
+            require_probability(field.name, value)
         if field.name == "rmsprop_decay":
             require(0 <= value < 1, f"rmsprop_decay {value} must lie in [0, 1); 0.99 is usual")
         if field.name in ("core_size", "hidden_sizes"):

@@ -36,6 +36,14 @@ class ReadsText(Protocol):
         """The settings that this string stands for; ValueError if there are none."""
 
 
+@runtime_checkable
+class ReadsFunction(Protocol):
+    """A settings type that may be given as a function, which is sampled: settings are data."""
+
+    def from_function(self, function: Any) -> Any:
+        """The settings that this function stands for; ValueError if there are none."""
+
+
 class RemovedField(NamedTuple):
     """A field of an older version, which a stored config may still have."""
 
@@ -119,6 +127,11 @@ def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
             return kind.from_text(value)
         except ValueError as problem:
             raise ConfigError(f"{where}: {problem}") from problem
+    if isinstance(kind, ReadsFunction) and _is_function(value):
+        try:
+            return kind.from_function(value)
+        except ValueError as problem:
+            raise ConfigError(f"{where}: {problem}") from problem
     require(isinstance(value, dict), f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
     value = _without_removed(kind, value, where)
     hints = _hints_of(kind)
@@ -129,7 +142,7 @@ def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
     try:
         return kind(**given)
     except (TypeError, ValueError) as problem:  # a field without a default is missing, or two fields contradict
-        raise ConfigError(f"{where} {value!r} does not fit: {problem}") from problem
+        raise ConfigError(f"{where} {_short(value)} does not fit: {problem}") from problem
 
 
 def _without_removed(kind: Any, value: dict[str, Any], where: str) -> dict[str, Any]:
@@ -152,7 +165,7 @@ def _first_match(kind: Any, value: Any, where: str) -> Any:
         try:
             return from_json(option, value, where)
         except ConfigError as error:
-            reads = dataclasses.is_dataclass(option) and isinstance(value, str | dict)
+            reads = dataclasses.is_dataclass(option) and (isinstance(value, str | dict) or _is_function(value))
             problem = error if reads or exact else problem  # says more than a list of types
     raise problem or ConfigError(f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
 
@@ -167,9 +180,17 @@ def _noun(kind: Any) -> str:
 def _describe(kind: Any, value: Any) -> str:
     """The value in an error message, with examples of how to write one that fits."""
     texts = [option.TEXTS for option in (typing.get_args(kind) or (kind,)) if isinstance(option, ReadsText)]
-    is_function = callable(value) and not isinstance(value, type)
-    function = ", a function, which can be neither saved nor compiled" if is_function else ""
+    function = ", a function, which can be neither saved nor compiled" if _is_function(value) else ""
     return f"{value!r}{function}" + "".join(f"; write it like {text}" for text in texts)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
 
 
 @cache

@@ -57,14 +57,15 @@ def parse_config(kind: Any, default: Any, words: list[str], name: str, env_id: s
     @registry.primitive_rule
     def schedule_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
         """Read a schedule from one word, such as linear:1e-3:0."""
-        if info.type != float | schedules.Schedule:
+        optional = info.type == float | schedules.Schedule | None
+        if info.type != float | schedules.Schedule and not optional:
             return None
         return tyro.constructors.PrimitiveConstructorSpec(
             nargs=1,
-            metavar="FLOAT|SCHEDULE",
-            instance_from_str=lambda given: schedules.parse(given[0]),
-            is_instance=lambda value: isinstance(value, float | schedules.Schedule),
-            str_from_instance=lambda value: [schedules.format(value)],
+            metavar="{None}|FLOAT|SCHEDULE" if optional else "FLOAT|SCHEDULE",
+            instance_from_str=lambda given: None if optional and given[0] == "None" else schedules.parse(given[0]),
+            is_instance=lambda value: isinstance(value, float | schedules.Schedule) or (optional and value is None),
+            str_from_instance=lambda value: ["None" if value is None else schedules.shown(value)],
         )
 
     prog = f"birl train {name} {env_id}"

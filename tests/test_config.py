@@ -11,7 +11,7 @@ import pytest
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.config_json import from_json, to_json
-from birl.maths.schedules import constant, exponential, linear, piecewise
+from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
 
 UNUSUAL = ppo.Config(
     env=EnvConfig(
@@ -98,9 +98,10 @@ ILL_TYPED = [
     ),
     (
         {"learning_rate": len},
-        r"learning_rate must be a number or a Schedule, not <built-in function len>, a function, which can be "
-        r"neither saved nor compiled; write it like one of 3e-4, linear:3e-4:0",
+        r"learning_rate: len raised TypeError \(object of type 'float' has no len\(\)\) at progress 0; "
+        r"it must give a finite number for every progress from 0 to 1$",
     ),
+    ({"discount": len}, r"discount must be a number, not <built-in function len>, a function, which can be neither"),
 ]
 
 
@@ -129,6 +130,7 @@ def test_an_ill_typed_field_is_refused_when_the_config_is_made_as_it_is_when_it_
         ({"learning_rate": "linear:1e-3:0"}, {"learning_rate": linear(1e-3, 0)}),
         ({"learning_rate": "1e-3"}, {"learning_rate": 1e-3}),
         ({"clip_range": linear(np.float64(0.5), 0.0)}, {"clip_range": linear(0.5, 0.0)}),
+        ({"clip_range": abs}, {"clip_range": schedule(abs)}),
         (
             {"clip_range": {"kind": "piecewise", "values": [1, 0], "points": np.array([0, 1])}},
             {"clip_range": piecewise((0, 1), (1, 0))},
@@ -178,8 +180,16 @@ def test_configs_are_frozen_so_that_a_run_cannot_change_its_own():
 
 
 def test_schedules_of_every_kind_survive_json():
-    for schedule in (constant(0.1), linear(1.0, 0.1, 0.5), exponential(1.0, 0.1), piecewise((0.0, 1.0), (1.0, 0.0))):
-        assert from_json(type(schedule), json.loads(json.dumps(to_json(schedule)))) == schedule
+    lines = piecewise((0.0, 1.0), (1.0, 0.0))
+    for known in (constant(0.1), linear(1.0, 0.1, 0.5), exponential(1.0, 0.1), lines, schedule(lambda x: x**0.3)):
+        assert from_json(type(known), json.loads(json.dumps(to_json(known)))) == known
+
+
+def test_a_damaged_schedule_of_many_points_gives_a_short_message():
+    stored = to_json(schedule(abs))
+    with pytest.raises(ConfigError, match="does not fit: a piecewise schedule has 1000 values") as refused:
+        from_json(ppo.Config, {"learning_rate": stored | {"points": stored["points"][1:]}})
+    assert len(str(refused.value)) < 400
 
 
 def test_a_stored_option_that_is_gone_is_ignored_where_it_was_off_and_refused_where_it_was_on():

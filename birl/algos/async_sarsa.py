@@ -66,6 +66,7 @@ class Config:
     final_explorations: tuple[float, ...] = (0.1, 0.01, 0.5)  # each actor-learner draws its final ε from these
     exploration_chances: tuple[float, ...] = (0.4, 0.3, 0.3)  # the probability of each of them
     exploration_fraction: float = 0.5  # the fraction of total_steps in which ε falls from 1 to its final value
+    exploration: float | Schedule | None = None  # ε of all actor-learners; None: each has a final ε of its own
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
     max_grad_norm: float | None = 10.0
     optimizer: RMSPropName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import require_config, require_probability, validate_replay, validate_settings
+from birl.checks import require_config, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
@@ -111,7 +111,6 @@ class Batch(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    require_probability("exploration", config.exploration)
     most = config.rollout_length - 1
     wrong = f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}"
     require(0 <= config.burn_in <= most, f"{wrong}; use at most {most}")

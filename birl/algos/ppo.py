@@ -59,7 +59,7 @@ class Config:
     penalty_target_kl: float = 0.01  # d_targ: the KL that each update aims at, with objective "kl"
     penalty_weight: float = 1.0  # first β, with objective "kl"
     target_kl: float | None = None  # stop the epochs of an update when its KL exceeds 1.5 times this
-    value_clip: float | None = None  # value clipping range; None: no clipping
+    value_clip: float | Schedule | None = None  # value clipping range; None: no clipping
     normalize_advantages: bool = True
     entropy_weight: float | Schedule = 0.0
     value_weight: float = 0.5
@@ -101,6 +101,7 @@ class Coefficients(NamedTuple):
     clip_range: Array
     entropy_weight: Array
     penalty_weight: Array
+    value_clip: Array | None = None
 
 
 class Learning(NamedTuple):
@@ -156,10 +157,10 @@ def loss(
             log_ratios, advantages, kls, batch.valid, coefficients.penalty_weight
         )
     targets = batch.value_targets
-    if config.value_clip is None:
+    if coefficients.value_clip is None:
         value_loss = losses.value_loss(values, targets, batch.valid)
     else:
-        value_loss = losses.clipped_value_loss(values, batch.values, targets, batch.valid, config.value_clip)
+        value_loss = losses.clipped_value_loss(values, batch.values, targets, batch.valid, coefficients.value_clip)
     entropy = losses.masked_mean(distribution.entropy(), batch.valid)
     return policy_loss + config.value_weight * value_loss - coefficients.entropy_weight * entropy, {
         "loss/policy": policy_loss,
@@ -204,6 +205,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         clip_range=value_at(config.clip_range, progress),
         entropy_weight=value_at(config.entropy_weight, progress),
         penalty_weight=state.penalty_weight,
+        value_clip=None if config.value_clip is None else value_at(config.value_clip, progress),
     )
     batch = batch_of(state, rollout, config)
     epoch_keys = jax.random.split(stream(state.key, "learning"), config.epochs)

@@ -66,7 +66,7 @@ class Config:
     discount: float = 0.99  # γ
     n_step: int = 1  # rewards summed before the bootstrap
     exploration_noise: float | Schedule = 0.1  # standard deviation of the noise on the actions taken
-    target_noise: float = 0.2  # standard deviation of the noise on the target actor's actions
+    target_noise: float | Schedule = 0.2  # standard deviation of the noise on the target actor's actions
     target_noise_clip: float = 0.5  # c: clipping range of that noise
     policy_delay: int = 2  # d: critic steps for each step of the actor and of the target networks
     target_rate: float = 0.005  # τ: rate of the target networks' soft update
@@ -168,9 +168,9 @@ def act(
 
 
 def smoothed(actions: Array, noise: Array, config: Config) -> Array:
-    """clip(a + clip(σ · noise, -c, c), -1, 1) (Fujimoto et al. 2018, section 5.3)."""
+    """clip(a + clip(noise, -c, c), -1, 1), noise ~ N(0, σ) (Fujimoto et al. 2018, section 5.3)."""
     limit = config.target_noise_clip
-    return jnp.clip(actions + jnp.clip(config.target_noise * noise, -limit, limit), -1.0, 1.0)
+    return jnp.clip(actions + jnp.clip(noise, -limit, limit), -1.0, 1.0)
 
 
 def targets_of(target: Network, batch: Transitions, noise: Array, config: Config) -> Array:
@@ -239,7 +239,8 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         critic_rate = value_at(config.critic_learning_rate, progress)
         step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
         shape = len(batches.rewards), config.batch_size, state.network.bounds.size
-        noise = jax.random.normal(stream(state.key, "learning"), shape)
+        deviation = value_at(config.target_noise, progress)
+        noise = deviation * jax.random.normal(stream(state.key, "learning"), shape)
         state, step_metrics = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": critic_rate}
     state = count_rollout(state, rollout, config.discount)

@@ -6,6 +6,7 @@ import numpy as np
 
 from birl.checks import ExplorationSettings
 from birl.config import RunConfig
+from birl.maths.schedules import Schedule, number_at
 
 
 class EpsilonSettings(ExplorationSettings, Protocol):
@@ -13,6 +14,8 @@ class EpsilonSettings(ExplorationSettings, Protocol):
 
     @property
     def run(self) -> RunConfig: ...
+    @property
+    def exploration(self) -> float | Schedule | None: ...
 
 
 def final_exploration(config: EpsilonSettings, number: int) -> float:
@@ -25,7 +28,10 @@ def final_exploration(config: EpsilonSettings, number: int) -> float:
 def exploration_at(config: EpsilonSettings, number: int, env_steps: int) -> np.float32:
     """ε of actor-learner `number` after this many steps of all: linear from 1 to its final ε.
 
-    The final ε is reached at the fraction `exploration_fraction` of the run.
+    The final ε is reached at the fraction `exploration_fraction` of the run. If `exploration` is
+    set, all have that ε.
     """
+    if config.exploration is not None:
+        return np.float32(number_at(config.exploration, env_steps / config.run.total_steps))
     share = min(env_steps / (config.exploration_fraction * config.run.total_steps), 1.0)
     return np.float32(1.0 + share * (final_exploration(config, number) - 1.0))

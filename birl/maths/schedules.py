@@ -1,18 +1,23 @@
 """Schedules: numbers that change during a run.
 
-They are data, so that they can be written as JSON or on the command line and used inside jit.
+They are data, so that they can be written as JSON or on the command line and used inside jit. A
+function of progress is sampled, and so becomes data too.
 """
 
+import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 EXAMPLES = "3e-4, linear:3e-4:0, linear:1:0.05:0.2, exponential:1:0.01, piecewise:0=1,0.5=0.1"
+SAMPLES = 1001  # of a function, at equal distances of progress
+MOST_SHOWN = 10  # points of a schedule in a message
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,14 @@ class Schedule:
             f"not {len(self.values)} and {len(self.points)}",
         )
         _require(len(self.values) > 0, "a piecewise schedule needs at least one point")
-        _require(all(map(math.isfinite, self.values)), f"schedule values {self.values} must be finite")
+        _require(all(map(math.isfinite, self.values)), f"schedule values {_short(str(self.values))} must be finite")
         _require(
             all(0.0 <= point <= 1.0 for point in self.points),
-            f"schedule points {self.points} must be fractions of the run, from 0 to 1",
+            f"schedule points {_short(str(self.points))} must be fractions of the run, from 0 to 1",
         )
-        _require(all(a < b for a, b in pairwise(self.points)), f"schedule points {self.points} must increase")
+        _require(
+            all(a < b for a, b in pairwise(self.points)), f"schedule points {_short(str(self.points))} must increase"
+        )
         if self.kind == "linear":
             _require(
                 self.points[0] > 0.0, "a linear schedule cannot end at progress 0, where it starts; use a constant"
@@ -62,10 +69,20 @@ class Schedule:
                 f"an exponential schedule needs values above 0, not {self.values}; use linear to reach 0",
             )
 
+    def __repr__(self) -> str:  # short: a sampled function has 1,001 points
+        if len(self.values) > MOST_SHOWN:
+            return f"Schedule({shown(self)})"
+        return f"Schedule(kind={self.kind!r}, values={self.values}, points={self.points})"
+
     @classmethod
     def from_text(cls, text: str) -> "float | Schedule":
         """The number or schedule that `text` describes."""
         return parse(text)
+
+    @classmethod
+    def from_function(cls, function: Callable[[float], Any]) -> "Schedule":
+        """The schedule of a function of progress."""
+        return schedule(function)
 
 
 def constant(value: float) -> Schedule:
@@ -88,6 +105,17 @@ def piecewise(points: tuple[float, ...], values: tuple[float, ...]) -> Schedule:
     return Schedule("piecewise", tuple(values), tuple(points))
 
 
+def schedule(function: Callable[[float], Any]) -> Schedule:
+    """A function of progress, 0 at the start and 1 at the end, sampled at 1,001 equal points.
+
+    Between two points it is a straight line. ValueError, with the point, if the function raises
+    there or does not give a finite number.
+    """
+    _require_progress_done(function)
+    points = tuple(index / (SAMPLES - 1) for index in range(SAMPLES))
+    return piecewise(points, tuple(_sample(function, point) for point in points))
+
+
 def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> Float[Array, ""]:
     """The value of a schedule at a progress from 0 to 1; a plain number is constant."""
     if not isinstance(schedule, Schedule):
@@ -103,6 +131,23 @@ def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> 
             return start * jnp.exp(progress * math.log(end / start))
         case "piecewise":
             return jnp.interp(progress, jnp.array(schedule.points), jnp.array(schedule.values))
+
+
+def number_at(schedule: float | Schedule, progress: float) -> float:
+    """As `value_at`, without JAX: for whoever needs one number outside of jit."""
+    if not isinstance(schedule, Schedule):
+        return schedule
+    progress = min(max(progress, 0.0), 1.0)
+    match schedule.kind:
+        case "constant":
+            return schedule.values[0]
+        case "linear":
+            return float(np.interp(progress, (0.0, *schedule.points), schedule.values))
+        case "exponential":
+            start, end = schedule.values
+            return start * (end / start) ** progress
+        case "piecewise":
+            return float(np.interp(progress, schedule.points, schedule.values))
 
 
 def parse(text: str) -> float | Schedule:
@@ -137,6 +182,47 @@ def format(schedule: float | Schedule) -> str:
         return "piecewise:" + ",".join(f"{point!r}={value!r}" for point, value in pairs)
     numbers = schedule.values if schedule.points == (1.0,) else schedule.values + schedule.points
     return ":".join([schedule.kind, *map(repr, numbers)])
+
+
+def shown(schedule: float | Schedule) -> str:
+    """The text of a schedule for people: that of `format`, or a short one for many points."""
+    if not isinstance(schedule, Schedule) or len(schedule.values) <= MOST_SHOWN:
+        return format(schedule)
+    first, last = schedule.values[0], schedule.values[-1]
+    return f"{len(schedule.values):,} points from {first:g} to {last:g}"
+
+
+def _require_progress_done(function: Callable[[float], Any]) -> None:
+    """Raise ValueError for a function of Stable-Baselines3, which counts progress backwards."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some functions of C have no signature
+        return
+    wrong = f"{_name(function)} takes progress_remaining, which falls from 1 to 0; here progress goes from 0 to 1"
+    _require(names[:1] != ["progress_remaining"], f"{wrong}: use lambda progress: {_name(function)}(1 - progress)")
+
+
+def _sample(function: Callable[[float], Any], progress: float) -> float:
+    where = f"at progress {progress:g}; it must give a finite number for every progress from 0 to 1"
+    try:
+        value = function(progress)
+        array = np.asarray(value)
+    except Exception as problem:
+        reason = f"{type(problem).__name__} ({problem})"
+        raise ValueError(f"{_name(function)} raised {reason} {where}") from problem
+    is_number = array.shape == () and array.dtype.kind in "iuf" and bool(np.isfinite(array))
+    _require(is_number, f"{_name(function)} gives {_short(repr(value))} {where}")
+    return float(array)
+
+
+def _name(function: Callable[[float], Any]) -> str:
+    """What to call a function in a message."""
+    return function.__name__ if inspect.isroutine(function) else _short(repr(function))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _numbers(name: str, given: Iterable[float]) -> tuple[float, ...]:

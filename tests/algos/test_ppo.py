@@ -194,7 +194,7 @@ def test_a_clipped_value_may_not_take_credit_for_moving_further():
     losses = {}
     for value_clip in (None, 0.1):
         (_, metrics), gradients = loss_and_gradients(
-            state.network, moved, NO_MEMORY, WEIGHTS, replace(SMALL, value_clip=value_clip)
+            state.network, moved, NO_MEMORY, WEIGHTS._replace(value_clip=value_clip), SMALL
         )
         losses[value_clip] = float(metrics["loss/value"])
         assert not np.any(gradients.value_head.weight)
@@ -294,8 +294,9 @@ def test_schedules_stand_where_progress_is():
         "learning_rate": linear(2e-2, 0.0),
         "clip_range": piecewise((0.0, 0.5, 1.0), (0.9, 0.1, 0.5)),
         "entropy_weight": exponential(1, 0.01),
+        "value_clip": linear(0.02, 0.0),
     }
-    standing = {"learning_rate": 1e-2, "clip_range": 0.1, "entropy_weight": 0.1}
+    standing = {"learning_rate": 1e-2, "clip_range": 0.1, "entropy_weight": 0.1, "value_clip": 0.01}
     (scheduled, metrics), (constant, _), (early, early_metrics) = (
         update(start, rollout, replace(SMALL, epochs=3, **settings))
         for start, settings in ((halfway, changing), (halfway, standing), (state, changing))
@@ -304,6 +305,8 @@ def test_schedules_stand_where_progress_is():
     assert float(early_metrics["optimizer/learning_rate"]) == pytest.approx(2e-2)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), scheduled, constant)
     assert np.abs(early.network.policy_head.linear.weight - constant.network.policy_head.linear.weight).max() > 1e-3
+    wider, _ = update(halfway, rollout, replace(SMALL, epochs=3, **standing | {"value_clip": 0.02}))
+    assert np.abs(wider.network.value_head.weight - constant.network.value_head.weight).max() > 1e-6
 
 
 def test_target_kl_stops_the_steps_of_all_epochs_that_are_left():
@@ -381,6 +384,7 @@ WRONG = {
     r"gae_lambda -0.1 must lie in \[0, 1\]": {"gae_lambda": -0.1},
     "target_kl 0.0 must be positive, or None": {"target_kl": 0.0},
     "value_clip -1.0 must be positive, or None": {"value_clip": -1.0},
+    "value_clip 0.0 must be positive, or None": {"value_clip": linear(0.2, 0.0)},
     "rollout_length x num_envs 40 does not divide into 3 minibatches; use one of 1, 2, 4, 5, 8, 10, 20, 40": {
         "minibatches": 3
     },

@@ -71,8 +71,8 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
     targets = td3.targets_of(
         bare(lambda o: jnp.tanh(o[:, :2]), first, second),
         batch,
-        noise_of(len(batch.rewards)),
-        replace(SMALL, target_noise=0.0),
+        0.0 * noise_of(len(batch.rewards)),
+        SMALL,
     )
     following = batch.next_observations
     actions = np.tanh(batch.next_observations[:, :2])
@@ -83,7 +83,7 @@ def test_the_target_is_the_smaller_value_of_the_two_target_critics():
 
 def test_a_terminated_step_has_no_bootstrap_and_a_truncated_one_keeps_it():
     target = replace(fresh().network, critics=critics_of(fresh().network, 5.0, 7.0))
-    targets = td3.targets_of(target, terminated_and_cut(0.9), noise_of(3), SMALL)
+    targets = td3.targets_of(target, terminated_and_cut(0.9), SMALL.target_noise * noise_of(3), SMALL)
     np.testing.assert_allclose(targets, [1 + 0.9 * 5, 2, 4 + 0.9 * 5], rtol=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target()
     )
     batch = transitions(20)
     critics = (lambda o, a: o[:, 0], lambda o, a: a[:, 1])
-    made = td3.targets_of(target, batch, noise_of(len(batch.rewards)), SMALL)
+    made = td3.targets_of(target, batch, SMALL.target_noise * noise_of(len(batch.rewards)), SMALL)
     value, metrics = twin_critic_loss(critics, made, batch)
     targets = batch.rewards + batch.discounts * 2.0
     errors = batch.observations[:, 0] - targets, batch.actions[:, 1] - targets
@@ -112,7 +112,7 @@ def test_the_two_critics_begin_apart():
 
 
 def test_smoothing_noise_is_clipped_and_each_number_has_its_own():
-    noise = np.asarray(td3.smoothed(jnp.zeros((20_000, 2)), noise_of(20_000), SMALL))
+    noise = np.asarray(td3.smoothed(jnp.zeros((20_000, 2)), SMALL.target_noise * noise_of(20_000), SMALL))
     assert np.abs(noise).max() == np.float32(0.5)
     share = 1 - math.erf(0.5 / 0.2 / math.sqrt(2))  # of a normal variable beyond 2.5 deviations
     assert np.mean(np.abs(noise) == np.float32(0.5)) == pytest.approx(share, abs=4.5 * math.sqrt(share / 40_000))
@@ -121,7 +121,9 @@ def test_smoothing_noise_is_clipped_and_each_number_has_its_own():
 
 
 def test_smoothed_actions_stay_on_the_unit_box():
-    actions = np.asarray(td3.smoothed(jnp.full((1000, 2), jnp.array([0.9, -0.9])), noise_of(1000), SMALL))
+    actions = np.asarray(
+        td3.smoothed(jnp.full((1000, 2), jnp.array([0.9, -0.9])), SMALL.target_noise * noise_of(1000), SMALL)
+    )
     assert actions.max() == 1.0
     assert actions.min() == -1.0
 
@@ -129,7 +131,7 @@ def test_smoothed_actions_stay_on_the_unit_box():
 def test_the_target_uses_smoothed_actions():
     target = bare(lambda o: jnp.zeros((len(o), 2)), lambda o, a: a[:, 0], lambda o, a: a[:, 0])
     batch = transitions(2000)._replace(rewards=np.zeros(2000, np.float32), discounts=np.ones(2000, np.float32))
-    targets = np.asarray(td3.targets_of(target, batch, noise_of(len(batch.rewards)), SMALL))
+    targets = np.asarray(td3.targets_of(target, batch, SMALL.target_noise * noise_of(len(batch.rewards)), SMALL))
     assert np.abs(targets).max() == pytest.approx(0.5)
     assert targets.std() == pytest.approx(0.2, abs=0.02)
     assert len(set(targets.tolist())) > 1900
@@ -245,6 +247,20 @@ def test_exploration_follows_its_schedule():
     assert state.exploration_noise == pytest.approx(0.75)
 
 
+def test_smoothing_noise_follows_its_schedule():
+    batches = jax.tree.map(lambda x: x[None], transitions(SMALL.batch_size))
+    quiet, loud, falling = (
+        update(state, rollout_of(2), batches, replace(SMALL, run=RunConfig(total_steps=8), target_noise=noise))[0]
+        for state, noise in (
+            (fresh(), 0.2),
+            (fresh(), 0.4),
+            (fresh()._replace(env_steps=np.int32(4)), linear(0.6, 0.2)),
+        )
+    )
+    assert parameters_equal(falling.network, loud.network)  # halfway
+    assert not parameters_equal(falling.network, quiet.network)
+
+
 def test_before_learning_starts_nothing_but_the_counters_and_the_key_changes():
     config = replace(SMALL, learning_starts=4)
     state = fresh(config)
@@ -263,6 +279,7 @@ def test_before_learning_starts_nothing_but_the_counters_and_the_key_changes():
     [
         ({"policy_delay": 0}, "policy_delay 0 must be at least 1"),
         ({"target_noise": -0.1}, "target_noise -0.1 must not be negative"),
+        ({"target_noise": linear(0.2, -0.1)}, "target_noise -0.1 must not be negative"),
         ({"exploration_noise": linear(0.1, -0.1)}, "exploration_noise -0.1 must not be negative"),
         ({"hidden_sizes": (8, 0)}, "hidden_sizes"),
         ({"target_rate": 0.0}, "target_rate 0.0 must be positive"),

@@ -8,6 +8,7 @@ import pytest
 from birl.algos import async_q
 from birl.asynchronous.exploration import exploration_at, final_exploration
 from birl.config import ConfigError, RunConfig
+from birl.maths.schedules import linear
 
 CONFIG = async_q.Config(run=RunConfig(total_steps=1000, seed=3))
 
@@ -46,7 +47,14 @@ def test_epsilon_falls_from_1_to_the_final_one_in_a_straight_line_and_stays(numb
     )
 
 
+def test_a_schedule_of_all_actor_learners_takes_the_place_of_their_own():
+    config = replace(CONFIG, exploration=lambda progress: 0.5 * (1 - progress) ** 2)
+    found = [float(exploration_at(config, number, steps)) for number in range(3) for steps in (0, 500, 1100)]
+    assert found == pytest.approx(3 * [0.5, 0.125, 0.0])
+
+
 WRONG = {
+    r"exploration from 0.1 to 1.5 must lie in \[0, 1\]": {"exploration": linear(1.5, 0.1)},
     r"final_explorations \(0.1, 1.5\) must each lie in \[0, 1\]": {
         "final_explorations": (0.1, 1.5),
         "exploration_chances": (0.5, 0.5),
