@@ -209,13 +209,14 @@ def learn(
     batch_and_noise: tuple[Transitions, Array],
     actor_learning_rate: Array,
     critic_learning_rate: Array,
+    target_noise: Array,
     config: Config,
 ) -> tuple[State, Metrics]:
     """One gradient step of the critics; every `policy_delay` steps one of the actor."""
     transitions, noise = batch_and_noise
     batch = normalize_batch(transitions, state.network.bounds, state.normalizer)
     critics = state.network.critics
-    targets = targets_of(state.target, batch, noise, config)
+    targets = targets_of(state.target, batch, target_noise * noise, config)
     gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(critics, targets, batch)
     critics, optimizer, norm = gradient_step(
         optimizer_of(config), critics, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
@@ -235,12 +236,16 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     progress = state.env_steps / config.run.total_steps
     metrics: Metrics = {"exploration/noise": state.exploration_noise}
     if batches is not None:
-        actor_rate = value_at(config.actor_learning_rate, progress)
         critic_rate = value_at(config.critic_learning_rate, progress)
-        step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
+        step = partial(
+            learn,
+            actor_learning_rate=value_at(config.actor_learning_rate, progress),
+            critic_learning_rate=critic_rate,
+            target_noise=value_at(config.target_noise, progress),
+            config=config,
+        )
         shape = len(batches.rewards), config.batch_size, state.network.bounds.size
-        deviation = value_at(config.target_noise, progress)
-        noise = deviation * jax.random.normal(stream(state.key, "learning"), shape)
+        noise = jax.random.normal(stream(state.key, "learning"), shape)
         state, step_metrics = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": critic_rate}
     state = count_rollout(state, rollout, config.discount)

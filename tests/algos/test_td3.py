@@ -53,11 +53,10 @@ def fresh(config: td3.Config = SMALL) -> td3.State:
 def steps_of(count: int, config: td3.Config = SMALL) -> list[tuple[td3.State, Metrics]]:
     """State and metrics before and after each of so many gradient steps."""
     reached: list[tuple[td3.State, Metrics]] = [(fresh(config), {})]
+    rate = np.float32(1e-3)
     for step in range(count):
         reached.append(
-            learn(
-                reached[-1][0], (transitions(16, seed=step), noise_of(16)), np.float32(1e-3), np.float32(1e-3), config
-            )
+            learn(reached[-1][0], (transitions(16, seed=step), noise_of(16)), rate, rate, config.target_noise, config)
         )
     return reached
 
