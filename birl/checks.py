@@ -30,6 +30,12 @@ NOT_NEGATIVE = {
     "clip_range", "exploration_noise", "target_noise", "target_noise_clip", "priority_correction", "replay_size",
     "replay_ratio", "learning_starts", "cg_damping",
 }  # fmt: skip
+SIZES = {"core_size", "hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"}  # of layers
+OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
+    "policy_hidden_sizes": "hidden_sizes",
+    "value_hidden_sizes": "hidden_sizes",
+    "value_learning_rate": "learning_rate",
+}
 MOST_ENVS = 1 << 20  # more is surely a mistake, and would fill the memory
 MOST_UNITS = 2**31  # in a layer
 MOST_FRAMES = 108_000  # in an Atari game, half an hour of play; then the episode is truncated
@@ -92,11 +98,21 @@ def validate_settings(config: Any, kind: type) -> None:
             require_probability(field.name, value)
         if field.name == "rmsprop_decay":
             require(0 <= value < 1, f"rmsprop_decay {value} must lie in [0, 1); 0.99 is usual")
-        if field.name in ("core_size", "hidden_sizes"):
+        if field.name in SIZES:
             sizes = value if isinstance(value, tuple) else (value,)
             each = "each be" if isinstance(value, tuple) else "be"
             fits = all(0 < size < MOST_UNITS for size in sizes)
             require(fits, f"{field.name} {value} must {each} at least 1, and below {MOST_UNITS:,}")
+        if field.name in OF_OWN_TRUNKS:
+            _require_own_trunk(config, field.name)
+
+
+def _require_own_trunk(config: Any, name: str) -> None:
+    """Raise ConfigError if a setting of the policy or the value alone meets a shared trunk."""
+    settings = vars(config)
+    wrong = f"{name} {settings[name]} does not go with share_trunk True: policy and value have one trunk"
+    remedy = f"use {OF_OWN_TRUNKS[name]} for both, or share_trunk False"
+    require(not settings.get("share_trunk", False), f"{wrong}; {remedy}")
 
 
 def lowest(value: Any) -> float:

@@ -18,6 +18,7 @@ from birl.checks import (
     MOST_UNITS,
     NOT_NEGATIVE,
     POSITIVE,
+    SIZES,
     highest,
     is_atari,
     lowest,
@@ -35,7 +36,7 @@ from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
 from birl.maths.schedules import linear, piecewise
 from birl.registry import algorithm_named
 
-RULES = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | {"rmsprop_decay", "core_size", "hidden_sizes"}
+RULES = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | {"rmsprop_decay"} | SIZES
 # Numbers that an algorithm's own `validate` checks, and numbers that may have any value.
 OWN_RULES = {"backtrack_factor", "exploration", "burn_in", "noise_adaptation"}
 OWN_RULES |= {"final_explorations", "exploration_chances", "exploration_fraction"}

@@ -81,7 +81,8 @@ def work_size(config: Any) -> WorkSize:
         rows = settings["batch_size"]
     elif "clip_range" in settings:
         rows //= settings["minibatches"]
-    hidden_sizes = settings.get("hidden_sizes", ())
+    named = (settings.get(name) or () for name in ("hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"))
+    hidden_sizes = [size for sizes in named for size in sizes]
     gates = 1 if settings.get("core", "feedforward") == "feedforward" else 4
     widths = [settings["core_size"] * gates] if "core_size" in settings else []
     return rows * max([*widths, *hidden_sizes], default=1) * max(hidden_sizes, default=1)

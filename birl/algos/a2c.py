@@ -29,6 +29,7 @@ from birl.nets.acting import act_keeping_layers as act
 from birl.nets.acting import evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
+from birl.nets.learning_rates import learning_rates, require_value_network
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
@@ -53,6 +54,7 @@ class Config:
     entropy_weight: float | Schedule = 0.01
     value_weight: float = 0.5
     learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))
+    value_learning_rate: float | Schedule | None = None  # of the value network; None: learning_rate
     max_grad_norm: float | None = 0.5
     optimizer: OptimizerName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
     optimizer_epsilon: float = 1e-5  # ε
@@ -62,6 +64,8 @@ class Config:
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
+    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: tuple[int, ...] | None = None  # of the value alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
     core_size: int = 64
@@ -95,6 +99,7 @@ def init(
     """A fresh State for these spaces, the same for the same seed."""
     make = make_network or partial(make_actor_critic, settings=config)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
+    require_value_network(network, config)
     optimizer = initial_optimizer_state(optimizer_of(config), network)
     return State(network, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
@@ -136,7 +141,7 @@ def loss(
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one gradient step on a rollout, and the metrics."""
     progress = state.env_steps / config.run.total_steps
-    learning_rate = value_at(config.learning_rate, progress)
+    rates, rate_metrics = learning_rates(state.network, config, progress)
     entropy_weight = value_at(config.entropy_weight, progress)
     rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
     gradients, metrics = jax.grad(loss, has_aux=True)(
@@ -147,12 +152,12 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         state.network,
         state.optimizer,
         gradients,
-        learning_rate,
+        rates,
         config.max_grad_norm,
         rollout.valid,
     )
     state = count_rollout(state._replace(network=network, optimizer=optimizer), rollout, config.discount)
-    return state, metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
+    return state, metrics | rate_metrics | {"optimizer/grad_norm": norm}
 
 
 def train(

@@ -103,6 +103,8 @@ class Config:
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
+    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: tuple[int, ...] | None = None  # of the values alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
     core_size: int = 64

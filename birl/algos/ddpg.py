@@ -86,6 +86,8 @@ class Config:
     normalize_rewards: bool = False
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (256, 256)
+    policy_hidden_sizes: tuple[int, ...] | None = None  # of the actor alone; None: hidden_sizes
+    value_hidden_sizes: tuple[int, ...] | None = None  # of the critic alone; None: hidden_sizes
     activation: Activation = "relu"
     layer_norm: bool = False  # after each dense layer; parameter noise needs it
 
@@ -132,9 +134,8 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    make = make_network or partial(
-        make_deterministic_actor_critic, settings=config, remembers_noise=config.noise == "ou"
-    )
+    remembers_noise = config.noise == "ou"
+    make = make_network or partial(make_deterministic_actor_critic, settings=config, remembers_noise=remembers_noise)
 
     def make_with_noise(rng: np.random.Generator, *spaces: gym.Space) -> tuple[Any, Exploration]:
         network = make(rng, *spaces)
@@ -244,9 +245,8 @@ def explore(
     if batch is None:
         return after_rollout(exploration, rollout, exploration.scale, key), {}
     observations = normalize_observations(state.normalizer.observations, batch.observations)
-    num_envs = rollout.valid.shape[1]
-    adapted = partial(adapted_scale, state.network.actor, exploration, observations, num_envs)
-    scale, metrics = adapted(scale, config.noise_adaptation)
+    acted = state.network.actor, exploration, observations, rollout.valid.shape[1]
+    scale, metrics = adapted_scale(*acted, scale, config.noise_adaptation)
     return after_rollout(exploration, rollout, scale, key), metrics
 
 

@@ -29,6 +29,7 @@ from birl.maths.statistics import explained_variance
 from birl.nets.acting import act_keeping_features as act
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
+from birl.nets.learning_rates import learning_rates, require_value_network
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, remembers
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
@@ -64,6 +65,7 @@ class Config:
     entropy_weight: float | Schedule = 0.0
     value_weight: float = 0.5
     learning_rate: float | Schedule = 3e-4
+    value_learning_rate: float | Schedule | None = None  # of the value network; None: learning_rate
     max_grad_norm: float | None = 0.5
     optimizer: OptimizerName = "adam"
     normalize_observations: bool = False
@@ -71,6 +73,8 @@ class Config:
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
+    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: tuple[int, ...] | None = None  # of the value alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
     core_size: int = 64
@@ -97,7 +101,7 @@ class State(NamedTuple):
 class Coefficients(NamedTuple):
     """The values of the schedules in this update."""
 
-    learning_rate: Array
+    learning_rate: PyTree  # one number, or one for each parameter
     clip_range: Array
     entropy_weight: Array
     penalty_weight: Array
@@ -125,6 +129,7 @@ def init(
     """A fresh State for these spaces, the same for the same seed."""
     make = make_network or partial(make_actor_critic, settings=config)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
+    require_value_network(network, config)
     optimizer = initial_optimizer_state(make_optimizer(config.optimizer), network)
     penalty_weight = np.float32(config.penalty_weight)
     return State(network, optimizer, normalizer, penalty_weight, key, env_steps=count_of(0), updates=count_of(0))
@@ -200,8 +205,9 @@ def learn_epoch(
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after all epochs on a rollout, and the metrics."""
     progress = state.env_steps / config.run.total_steps
+    rates, rate_metrics = learning_rates(state.network, config, progress)
     coefficients = Coefficients(
-        learning_rate=value_at(config.learning_rate, progress),
+        learning_rate=rates,
         clip_range=value_at(config.clip_range, progress),
         entropy_weight=value_at(config.entropy_weight, progress),
         penalty_weight=state.penalty_weight,
@@ -222,9 +228,8 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         )
         metrics |= {"policy/kl": kl, "policy/penalty_weight": state.penalty_weight}
     state = state._replace(network=learning.network, optimizer=learning.optimizer)
-    return count_rollout(state, rollout, config.discount), metrics | {
+    return count_rollout(state, rollout, config.discount), metrics | rate_metrics | {
         "value/explained_variance": explained_variance(batch.values, batch.value_targets, batch.valid),
-        "optimizer/learning_rate": coefficients.learning_rate,
         "optimizer/steps": learning.steps,
     }
 

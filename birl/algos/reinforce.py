@@ -63,6 +63,8 @@ class Config:
     normalize_rewards: bool = False
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
+    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: tuple[int, ...] | None = None  # of the baseline alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
     core_size: int = 64
@@ -88,6 +90,8 @@ class State(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
+    wrong = f"value_hidden_sizes {config.value_hidden_sizes} does not go with baseline False: no value is learned"
+    require(config.baseline or config.value_hidden_sizes is None, f"{wrong}; use None, or baseline True")
 
 
 def require_whole_episodes(config: Config) -> None:

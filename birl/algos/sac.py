@@ -78,6 +78,8 @@ class Config:
     normalize_rewards: bool = False
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (256, 256)
+    policy_hidden_sizes: tuple[int, ...] | None = None  # of the actor alone; None: hidden_sizes
+    value_hidden_sizes: tuple[int, ...] | None = None  # of each critic alone; None: hidden_sizes
     activation: Activation = "relu"
     layer_norm: bool = False
 

@@ -71,6 +71,8 @@ class Config:
     normalize_rewards: bool = False
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (64, 64)
+    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: tuple[int, ...] | None = None  # of the critic alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
     core_size: int = 64

@@ -109,8 +109,8 @@ def make_actor_q(
     if not isinstance(action_space, spaces.Discrete | spaces.Box):
         raise ConfigError(f"action space {shown(action_space)} is neither Discrete nor a Box; use one of these")
     actor, critic = make_trunks(rng, observation_space, settings)
-    width = actor.core.size
-    policy_head = make_head_of(rng, action_space, width, settings)
+    policy_head = make_head_of(rng, action_space, actor.core.size, settings)
+    width = (critic or actor).core.size
     if isinstance(action_space, spaces.Discrete):
         return ActorQ(actor, critic, policy_head, make_linear(rng, width, int(action_space.n), scale=1.0))
     value_head = make_linear(rng, width, 1, scale=1.0)

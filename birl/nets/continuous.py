@@ -69,6 +69,10 @@ class ActionNetworkSettings(Protocol):
     @property
     def hidden_sizes(self) -> tuple[int, ...]: ...
     @property
+    def policy_hidden_sizes(self) -> tuple[int, ...] | None: ...
+    @property
+    def value_hidden_sizes(self) -> tuple[int, ...] | None: ...
+    @property
     def activation(self) -> Activation: ...
     @property
     def layer_norm(self) -> bool: ...
@@ -93,10 +97,16 @@ def make_deterministic_actor(
     Weights are orthogonal, with scale √2 in hidden layers and 0.01 in the head, so that the first
     actions are near 0.
     """
-    encoder, width = make_encoder(
-        rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm
-    )
+    encoder, width = make_actor_encoder(rng, space, settings)
     return DeterministicActor(encoder, make_linear(rng, width, actions, scale=0.01))
+
+
+def make_actor_encoder(
+    rng: np.random.Generator, space: gym.Space, settings: ActionNetworkSettings
+) -> tuple[Encoder, int]:
+    """The encoder of an actor, with its dense layers, and its number of features."""
+    sizes = settings.hidden_sizes if settings.policy_hidden_sizes is None else settings.policy_hidden_sizes
+    return make_encoder(rng, space, settings.encoder, sizes, settings.activation, settings.layer_norm)
 
 
 def make_action_critic(
@@ -104,8 +114,10 @@ def make_action_critic(
 ) -> ActionCritic:
     """A critic for observations of this space; orthogonal weights, scale √2, and 1 in the head."""
     encoder, width = make_encoder(rng, space, settings.encoder, (), settings.activation, settings.layer_norm)
-    mlp = make_mlp(rng, (width + actions, *settings.hidden_sizes), settings.activation, settings.layer_norm)
-    return ActionCritic(encoder, mlp, make_linear(rng, (width + actions, *settings.hidden_sizes)[-1], 1, scale=1.0))
+    hidden_sizes = settings.hidden_sizes if settings.value_hidden_sizes is None else settings.value_hidden_sizes
+    sizes = (width + actions, *hidden_sizes)
+    mlp = make_mlp(rng, sizes, settings.activation, settings.layer_norm)
+    return ActionCritic(encoder, mlp, make_linear(rng, sizes[-1], 1, scale=1.0))
 
 
 class DeterministicActorCriticLike(Protocol):

@@ -135,6 +135,10 @@ class NetworkSettings(TrunkSettings, Protocol):
     """The settings of an algorithm's Config that define an actor-critic network."""
 
     @property
+    def policy_hidden_sizes(self) -> tuple[int, ...] | None: ...
+    @property
+    def value_hidden_sizes(self) -> tuple[int, ...] | None: ...
+    @property
     def share_trunk(self) -> bool: ...
     @property
     def log_std(self) -> float: ...
@@ -163,7 +167,7 @@ def make_actor_critic(
     """
     actor, critic = make_trunks(rng, observation_space, settings)
     policy_head = make_head(rng, action_space, actor.core.size, settings)
-    return ActorCritic(actor, critic, policy_head, make_linear(rng, actor.core.size, 1, scale=1.0))
+    return ActorCritic(actor, critic, policy_head, make_linear(rng, (critic or actor).core.size, 1, scale=1.0))
 
 
 def make_actor_q_critic(
@@ -172,18 +176,22 @@ def make_actor_q_critic(
     """An ActorQCritic for these spaces, initialised like `make_actor_critic`."""
     actor, critic = make_trunks(rng, observation_space, settings)
     policy_head = make_head_of(rng, action_space, actor.core.size, settings)
+    width = (critic or actor).core.size
     return ActorQCritic(
-        actor, critic, policy_head, make_action_value_head(rng, action_space, actor.core.size, settings.activation)
+        actor, critic, policy_head, make_action_value_head(rng, action_space, width, settings.activation)
     )
 
 
 def make_trunks(rng: np.random.Generator, space: gym.Space, settings: NetworkSettings) -> tuple[Trunk, Trunk | None]:
     """The actor's trunk, and the critic's trunk; None if the critic shares the actor's."""
-    actor = make_trunk(rng, space, settings)
-    return actor, None if settings.share_trunk else make_trunk(rng, space, settings)
+    actor = make_trunk(rng, space, settings, settings.policy_hidden_sizes)
+    return actor, None if settings.share_trunk else make_trunk(rng, space, settings, settings.value_hidden_sizes)
 
 
-def make_trunk(rng: np.random.Generator, space: gym.Space, settings: TrunkSettings) -> Trunk:
-    """A trunk for observations of this space."""
-    encoder, width = make_encoder(rng, space, settings.encoder, settings.hidden_sizes, settings.activation)
+def make_trunk(
+    rng: np.random.Generator, space: gym.Space, settings: TrunkSettings, hidden_sizes: tuple[int, ...] | None = None
+) -> Trunk:
+    """A trunk for observations of this space; `hidden_sizes` None: those of the settings."""
+    sizes = settings.hidden_sizes if hidden_sizes is None else hidden_sizes
+    encoder, width = make_encoder(rng, space, settings.encoder, sizes, settings.activation)
     return Trunk(encoder, make_core(rng, settings.core, width, settings.core_size))

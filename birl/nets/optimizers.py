@@ -46,7 +46,7 @@ def gradient_step(
     parameters: PyTree,
     optimizer_state: PyTree,
     gradients: PyTree,
-    learning_rate: Array | float,
+    learning_rate: PyTree,  # a number, or a tree with one for each parameter
     max_grad_norm: float | None,
     valid: Array | None = None,  # the rows that the gradient is averaged over; None: there is always a valid row
 ) -> tuple[PyTree, PyTree, Array]:
@@ -57,7 +57,8 @@ def gradient_step(
     """
     groups, norm = clip_by_norm(group_leaves(gradients), max_grad_norm)
     steps, next_state = optimizer.update(groups, optimizer_state)
-    moved = jax.tree.map(lambda p, s: p - learning_rate * s, parameters, ungroup_leaves(steps, parameters))
+    rates = jax.tree.broadcast(learning_rate, parameters)
+    moved = jax.tree.map(lambda p, s, rate: p - rate * s, parameters, ungroup_leaves(steps, parameters), rates)
     if valid is not None:
         moved, next_state = jax.tree.map(
             partial(jnp.where, jnp.any(valid)), (moved, next_state), (parameters, optimizer_state)

@@ -11,8 +11,15 @@ from jaxtyping import Array, Float
 
 from birl.maths import losses
 from birl.maths.squashed import SquashedGaussian
-from birl.nets.continuous import ActionBounds, ActionCritic, ActionNetworkSettings, bounds_of, make_action_critic
-from birl.nets.encoders import Encoder, make_encoder
+from birl.nets.continuous import (
+    ActionBounds,
+    ActionCritic,
+    ActionNetworkSettings,
+    bounds_of,
+    make_action_critic,
+    make_actor_encoder,
+)
+from birl.nets.encoders import Encoder
 from birl.nets.layers import Linear, make_linear
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.types import Metrics, PyTree, Transitions
@@ -62,9 +69,7 @@ def make_gaussian_actor(
     Weights are orthogonal, with scale √2 in hidden layers and 0.01 in the head, so that u starts
     as a standard normal.
     """
-    encoder, width = make_encoder(
-        rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm
-    )
+    encoder, width = make_actor_encoder(rng, space, settings)
     return GaussianActor(encoder, make_linear(rng, width, 2 * actions, scale=0.01))
 
 

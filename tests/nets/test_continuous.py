@@ -22,6 +22,8 @@ ACTIONS = np.random.default_rng(1).uniform(-1, 1, (6, 2)).astype(np.float32)
 class Settings(NamedTuple):
     encoder: EncoderName = "mlp"
     hidden_sizes: tuple[int, ...] = (8, 7)
+    policy_hidden_sizes: tuple[int, ...] | None = None
+    value_hidden_sizes: tuple[int, ...] | None = None
     activation: Activation = "relu"
     layer_norm: bool = False
 

@@ -23,6 +23,8 @@ class Settings:
     share_trunk: bool = False
     encoder: str = "mlp"
     hidden_sizes: tuple[int, ...] = (4,)
+    policy_hidden_sizes: tuple[int, ...] | None = None
+    value_hidden_sizes: tuple[int, ...] | None = None
     activation: str = "relu"
     core_size: int = 3
     log_std: float = 0.0
