@@ -10,6 +10,7 @@ import pytest
 from birl.config import ConfigError
 from birl.maths.schedules import linear
 from birl.nets.models import make_actor_critic
+from birl.options import training_config
 from birl.registry import algorithm_named
 from birl.types import PyTree
 from tests.nets.remembering import make_remembering
@@ -90,3 +91,14 @@ def test_a_network_of_the_users_own_that_is_birls_actor_critic_has_it(name):
 
     update = next(algorithm_named(name).train(config, make_network=make_network))
     assert update.metrics["optimizer/value_learning_rate"] == np.float32(1e-3)
+
+
+def test_on_the_command_line_it_is_a_number_a_schedule_or_none():
+    words = ["--value-learning-rate", "linear:1e-3:0", "--policy-hidden-sizes", "32", "16", "--value-hidden-sizes"]
+    config, _ = training_config("ppo", "CartPole-v1", words)
+    assert config.value_learning_rate == linear(1e-3, 0.0)
+    assert (config.policy_hidden_sizes, config.value_hidden_sizes) == ((32, 16), ())
+    config, _ = training_config("ppo", "CartPole-v1", ["--value-learning-rate", "0.5"])
+    assert config.value_learning_rate == 0.5
+    config, _ = training_config("ppo", "CartPole-v1", ["--value-learning-rate", "None"])
+    assert config.value_learning_rate is None
