@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
-    from birl.run.driver import resume, train
+    from birl.run.configure import configure
+    from birl.run.driver import reopen, resume, start, train
     from birl.run.evaluate import evaluate
     from birl.run.policy import load
 
@@ -56,6 +57,7 @@ _HOMES = {
     "ConfigError": "birl.config",
     "EnvConfig": "birl.config",
     "RunConfig": "birl.config",
+    "configure": "birl.run.configure",
     "constant": "birl.maths.schedules",
     "exponential": "birl.maths.schedules",
     "linear": "birl.maths.schedules",
@@ -63,8 +65,10 @@ _HOMES = {
     "evaluate": "birl.run.evaluate",
     "load": "birl.run.policy",
     "preset": "birl.presets",
+    "reopen": "birl.run.driver",
     "resume": "birl.run.driver",
     "schedule": "birl.maths.schedules",
+    "start": "birl.run.driver",
     "train": "birl.run.driver",
 }
 
@@ -80,6 +84,7 @@ __all__ = [
     "async_nstep_q",
     "async_q",
     "async_sarsa",
+    "configure",
     "constant",
     "ddpg",
     "dpg",
@@ -93,9 +98,11 @@ __all__ = [
     "preset",
     "qac",
     "reinforce",
+    "reopen",
     "resume",
     "sac",
     "schedule",
+    "start",
     "td3",
     "train",
     "trpo",

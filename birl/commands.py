@@ -46,7 +46,7 @@ def resume(words: Words) -> int:
         from birl.run.driver import resume as run_resume
 
     _allow_modules_here(options.env, options.trust)
-    run_resume(options.run_dir, options.total_steps, options.workers, trust=options.trust, env=options.env)
+    run_resume(options.run_dir, options.total_steps, workers=options.workers, trust=options.trust, env=options.env)
     return 0
 
 

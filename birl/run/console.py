@@ -44,6 +44,8 @@ class Display(Protocol):
 
     def say(self, text: str) -> None: ...
 
+    def warn(self, text: str) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -58,6 +60,7 @@ class Console:
         start_steps: int = 0,  # where a resumed run starts
         stream: TextIO | None = None,  # None: standard output
         clock: Callable[[], float] = time.monotonic,
+        quiet: bool = False,  # show nothing but warnings, which go to standard error
     ) -> None:
         self._title = f"{algorithm} {env_id}"
         self._total_steps = total_steps
@@ -71,7 +74,7 @@ class Console:
         self._shown_steps: int | None = None  # None: nothing was shown yet
         self._evaluated_steps: int | None = None  # of the newest evaluation
         self._stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: SIM115  pythonw has no standard output
-        self._display = _choose_display(self._stream)
+        self._display = NoDisplay() if quiet else _choose_display(self._stream)
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Show metrics, unless something was shown a moment ago."""
@@ -100,6 +103,10 @@ class Console:
     def message(self, text: str) -> None:
         """Print a line that stays on the screen, above the bar."""
         self._try(partial(self._display.say, text))
+
+    def warn(self, text: str) -> None:
+        """Print a warning that stays on the screen, above the bar."""
+        self._try(partial(self._display.warn, f"warning: {text}"))
 
     def close(self) -> None:
         """Show the last status and the final score, and restore the terminal."""
@@ -181,6 +188,8 @@ class LiveBar:
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
 
+    warn = say
+
     def close(self) -> None:
         self._live.stop()
         atexit.unregister(self._live.stop)
@@ -201,6 +210,27 @@ class PlainLines:
         encoding = self._stream.encoding or "utf-8"
         self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # no character may end a run
         self._stream.flush()
+
+    warn = say
+
+    def close(self) -> None:
+        pass
+
+
+class NoDisplay:
+    """Shows nothing but warnings, on standard error."""
+
+    interval = LINE_SECONDS
+
+    def show(self, status: Status) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+    def warn(self, text: str) -> None:
+        if sys.stderr is not None:
+            sys.stderr.write(f"birl: {text}\n")
 
     def close(self) -> None:
         pass

@@ -1,73 +1,173 @@
-"""Training a run: `train` starts a new one, `resume` continues one from its newest checkpoint."""
+"""Starting a run: `start` and `train` begin a new one, `reopen` and `resume` continue one."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from birl.config import require
+import gymnasium as gym
+
+from birl.config import EnvConfig, require
 from birl.config_json import from_json
+from birl.functions import name_of_function
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
+from birl.run.configure import configured, with_settings
 from birl.run.directory import CHECKPOINTS, new_directory, require_run, verified_settings
 from birl.run.evaluate import PASSED_IN
 from birl.run.lock import locked
 from birl.run.loop import Run
+from birl.run.opening import Opened, PassedIn
 from birl.run.progress import RunProgress
-from birl.run.signals import caught_signals
 from birl.run.trust import allowed_run, is_own, unsigned_notice
 from birl.run.versions import changed_versions
 
+MakeEnv = Callable[..., gym.Env]
 
-def train(config: Any, envs: Any = None, make_network: Any = None, notices: Sequence[str] = ()) -> dict[str, Any]:
-    """Train from the start in a new run directory; the content of its summary.json."""
+
+def train(algorithm: Any, env: str | EnvConfig | None = None, **options: Any) -> dict[str, Any]:
+    """Train in a new run directory; the content of its summary.json.
+
+    `birl.train("ppo", "CartPole-v1", total_steps=100_000)` begins with the preset of the task;
+    `birl.train(config)` takes a Config as it is. The options are those of `birl.start`, of which
+    this is the loop with an empty body.
+    """
+    return _run_to_end(start(algorithm, env, **options))
+
+
+def start(
+    algorithm: Any,
+    env: str | EnvConfig | None = None,
+    *,
+    envs: Any = None,
+    eval_envs: Any = None,
+    make_env: MakeEnv | None = None,
+    make_network: Any = None,
+    make_encoder: Any = None,
+    quiet: bool = False,
+    notices: Sequence[str] = (),
+    **settings: Any,
+) -> Run:
+    """A new run, to be trained in a loop of your own (see Run).
+
+    `algorithm` is a name or a Config, and `env` an id or an EnvConfig. Instead of `env`, `make_env`
+    is a function that makes one environment, or `envs` is a vector environment, with `eval_envs`
+    another one to evaluate on. `make_encoder` and `make_network` make networks of your own. All
+    other settings have the names of the command line's options: `total_steps`, `learning_rate`.
+    """
+    config, notice = _config(algorithm, _env_of(algorithm, env, envs, make_env), settings)
+    if envs is not None and isinstance(algorithm, str) and "num_envs" not in settings:
+        config = _with_env(config, num_envs=envs.num_envs)
+    if make_encoder is not None:
+        config = with_settings(config, {"encoder": name_of_function(make_encoder)})
+    require(eval_envs is None or envs is not None, "eval_envs are for envs=; without envs= Birl makes its own")
     name = name_of(config)
-    if envs is not None:
-        config = _with_env(config, id=PASSED_IN)
     validate(name, config)
-    with caught_signals() as signals, new_directory(name, config) as run_dir:
-        config = _with_run(config, run_dir=str(run_dir))
-        run = Run(name, config, run_dir, None, RunProgress(None), signals, envs, make_network)
-        return run.train([*notices, *unsigned_notice(config)])
+    open_new = partial(_open_new, name, config, [*notices, *notice])
+    return Run(open_new, PassedIn(envs, eval_envs, make_network), quiet)
 
 
-def resume(
+def resume(run_dir: str | Path, total_steps: int | None = None, **options: Any) -> dict[str, Any]:
+    """Continue a run from its newest undamaged checkpoint, as if it had not stopped; its summary.
+
+    The options are those of `birl.reopen`, of which this is the loop with an empty body.
+    """
+    return _run_to_end(reopen(run_dir, total_steps, **options))
+
+
+def reopen(
     run_dir: str | Path,
     total_steps: int | None = None,
+    *,
     workers: int | None = None,
     envs: Any = None,
+    eval_envs: Any = None,
+    make_env: MakeEnv | None = None,
     make_network: Any = None,
     trust: bool = False,
     env: str | None = None,
-) -> dict[str, Any]:
-    """Continue a run from its newest undamaged checkpoint, as if it had not stopped; its summary.
+    quiet: bool = False,
+) -> Run:
+    """A run to be continued in a loop of your own, from its newest undamaged checkpoint.
 
     A run that was made elsewhere or by someone else may import a module, start processes or connect
     to other machines only with `trust`. Or name the environment yourself: `env` replaces the run's
-    id.
+    id, and `make_env` is a function that makes the environment.
     """
-    run_dir = Path(run_dir)
+    if make_env is not None:
+        env = name_of_function(make_env)
+    env = PASSED_IN if envs is not None else env
+    open_saved = partial(_open_saved, Path(run_dir), total_steps, workers, trust, env)
+    return Run(open_saved, PassedIn(envs, eval_envs, make_network), quiet)
+
+
+def _run_to_end(run: Run) -> dict[str, Any]:
+    with run:
+        for _ in run:
+            pass
+    return run.summary or {}
+
+
+def _env_of(algorithm: Any, env: str | EnvConfig | None, envs: Any, make_env: MakeEnv | None) -> str | EnvConfig | None:
+    """The environment that is to be trained on: its id or settings; None: that of the Config."""
+    given = [name for name, value in {"env": env, "envs": envs, "make_env": make_env}.items() if value is not None]
+    if not isinstance(algorithm, str) and not given:
+        return None
+    example = 'birl.train("ppo", "CartPole-v1")'
+    require(bool(given), f"an environment is needed: {example}, or one of make_env= and envs=")
+    require(len(given) == 1, f"{' and '.join(given)} each name the environments; use one of them")
+    if envs is not None:
+        return PASSED_IN
+    return env if make_env is None else name_of_function(make_env)
+
+
+def _config(algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any]) -> tuple[Any, list[str]]:
+    """The Config of a run, and what to say about where its defaults come from."""
+    if isinstance(algorithm, str):
+        assert env is not None
+        config, notice = configured(algorithm, env, settings)
+        return config, [notice]
+    name_of(algorithm)  # refuses anything that is no Config
+    if isinstance(env, EnvConfig):
+        algorithm = dataclasses.replace(algorithm, env=env)
+    elif env is not None:
+        algorithm = _with_env(algorithm, id=env)
+    return with_settings(algorithm, settings), []
+
+
+def _open_new(name: str, config: Any, notices: Sequence[str], stack: ExitStack) -> Opened:
+    """Make a run's directory."""
+    run_dir = stack.enter_context(new_directory(name, config))
+    config = _with_run(config, run_dir=str(run_dir))
+    return Opened(name, config, run_dir, None, RunProgress(None), [*notices, *unsigned_notice(config)])
+
+
+def _open_saved(
+    run_dir: Path, total_steps: int | None, workers: int | None, trust: bool, env: str | None, stack: ExitStack
+) -> Opened:
+    """Lock a run's directory and load its newest undamaged checkpoint."""
     require_run(run_dir)
-    with caught_signals() as signals, locked(run_dir):
-        notices: list[str] = []
-        saved = checkpoint_folder.load_newest(run_dir / CHECKPOINTS, notices.append)
-        settings = verified_settings(run_dir, saved, notices)
-        name = settings.algorithm
-        own = is_own(name, settings.values, settings.signature)
-        config = from_json(algorithm_named(name).Config, settings.values)
-        env = PASSED_IN if envs is not None else env
-        config, trust_notices = allowed_run(config, own, trust, env, settings.source)
-        config = _with_run(config, run_dir=str(run_dir))
-        if workers is not None:
-            config = _with_env(config, workers=workers)
-        notices += [*trust_notices, *_start_notices(saved)]
-        progress = RunProgress(saved, checkpoint_folder.read_best(run_dir / CHECKPOINTS, notices.append))
-        if total_steps is not None and total_steps != config.run.total_steps:
-            notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now end there")
-            config = _extended(config, total_steps, progress)
-        validate(name, config)
-        return Run(name, config, run_dir, saved, progress, signals, envs, make_network).train(notices)
+    stack.enter_context(locked(run_dir))
+    notices: list[str] = []
+    saved = checkpoint_folder.load_newest(run_dir / CHECKPOINTS, notices.append)
+    settings = verified_settings(run_dir, saved, notices)
+    name = settings.algorithm
+    own = is_own(name, settings.values, settings.signature)
+    config = from_json(algorithm_named(name).Config, settings.values)
+    config, trust_notices = allowed_run(config, own, trust, env, settings.source)
+    config = _with_run(config, run_dir=str(run_dir))
+    if workers is not None:
+        config = _with_env(config, workers=workers)
+    notices += [*trust_notices, *_start_notices(saved)]
+    progress = RunProgress(saved, checkpoint_folder.read_best(run_dir / CHECKPOINTS, notices.append))
+    if total_steps is not None and total_steps != config.run.total_steps:
+        notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now end there")
+        config = _extended(config, total_steps, progress)
+    validate(name, config)
+    return Opened(name, config, run_dir, saved, progress, notices)
 
 
 def _start_notices(saved: Checkpoint | None) -> list[str]:

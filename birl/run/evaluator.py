@@ -1,5 +1,6 @@
 """Evaluating during a run: scoring the policy, logging the score, keeping the best checkpoint."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ class Evaluator:
         log: RunLog,
         saver: Saver,
         console: Console,
+        eval_envs: Any = None,
     ) -> None:
         self._algorithm = algorithm
         self._config = config
@@ -38,18 +40,21 @@ class Evaluator:
         self._log = log
         self._saver = saver
         self._console = console
+        self._eval_envs = eval_envs
         self._policy: Policy | None = None
         self.latest: Evaluation | None = None
         self.latest_steps = -1  # environment steps of the latest evaluation
 
-    def evaluate(self, state: Any, update: Update | None, check_signals: Callable[[], None]) -> None:
-        """Score the policy of this State, and keep its update if it is the best so far.
+    def evaluate(
+        self, state: Any, update: Update | None, check_signals: Callable[[], None], keep_best: bool
+    ) -> Evaluation:
+        """Score the policy of this State; with `keep_best`, keep its update if it is the best.
 
         `check_signals` is called after each step; what it raises ends the evaluation, which is then
         due when the run is resumed. Without an update, the State is that of the newest checkpoint.
         """
         run = self._config.run
-        policy = self._policy_of(state)
+        policy = self.policy_of(state)
 
         def watch(ended: int, longest: int) -> None:
             check_signals()
@@ -60,16 +65,18 @@ class Evaluator:
         self.latest = evaluate_policy(policy, self._config.env, *settings, watch)
         self.latest_steps = int(state.env_steps)
         self._progress.evaluation_due = False
-        self._write(self.latest, update)
+        self._write(self.latest, update, keep_best)
+        return self.latest
 
-    def _policy_of(self, state: Any) -> Policy:
-        """The policy of this State; it is made once, and compiled once."""
+    def policy_of(self, state: Any) -> Policy:
+        """The policy of this State. All policies of a run share one compiled program."""
         if self._policy is None:
             self._policy = make_policy(self._algorithm, state, *self._spaces)
-        self._policy.set_parameters(self._algorithm.policy(state))
-        return self._policy
+        policy = copy.copy(self._policy)
+        policy.set_parameters(self._algorithm.policy(state))
+        return policy
 
-    def _write(self, evaluation: Evaluation, update: Update | None) -> None:
+    def _write(self, evaluation: Evaluation, update: Update | None, keep_best: bool) -> None:
         run = self._config.run
         metrics = evaluation.metrics()
         score = float(metrics["eval/return_mean"])
@@ -77,7 +84,7 @@ class Evaluator:
         if notice := evaluation.cut_notice():
             self._console.message(f"{notice}; eval_max_steps sets the limit")
         best = self._progress.best
-        if run.eval_every and (best is None or score > best["return_mean"]):
+        if keep_best and (best is None or score > best["return_mean"]):
             self._saver.keep_best(score, self.latest_steps, update)
         # The console's last line has the score of a run that ends here.
         if self.latest_steps < run.total_steps and not self._progress.reached_goal(run):

@@ -40,7 +40,7 @@ class Exactness:
 
         It takes the place of `warnings.showwarning`, whose output the bar would overwrite.
         """
-        self._console.message(f"warning: {plain_warning(message)}")
+        self._console.warn(plain_warning(message))
         if issubclass(category, InexactResume) and not self._progress.resumed_inexactly:
             entry = {"env_steps": self._progress.start_steps, "reason": str(message)}
             self._progress.inexact_resumes.append(entry)

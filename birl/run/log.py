@@ -1,6 +1,7 @@
 """Logging during a run: which updates get a line, and where the line goes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from birl.config import RunConfig
 from birl.run.console import Console
@@ -56,6 +57,10 @@ class RunLog:
         self._last = {"seconds": seconds, "env_steps": float(env_steps)} | spent
         self.write(env_steps, metrics)
 
+    def write_own(self, metrics: Mapping[str, Any]) -> None:
+        """Log numbers that the user computed."""
+        self.write(self._progress.steps, {name: _number(name, value) for name, value in metrics.items()})
+
     def write(self, env_steps: int, metrics: Metrics) -> None:
         """Send metrics to every sink and to the console."""
         self._directory.require_in_place(self._progress.steps)
@@ -72,3 +77,14 @@ class RunLog:
     def show(self, env_steps: int, metrics: Metrics) -> None:
         """Send metrics to the console only."""
         self._console.write(env_steps, self._progress.wall_seconds(), metrics)
+
+
+def _number(name: str, value: Any) -> float:
+    """A number to log; an error names it if it is none."""
+    wrong = f"run.log got {name!r}: {value!r}"
+    if not isinstance(name, str) or name in ("env_steps", "seconds"):
+        raise ValueError(f"{wrong}; choose another name")
+    try:
+        return float(value)
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"{wrong}; give a number") from problem

@@ -1,222 +1,298 @@
-"""The training loop of a run: takes updates from the algorithm, and logs, evaluates and saves."""
+"""A run: the updates of an algorithm, with a directory, logs, evaluations and checkpoints."""
 
-import os
 import signal
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from birl.config_json import to_json
+from birl.config import require
 from birl.envs.check_resume import restore_problem
 from birl.envs.make import open_envs, spaces_of
-from birl.errors import InexactResume, NonFiniteError
+from birl.errors import NonFiniteError
 from birl.registry import algorithm_named
-from birl.run import checkpoint_folder, files
-from birl.run.checkpoint import Checkpoint
+from birl.run import files
 from birl.run.console import Console, memory_size, score_text
-from birl.run.directory import CHECKPOINTS, METRICS, OpenDirectory, write_config
-from birl.run.evaluator import Evaluator
-from birl.run.exactness import Exactness
-from birl.run.log import RunLog
-from birl.run.progress import RunProgress, crossed
-from birl.run.saver import Saver
-from birl.run.signals import Interrupted
+from birl.run.directory import CHECKPOINTS, write_config
+from birl.run.evaluate import Evaluation
+from birl.run.opening import Opened, PassedIn, open_parts
+from birl.run.policy import Policy
+from birl.run.progress import crossed
+from birl.run.signals import Interrupted, caught_signals
 from birl.run.state_tensors import tensors_to_state
 from birl.run.summary import SUMMARY, make_summary, read_summary
-from birl.run.track import open_sinks
 from birl.speed import prepare_jax
-from birl.types import Envs, Update
+from birl.types import Metrics, Update
 
 
 class Run:
-    """A run in this process: from its start or a checkpoint, to its end or a signal."""
+    """A run in this process, from its start or a checkpoint to its end, a `break` or a signal.
 
-    def __init__(
-        self,
-        name: str,
-        config: Any,
-        run_dir: Path,
-        saved: Checkpoint | None,  # the checkpoint to resume from; None: a new run
-        progress: RunProgress,
-        signals: list[int],  # those received so far; see signals.caught_signals
-        envs: Any,
-        make_network: Any,
-    ) -> None:
-        self.name = name
-        self.algorithm = algorithm_named(name)
-        self.config = config
-        self.run_dir = run_dir
-        self.saved = saved
-        self.progress = progress
-        self.signals = signals
-        self.envs = envs
-        self.make_network = make_network
-        self.checkpoints = run_dir / CHECKPOINTS
-        self.config_written = False
-        self.replay_reported = False
+    `with birl.start(...) as run: for update in run: ...`. Each update is logged before the body of
+    the loop sees it, and evaluated and saved after the body, where that is due. So a checkpoint
+    holds what the body has changed. At the end of the `with` block the run is saved and evaluated,
+    and its summary is written.
+    """
 
-    def train(self, notices: Sequence[str]) -> dict[str, Any]:
-        """Train to the end, or until a signal; the summary."""
-        run = self.config.run
+    def __init__(self, open_directory: Callable[[ExitStack], Opened], passed: PassedIn, quiet: bool = False) -> None:
+        self._open_directory = open_directory
+        self._passed = passed
+        self._quiet = quiet
+        self._stack: ExitStack | None = None  # closes everything; None outside of the `with` block
+        self._updates: Iterator[Update] | None = None  # the algorithm's
+        self._is_pending = False  # the latest update is not evaluated and saved yet
+        self._is_logged = False  # the latest update has a line in the log
+        self._replay_reported = False
+        self.update: Update | None = None  # the latest one
+        self.summary: dict[str, Any] | None = None  # the content of summary.json, once the run has ended
+
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.console = Console(self.name, self.config.env.id, run.total_steps, self.progress.start_steps)
-            stack.callback(self.console.close)
-            envs = None if self.envs is None else stack.enter_context(open_envs(self.config.env, run.seed, self.envs))
-            spaces = spaces_of(self.config.env) if envs is None else (envs.observation_space, envs.action_space)
-            state = self._initial_state(spaces)
-            self._leave_if_signalled()
-            directory = OpenDirectory(self.run_dir)
-            stack.callback(directory.close)
-            self._tidy_directory()
-            self._open_parts(stack, directory, spaces)
-            for notice in [*notices, f"run directory {self.run_dir}"]:
-                self.console.message(notice)
-            if envs is None and self.progress.start_steps < run.total_steps and not self._reached_goal():
-                self.exactness.set_restore_problem(restore_problem(self.config.env))
-            return self._train(envs, state)
+            self._signals = stack.enter_context(caught_signals())
+            opened = self._open_directory(stack)
+            self.name, self.config, self.run_dir, self._saved, self._progress, _ = opened
+            self._open(stack, opened)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stack = self._opened()
+        try:
+            self._end(error)
+        except BaseException as another:
+            stack.__exit__(type(another), another, another.__traceback__)
+            raise
+        finally:
+            self._stack = None
+        stack.__exit__(kind, error, trace)
+
+    def __iter__(self) -> Iterator[Update]:
+        """Train: the updates that are left."""
+        self._opened()
+        if self._progress.evaluation_due:  # a process was stopped in the middle of it
+            self._evaluate(None)
+        while True:
+            self._complete()
+            update = None if self._reached_goal() else next(self._training(), None)
+            if update is None:
+                return
+            self._take(update)
+            yield update
+
+    @property
+    def state(self) -> Any:
+        """The algorithm's State as it is now."""
+        return self._first_state if self.update is None else self.update.state
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps done."""
+        return self._progress.steps
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of the latest update."""
+        return {} if self.update is None else self.update.metrics
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The latest evaluation; None if there was none in this process."""
+        return self._parts.evaluator.latest
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Write numbers of your own to metrics.jsonl, and wherever else metrics go."""
+        self._opened()
+        self._parts.log.write_own(metrics)
+
+    def evaluate(self) -> Evaluation:
+        """Score the policy now; the score is logged, and the best policy so far is kept."""
+        self._opened()
+        wrong = "this run cannot be evaluated: Birl cannot make environments that were passed in as envs="
+        require(self._has_evaluations, f"{wrong}; pass eval_envs= too")
+        return self._evaluate(self.update, keep_best=True)
+
+    def save(self) -> Path:
+        """Write a checkpoint now; its directory."""
+        self._opened()
+        if self.update is None:
+            raise RuntimeError("there is nothing to save before the first update")
+        self._parts.saver.save(self.update)
+        return self._checkpoints / f"{self._progress.steps:09d}"
+
+    def policy(self) -> Policy:
+        """The policy as it is now. It stays as it is when training goes on."""
+        self._opened()
+        return self._parts.evaluator.policy_of(self.state)
+
+    def _open(self, stack: ExitStack, opened: Opened) -> None:
+        """Open the console, environments that were passed in, and the parts that write files."""
+        run = self.config.run
+        env = self.config.env
+        envs, eval_envs, _ = self._passed
+        self._algorithm = algorithm_named(self.name)
+        self._checkpoints = self.run_dir / CHECKPOINTS
+        self._config_written = self._saved is None
+        self._has_evaluations = envs is None or eval_envs is not None
+        start_steps = self._progress.start_steps
+        self._console = Console(self.name, env.id, run.total_steps, start_steps, quiet=self._quiet)
+        stack.callback(self._console.close)
+        self._envs = None if envs is None else stack.enter_context(open_envs(env, run.seed, envs))
+        spaces = spaces_of(env) if self._envs is None else (self._envs.observation_space, self._envs.action_space)
+        self._first_state = self._initial_state(spaces)
+        self._leave_if_signalled()
+        self._parts = open_parts(stack, opened, self._console, spaces, eval_envs)
+        for notice in [*opened.notices, f"run directory {self.run_dir}"]:
+            self._console.message(notice)
+        if self._envs is None and start_steps < run.total_steps and not self._reached_goal():
+            self._parts.exactness.set_restore_problem(restore_problem(env))
+
+    def _opened(self) -> ExitStack:
+        """What closes the run at its end; RuntimeError outside of a `with` block."""
+        if self._stack is None:
+            raise RuntimeError("this run is not open; use: with birl.start(...) as run: for update in run: ...")
+        return self._stack
 
     def _initial_state(self, spaces: tuple[Any, Any]) -> Any:
         prepare_jax(self.config)
-        state = self.algorithm.init(self.config, *spaces, self.make_network)
-        return state if self.saved is None else tensors_to_state(state, self.saved.tensors)
+        state = self._algorithm.init(self.config, *spaces, self._passed.make_network)
+        return state if self._saved is None else tensors_to_state(state, self._saved.tensors)
 
     def _leave_if_signalled(self) -> None:
         """End the run if a signal came before there was anything to save."""
-        if self.signals:
-            self.console.message(f"{signal.Signals(self.signals[0]).name}: stopped before training began")
-            raise Interrupted(128 + self.signals[0])
+        if self._signals:
+            self._console.message(f"{signal.Signals(self._signals[0]).name}: stopped before training began")
+            raise Interrupted(128 + self._signals[0])
 
-    def _tidy_directory(self) -> None:
-        """Remove what killed processes left, and go back to the checkpoint that is resumed from."""
-        files.require_real_directory(self.checkpoints)
-        for directory in (self.run_dir, self.checkpoints):
-            files.remove_partial(directory)
-        checkpoint_folder.set_aside(self.checkpoints, self.progress.start_steps)
-        checkpoint_folder.mark_best(self.checkpoints, self.progress.best)
-        if self.saved is None:
-            self._write_config()
+    def _training(self) -> Iterator[Update]:
+        """The algorithm's updates. Training begins when the first one is asked for."""
+        if self._updates is None:
+            snapshot = self._saved.snapshot if self._saved else None
+            self._updates = updates = self._algorithm.train(self.config, self._envs, self._first_state, snapshot)
+            self._opened().callback(updates.close)
+        return self._updates
 
-    def _open_parts(self, stack: ExitStack, directory: OpenDirectory, spaces: tuple[Any, Any]) -> None:
-        """Make the parts of the loop, in the order in which they need each other."""
-        run = self.config.run
-        progress = self.progress
-        console = self.console
-        self.exactness = Exactness(progress, console)
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("always", InexactResume)  # each is recorded, whatever filters are set
-        warnings.showwarning = self.exactness.show_warning
-        resume_at = progress.start_steps if os.path.lexists(self.run_dir / METRICS) else None
-        sinks = open_sinks(run, self.run_dir, {"algorithm": self.name} | to_json(self.config), resume_at)
-        for sink in sinks:
-            stack.callback(sink.close)
-        self.log = RunLog(run, directory, sinks, console, progress)
-        self.directory = directory
-        self.saver = Saver(self.name, self.config, spaces, directory, progress, self.exactness, console)
-        self.evaluator = Evaluator(
-            self.algorithm, self.config, spaces, directory, progress, self.log, self.saver, console
-        )
+    def _take(self, update: Update) -> None:
+        """Count an update, and log it where that is due."""
+        self._report_first(update)
+        self.update = update
+        self._is_pending = True
+        self._steps_before = self._progress.steps
+        self._progress.steps = int(update.state.env_steps)
+        due = self._evaluation_due() or self._checkpoint_due() or self._parts.log.is_due()
+        self._is_logged = due or bool(self._signals)
+        if self._is_logged:
+            self._parts.log.write_update(update)
 
-    def _train(self, envs: Envs | None, state: Any) -> dict[str, Any]:
-        """Train to the end; the summary. A NaN or infinity is reported with the last checkpoint."""
-        try:
-            if self.progress.evaluation_due:
-                self._evaluate(state, None)
-            return self._finish(self._for_each_update(self._updates(envs, state)), state)
-        except NonFiniteError as problem:
-            newest = self.progress.saved_steps
-            kept = f"{self.checkpoints / f'{newest:09d}'} is kept" if newest >= 0 else "none had been written yet"
-            where = f"{self.config.env.id} after {self.progress.steps:,} steps"
-            raise NonFiniteError(f"{where}: {problem}. Last checkpoint: {kept}") from problem
-
-    def _updates(self, envs: Envs | None, state: Any) -> Iterator[Update]:
-        """The algorithm's updates; none if the run has reached its goal before."""
+    def _complete(self) -> None:
+        """Evaluate and save the latest update where that is due; end the run after a signal."""
+        if not self._is_pending or self.update is None:
+            return
+        self._is_pending = False
+        if self._signals and not self._is_logged:
+            self._parts.log.write_update(self.update)
+        if self._evaluation_due():
+            self._evaluate(self.update)
+        if self._checkpoint_due():
+            self._parts.saver.try_save(self.update)
+        if self._signals:
+            self._stop(self.update)
         if self._reached_goal():
-            return iter(())
-        return self.algorithm.train(self.config, envs, state, self.saved.snapshot if self.saved else None)
+            self._console.message(f"stop_at_return {self.config.run.stop_at_return} reached")
 
-    def _for_each_update(self, updates: Iterator[Update]) -> Update | None:
-        """Log, evaluate and save after each update, where that is due; the last update."""
+    def _evaluation_due(self) -> bool:
+        return self._has_evaluations and crossed(self._steps_before, self.env_steps, self.config.run.eval_every)
+
+    def _checkpoint_due(self) -> bool:
         run = self.config.run
-        progress = self.progress
-        update = None
-        for update in updates:
-            self._report_first(update)
-            before = progress.steps
-            progress.steps = int(update.state.env_steps)
-            evaluate = crossed(before, progress.steps, run.eval_every)
-            # The last update too: asking for another one would close the environments.
-            save = crossed(before, progress.steps, run.checkpoint_every) or progress.steps >= run.total_steps
-            if evaluate or save or self.signals or self.log.is_due():
-                self.log.write_update(update)
-            if evaluate:
-                self._evaluate(update.state, update)
-            if save:
-                self.saver.try_save(update)
-            if self.signals:
-                self._stop(update)
-            if self._reached_goal():
-                self.console.message(f"stop_at_return {run.stop_at_return} reached")
-                break
-        return update
+        # At the last update too: asking for another one would close the environments.
+        return crossed(self._steps_before, self.env_steps, run.checkpoint_every) or self.env_steps >= run.total_steps
 
     def _report_first(self, update: Update) -> None:
         """Say and write what is known only once the first update is there."""
-        if not self.config_written:  # not earlier: a resume that fails leaves the run as it was
-            self._write_config()
-        self.exactness.warn_if_inexact(self.saved.snapshot if self.saved else None)
-        if "replay/bytes" in update.metrics and not self.replay_reported:
-            self.replay_reported = True
+        if not self._config_written:  # not earlier: a resume that fails leaves the run as it was
+            write_config(self.run_dir, self.name, self.config)
+            self._config_written = True
+        self._parts.exactness.warn_if_inexact(self._saved.snapshot if self._saved else None)
+        if "replay/bytes" in update.metrics and not self._replay_reported:
+            self._replay_reported = True
             size = memory_size(update.metrics["replay/bytes"])
-            self.console.message(f"replay: {self.config.replay_size:,} transitions, {size}")
+            self._console.message(f"replay: {self.config.replay_size:,} transitions, {size}")
 
-    def _evaluate(self, state: Any, update: Update | None) -> None:
-        """Evaluate the policy. Environments that were passed in are not: they are for training."""
-        if self.envs is None:
-            self.evaluator.evaluate(state, update, lambda: self._stop(update) if self.signals else None)
+    def _evaluate(self, update: Update | None, keep_best: bool = False) -> Evaluation:
+        """Evaluate the policy. Without an update, it is that of the newest checkpoint."""
+
+        def stop_if_signalled() -> None:
+            if self._signals:
+                self._stop(update)
+
+        has_checkpoint = update is not None or self._progress.saved_steps == self.env_steps
+        keep_best = has_checkpoint and (keep_best or self.config.run.eval_every > 0)
+        return self._parts.evaluator.evaluate(self.state, update, stop_if_signalled, keep_best)
 
     def _stop(self, update: Update | None) -> None:
         """End the run after a signal, with a checkpoint if there is an update to save."""
-        number = self.signals[0]
-        steps = self.progress.steps
-        saved = self.progress.saved_steps == steps if update is None else self.saver.try_save(update)
-        state = f"saved at {steps:,} steps" if saved else "not saved, the newest checkpoint is an older one"
-        self.console.message(f"{signal.Signals(number).name}: {state}; continue with: birl resume {self.run_dir}")
-        raise Interrupted(128 + number)
+        name = signal.Signals(self._signals[0]).name
+        saved = self._progress.saved_steps == self.env_steps if update is None else self._parts.saver.try_save(update)
+        self._console.message(f"{name}: {self._saved_text(saved)}")
+        raise Interrupted(128 + self._signals[0])
 
-    def _finish(self, update: Update | None, state: Any) -> dict[str, Any]:
+    def _saved_text(self, saved: bool) -> str:
+        state = f"saved at {self.env_steps:,} steps" if saved else "not saved, the newest checkpoint is an older one"
+        return f"{state}; continue with: birl resume {self.run_dir}"
+
+    def _end(self, error: BaseException | None) -> None:
+        """Finish the run; after an error in the body of the loop, save what was learned."""
+        try:
+            if error is None:
+                self.summary = self._finish()
+            elif isinstance(error, NonFiniteError):
+                raise error
+            elif self._is_pending and self.update is not None and _may_save_after(error):
+                saved = self._parts.saver.try_save(self.update)
+                self._console.message(f"{type(error).__name__} in the loop: {self._saved_text(saved)}")
+        except NonFiniteError as problem:
+            newest = self._progress.saved_steps
+            kept = f"{self._checkpoints / f'{newest:09d}'} is kept" if newest >= 0 else "none had been written yet"
+            where = f"{self.config.env.id} after {self.env_steps:,} steps"
+            raise NonFiniteError(f"{where}: {problem}. Last checkpoint: {kept}") from problem
+
+    def _finish(self) -> dict[str, Any]:
         """Save and evaluate a last time, and write summary.json; its content."""
         path = self.run_dir / SUMMARY
-        if update is not None:
-            state = update.state
-            self.saver.save(update)
+        if self.update is not None:
+            self._parts.saver.save(self.update)
         elif (summary := self._earlier_summary(path)) is not None:
             return summary
-        if self.evaluator.latest_steps != self.progress.steps:
-            self._evaluate(state, update)
-        summary = make_summary(self.run_dir, self.name, self.config, self.progress, self.evaluator.latest)
-        self.directory.require_in_place(self.progress.steps)
+        if self._has_evaluations and self._parts.evaluator.latest_steps != self.env_steps:
+            self._evaluate(self.update)
+        summary = make_summary(self.run_dir, self.name, self.config, self._progress, self.evaluation)
+        self._parts.directory.require_in_place(self.env_steps)
         files.write_json(path, summary)
         return summary
 
     def _earlier_summary(self, path: Path) -> dict[str, Any] | None:
         """Say that the run had ended before; the summary that was written then, if it fits."""
         run = self.config.run
+        if self.env_steps < run.total_steps and not self._reached_goal():
+            return None
         end = f"stop_at_return {run.stop_at_return}" if self._reached_goal() else f"its {run.total_steps:,} steps"
         remedy = f"to train longer: birl resume {self.run_dir} --total-steps N"
-        self.console.message(f"this run has reached {end}; {remedy}")
-        summary = read_summary(path, self.console.message)
-        if summary is None or summary["env_steps"] != self.progress.steps:
+        self._console.message(f"this run has reached {end}; {remedy}")
+        summary = read_summary(path, self._console.message)
+        if summary is None or summary["env_steps"] != self.env_steps:
             return None
         if (found := summary["evaluation"]) is not None:
             score = score_text(found["return_mean"], found["return_std"], found["episodes"])
-            self.console.message(f"evaluation {score}")
+            self._console.message(f"evaluation {score}")
         return summary
 
     def _reached_goal(self) -> bool:
-        return self.progress.reached_goal(self.config.run)
+        return self._progress.reached_goal(self.config.run)
 
-    def _write_config(self) -> None:
-        write_config(self.run_dir, self.name, self.config)
-        self.config_written = True
+
+def _may_save_after(error: BaseException) -> bool:
+    """Whether to save after this error in the body of the loop: not after a signal."""
+    return isinstance(error, Exception | SystemExit) and not isinstance(error, Interrupted)

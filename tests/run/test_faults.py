@@ -16,7 +16,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.probes import PROBES, Faulty
 from birl.errors import NonFiniteError
 from birl.nets.models import make_actor_critic
-from birl.run import driver, loop
+from birl.run import driver, opening
 from birl.run.checkpoint import load
 from birl.run.checkpoint_folder import numbered
 from birl.run.evaluate import evaluate_policy
@@ -308,7 +308,7 @@ def test_a_failure_after_the_directory_was_made_gives_it_back(tmp_path, monkeypa
         raise ConfigError("run.wandb 'x' needs the wandb package")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "open_sinks", refuse)
+        patch.setattr(opening, "open_sinks", refuse)
         code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path / "run")
     assert code == 2
     assert "needs the wandb package" in said

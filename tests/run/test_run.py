@@ -1,0 +1,197 @@
+"""A loop of one's own: `with birl.start(...) as run: for update in run: ...`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import birl
+from birl.config import ConfigError
+from birl.run.checkpoint_folder import numbered
+from birl.run.loop import Run
+from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, metric_rows
+
+SMALL: dict[str, Any] = {
+    "num_envs": 4, "rollout_length": 16, "epochs": 1, "minibatches": 1, "hidden_sizes": (8,), "eval_episodes": 2,
+    "total_steps": 640, "log_seconds": 0, "checkpoint_every": 128, "keep_checkpoints": 100,
+}  # fmt: skip
+
+
+def start(tmp_path: Path, name: str = "run", **changes: Any) -> Run:
+    return birl.start("ppo", "CartPole-v1", run_dir=tmp_path / name, quiet=True, **SMALL | changes)
+
+
+def test_an_empty_body_is_the_same_run_as_train_to_the_bit(tmp_path):
+    with start(tmp_path, "mine", eval_every=256) as run:
+        steps = [int(update.state.env_steps) for update in run]
+    summary = birl.train("ppo", "CartPole-v1", run_dir=tmp_path / "train", quiet=True, **SMALL | {"eval_every": 256})
+    assert run.summary is not None
+    assert (run.summary["env_steps"], run.summary["evaluation"]) == (summary["env_steps"], summary["evaluation"])
+    assert steps == sorted(steps)
+    assert steps[-1] >= 640
+    assert_same_run(tmp_path / "mine", tmp_path / "train")
+
+
+def test_a_break_ends_well_and_the_resumed_run_is_that_of_one_that_never_stopped(tmp_path):
+    birl.train("ppo", "CartPole-v1", run_dir=tmp_path / "whole", quiet=True, **SMALL)
+    with start(tmp_path) as run:
+        for _ in run:
+            if run.env_steps > 300:
+                break
+    assert run.summary is not None
+    assert run.summary["env_steps"] == run.env_steps < 640
+    assert run.summary["evaluation"]["episodes"] == 2
+    assert numbered(tmp_path / "run" / "checkpoints")[-1].name == f"{run.env_steps:09d}"
+    assert birl.resume(tmp_path / "run", quiet=True)["env_steps"] >= 640
+    last = [numbered(tmp_path / name / "checkpoints")[-1] for name in ("whole", "run")]
+    states = [{file.name: file.read_bytes() for file in path.glob("*.safetensors")} for path in last]
+    assert states[0] == states[1]
+
+
+def test_a_resumed_run_can_have_a_loop_of_its_own(tmp_path):
+    with start(tmp_path) as run:
+        next(iter(run))
+    before = run.env_steps
+    with birl.reopen(tmp_path / "run", 1000, quiet=True) as run:
+        assert run.env_steps == before
+        seen = [run.env_steps for _ in run]
+    assert seen[0] > before
+    assert seen[-1] >= 1000
+
+
+def test_own_numbers_go_to_every_sink_at_the_steps_of_the_update(tmp_path):
+    with start(tmp_path, tensorboard=True) as run:
+        for update in run:
+            run.log({"my/steps": run.env_steps, "my/square": np.float32(update.state.updates) ** 2})
+    rows = [row for row in metric_rows(tmp_path / "run") if "my/steps" in row]
+    assert [row["my/steps"] for row in rows] == [row["env_steps"] for row in rows]
+    assert [row["my/square"] for row in rows] == [(i + 1) ** 2 for i in range(len(rows))]
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert [event.value for event in events.Scalars("my/square")] == [row["my/square"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [({"my/text": "high"}, "'my/text': 'high'; give a number"), ({"env_steps": 3}, "choose another name")],
+)
+def test_what_is_no_number_is_not_logged(tmp_path, metrics, said):
+    with start(tmp_path) as run, pytest.raises(ValueError, match=said):
+        run.log(metrics)
+
+
+def test_evaluations_of_ones_own_are_logged_and_keep_the_best_policy(tmp_path):
+    returns = {}
+    with start(tmp_path, keep_checkpoints=1) as run:
+        for _ in run:
+            evaluation = run.evaluate()
+            returns[run.env_steps] = evaluation.returns.mean()
+            assert run.evaluation is evaluation
+    best = max(returns.values())
+    chosen = json.loads((tmp_path / "run" / "checkpoints" / "best.json").read_text())
+    assert chosen == {"checkpoint": f"{next(n for n in returns if returns[n] == best):09d}", "return_mean": best}
+    logged = {
+        row["env_steps"]: row["eval/return_mean"] for row in metric_rows(tmp_path / "run") if "eval/episodes" in row
+    }
+    assert logged == returns
+
+
+def test_a_policy_of_the_run_does_not_change_when_training_goes_on(tmp_path):
+    observations = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    with start(tmp_path, learning_rate=0.1) as run:
+        updates = iter(run)
+        next(updates)
+        policy = run.policy()
+        before = policy.act(observations)[0]
+        for _ in updates:
+            pass
+        assert np.array_equal(policy.act(observations)[0], before)
+        now = run.policy().act(observations)[0]
+    assert not np.array_equal(now, before)
+    assert np.array_equal(birl.load(numbered(run.run_dir / "checkpoints")[-1]).act(observations)[0], now)
+
+
+def test_save_writes_a_checkpoint_that_loads(tmp_path):
+    with start(tmp_path, checkpoint_every=0) as run:
+        with pytest.raises(RuntimeError, match="nothing to save before the first update"):
+            run.save()
+        next(iter(run))
+        path = run.save()
+        assert run.save() == path
+        assert birl.load(path).act(np.zeros(4, np.float32))[0] in (0, 1)
+        assert path in numbered(tmp_path / "run" / "checkpoints")
+
+
+def test_an_error_in_the_body_loses_nothing(tmp_path):
+    def train_until_an_error(run: Run) -> None:
+        with run:
+            for _ in run:
+                if run.env_steps > 300:
+                    raise ZeroDivisionError
+
+    run = start(tmp_path, checkpoint_every=0)
+    with pytest.raises(ZeroDivisionError):
+        train_until_an_error(run)
+    [saved] = numbered(tmp_path / "run" / "checkpoints")
+    assert int(saved.name) == run.env_steps
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert birl.resume(tmp_path / "run", quiet=True)["env_steps"] >= 640
+
+
+def test_a_run_is_used_in_a_with_block(tmp_path):
+    run = start(tmp_path)
+    with pytest.raises(RuntimeError, match=r"with birl\.start"):
+        next(iter(run))
+    assert not (tmp_path / "run").exists()
+    with run:
+        next(iter(run))
+    with pytest.raises(RuntimeError, match="not open"):
+        run.log({"my/number": 1})
+
+
+def test_quiet_prints_nothing_but_warnings(tmp_path):
+    program = (
+        "import birl; birl.train('ppo', 'CartPole-v1', total_steps=300, num_envs=4, rollout_length=16, minibatches=1,"
+        " hidden_sizes=(8,), eval_episodes=1, quiet=True, run_dir='run')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, timeout=SECONDS, check=True
+    )
+    assert (ended.stdout, ended.stderr) == (b"", b"")
+
+
+def test_an_environment_is_named_once(tmp_path):
+    with pytest.raises(ConfigError, match="an environment is needed"):
+        birl.start("ppo")
+    with pytest.raises(ConfigError, match="env and make_env each name the environments"):
+        birl.start("ppo", "CartPole-v1", make_env=gym.make)
+    with pytest.raises(ConfigError, match="eval_envs are for envs="):
+        birl.start("ppo", "CartPole-v1", eval_envs=gym.make_vec("CartPole-v1", 2))
+    with pytest.raises(ConfigError, match="is not the Config of an algorithm"):
+        birl.start(None, "CartPole-v1")
+
+
+def test_a_config_takes_settings_by_flat_name_too(tmp_path):
+    config = birl.configure("ppo", "CartPole-v1", **SMALL)
+    summary = birl.train(config, run_dir=tmp_path / "run", seed=5, quiet=True)
+    assert (summary["seed"], summary["run_dir"]) == (5, str(tmp_path / "run"))
+
+
+def test_environments_passed_in_give_their_number(tmp_path):
+    envs = gym.make_vec("CartPole-v1", 3, vectorization_mode="sync")
+    settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
+    with birl.start("ppo", envs=envs, run_dir=tmp_path / "run", quiet=True, **settings) as run:
+        assert run.config.env.num_envs == 3
+        next(iter(run))
+        with pytest.raises(ConfigError, match="pass eval_envs= too"):
+            run.evaluate()
+    assert run.summary is not None
+    assert run.summary["evaluation"] is None
+    envs.close()
