@@ -38,7 +38,7 @@ from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent.parent / "birl"
 COMMAND = ("__init__.py", "cli.py", "commands.py", "options.py", "config.py", "registry.py", "presets/")
-COMMAND += ("run/driver.py", "run/loop.py")
+COMMAND += ("run/configure.py", "run/driver.py", "run/loop.py", "run/opening.py")
 LEFT_OUT = {
     "environments": ("envs/", "workers/"),
     "checks of settings": ("checks.py", "config_json.py", "errors.py"),

@@ -8,6 +8,7 @@ from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
+from birl.suggestions import suggest_setting
 
 Change = Callable[[Any], Any]  # from a Config to one with other settings
 
@@ -59,9 +60,9 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
     changed_env = dataclasses.replace(config.env, atari=changed_atari, **_taken(given, env))
     changed_own = _taken(given, own)
     for name in given:
-        raise ConfigError(
-            f"{name_of(config)} has no setting {name!r}; it has {', '.join(sorted(own | env | atari | run))}"
-        )
+        algorithm = name_of(config)
+        remedy = suggest_setting(name, own | env | atari | run) or f"birl train {algorithm} --help lists them"
+        raise ConfigError(f"{algorithm} has no setting {name!r}; {remedy}")
     return dataclasses.replace(config, env=changed_env, run=changed_run, **changed_own)
 
 

@@ -50,8 +50,10 @@ def test_an_env_config_replaces_the_environment_of_the_preset():
 
 
 def test_an_unknown_setting_and_a_bad_value_are_refused_by_name():
-    with pytest.raises(ConfigError, match="ppo has no setting 'lr'"):
+    with pytest.raises(ConfigError, match="ppo has no setting 'lr'; .*learning_rate"):
         configure("ppo", "CartPole-v1", lr=1e-3)
+    with pytest.raises(ConfigError, match="has no setting 'xyz'; birl train ppo --help lists them"):
+        configure("ppo", "CartPole-v1", xyz=1e-3)
     with pytest.raises(ConfigError, match="total_steps must be a whole number"):
         configure("ppo", "CartPole-v1", total_steps=0.5)
     with pytest.raises(ConfigError, match="is not an environment's id"):
