@@ -50,14 +50,8 @@ def check():
 
 def train_by_id(steps):
     """Birl makes the environments, so it can evaluate, save and restore them."""
-    config = birl.ppo.Config(
-        env=birl.EnvConfig("own_environment:Corridor-v0", num_envs=8, kwargs={"length": 12}),
-        run=birl.RunConfig(total_steps=steps),
-        rollout_length=32,
-        minibatches=1,
-        learning_rate=3e-3,
-    )
-    summary = birl.train(config)
+    settings = {"rollout_length": 32, "minibatches": 1, "learning_rate": 3e-3}
+    summary = birl.train("ppo", "own_environment:Corridor-v0", kwargs={"length": 12}, total_steps=steps, **settings)
     print(f"return with module:Id: {summary['evaluation']['return_mean']:.2f}")
 
 

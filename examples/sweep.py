@@ -7,7 +7,6 @@ runs are not repeated, and an unfinished one goes on from its last checkpoint.
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,9 @@ def train(learning_rate, seed, steps):
     if run_dir.exists():
         summary = birl.resume(run_dir)
     else:
-        config = birl.preset("ppo", "CartPole-v1")
-        run = replace(config.run, total_steps=steps, seed=seed, run_dir=str(run_dir), eval_episodes=10)
-        summary = birl.train(replace(config, run=run, learning_rate=birl.linear(learning_rate, 0.0)))
+        schedule = birl.linear(learning_rate, 0.0)
+        settings = {"learning_rate": schedule, "seed": seed, "run_dir": run_dir, "total_steps": steps}
+        summary = birl.train("ppo", "CartPole-v1", eval_episodes=10, **settings)
     return summary["evaluation"]["return_mean"]
 
 

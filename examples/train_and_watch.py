@@ -4,7 +4,6 @@ python examples/train_and_watch.py
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -28,13 +27,9 @@ def play(policy, env, seed):
 
 
 def main(steps):
-    # The tuned settings for this task; `birl train ppo CartPole-v1` uses the same ones. A Config is
-    # frozen, so `replace` makes a changed copy.
-    config = birl.preset("ppo", "CartPole-v1")
-    config = replace(config, run=replace(config.run, total_steps=steps))
-
-    # Train. The run directory gets the settings, metrics, checkpoints and a summary.
-    summary = birl.train(config)
+    # Train with the tuned settings for this task, as `birl train ppo CartPole-v1` does. The names
+    # of settings are those of the options. The run directory gets metrics and checkpoints.
+    summary = birl.train("ppo", "CartPole-v1", total_steps=steps)
     run_dir = Path(summary["run_dir"])
     print(f"evaluation after training: {summary['evaluation']['return_mean']:.1f}")
 

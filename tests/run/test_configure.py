@@ -50,7 +50,7 @@ def test_an_env_config_replaces_the_environment_of_the_preset():
 
 
 def test_an_unknown_setting_and_a_bad_value_are_refused_by_name():
-    with pytest.raises(ConfigError, match="ppo has no setting 'lr'; .*learning_rate"):
+    with pytest.raises(ConfigError, match="ppo has no setting 'lr'; you may mean learning_rate"):
         configure("ppo", "CartPole-v1", lr=1e-3)
     with pytest.raises(ConfigError, match="has no setting 'xyz'; birl train ppo --help lists them"):
         configure("ppo", "CartPole-v1", xyz=1e-3)
