@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         td3,
         trpo,
     )
-    from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
+    from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
@@ -57,6 +57,7 @@ _HOMES = {
     "ConfigError": "birl.config",
     "EnvConfig": "birl.config",
     "RunConfig": "birl.config",
+    "Wrapper": "birl.config",
     "configure": "birl.run.configure",
     "constant": "birl.maths.schedules",
     "exponential": "birl.maths.schedules",
@@ -78,6 +79,7 @@ __all__ = [
     "ConfigError",
     "EnvConfig",
     "RunConfig",
+    "Wrapper",
     "a2c",
     "a3c",
     "acer",

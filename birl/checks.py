@@ -6,12 +6,12 @@ algorithm only are in that algorithm's own `validate`.
 """
 
 import dataclasses
-import os
 import typing
 from math import isclose
 from typing import Any, Protocol
 
-from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
+from birl.config import ConfigError, EnvConfig, RunConfig, require
+from birl.env_checks import require_importable, validate_env
 
 # Which range a field has, by its name.
 AT_LEAST_ONE = {
@@ -36,17 +36,7 @@ OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use 
     "value_hidden_sizes": "hidden_sizes",
     "value_learning_rate": "learning_rate",
 }
-MOST_ENVS = 1 << 20  # more is surely a mistake, and would fill the memory
 MOST_UNITS = 2**31  # in a layer
-MOST_FRAMES = 108_000  # in an Atari game, half an hour of play; then the episode is truncated
-ATARI_OPTIONS = {  # arguments of ALE's environment that Birl sets itself, and what to use instead
-    "frameskip": "env.atari.frame_skip",
-    "repeat_action_probability": "env.atari.sticky_actions",
-    "max_num_frames_per_episode": "env.max_episode_steps",
-    "obs_type": "grey pictures",
-    "continuous": "its discrete actions",
-    "sound_obs": "pictures alone",
-}
 
 
 class ExplorationSettings(Protocol):
@@ -74,6 +64,8 @@ class ActorLearnerSettings(Protocol):
 
     @property
     def env(self) -> EnvConfig: ...
+    @property
+    def pool(self) -> str: ...
 
 
 def validate_settings(config: Any, kind: type) -> None:
@@ -181,66 +173,6 @@ def validate_run(run: RunConfig) -> None:
     require(evaluated, f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}")
 
 
-def validate_env(env: EnvConfig) -> None:
-    """Check how many environments there are and where they run."""
-    num_envs = env.num_envs
-    limit = env.max_episode_steps
-    require(num_envs >= 1, f"env.num_envs {num_envs} is less than 1; use 8, or 1 for a single environment")
-    require(num_envs <= MOST_ENVS, f"env.num_envs {num_envs} is more than {MOST_ENVS:,}; use as many as memory holds")
-    require(
-        limit is None or limit >= 1,
-        f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit",
-    )
-    require(env.step_timeout > 0, f"env.step_timeout {env.step_timeout} is not more than 0 seconds; use 60")
-    _validate_workers(env)
-    _validate_ray_actors(env)
-    if is_atari(env.id):
-        _validate_atari(env, env.atari)
-
-
-def is_atari(env_id: str) -> bool:
-    """Whether an id is that of an Atari game."""
-    return env_id.rpartition(":")[2].startswith("ALE/")
-
-
-def _validate_workers(env: EnvConfig) -> None:
-    workers = env.workers
-    require(workers >= 0, f"env.workers {workers} is negative; use 0 to step the environments in this process")
-    wrong = f"env.workers {workers} is more than env.num_envs {env.num_envs}"
-    require(workers <= env.num_envs, f"{wrong}; use at most one worker for each environment")
-    remedy = "EnvPool steps them in threads of its own; use workers 0, or backend gymnasium"
-    wrong = f"env.workers {workers} does not go with env.backend 'envpool'"
-    require(workers == 0 or env.backend != "envpool", f"{wrong}: {remedy}")
-    require(workers == 0 or os.name == "posix", f"env.workers {workers} needs Linux or macOS; use workers 0")
-
-
-def _validate_ray_actors(env: EnvConfig) -> None:
-    actors = env.ray_actors
-    require(actors >= 0, f"env.ray_actors {actors} is negative; use 0 to collect rollouts in this process")
-    wrong = f"env.ray_actors {actors} is more than env.num_envs {env.num_envs}"
-    require(actors <= env.num_envs, f"{wrong}; use at most one for each environment")
-    remedy = "each Ray actor steps its environments itself; use workers 0, and more ray_actors"
-    wrong = f"env.workers {env.workers} does not go with env.ray_actors {actors}"
-    require(actors == 0 or env.workers == 0, f"{wrong}: {remedy}")
-    wrong = f"env.backend {env.backend!r} does not go with env.ray_actors {actors}"
-    require(actors == 0 or env.backend == "gymnasium", f"{wrong}; use backend gymnasium")
-
-
-def _validate_atari(env: EnvConfig, atari: AtariConfig) -> None:
-    noops = atari.noop_max
-    skip = atari.frame_skip
-    size = atari.screen_size
-    sticky = atari.sticky_actions
-    require(noops >= 1, f"env.atari.noop_max {noops} is less than 1; use 30, or 1 for the same start each time")
-    require(1 <= skip <= MOST_FRAMES, f"env.atari.frame_skip {skip} must lie between 1 and {MOST_FRAMES:,}; use 4")
-    require(1 <= size <= 160, f"env.atari.screen_size {size} must lie between 1 and the screen's 160; use 84")
-    require(atari.stacked_frames >= 1, f"env.atari.stacked_frames {atari.stacked_frames} is less than 1; use 4")
-    require(0 <= sticky < 1, f"env.atari.sticky_actions {sticky} must lie in [0, 1): it is a probability; use 0.25")
-    for name in env.kwargs:
-        remedy = ATARI_OPTIONS.get(name)
-        require(remedy is None, f"env.kwargs {name!r} does not go with {env.id}: use {remedy}")
-
-
 def validate_replay(config: ReplaySettings) -> None:
     """Check that learning from the replay begins before the run ends."""
     start = config.learning_starts
@@ -255,6 +187,8 @@ def validate_actor_learners(config: ActorLearnerSettings) -> None:
     require(config.env.workers == 0, f"env.workers {config.env.workers} does not go with actor-learners: {remedy}")
     wrong = f"env.ray_actors {config.env.ray_actors} does not go with actor-learners"
     require(config.env.ray_actors == 0, f"{wrong}: use ray_actors 0 and pool ray")
+    if config.pool != "serial":
+        require_importable(config.env, f"pool {config.pool!r}", "pool serial")
 
 
 def validate_exploration(config: ExplorationSettings) -> None:

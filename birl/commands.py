@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from birl import ALGORITHMS
-from birl.config import EnvConfig, require
+from birl.config import EnvConfig, Wrapper, require
+from birl.config_json import to_json
 from birl.options import PolicyOptions, ResumeOptions, policy_options, training_config
 from birl.run.console import number, score_text
+from birl.run.modules import named_modules
 from birl.run.signals import starting
 
 Words = list[str]
@@ -35,7 +37,7 @@ def train(words: Words) -> int:
         from birl.run.driver import train as run_training
 
         config, notice = training_config(named[0], named[1], words[2:])
-    _allow_modules_here(named[1])
+    _allow_modules_here(*named_modules(to_json(config)).values())
     run_training(config, notices=[notice])
     return 0
 
@@ -45,7 +47,7 @@ def resume(words: Words) -> int:
     with starting():
         from birl.run.driver import resume as run_resume
 
-    _allow_modules_here(options.env, options.trust)
+    _allow_modules_here(options.env, trust=options.trust)
     run_resume(options.run_dir, options.total_steps, workers=options.workers, trust=options.trust, env=options.env)
     return 0
 
@@ -56,7 +58,7 @@ def evaluate(words: Words) -> int:
     with starting():
         from birl.run.evaluate import evaluate as run_evaluation
 
-    _allow_modules_here(options.env, options.trust)
+    _allow_modules_here(options.env, trust=options.trust)
     evaluation = run_evaluation(
         options.run_dir,
         options.episodes,
@@ -79,7 +81,7 @@ def play(words: Words) -> int:
     with starting():
         from birl.run.record import play as run_play
 
-    _allow_modules_here(options.env, options.trust)
+    _allow_modules_here(options.env, trust=options.trust)
     played = run_play(
         options.run_dir,
         options.episodes,
@@ -111,7 +113,7 @@ def record(words: Words) -> int:
     with starting():
         from birl.run.record import record as run_record
 
-    _allow_modules_here(options.env, options.trust)
+    _allow_modules_here(options.env, trust=options.trust)
     path, recorded = run_record(
         options.run_dir,
         out,
@@ -176,20 +178,26 @@ def doctor(words: Words) -> int:
 
 
 def check_env(words: Words) -> int:
-    def arguments(env_id: Annotated[str, tyro.conf.Positional], /, hide_velocities: bool = False) -> EnvConfig:
+    def arguments(
+        env_id: Annotated[str, tyro.conf.Positional],
+        /,
+        hide_velocities: bool = False,
+        wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    ) -> EnvConfig:
         """Check whether an environment can be used for training: try it, and explain each problem.
 
         Args:
-            env_id: a Gymnasium id, or my_module:MyEnv-v0
+            env_id: a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
             hide_velocities: check it without velocities
+            wrapper: check it inside this wrapper, my_module:MyWrapper; may be repeated
         """
-        return EnvConfig(env_id, hide_velocities=hide_velocities)
+        return EnvConfig(env_id, hide_velocities=hide_velocities, wrappers=tuple(map(Wrapper.from_text, wrapper)))
 
     config = tyro.cli(arguments, args=words, prog="birl check-env")
     with starting():
         from birl.envs.check import check_env as run_check
 
-    _allow_modules_here(config.id)
+    _allow_modules_here(config.id, *(wrapper.path for wrapper in config.wrappers))
     findings = run_check(config)
     marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}
     console = Console(highlight=False)
@@ -222,12 +230,12 @@ def _require_algorithm_and_env(named: Words) -> None:
     require(len(named) == 2, f"birl train {named[0]} needs an environment: birl train {named[0]} CartPole-v1")
 
 
-def _allow_modules_here(env_id: str | None, trust: bool = False) -> None:
+def _allow_modules_here(*names: str | None, trust: bool = False) -> None:
     """Let Python find modules in the current directory, if the user names one or trusts the run.
 
     Otherwise it does not: the current directory may be a run that somebody else made.
     """
-    if trust or ":" in (env_id or ""):
+    if trust or any(":" in (name or "") for name in names):
         sys.path.append(os.getcwd())
 
 

@@ -1,14 +1,19 @@
 """Settings that every algorithm shares: the environment, Atari preprocessing, the run."""
 
+import json
+import re
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from birl.config_json import RemovedField, check_fields
 from birl.errors import ConfigError, require
+from birl.functions import name_of_function
 
-__all__ = ["AtariConfig", "ConfigError", "EnvConfig", "RunConfig", "check_fields", "require"]
+__all__ = ["AtariConfig", "ConfigError", "EnvConfig", "RunConfig", "Wrapper", "check_fields", "require"]
+
+Plain = bool | int | float | str  # what a keyword argument may be, so that settings stay data
 
 
 @dataclass(frozen=True)
@@ -28,10 +33,68 @@ class AtariConfig:
 
 
 @dataclass(frozen=True)
+class Wrapper:
+    """A wrapper around each environment, by name: settings are data, and a class is not."""
+
+    path: str  # module:Class, called with the environment and `kwargs`; the class itself becomes its name
+    kwargs: dict[str, Plain] = field(default_factory=dict, hash=False)
+
+    TEXTS: ClassVar[str] = "'my_module:MyWrapper' or 'my_module:MyWrapper,tile_size=8,flag=true'"
+
+    def __post_init__(self) -> None:
+        if callable(self.path):
+            object.__setattr__(self, "path", name_of_function(self.path))
+        check_fields(self)
+        is_name = re.fullmatch(r"[\w.]+:[\w.-]+", self.path) is not None
+        require(is_name, f"wrapper {self.path!r} names no class; write it like {self.TEXTS}")
+
+    @classmethod
+    def from_text(cls, text: str) -> "Wrapper":
+        """The wrapper that module:Class,key=value,... stands for.
+
+        A value is read as JSON if it is JSON, else it is text.
+        """
+        path, *pairs = re.split(r",(?=\s*\w+=)", text)
+        named = [pair.strip().partition("=") for pair in pairs]
+        return cls(path.strip(), {name: _read_value(value) for name, _, value in named})
+
+    def text(self) -> str:
+        """The text that `from_text` reads as this wrapper."""
+        return ",".join([self.path, *(f"{name}={_write_value(value)}" for name, value in self.kwargs.items())])
+
+
+def _read_value(text: str) -> Any:
+    """The JSON value in this text; the text itself if it is none."""
+    words = {"True": True, "False": False}  # as Python writes them
+    try:
+        return words[text] if text in words else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _write_value(value: Plain) -> str:
+    return value if isinstance(value, str) and _read_value(value) == value else json.dumps(value)
+
+
+_WRAPPER_TEXT = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="MODULE:CLASS[,KEY=VALUE...]",
+    instance_from_str=lambda given: Wrapper.from_text(given[0]),
+    is_instance=lambda value: isinstance(value, Wrapper),
+    str_from_instance=lambda value: [value.text()],
+)
+# On the command line each --wrapper adds one.
+_Wrappers = Annotated[
+    tuple[Annotated[Wrapper, _WRAPPER_TEXT], ...], tyro.conf.arg(name="wrapper"), tyro.conf.UseAppendAction
+]
+
+
+@dataclass(frozen=True)
 class EnvConfig:
     """Which environment, how many of it, and where they run."""
 
-    id: tyro.conf.Suppress[str] = "CartPole-v1"  # a Gymnasium id, or module:Id-v0 to import a module first
+    # A Gymnasium id; module:Id-v0 imports the module first, module:function calls your function.
+    id: tyro.conf.Suppress[str] = "CartPole-v1"
     num_envs: int = 8  # environments stepped together
     backend: Literal["gymnasium", "envpool"] = "gymnasium"  # the library that steps them
     workers: int = 0  # processes that step the environments; 0: this process
@@ -40,7 +103,8 @@ class EnvConfig:
     step_timeout: float = 60.0  # seconds a worker may take for a step before it is replaced
     hide_velocities: bool = False  # remove velocities from the observation, so that the policy needs memory
     max_episode_steps: int | None = None  # truncate episodes after this many steps; None: the environment's own limit
-    kwargs: dict[str, bool | int | float | str] = field(default_factory=dict, hash=False)  # for gymnasium.make
+    kwargs: dict[str, Plain] = field(default_factory=dict, hash=False)  # for gymnasium.make, or the function in `id`
+    wrappers: _Wrappers = ()  # wrappers around each environment, the first one innermost
     atari: AtariConfig = field(default_factory=AtariConfig)
 
     TEXTS: ClassVar[str] = "'CartPole-v1'"
@@ -49,6 +113,10 @@ class EnvConfig:
     }
 
     def __post_init__(self) -> None:
+        if isinstance(self.wrappers, list | tuple):
+            given: tuple[Any, ...] = tuple(self.wrappers)
+            named = tuple(Wrapper(wrapper) if callable(wrapper) else wrapper for wrapper in given)
+            object.__setattr__(self, "wrappers", named)
         check_fields(self)
 
     @classmethod

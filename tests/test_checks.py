@@ -12,27 +12,24 @@ from birl import ALGORITHMS
 from birl.algos import a3c, acer, dqn, ppo
 from birl.checks import (
     AT_LEAST_ONE,
-    ATARI_OPTIONS,
     FRACTIONS,
-    MOST_ENVS,
     MOST_UNITS,
     NOT_NEGATIVE,
     POSITIVE,
     SIZES,
     highest,
-    is_atari,
     lowest,
     require_config,
     require_minibatches,
     require_own_envs,
     require_probability,
     validate_actor_learners,
-    validate_env,
     validate_replay,
     validate_run,
     validate_settings,
 )
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
+from birl.env_checks import ATARI_OPTIONS, MOST_ENVS, is_atari, validate_env
 from birl.maths.schedules import linear, piecewise
 from birl.registry import algorithm_named
 

@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from birl.checks import MOST_FRAMES, is_atari
 from birl.config import AtariConfig, EnvConfig
+from birl.env_checks import MOST_FRAMES, is_atari
 from birl.envs.area_scale import AreaScale
 from birl.envs.spaces import GAME_OVER, HAS_LIVES
 

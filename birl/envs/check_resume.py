@@ -7,7 +7,7 @@ from birl.config import EnvConfig
 from birl.envs.findings import Finding, ok, warning
 from birl.envs.make import make_envs
 from birl.envs.sampling import sample_actions
-from birl.envs.snapshot import REPLAY, same_tree
+from birl.envs.snapshot import EACH, REPLAY, same_tree
 from birl.envs.time_budget import TimeBudget
 from birl.types import Envs
 
@@ -32,14 +32,16 @@ def check_resume(config: EnvConfig) -> list[Finding]:
 def restore_problem(config: EnvConfig) -> str:
     """Why a run in environments like these cannot be resumed exactly; "" if a trial finds nothing.
 
-    Only environments that are restored by replaying their episodes are tried. A state that is
-    copied needs no trial, and environments that cannot be saved say so themselves.
+    Environments that are restored by replaying their episodes are tried, and those inside wrappers
+    of the user's. Any other state that is copied needs no trial, and environments that cannot be
+    saved say so themselves.
     """
     config = _trial_config(config)
     try:
         with make_envs(config, 0) as envs:
             envs.reset(0)
-            if envs.snapshot().values.get("tier") != REPLAY:
+            tier = envs.snapshot().values.get("tier")
+            if tier != REPLAY and not (tier == EACH and config.wrappers):
                 return ""
             with make_envs(config, 1) as others:
                 return _restore_trial(envs, others)

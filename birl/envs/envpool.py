@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from birl.checks import is_atari
 from birl.config import AtariConfig, ConfigError, EnvConfig
+from birl.env_checks import is_atari
 from birl.envs.atari import step_limit
 from birl.envs.explain import errors_explained
 from birl.envs.registration import make_arguments

@@ -9,7 +9,17 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs.registration import newer_version
 from birl.suggestions import suggest_env
 
-EXTRAS = {"ale_py": "birl[atari]", "mujoco": "birl[mujoco]", "Box2D": "box2d", "pygame": "gymnasium[classic-control]"}
+EXTRAS = {
+    "ale_py": "birl[atari]",
+    "mujoco": "birl[mujoco]",
+    "Box2D": "box2d",
+    "pygame": "gymnasium[classic-control]",
+    "minigrid": "minigrid",
+    "gymnasium_robotics": "gymnasium-robotics",
+    "shimmy": "shimmy[dm-control]",
+    "highway_env": "highway-env",
+    "popgym": "popgym",
+}
 
 
 @contextmanager

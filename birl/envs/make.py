@@ -9,13 +9,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from birl.checks import is_atari, validate_env
 from birl.config import EnvConfig, require
+from birl.env_checks import is_atari, validate_env
 from birl.envs.atari import Atari, ale_arguments, step_limit
+from birl.envs.by_name import env_from, wrapped
 from birl.envs.envpool import envpool_step_limit, make_envpool
 from birl.envs.explain import errors_explained
 from birl.envs.probes import register_probes
-from birl.envs.registration import find_spec, make_arguments, newer_version
+from birl.envs.registration import find_function, find_spec, make_arguments, newer_version
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 from birl.envs.wrappers import HideVelocities, StepTimeout, positions
@@ -60,12 +61,17 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     register_probes()
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with errors_explained(config, render_mode):
-        # Gymnasium's checks at every step are not needed: Birl keeps the order of calls.
-        spec = replace(find_spec(config.id), order_enforce=False, disable_env_checker=True)
-        if is_atari(config.id):
-            return Atari(gym.make(spec, **ale_arguments(config), **rendering), config.atari, step_limit(config))
-        env = gym.make(spec, **make_arguments(config), **rendering)
-    return HideVelocities(env, positions(config.id)) if config.hide_velocities else env
+        function = find_function(config.id)
+        if function is None:
+            # Gymnasium's checks at every step are not needed: Birl keeps the order of calls.
+            spec = replace(find_spec(config.id), order_enforce=False, disable_env_checker=True)
+            atari = is_atari(config.id)
+            env = gym.make(spec, **(ale_arguments(config) if atari else make_arguments(config)), **rendering)
+            env = Atari(env, config.atari, step_limit(config)) if atari else env
+    if function is not None:
+        env = env_from(function, config, render_mode)
+    env = HideVelocities(env, positions(config.id)) if config.hide_velocities else env
+    return wrapped(env, config.wrappers)
 
 
 @contextmanager
@@ -133,5 +139,6 @@ def _validate(config: EnvConfig) -> None:
 def _has_native_vector(config: EnvConfig) -> bool:
     """Whether to use Gymnasium's vector CartPole."""
     spec = find_spec(config.id)
-    unchanged = not spec.additional_wrappers and set(config.kwargs) <= {"sutton_barto_reward"}
+    wrappers = spec.additional_wrappers or config.wrappers
+    unchanged = not wrappers and set(config.kwargs) <= {"sutton_barto_reward"}
     return spec.vector_entry_point == CARTPOLE and unchanged and config.num_envs >= VECTOR_FROM

@@ -79,7 +79,7 @@ def evaluate(
     saved = find_checkpoint(Path(path))
     config = config_of(saved, trust, env)
     most = config.run.eval_max_steps if max_steps is None else max_steps
-    return evaluate_policy(policy_of(saved, make_network), config.env, episodes, seed, deterministic, most)
+    return evaluate_policy(policy_of(saved, make_network, trust), config.env, episodes, seed, deterministic, most)
 
 
 def with_limit(env: EnvConfig, max_steps: int | None) -> tuple[EnvConfig, int | None]:

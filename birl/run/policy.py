@@ -28,7 +28,7 @@ from birl.run.directory import CHECKPOINTS
 from birl.run.manifest import MANIFEST
 from birl.run.observations import read_observations
 from birl.run.state_tensors import tensors_to_state
-from birl.run.trust import allowed_env, is_own
+from birl.run.trust import allowed_env, is_own, require_allowed_network
 from birl.speed import prepare_jax
 from birl.types import PyTree
 
@@ -126,18 +126,22 @@ class Policy:
         return memory
 
 
-def load(path: str | Path, make_network: Any = None) -> Policy:
+def load(path: str | Path, make_network: Any = None, trust: bool = False) -> Policy:
     """The policy of a run, or of one of its checkpoint directories.
 
-    Of a run it is the best checkpoint if evaluations chose one, else the newest.
+    Of a run it is the best checkpoint if evaluations chose one, else the newest. A run that was
+    made elsewhere or by someone else may import the module of its encoder only with `trust`.
     """
-    return policy_of(find_checkpoint(Path(path)), make_network)
+    return policy_of(find_checkpoint(Path(path)), make_network, trust)
 
 
-def policy_of(saved: Checkpoint, make_network: Any = None) -> Policy:
-    """The policy in a checkpoint."""
-    algorithm = algorithm_named(saved.manifest["algorithm"])
+def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False) -> Policy:
+    """The policy in a checkpoint; ConfigError if it may not import its encoder (see trust.py)."""
+    name = saved.manifest["algorithm"]
+    algorithm = algorithm_named(name)
     config = from_json(algorithm.Config, saved.config)
+    own = is_own(name, saved.config, saved.manifest.get("signature"))
+    require_allowed_network(config, own, trust, saved.path)
     try:
         prepare_jax(config)
         template = algorithm.init(config, saved.observation_space, saved.action_space, make_network)

@@ -128,7 +128,8 @@ def _load(
 ) -> tuple[Policy, EnvConfig, int | None]:
     saved = find_checkpoint(run_dir)
     config = config_of(saved, trust, env_id)
-    return policy_of(saved), *with_limit(config.env, config.run.eval_max_steps if max_steps is None else max_steps)
+    most = config.run.eval_max_steps if max_steps is None else max_steps
+    return policy_of(saved, trust=trust), *with_limit(config.env, most)
 
 
 def _frames(

@@ -1,22 +1,21 @@
 """Whether a run is the user's own, and what the settings of other people's runs may do.
 
-The settings of a run can name a module, which runs code when it is imported. They can pass text to
-an environment, which may use it as a file, a class or an address. They can start processes, and
+The settings of a run can name modules, which run code when they are imported: in env.id, in
+env.wrappers and in `encoder`. They can pass text to an environment or a wrapper, which may use it
+as a file, a class or an address. They can start processes, and
 connect to Weights & Biases or to a Ray cluster. A run that this user made on this machine may do
 all of that. In any other run, settings that are not needed are left out with a notice, and the
 others need the user's consent.
 
 A user's own runs are recognised by an HMAC-SHA256 of their settings. Its key is a random secret in
 the user's data directory that only this user can read. The signature covers the algorithm, all
-settings of the file that is used, and the directory of the module that env.id names. So nobody can
+settings of the file that is used, and the directories of the modules that they name. So nobody can
 send a run back with a different module of the same name beside it.
 """
 
 import dataclasses
 import hashlib
 import hmac
-import importlib.machinery
-import importlib.util
 import json
 import os
 import secrets
@@ -28,6 +27,7 @@ from typing import Any
 from birl.config import EnvConfig, require
 from birl.config_json import to_json
 from birl.run.files import NO_FOLLOW, NO_WAIT
+from birl.run.modules import ENV_ID, home_of, make_findable, named_modules
 
 DATA_DIRECTORY = "BIRL_DATA_DIR"  # the environment variable that names another directory for the secret
 SECRET = "secret"
@@ -56,19 +56,34 @@ def allowed_env(env: EnvConfig, own: bool, trust: bool, given: str | None, sourc
     with the settings.
     """
     named = env if given is None else dataclasses.replace(env, id=given)
-    if own and given is None:
-        _make_findable(env.id)
+    names = named_modules({"env": to_json(env)})
+    if given is not None:
+        names.pop(ENV_ID, None)
+    if own:
+        for name in names.values():
+            make_findable(name)
     if own or trust:
         return named, []
-    risks = _texts(env) if given is not None else [*_module(env), *_texts(env)]
-    _require_none(risks, source, None if given is not None else env.id)
+    can_be_named = ENV_ID in names and len(names) == 1
+    _require_none([*_imports(names), *_texts(env)], source, env.id if can_be_named else None)
     return _without_workers(named)
+
+
+def require_allowed_network(config: Any, own: bool, trust: bool, source: Path) -> None:
+    """Raise ConfigError if the network of these settings would import a module without consent."""
+    names = named_modules({"encoder": to_json(config).get("encoder")})
+    if own:
+        for name in names.values():
+            make_findable(name)
+    elif not trust:
+        _require_none(_imports(names), source, None)
 
 
 def allowed_run(config: Any, own: bool, trust: bool, given: str | None, source: Path) -> tuple[Any, list[str]]:
     """The settings to resume with, and notices for the user; ConfigError if not allowed."""
     stranger = not own and not trust
     _require_none(_processes(config) if stranger else [], source, None)
+    require_allowed_network(config, own, trust, source)
     env, notices = allowed_env(config.env, own, trust, given, source)
     run = config.run
     if stranger and run.wandb is not None:
@@ -79,7 +94,7 @@ def allowed_run(config: Any, own: bool, trust: bool, given: str | None, source: 
 
 def unsigned_notice(config: Any) -> list[str]:
     """A notice for a run that cannot be signed, and will need --trust later."""
-    risks = [*_module(config.env), *_texts(config.env), *_processes(config)]
+    risks = [*_imports(named_modules(to_json(config))), *_texts(config.env), *_processes(config)]
     if not risks or _read_secret() or _create_secret():
         return []
     place = data_directory() or f"the home directory, which is unknown; set {DATA_DIRECTORY}"
@@ -97,19 +112,31 @@ def data_directory() -> Path | None:
     return Path(home) / ".local" / "share" / "birl" if os.path.isabs(home) else None
 
 
-def _module(env: EnvConfig) -> list[str]:
-    """The risk of an env.id that names a module."""
-    module = env.id.rpartition(":")[0]
-    home = _home_of(env.id)
-    where = f" in {home}" if home else ""
-    return [f"env.id {env.id!r} would import the module {module}{where}, and so run its code"] if module else []
+def _imports(names: dict[str, str]) -> list[str]:
+    """The risks of settings that name modules."""
+    homes = {setting: home_of(name) for setting, name in names.items()}
+    places = {setting: f" in {home}" if home else "" for setting, home in homes.items()}
+    return [
+        f"{setting} {name!r} would import the module {name.rpartition(':')[0]}{places[setting]}, and so run its code"
+        for setting, name in names.items()
+    ]
 
 
 def _texts(env: EnvConfig) -> list[str]:
-    """The risk of text in env.kwargs. Numbers and booleans are harmless."""
-    texts = {name: value for name, value in env.kwargs.items() if isinstance(value, str)}
-    risk = f"env.kwargs {texts} would pass text to {env.id}, which may use it as a file, a class or an address"
-    return [risk] if texts else []
+    """The risks of text in keyword arguments. Numbers and booleans are harmless."""
+    given = {"env.kwargs": (env.kwargs, env.id)}
+    given |= {
+        f"env.wrappers[{number}].kwargs": (wrapper.kwargs, wrapper.path) for number, wrapper in enumerate(env.wrappers)
+    }
+    found = [
+        (setting, {name: value for name, value in kwargs.items() if isinstance(value, str)}, receiver)
+        for setting, (kwargs, receiver) in given.items()
+    ]
+    return [
+        f"{setting} {texts} would pass text to {receiver}, which may use it as a file, a class or an address"
+        for setting, texts, receiver in found
+        if texts
+    ]
 
 
 def _processes(config: Any) -> list[str]:
@@ -147,44 +174,12 @@ def _require_none(risks: list[str], source: Path, env_id: str | None) -> None:
 
 
 def _signature(secret: bytes, algorithm: str, settings: dict[str, Any]) -> str:
-    env = settings.get("env")
-    env_id = env.get("id") if isinstance(env, dict) else None
-    signed = {"algorithm": algorithm, "config": settings, "home": _home_of(env_id) if isinstance(env_id, str) else None}
+    homes = {setting: home_of(name) for setting, name in named_modules(settings).items()}
+    # The directory of env.id's module has a place of its own, as in runs that name no other module.
+    signed = {"algorithm": algorithm, "config": settings, "home": homes.pop(ENV_ID, None)}
+    signed |= {"homes": homes} if homes else {}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()
     return hmac.new(secret, PURPOSE + canonical, hashlib.sha256).hexdigest()
-
-
-def _home_of(env_id: str) -> str | None:
-    """The directory of the module that module:Id names; None if it is not found.
-
-    Nothing is imported. For a module inside packages it is the directory of the outermost package,
-    because looking into a package imports it. The current directory is searched last, as the
-    command line does.
-    """
-    name = env_id.rpartition(":")[0].partition(".")[0]
-    if not name:
-        return None
-    spec = _spec_of(name) or importlib.machinery.PathFinder.find_spec(name, [os.getcwd()])
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:  # a package, with or without __init__.py
-        return os.path.realpath(os.path.dirname(next(iter(spec.submodule_search_locations))))
-    return os.path.realpath(os.path.dirname(spec.origin)) if spec.has_location and spec.origin else None
-
-
-def _spec_of(name: str) -> importlib.machinery.ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(name)
-    except (ValueError, ImportError):  # __main__, and strings that are not module names
-        return None
-
-
-def _make_findable(env_id: str) -> None:
-    """Let the module of the user's own run be imported from the directory that was signed."""
-    home = _home_of(env_id)
-    name = env_id.rpartition(":")[0].partition(".")[0]
-    if home is not None and _spec_of(name) is None:
-        sys.path.append(home)
 
 
 def _read_secret() -> bytes | None:

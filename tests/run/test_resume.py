@@ -96,6 +96,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
+def test_a_run_in_wrapped_environments_of_a_function_goes_on_exactly_in_workers_too(tmp_path):
+    words = train_words("tests.envs.own:make_walk", "lstm", 4, 4, tmp_path / "whole")
+    wrappers = ["--wrapper", "tests.envs.own:Scaled,factor=0.5", "--wrapper", "tests.envs.own:Remembering"]
+    call_well(*words, *wrappers, "--kwargs", "length", 50)
+    for workers in (0, 2):
+        resumed = cut_back(tmp_path / "whole", 2, tmp_path / f"resumed-{workers}")
+        assert "not exact" not in call_well("resume", resumed, "--workers", workers)
+        assert_same_run(resumed, tmp_path / "whole")
+    said = call_well("record", tmp_path / "whole", "--out", tmp_path / "walk.gif")
+    assert "walk.gif" in said
+    assert "over 2 episodes" in call_well("eval", tmp_path / "whole", "--episodes", 2)
+
+
 IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1]  # tests/envs has the environments of the others
 
 

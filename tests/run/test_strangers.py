@@ -204,6 +204,38 @@ def test_text_for_an_environment_is_asked_about_and_numbers_are_not(own_run, tmp
             api.evaluate(run, env=given)
 
 
+@pytest.mark.parametrize("given", [None, "CartPole-v1"])
+def test_a_module_that_a_strangers_wrapper_names_needs_trust_also_if_the_environment_is_named(given, own_run, tmp_path):
+    path = "gymnasium.wrappers:TransformReward"
+    run = forged(own_run, tmp_path / "wrapped", env={"wrappers": [{"path": path, "kwargs": {"func": "os.system"}}]})
+    texts = r"env\.wrappers\[0\]\.kwargs \{'func': 'os.system'\} would pass text to gymnasium.wrappers:TransformReward"
+    for use in (api.evaluate, api.resume):
+        with pytest.raises(ConfigError, match=rf"env\.wrappers\[0\] '{path}' would import .*; {texts}.*use --trust"):
+            use(run, env=given)
+    forged(own_run, tmp_path / "trusted", env={"wrappers": [{"path": "gymnasium.wrappers:Autoreset", "kwargs": {}}]})
+    assert len(api.evaluate(tmp_path / "trusted", episodes=1, trust=True).returns) == 1
+
+
+def test_ones_own_run_in_a_wrapper_of_ones_own_is_evaluated_and_resumed_without_a_word(tmp_path, new_process):
+    mark = put_module(tmp_path, "my_module")
+    with (tmp_path / "my_module.py").open("a") as file:
+        file.write("class Same(gym.Wrapper):\n    pass\n")
+    new_process(tmp_path)
+    call_well("train", "a2c", "CartPole-v1", "--wrapper", "my_module:Same", *TINY, "--run-dir", "runs/mine")
+    for words in (["eval", "runs/mine", "--episodes", 1], ["resume", "runs/mine", "--total-steps", 32]):
+        mark.unlink()
+        new_process(tmp_path)
+        call_well(*words)
+        assert mark.exists()
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copytree("runs/mine", "elsewhere/mine")
+    other = put_module(tmp_path / "elsewhere", "my_module")
+    new_process(tmp_path / "elsewhere")
+    code, said = call("eval", "mine")
+    assert (code, other.exists()) == (2, False)
+    assert f"env.wrappers[0] 'my_module:Same' would import the module my_module in {tmp_path / 'elsewhere'}" in said
+
+
 def test_a_strangers_workers_are_left_out_with_the_same_result(own_run, tmp_path):
     run = forged(own_run, tmp_path / "workers", env={"workers": 1000, "ray_address": "ray://evil:10001"})
     with pytest.warns(

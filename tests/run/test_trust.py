@@ -1,5 +1,8 @@
 """Settings are signed with a secret that only this user has."""
 
+import hashlib
+import hmac
+import json
 import os
 import stat
 import subprocess
@@ -9,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import birl
 from birl.run.trust import data_directory, is_own, sign
 from tests.run.processes import ENVIRONMENT
 
@@ -30,6 +34,30 @@ def test_what_was_signed_is_ones_own_and_anything_else_is_not(data):
     assert not is_own("ppo", SETTINGS | {"env": {"id": "os:CartPole-v1", "workers": 2}}, signature)
     for other in (None, "", "0" * 64, "ü\ud800", 5, signature.upper() if signature else None):
         assert not is_own("ppo", SETTINGS, other)
+
+
+def test_settings_that_name_no_module_beside_the_environments_are_signed_as_they_always_were(data):
+    sign("ppo", SETTINGS)
+    secret = (data / "secret").read_bytes()
+    for env_id, home in (("CartPole-v1", None), ("birl.envs.probes:Probe-v0", str(Path(birl.__file__).parents[1]))):
+        settings = SETTINGS | {"env": {"id": env_id}, "encoder": "cnn"}
+        signed = {"algorithm": "ppo", "config": settings, "home": home}
+        text = b"birl settings 1\n" + json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()
+        assert sign("ppo", settings) == hmac.new(secret, text, hashlib.sha256).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "named", [{"encoder": "own_code:make"}, {"env": {"wrappers": [{"path": "own_code:Wrapper", "kwargs": {}}]}}]
+)
+def test_the_directory_of_every_named_module_is_signed(named, data, tmp_path, monkeypatch):
+    for place in ("here", "there"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "own_code.py").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    signature = sign("ppo", named)
+    assert is_own("ppo", named, signature)
+    monkeypatch.chdir(tmp_path / "there")
+    assert not is_own("ppo", named, signature)
 
 
 def test_another_secret_makes_another_signature(data, tmp_path, monkeypatch):

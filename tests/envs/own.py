@@ -1,0 +1,121 @@
+"""Environments and wrappers as users write them, named by module:function and module:Class."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from tests.envs.counting import Counting
+
+
+class Walk(gym.Env):
+    """A random walk with drift: the action is added to it. Draws from np_random, also in reset."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+
+    def __init__(self, length: int = 12, drift: float = 0.0, render_mode: str | None = None) -> None:
+        self.length, self.drift, self.render_mode = length, drift, render_mode
+        self.place, self.steps = 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.steps = float(self.np_random.normal()), 0
+        return self.observe(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.place += float(self.np_random.normal()) + self.drift + int(action) - 1
+        self.steps += 1
+        return self.observe(), -abs(self.place), self.steps >= self.length, False, {}
+
+    def observe(self) -> np.ndarray:
+        return np.array([self.place, self.drift], np.float32)
+
+    def render(self) -> Any:
+        return np.full((32, 32, 3), 7 * self.steps % 256, np.uint8)
+
+
+def make_walk(length: int = 12, drift: float = 0.0, render_mode: str | None = None) -> gym.Env:
+    return Walk(length, drift, render_mode)
+
+
+def make_drawn() -> gym.Env:
+    return Walk(render_mode="rgb_array")
+
+
+def make_broken() -> Any:
+    return "an environment"
+
+
+def make_raising() -> gym.Env:
+    raise KeyError("own fault")
+
+
+class Scaled(gym.RewardWrapper):
+    """Rewards times a factor, plus an offset."""
+
+    def __init__(self, env: gym.Env, factor: float = 1.0, offset: float = 0.0) -> None:
+        super().__init__(env)
+        self.factor, self.offset = factor, offset
+
+    def reward(self, reward: Any) -> Any:
+        return self.factor * float(reward) + self.offset
+
+
+class Remembering(gym.Wrapper):
+    """Adds the sum of this episode's rewards to the reward: state within an episode."""
+
+    total = 0.0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.total = 0.0
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = self.env.step(action)
+        self.total += float(reward)
+        return observation, float(reward) + self.total, *rest
+
+
+class Hoarding(Remembering):
+    """Keeps its sum from one episode to the next, so that no replay gives the same."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        return self.env.reset(**kwargs)
+
+
+class Forgetful(Remembering):
+    """Claims to save its state, and forgets half of it."""
+
+    def get_state(self) -> Any:
+        return {}, {"total": self.total}
+
+    def set_state(self, arrays: Any, values: Any) -> None:
+        self.total = values["total"] / 2
+
+    def step(self, action: Any) -> Any:
+        outcome = super().step(action)
+        self.total = float(np.float32(self.total))
+        return outcome
+
+
+class Lying(Remembering):
+    """Claims to have no state to save."""
+
+    def get_state(self) -> Any:
+        return {}, {}
+
+    def set_state(self, arrays: Any, values: Any) -> None: ...
+
+
+def no_wrapper(env: gym.Env) -> str:
+    return "no environment"
+
+
+def needs_dict(env: gym.Env) -> gym.Env:
+    assert isinstance(env.observation_space, gym.spaces.Dict), "it needs a Dict observation"
+    return env
+
+
+gym.register("OwnCounting-v0", entry_point=Counting)
