@@ -101,7 +101,8 @@ def test_train_shows_every_setting_with_the_presets_value():
     unwrapped = " ".join(said.replace("│", " ").split())
     config = birl.ppo.Config()
     fields = [f.name for part in (config, config.env, config.env.atari, config.run) for f in dataclasses.fields(part)]
-    options = ["--" + name.replace("_", "-") for name in fields if name not in ("env", "atari", "run", "id")]
+    names = ["wrapper" if name == "wrappers" else name for name in fields]  # each adds one
+    options = ["--" + name.replace("_", "-") for name in names if name not in ("env", "atari", "run", "id")]
     assert [option for option in options if option not in unwrapped] == []
     assert "--epochs INT (default: 20)" in unwrapped, "the preset's, not the algorithm's 4"
     assert "(default: linear:0.001:0.0)" in unwrapped
