@@ -25,12 +25,14 @@ if TYPE_CHECKING:
         trpo,
     )
     from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
+    from birl.envs.check import check_env
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
     from birl.run.driver import reopen, resume, start, train
     from birl.run.evaluate import evaluate
     from birl.run.policy import load
+    from birl.run.record import play, record
 
 __version__ = "0.3.0"
 
@@ -58,6 +60,7 @@ _HOMES = {
     "EnvConfig": "birl.config",
     "RunConfig": "birl.config",
     "Wrapper": "birl.config",
+    "check_env": "birl.envs.check",
     "configure": "birl.run.configure",
     "constant": "birl.maths.schedules",
     "exponential": "birl.maths.schedules",
@@ -65,7 +68,9 @@ _HOMES = {
     "piecewise": "birl.maths.schedules",
     "evaluate": "birl.run.evaluate",
     "load": "birl.run.policy",
+    "play": "birl.run.record",
     "preset": "birl.presets",
+    "record": "birl.run.record",
     "reopen": "birl.run.driver",
     "resume": "birl.run.driver",
     "schedule": "birl.maths.schedules",
@@ -86,6 +91,7 @@ __all__ = [
     "async_nstep_q",
     "async_q",
     "async_sarsa",
+    "check_env",
     "configure",
     "constant",
     "ddpg",
@@ -96,9 +102,11 @@ __all__ = [
     "linear",
     "load",
     "piecewise",
+    "play",
     "ppo",
     "preset",
     "qac",
+    "record",
     "reinforce",
     "reopen",
     "resume",

@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 
 import birl
-from birl.envs.check import check_env
 
 
 class Corridor(gym.Env):
@@ -44,7 +43,7 @@ if "Corridor-v0" not in gym.registry:
 
 def check():
     """Look for mistakes first; `birl check-env own_environment:Corridor-v0` prints the same."""
-    for finding in check_env(birl.EnvConfig("own_environment:Corridor-v0")):
+    for finding in birl.check_env("own_environment:Corridor-v0"):
         print(f"{finding.level:8}{finding.title}: {finding.explanation}")
 
 

@@ -4,12 +4,10 @@ python examples/train_and_watch.py
 """
 
 import argparse
-from pathlib import Path
 
 import gymnasium as gym
 
 import birl
-from birl.run.record import record
 
 
 def play(policy, env, seed):
@@ -30,7 +28,7 @@ def main(steps):
     # Train with the tuned settings for this task, as `birl train ppo CartPole-v1` does. The names
     # of settings are those of the options. The run directory gets metrics and checkpoints.
     summary = birl.train("ppo", "CartPole-v1", total_steps=steps)
-    run_dir = Path(summary["run_dir"])
+    run_dir = summary["run_dir"]
     print(f"evaluation after training: {summary['evaluation']['return_mean']:.1f}")
 
     # Load the policy and play. `birl.load` needs neither the environment nor this script.
@@ -40,7 +38,7 @@ def main(steps):
             print(f"episode with seed {seed}: {play(policy, env, seed):.0f}")
 
     # Record one episode. `birl record RUN_DIR` does the same; `birl play RUN_DIR` opens a window.
-    path, _ = record(run_dir, Path("cartpole.mp4"), episodes=1, seed=0, deterministic=True)
+    path, _ = birl.record(run_dir, "cartpole.mp4")
     print(f"video: {path}")
 
 

@@ -12,12 +12,12 @@ from birl.envs.make import make_envs
 from birl.envs.registration import newer_version
 
 
-def check_env(config: EnvConfig) -> list[Finding]:
+def check_env(config: str | EnvConfig) -> list[Finding]:
     """What making, resetting, stepping, seeding and restoring the environment showed.
 
-    Everything runs in this process.
+    `config` may be an environment's id. Everything runs in this process.
     """
-    config = replace(config, workers=0)
+    config = replace(EnvConfig(config) if isinstance(config, str) else config, workers=0)
     try:
         make_envs(replace(config, num_envs=1), 0).close()
     except ConfigError as problem:

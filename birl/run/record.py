@@ -30,46 +30,51 @@ Episode = tuple[float, int, bool]  # return, length, and whether the limit cut i
 
 
 def play(
-    run_dir: Path,
-    episodes: int,
-    seed: int,
-    deterministic: bool,
+    run_dir: str | Path,
+    episodes: int = 3,
+    seed: int = 0,
+    deterministic: bool = True,
     max_steps: int | None = None,
     trust: bool = False,
-    env_id: str | None = None,
+    env: str | None = None,
 ) -> Evaluation:
     """Show whole episodes in a window; their returns and lengths."""
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
+    policy, env_config, limit = _load(Path(run_dir), max_steps, trust, env)
     can_play = bool(has_screen) or "SDL_VIDEODRIVER" in os.environ
     require(can_play, f"there is no screen to play on; record a video instead: birl record {run_dir}")
-    with _rendered(env_config, "human") as env:
-        shown = [_sum_up(_episode(env, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
+    with _rendered(env_config, "human") as window:
+        shown = [_sum_up(_episode(window, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
     return _evaluation(shown)
 
 
 def record(
-    run_dir: Path,
-    out: Path | None,
-    episodes: int,
-    seed: int,
-    deterministic: bool,
+    run_dir: str | Path,
+    out: str | Path | None = None,
+    episodes: int = 1,
+    seed: int = 0,
+    deterministic: bool = True,
     max_steps: int | None = None,
     trust: bool = False,
-    env_id: str | None = None,
+    env: str | None = None,
 ) -> tuple[Path, Evaluation]:
-    """Record whole episodes in one video; its path, and the episodes' returns and lengths."""
+    """Record whole episodes in one video; its path, and the episodes' returns and lengths.
+
+    `out` ends in .mp4 or .gif; None: in the run's videos/. An existing file is not overwritten.
+    """
     _validate(episodes, seed)
+    run_dir = Path(run_dir)
+    out = None if out is None else Path(out)
     require(out is None or out.suffix in ENDINGS, f"out {out} must end in {' or '.join(ENDINGS)}")
-    policy, env_config, limit = _load(run_dir, max_steps, trust, env_id)
+    policy, env_config, limit = _load(run_dir, max_steps, trust, env)
     if out is None:
         require_real_directory(run_dir / "videos")
     render_off_screen()
     recorded: list[Episode] = []
-    with _rendered(env_config, "rgb_array") as env:
-        fps = float(env.metadata.get("render_fps") or 30)
-        frames = _frames(env, policy, episodes, seed, deterministic, limit, recorded)
+    with _rendered(env_config, "rgb_array") as filmed:
+        fps = float(filmed.metadata.get("render_fps") or 30)
+        frames = _frames(filmed, policy, episodes, seed, deterministic, limit, recorded)
         path = film(frames, out or run_dir / "videos" / "episodes.mp4", fps)
     return path, _evaluation(recorded)
 
