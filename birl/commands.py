@@ -1,7 +1,10 @@
 """The commands: each reads its words with tyro, calls the API, and prints the result."""
 
+import itertools
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,9 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from birl import ALGORITHMS
-from birl.config import EnvConfig, Wrapper, require
+from birl.config import EnvConfig, Wrapper
 from birl.config_json import to_json
-from birl.options import PolicyOptions, ResumeOptions, policy_options, training_config
+from birl.options import PolicyOptions, ResumeOptions, policy_options
+from birl.parsing import parse
 from birl.run.console import number, score_text
 from birl.run.modules import named_modules
 from birl.run.signals import starting
@@ -21,29 +25,36 @@ from birl.run.signals import starting
 Words = list[str]
 TRAIN_USAGE = f"""usage: birl train ALGORITHM ENV [options]
 
-algorithms: {", ".join(ALGORITHMS)}
+algorithms: {textwrap.fill(", ".join(ALGORITHMS), 68, subsequent_indent=" " * 12, break_on_hyphens=False)}
 
-birl train ppo CartPole-v1 --help shows the options and the preset's values."""
+birl train ppo --help              shows the options of an algorithm
+birl train ppo CartPole-v1 --help  shows them with the values of its preset
+birl train --like runs/mine        takes the settings of another run
+birl list                          shows algorithms, presets and their scores"""
 
 
 def train(words: Words) -> int:
     """birl train ALGORITHM ENV [options]: train with the preset's settings and these options."""
-    named = [word for word in words[:2] if not word.startswith("-")]
-    if not named or (len(named) == 1 and words[1:2] in (["-h"], ["--help"])):
+    task = list(itertools.takewhile(lambda word: not word.startswith("-"), words[:2]))
+    wants_help = "-h" in words or "--help" in words
+    if not words or (wants_help and len(words) == 1):
         print(TRAIN_USAGE)
         return 0 if words else 2
-    _require_algorithm_and_env(named)
     with starting():
         from birl.run.driver import train as run_training
+        from birl.train_options import read_request, training_help
 
-        config, notice = training_config(named[0], named[1], words[2:])
-    _allow_modules_here(*named_modules(to_json(config)).values())
-    run_training(config, notices=[notice])
+        if wants_help:
+            print(training_help(task, words[len(task) :], shutil.get_terminal_size().columns))
+            return 0
+        request = read_request(task, words[len(task) :])
+    _allow_modules_here(*named_modules(to_json(request.config)).values())
+    run_training(request.config, notices=request.notices)
     return 0
 
 
 def resume(words: Words) -> int:
-    options = tyro.cli(ResumeOptions, args=words, prog="birl resume")
+    options = parse(ResumeOptions, words, "birl resume")
     with starting():
         from birl.run.driver import resume as run_resume
 
@@ -109,7 +120,7 @@ def record(words: Words) -> int:
         """
         return policy, out
 
-    options, out = tyro.cli(arguments, args=words, prog="birl record")
+    options, out = parse(arguments, words, "birl record")
     with starting():
         from birl.run.record import record as run_record
 
@@ -149,7 +160,7 @@ def plot(words: Words) -> int:
         """
         return run_dirs, out, x, metric, smooth
 
-    run_dirs, out, x, metric, smooth = tyro.cli(arguments, args=words, prog="birl plot")
+    run_dirs, out, x, metric, smooth = parse(arguments, words, "birl plot")
     with starting():
         from birl.run.plot import plot_runs
 
@@ -159,7 +170,7 @@ def plot(words: Words) -> int:
 
 def list_all(words: Words) -> int:
     about = "Algorithms and what they support; presets and their measured scores."
-    tyro.cli(_no_options, args=words, prog="birl list", description=about)
+    parse(_no_options, words, "birl list", description=about)
     with starting():
         from birl.listing import preset_table, support_table
 
@@ -170,7 +181,7 @@ def list_all(words: Words) -> int:
 
 def doctor(words: Words) -> int:
     about = "Check this installation: versions, devices, extras, and a ten-second test run."
-    tyro.cli(_no_options, args=words, prog="birl doctor", description=about)
+    parse(_no_options, words, "birl doctor", description=about)
     with starting():
         from birl.run.doctor import examine
 
@@ -193,7 +204,7 @@ def check_env(words: Words) -> int:
         """
         return EnvConfig(env_id, hide_velocities=hide_velocities, wrappers=tuple(map(Wrapper.from_text, wrapper)))
 
-    config = tyro.cli(arguments, args=words, prog="birl check-env")
+    config = parse(arguments, words, "birl check-env")
     with starting():
         from birl.envs.check import check_env as run_check
 
@@ -218,16 +229,6 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "doctor": doctor,
     "check-env": check_env,
 }
-
-
-def _require_algorithm_and_env(named: Words) -> None:
-    """Raise ConfigError unless `birl train` was given both an algorithm and an environment."""
-    env_id = next((word for word in named if word not in ALGORITHMS), "")
-    forgotten = env_id and (len(named) == 1 or named[1] in ALGORITHMS)
-    example = f"birl train {named[-1] if len(named) == 2 else 'ppo'} {env_id}"
-    known = f"algorithms: {', '.join(ALGORITHMS)}"
-    require(not forgotten, f"birl train needs an algorithm before the environment: {example}; {known}")
-    require(len(named) == 2, f"birl train {named[0]} needs an environment: birl train {named[0]} CartPole-v1")
 
 
 def _allow_modules_here(*names: str | None, trust: bool = False) -> None:

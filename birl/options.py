@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
+
+from birl.parsing import parse
 
 RunDir = Annotated[Path, tyro.conf.Positional]
 
@@ -36,38 +38,4 @@ class PolicyOptions:
 def policy_options(words: list[str], command: str, description: str, episodes: int) -> PolicyOptions:
     """The options of a command that plays episodes; `episodes` is the default."""
     default = PolicyOptions(tyro.MISSING, episodes)
-    return tyro.cli(PolicyOptions, args=words, prog=f"birl {command}", description=description, default=default)
-
-
-def training_config(name: str, env_id: str, words: list[str]) -> tuple[Any, str]:
-    """The Config that these words ask for, and a sentence about where its defaults come from."""
-    from birl.registry import algorithm_named
-    from birl.run.configure import from_preset
-
-    kind = algorithm_named(name).Config
-    return from_preset(name, env_id, lambda default: parse_config(kind, default, words, name, env_id))
-
-
-def parse_config(kind: Any, default: Any, words: list[str], name: str, env_id: str) -> Any:
-    """A Config of this kind: the default's values, changed by the options in `words`."""
-    from birl.maths import schedules
-
-    registry = tyro.constructors.ConstructorRegistry()
-
-    @registry.primitive_rule
-    def schedule_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
-        """Read a schedule from one word, such as linear:1e-3:0."""
-        optional = info.type == float | schedules.Schedule | None
-        if info.type != float | schedules.Schedule and not optional:
-            return None
-        return tyro.constructors.PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="{None}|FLOAT|SCHEDULE" if optional else "FLOAT|SCHEDULE",
-            instance_from_str=lambda given: None if optional and given[0] == "None" else schedules.parse(given[0]),
-            is_instance=lambda value: isinstance(value, float | schedules.Schedule) or (optional and value is None),
-            str_from_instance=lambda value: ["None" if value is None else schedules.shown(value)],
-        )
-
-    prog = f"birl train {name} {env_id}"
-    with registry:
-        return tyro.cli(kind, default=default, args=words, prog=prog, config=(tyro.conf.OmitArgPrefixes,))
+    return parse(PolicyOptions, words, f"birl {command}", description=description, default=default)

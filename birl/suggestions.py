@@ -111,6 +111,7 @@ NOT_HERE = {
     "progress_bar": "a run always shows its progress",
     "stats_window_size": "the training return is always a mean over the last 20 episodes",
     "env": "the environment is the word after the algorithm: ppo CartPole-v1",
+    "id": "the environment is the word after the algorithm: ppo CartPole-v1",
     "env_id": "the environment is the word after the algorithm: ppo CartPole-v1",
     "algo": "the algorithm is the first word: ppo CartPole-v1",
 }

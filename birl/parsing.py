@@ -1,0 +1,169 @@
+"""Reading options with tyro: numbers as people write them, and errors in one line."""
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from birl.config import ConfigError, require
+from birl.errors import TERMINAL_CODES
+from birl.numbers import real_number, whole_number
+from birl.suggestions import suggest_setting
+
+Result = TypeVar("Result")
+READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {int: ("INT", whole_number), float: ("FLOAT", real_number)}
+
+
+def parse(kind: Callable[..., Result], words: list[str], prog: str, **options: Any) -> Result:
+    """What tyro reads from these words; ConfigError in one line if it cannot.
+
+    `options` are tyro's. A nested dataclass has the names of its fields.
+    """
+    with reading_rules(), errors_in_one_line():
+        found, unknown = tyro.cli(kind, args=words, prog=prog, return_unknown_args=True, **options)
+    require_no_unknown(unknown, prog, prog, [f"--{name.replace('_', '-')}" for name in _names(kind)])
+    return found
+
+
+def require_no_unknown(words: list[str], owner: str, prog: str, known: Iterable[str]) -> None:
+    """Raise ConfigError if words are left that are no options, with what the user may mean.
+
+    `known` are the options of the owner, such as --total-steps.
+    """
+    remedy = f"{prog} --help shows the options"
+    for word in words:
+        name = word.partition("=")[0]
+        if re.match(r"--?[a-zA-Z]", name):
+            meant = suggest_setting(name.replace("--no-", "--", 1), known)
+            raise ConfigError(f"{owner} has no option {name}; {meant or remedy}")
+        is_truth = word.casefold() in ("true", "false", "yes", "no", "0", "1")
+        remedy = "a switch takes no value: write --name or --no-name" if is_truth else remedy
+    require(not words, f"{prog} cannot use {' '.join(map(repr, words))}; {remedy}")
+
+
+def reading_rules() -> ConstructorRegistry:
+    """tyro's rules for numbers, tuples of numbers, choices and keyword arguments."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        if info.type not in READERS:
+            return None
+        metavar, read = READERS[info.type]
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=metavar,
+            instance_from_str=lambda given: read(given[0]),
+            is_instance=lambda value: type(value) in (int, float),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    @registry.primitive_rule
+    def choice_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        options = get_args(info.type)
+        if get_origin(info.type) is not Literal:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="{" + ",".join(options) + "}",
+            instance_from_str=lambda given: _one_of(given[0], options),
+            is_instance=lambda value: value in options,
+            str_from_instance=lambda value: [value],
+        )
+
+    @registry.primitive_rule
+    def numbers_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        """Several numbers, so that the message names the one that is wrong."""
+        of = get_args(info.type)
+        if get_origin(info.type) is not tuple or of[-1] is not ... or of[0] not in READERS:
+            return None
+        metavar, read = READERS[of[0]]
+        return PrimitiveConstructorSpec(
+            nargs="*",
+            metavar=f"[{metavar} ...]",
+            instance_from_str=lambda given: tuple(read(text) for text in given),
+            is_instance=lambda value: isinstance(value, tuple),
+            str_from_instance=lambda value: [str(number) for number in value],
+        )
+
+    @registry.primitive_rule
+    def arguments_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        """Keyword arguments as pairs. Their types are not known, so 100k stays a text."""
+        if get_origin(info.type) is not dict:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs="*",
+            metavar="[NAME VALUE ...]",
+            instance_from_str=_read_pairs,
+            is_instance=lambda value: isinstance(value, dict),
+            str_from_instance=lambda value: [str(part) for pair in value.items() for part in pair],
+        )
+
+    return registry
+
+
+@contextlib.contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Turn the box in which tyro prints an error into a ConfigError."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            yield
+    except SystemExit as exit:
+        if exit.code == 0:
+            raise
+        raise ConfigError(box_text(printed.getvalue())) from None
+
+
+def box_text(box: str) -> str:
+    """The message in a box that tyro prints, as one line.
+
+    The box is drawn with lines, and the title is in the upper one; or it is drawn with dashes, and
+    the title is above them.
+    """
+    lines = [line.strip("│ \t") for line in TERMINAL_CODES.sub("", box).splitlines()]
+    rules = [number for number, line in enumerate(lines) if re.match(r"[╭╰─]|-{5}", line)]
+    if not rules:
+        return " ".join(box.split())
+    end = next((number for number in rules if number > rules[0]), len(lines))
+    text = " ".join(lines[rules[0] + 1 : end]).strip().removeprefix("Error parsing ").rstrip(".")
+    return re.sub(r"^Missing value for argument '(\S+)'.*", r"\1 needs a value", text)
+
+
+def _names(kind: Any) -> Iterator[str]:
+    """The names of a function's or a dataclass's arguments, and those of their fields."""
+    for parameter in inspect.signature(kind).parameters.values():
+        yield parameter.name
+        if dataclasses.is_dataclass(parameter.default):
+            yield from _names(type(parameter.default))
+
+
+def _one_of(text: str, options: tuple[str, ...]) -> str:
+    if text not in options:
+        raise ValueError(f"{text!r} is not one of {', '.join(options)}")
+    return text
+
+
+def _read_pairs(given: list[str]) -> dict[str, bool | int | float | str]:
+    if len(given) % 2:
+        raise ValueError(f"{' '.join(given)!r} must be pairs of a name and a value, for example: gravity 9.8")
+    return {name: _plain_value(text) for name, text in zip(given[::2], given[1::2], strict=True)}
+
+
+def _plain_value(text: str) -> bool | int | float | str:
+    for read in (_truth, int, float):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return text
+
+
+def _truth(text: str) -> bool:
+    if text not in ("True", "False"):
+        raise ValueError(text)
+    return text == "True"

@@ -1,0 +1,95 @@
+"""Settings to begin with instead of a preset's: those of another run, or those in a file."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from birl.config import ConfigError, require
+from birl.config_json import from_json
+from birl.registry import algorithm_named
+from birl.run.directory import StoredSettings, read_settings
+from birl.run.evaluate import PASSED_IN
+from birl.run.files import parse_json, read_bytes
+from birl.run.trust import allowed_run, is_own
+
+PARTS = ("env", "atari", "run")  # of a Config; their settings have flat names
+
+
+class Source(NamedTuple):
+    """Settings from a run or a file. What it does not say is None or left out."""
+
+    name: str  # for messages
+    algorithm: str | None
+    env_id: str | None
+    settings: dict[str, Any]  # by flat name: num_envs, not env.num_envs
+    notices: list[str]
+
+
+def like_run(run_dir: str | Path, env_id: str | None = None, trust: bool = False) -> Source:
+    """The settings of a run, without its run_dir; `env_id` replaces its environment.
+
+    A run that was made elsewhere or by someone else may name a module or start processes only with
+    `trust`, as when it is resumed.
+    """
+    return _of_run(read_settings(Path(run_dir)), str(run_dir), env_id, trust)
+
+
+def from_file(path: str | Path, env_id: str | None = None, trust: bool = False) -> Source:
+    """The settings in a JSON or TOML file.
+
+    Names are flat, or nested as in a run's config.json. `algorithm` and `env` may be among them. A
+    run's config.json itself is taken as that run, see `like_run`.
+    """
+    path = Path(path)
+    found = _read(path)
+    match found:
+        case {"algorithm": str(algorithm), "config": dict(values)}:
+            stored = StoredSettings(algorithm, values, found.get("signature"), path)
+            return _of_run(stored, str(path), env_id, trust)
+    settings = _flat(found)
+    algorithm = settings.pop("algorithm", None)
+    env = settings.pop("env", settings.pop("id", None))
+    for name, value in {"algorithm": algorithm, "env": env}.items():
+        require(value is None or isinstance(value, str), f"{path}: {name} must be a string, not {value!r}")
+    return Source(str(path), algorithm, env_id or env, settings, [])
+
+
+def flat_settings(config: Any) -> dict[str, Any]:
+    """Every setting of a Config by its flat name, but not env.id and run_dir."""
+    parts = [vars(part) for part in (config, config.env, config.env.atari, config.run)]
+    left_out = {*PARTS, "id", "run_dir"}
+    return {name: value for part in parts for name, value in part.items() if name not in left_out}
+
+
+def _of_run(stored: StoredSettings, name: str, env_id: str | None, trust: bool) -> Source:
+    config = from_json(algorithm_named(stored.algorithm).Config, stored.values)
+    own = is_own(stored.algorithm, stored.values, stored.signature)
+    config, notices = allowed_run(config, own, trust, env_id, stored.source)
+    wrong = f"{name} was trained on environments that were passed in, which Birl cannot make"
+    require(config.env.id != PASSED_IN, f"{wrong}; name an environment")
+    return Source(name, stored.algorithm, config.env.id, flat_settings(config), notices)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_bytes(path)
+    if path.suffix == ".toml":
+        try:
+            return tomllib.loads(content.decode())
+        except (ValueError, RecursionError) as problem:  # UnicodeDecodeError and TOMLDecodeError too
+            raise ConfigError(f"{path} is not TOML: {problem}") from problem
+    require(path.suffix == ".json", f"{path} must end in .json or .toml")
+    found = parse_json(content, path)
+    require(isinstance(found, dict), f"{path} must hold an object with settings")
+    return found
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings by their flat names; names may be written with dashes."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        name = name.replace("-", "_")
+        found = _flat(value) if name in PARTS and isinstance(value, dict) else {name: value}
+        twice = sorted(flat.keys() & found.keys())
+        require(not twice, f"setting {', '.join(twice)} is given twice")
+        flat |= found
+    return flat

@@ -1,0 +1,160 @@
+"""The words of `birl train`: the task, and a Config from a preset, a run or a file, and options."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tyro
+
+from birl import ALGORITHMS
+from birl.config import ConfigError, require
+from birl.maths import schedules
+from birl.parsing import errors_in_one_line, reading_rules, require_no_unknown
+from birl.registry import algorithm_named, name_of
+from birl.run.configure import from_preset, with_settings
+from birl.run.sources import Source, flat_settings, from_file, like_run
+from birl.setting_texts import text_of
+from birl.settings_help import help_text, names_for_atari, settings_of
+from birl.suggestions import suggest_algorithm, suggest_setting
+
+HELP = ("-h", "--help")
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """The options of `birl train` that are no settings."""
+
+    like: Path | None = None  # begin with the settings of this run, but not its run_dir
+    config: Path | None = None  # begin with the settings in this JSON or TOML file
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False  # move a run that is in run_dir aside, to run_dir.1
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False  # let a --like run that was not made here import modules
+
+
+class Request(NamedTuple):
+    """What the words of `birl train` ask for."""
+
+    algorithm: str
+    config: Any
+    notices: list[str]
+    overwrite: bool
+
+
+def read_request(task: list[str], words: list[str]) -> Request:
+    """What these words ask for: at most an algorithm and an environment, then options.
+
+    The settings are those of the preset, then of --like, then of --config, then the options.
+    """
+    start, words = _start_options(words)
+    algorithm, env_id, sources = _task(task, start)
+    config, notice = training_config(algorithm, env_id, words, sources)
+    notices = [notice] if not sources else [f"settings of {source.name}" for source in sources]
+    notices += [text for source in sources for text in source.notices]
+    return Request(algorithm, config, notices, start.overwrite)
+
+
+def training_help(task: list[str], words: list[str], columns: int) -> str:
+    """The help of `birl train` for an algorithm, with the values of the preset if there is one."""
+    start, words = _start_options([word for word in words if word not in HELP])
+    if len(task) == 1 and task[0] in ALGORITHMS and not (start.like or start.config):
+        config = with_options(algorithm_named(task[0]).Config(), words, f"birl train {task[0]}")
+        about = f"The settings of {task[0]}. With an environment, this shows the values of its preset."
+        return help_text(f"birl train {task[0]} ENV", about, config, _start_texts(), columns)
+    algorithm, env_id, sources = _task(task, start)
+    config, notice = training_config(algorithm, env_id, words, sources)
+    about = f"In brackets: {', '.join(f'settings of {source.name}' for source in sources) or notice}."
+    return help_text(f"birl train {algorithm} {env_id}", about, config, _start_texts(), columns)
+
+
+def training_config(
+    algorithm: str, env_id: str, words: list[str], sources: list[Source] | None = None
+) -> tuple[Any, str]:
+    """The Config that these words ask for, and a sentence about where its defaults come from."""
+
+    def change(config: Any) -> Any:
+        for source in sources or []:
+            _require_known(source, algorithm, config)
+            config = with_settings(config, source.settings)
+        return with_options(config, words, f"birl train {algorithm} {env_id}")
+
+    return from_preset(algorithm, env_id, change)
+
+
+def with_options(config: Any, words: list[str], prog: str) -> Any:
+    """The Config, changed by these options; ConfigError if one is unknown or cannot be read."""
+    settings = settings_of(config)
+    kind = dataclasses.make_dataclass("Settings", [(setting.name, setting.hint) for setting in settings])
+    default = kind(**{setting.name: setting.value for setting in settings})
+    rules = reading_rules()
+    rules.primitive_rule(_schedule_rule)
+    with rules, errors_in_one_line():
+        found, unknown = tyro.cli(kind, default=default, args=words, prog=prog, return_unknown_args=True)
+    for word in unknown:
+        for_atari = word.removeprefix("--").replace("-", "_") in names_for_atari()
+        require(not for_atari, f"{word} is for Atari games, whose ids begin with ALE/; {config.env.id} is none")
+    require_no_unknown(unknown, name_of(config), prog, [setting.option for setting in settings])
+    return with_settings(config, vars(found))
+
+
+def _start_options(words: list[str]) -> tuple[StartOptions, list[str]]:
+    """The options that are no settings, and the other words."""
+    with errors_in_one_line():
+        return tyro.cli(StartOptions, args=words, prog="birl train", return_unknown_args=True, add_help=False)
+
+
+def _start_texts() -> list[tuple[str, str]]:
+    metavars = {"like": "RUN", "config": "FILE"}
+    names = [field.name for field in dataclasses.fields(StartOptions)]
+    return [(f"--{name} {metavars.get(name, '')}".strip(), text_of(StartOptions, name)) for name in names]
+
+
+def _task(task: list[str], start: StartOptions) -> tuple[str, str, list[Source]]:
+    """The algorithm, the environment, and the settings to begin with."""
+    algorithm = task[0] if len(task) == 2 or (task and task[0] in ALGORITHMS) else None
+    env_id = task[-1] if task and (len(task) == 2 or algorithm is None) else None
+    sources = [like_run(start.like, env_id, start.trust)] if start.like else []
+    sources += [from_file(start.config, env_id, start.trust)] if start.config else []
+    for source in sources:
+        algorithm = algorithm or source.algorithm
+        env_id = env_id or source.env_id
+        wrong = f"{source.name} has settings of {source.algorithm}, not of {algorithm}"
+        require(
+            source.algorithm in (None, algorithm), f"{wrong}; leave the algorithm out, or use birl train {algorithm}"
+        )
+    _require_task(task, algorithm, env_id)
+    return str(algorithm), str(env_id), sources
+
+
+def _require_task(task: list[str], algorithm: str | None, env_id: str | None) -> None:
+    """Raise ConfigError unless there is both an algorithm and an environment."""
+    require(bool(task or algorithm), "birl train needs an algorithm and an environment: birl train ppo CartPole-v1")
+    if algorithm is None or (algorithm not in ALGORITHMS and env_id in ALGORITHMS):
+        meant = suggest_algorithm(task[0])
+        require(not meant or len(task) > 1, f"algorithm {task[0]!r} is unknown; {meant}")
+        example = f"birl train {task[1] if len(task) == 2 else 'ppo'} {task[0]}"
+        known = f"algorithms: {', '.join(ALGORITHMS)}"
+        raise ConfigError(f"birl train needs an algorithm before the environment: {example}; {known}")
+    algorithm_named(algorithm)
+    require(env_id is not None, f"birl train {algorithm} needs an environment: birl train {algorithm} CartPole-v1")
+
+
+def _require_known(source: Source, algorithm: str, config: Any) -> None:
+    """Raise ConfigError if a file has settings that there are not, with what it may mean."""
+    known = {*flat_settings(config), "run_dir"}
+    for name in source.settings.keys() - known:
+        remedy = suggest_setting(name, known) or f"birl train {algorithm} --help shows the settings"
+        raise ConfigError(f"{source.name}: {algorithm} has no setting {name!r}; {remedy}")
+
+
+def _schedule_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+    """Read a schedule from one word, such as linear:1e-3:0."""
+    optional = info.type == float | schedules.Schedule | None
+    if info.type != float | schedules.Schedule and not optional:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="SCHEDULE",
+        instance_from_str=lambda given: None if optional and given[0] == "None" else schedules.parse(given[0]),
+        is_instance=lambda value: isinstance(value, float | schedules.Schedule) or (optional and value is None),
+        str_from_instance=lambda value: ["None" if value is None else schedules.shown(value)],
+    )
