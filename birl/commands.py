@@ -49,7 +49,7 @@ def train(words: Words) -> int:
             return 0
         request = read_request(task, words[len(task) :])
     _allow_modules_here(*named_modules(to_json(request.config)).values())
-    run_training(request.config, notices=request.notices)
+    run_training(request.config, notices=request.notices, overwrite=request.overwrite)
     return 0
 
 

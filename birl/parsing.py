@@ -6,6 +6,7 @@ import inspect
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
@@ -53,15 +54,29 @@ def reading_rules() -> ConstructorRegistry:
 
     @registry.primitive_rule
     def number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-        if info.type not in READERS:
+        """A number, several, or None. tyro's own message for a wrong one is long."""
+        optional = get_origin(info.type) is UnionType and NoneType in get_args(info.type)
+        kinds = [kind for kind in get_args(info.type) if kind is not NoneType] if optional else [info.type]
+        several = get_origin(kinds[0]) is tuple and get_args(kinds[0])[-1] is ...
+        kind = get_args(kinds[0])[0] if several else kinds[0]
+        if len(kinds) > 1 or kind not in READERS:
             return None
-        metavar, read = READERS[info.type]
+        metavar, read = READERS[kind]
+
+        def from_words(given: list[str]) -> Any:
+            if optional and given == ["None"]:
+                return None
+            return tuple(map(read, given)) if several else read(given[0])
+
+        def to_words(value: Any) -> list[str]:
+            return [str(number) for number in value] if isinstance(value, tuple) else [str(value)]
+
         return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar=metavar,
-            instance_from_str=lambda given: read(given[0]),
-            is_instance=lambda value: type(value) in (int, float),
-            str_from_instance=lambda value: [str(value)],
+            nargs="*" if several else 1,
+            metavar=f"[{metavar} ...]" if several else metavar,
+            instance_from_str=from_words,
+            is_instance=lambda value: (optional and value is None) or isinstance(value, tuple if several else kind),
+            str_from_instance=to_words,
         )
 
     @registry.primitive_rule
@@ -75,21 +90,6 @@ def reading_rules() -> ConstructorRegistry:
             instance_from_str=lambda given: _one_of(given[0], options),
             is_instance=lambda value: value in options,
             str_from_instance=lambda value: [value],
-        )
-
-    @registry.primitive_rule
-    def numbers_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-        """Several numbers, so that the message names the one that is wrong."""
-        of = get_args(info.type)
-        if get_origin(info.type) is not tuple or of[-1] is not ... or of[0] not in READERS:
-            return None
-        metavar, read = READERS[of[0]]
-        return PrimitiveConstructorSpec(
-            nargs="*",
-            metavar=f"[{metavar} ...]",
-            instance_from_str=lambda given: tuple(read(text) for text in given),
-            is_instance=lambda value: isinstance(value, tuple),
-            str_from_instance=lambda value: [str(number) for number in value],
         )
 
     @registry.primitive_rule

@@ -7,14 +7,14 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from birl.checks import is_atari
+from birl.env_checks import is_atari
 from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.maths import schedules
 from birl.setting_texts import text_of
 
-NETWORK = {"core", "core_size", "share_trunk", "log_std", "layer_norm", "dueling", "actor_features", "critic_features"}
+NETWORK = {"core", "core_size", "share_trunk", "layer_norm", "dueling", "actor_features", "critic_features"}
 NETWORK |= {"num_features", "feature_scale"}
-NETWORK_ENDINGS = ("hidden_sizes", "activation", "encoder")
+NETWORK_ENDINGS = ("hidden_sizes", "activation", "encoder", "_std")
 OPTION_NAMES = {"wrappers": "wrapper"}  # each use of the option adds one
 SECTIONS = {
     "start": "where the settings come from, and where the run goes",

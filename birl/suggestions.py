@@ -163,8 +163,8 @@ def suggest_setting(name: str, known: Iterable[str]) -> str:
         return NOT_HERE[name]
     if groups:
         return ""  # known elsewhere, and not a typing error
-    near = get_close_matches(name, settings, n=2, cutoff=SIMILAR)
-    return f"you may mean {' or '.join(settings[one] for one in near)}" if near else ""
+    near = get_close_matches(name, settings, n=1, cutoff=SIMILAR)
+    return f"you may mean {settings[near[0]]}" if near else ""
 
 
 def suggest_algorithm(name: str) -> str:

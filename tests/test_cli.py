@@ -192,7 +192,10 @@ def test_an_existing_run_is_refused_with_what_to_do(tmp_path):
     call_well(*words)
     code, said = call(*words)
     assert code == 2
-    assert f"continue it with birl resume {tmp_path / 'run'}, or choose another run_dir" in said
+    assert (
+        f"continue it with birl resume {tmp_path / 'run'}, choose another run_dir, or move it aside: --overwrite"
+        in said
+    )
 
 
 def test_plot_writes_a_picture_and_says_where(tmp_path):

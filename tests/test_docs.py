@@ -43,7 +43,7 @@ from tests.test_contract import COMMON_METRICS
 
 FIRST_UPDATES = 2
 TESTED_ELSEWHERE = {"doctor"}  # it takes long; so does `train`, which is run for the README only
-LANGUAGES = {"python", "sh", "console", "text", "json"}
+LANGUAGES = {"python", "toml", "sh", "console", "text", "json"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
@@ -323,6 +323,8 @@ def without_words(block: Block) -> Any:
     """The code without its translated parts: comments and docstrings."""
     if block.language == "sh":
         return [shlex.split(command.line, comments=True) for command in commands_of(block)]
+    if block.language == "toml":
+        return tomllib.loads(block.code)
     if block.language != "python":
         return block.code
     tree = ast.parse(block.code if "quoted" not in block.notes else f"def quoted():\n    {block.code}")
@@ -418,8 +420,8 @@ def known_options() -> set[str]:
         known |= {
             f"--no-{name.replace('_', '-')}" for name, default in options_of(kind).items() if isinstance(default, bool)
         }
-    for command in COMMANDS:
-        known |= set(re.findall(r"--[a-z][\w-]*", call_well(command, "--help")))
+    for command in (*COMMANDS, "train ppo"):
+        known |= set(re.findall(r"--[a-z][\w-]*", call_well(*command.split(), "--help")))
     for script in ROOT.glob("benchmarks/*.py"):
         known |= set(re.findall(r'"(--[a-z][\w-]*)"', script.read_text()))
     return known
@@ -493,6 +495,7 @@ def run_command(command: Command, only_checked: set[str]) -> None:
     """Run a command, or check that it could be run."""
     words = shlex.split(command.line, comments=True)
     where = f"{command.block.where}: {command.line}"
+    prepare_runs(words if "--like" in words else [])
     if set(words) & set(command.block.not_run) or (
         command.output is None and words[0] == "birl" and words[1] in only_checked
     ):

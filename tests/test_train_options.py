@@ -123,6 +123,8 @@ def test_the_environment_cannot_be_named_twice(words):
         (["train", "ppo", "CartPole-v1", "--epochs"], "--epochs needs a value"),
         (["train", "ppo", "CartPole-v1", "stray"], "birl train ppo CartPole-v1 cannot use 'stray'"),
         (["train", "ppo", "CartPole-v1", "--hidden-sizes", "64", "x"], "--hidden-sizes: 'x' is not a whole number"),
+        (["train", "ppo", "CartPole-v1", "--policy-hidden-sizes", "x"], "--policy-hidden-sizes: 'x' is not a whole"),
+        (["train", "ppo", "CartPole-v1", "--max-episode-steps", "1.5"], "--max-episode-steps: '1.5' is not a whole"),
         (["train", "ppo", "CartPole-v1", "--kwargs", "a"], "must be pairs of a name and a value"),
         (["train", "--seed", "1"], "birl train needs an algorithm and an environment"),
         (
@@ -171,6 +173,9 @@ def test_numbers_are_read_as_people_write_them():
     assert (config.run.total_steps, config.run.eval_every, config.hidden_sizes) == (2_000_000, 100_000, (1000, 64))
     assert (config.env.max_episode_steps, config.env.step_timeout) == (1000, 100.0)
     assert (config.run.stop_at_return, config.run.eval_max_steps) == (2000.0, None)
+    config, _ = training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "1k", "8"])
+    assert config.policy_hidden_sizes == (1000, 8)
+    assert training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "None"])[0].policy_hidden_sizes is None
 
 
 def test_keyword_arguments_keep_texts_that_look_like_numbers_with_units():

@@ -4,7 +4,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +13,7 @@ from birl.config import require
 from birl.config_json import to_json
 from birl.errors import CheckpointError, RunDirectoryError
 from birl.run.files import read_json, write_json
-from birl.run.lock import locked
+from birl.run.lock import LOCK, locked
 from birl.run.trust import sign
 
 if TYPE_CHECKING:
@@ -59,60 +59,95 @@ class OpenDirectory:
 
 
 @contextmanager
-def new_directory(name: str, config: Any) -> Iterator[Path]:
-    """A locked directory for a new run. If the run fails before its first update, it is removed."""
-    path, made = claim_directory(name, config)
+def new_directory(
+    name: str, config: Any, overwrite: bool = False, notice: Callable[[str], None] = lambda text: None
+) -> Iterator[Path]:
+    """A locked directory for a new run. If the run fails before its first update, it is removed.
+
+    With `overwrite`, a run that is there is moved aside, and moved back after such a failure.
+    """
+    path, made, moved = claim_directory(name, config, overwrite)
+    if moved is not None:
+        notice(f"the run that was in {path} is in {moved} now")
+    begun = False
     try:
         with locked(path):
             require_no_run(path)
             before = {part for part in ALL_PARTS if (path / part).exists()}
             try:
                 yield path
+                begun = True
             except BaseException:
-                remove_unstarted(path, before)
+                begun = has_begun(path)
+                if not begun:
+                    remove_unstarted(path, before)
                 raise
     finally:
         for directory in made:  # only empty ones are removed
             with suppress(OSError):
                 directory.rmdir()
+        if moved is not None and not begun:
+            with suppress(OSError):  # something else is there now
+                moved.rename(path)
 
 
-def claim_directory(name: str, config: Any) -> tuple[Path, list[Path]]:
-    """A new directory for a run, and all directories that were made for it, innermost first.
+def claim_directory(name: str, config: Any, overwrite: bool = False) -> tuple[Path, list[Path], Path | None]:
+    """A new directory for a run; all directories made for it, innermost first; the run moved aside.
 
-    It is `run_dir`, or else runs/NAME-ENV-SEED, numbered if that exists.
+    It is `run_dir`, or else runs/NAME-ENV-SEED, numbered if that exists. With `overwrite` it is
+    not numbered: a run that is there is moved aside.
     """
-    if config.run.run_dir is not None:
-        path = Path(config.run.run_dir)
+    plain = f"{name}-{config.env.id.replace('/', '-').replace(':', '-')}-{config.run.seed}"
+    if config.run.run_dir is not None or overwrite:
+        path = Path("runs") / plain if config.run.run_dir is None else Path(config.run.run_dir)
         require(not path.exists() or path.is_dir(), f"run_dir {path} is a file; name a directory")
+        moved = move_aside(path) if overwrite and holds_run(path) else None
         require_no_run(path)
         made = _missing(path)
         path.mkdir(parents=True, exist_ok=True)
-        return path, made
-    plain = f"{name}-{config.env.id.replace('/', '-').replace(':', '-')}-{config.run.seed}"
+        return path, made, moved
     for n in itertools.count(1):
         path = Path("runs") / (plain if n == 1 else f"{plain}-{n}")
         made = _missing(path)
         with suppress(FileExistsError):  # perhaps of a run that starts at the same moment
             path.mkdir(parents=True)
             break
-    return path, made
+    return path, made, None
+
+
+def move_aside(path: Path) -> Path:
+    """Rename a run's directory to PATH.1, or the next number that is free; its new path.
+
+    ConfigError while another process uses the run.
+    """
+    require(path.name not in ("", ".."), f"run_dir {path} cannot be moved aside; write its whole name")
+    with locked(path):
+        for n in itertools.count(1):
+            aside = path.with_name(f"{path.name}.{n}")
+            if not os.path.lexists(aside):
+                path.rename(aside)
+                break
+        (aside / LOCK).unlink(missing_ok=True)  # it moved too, and is not needed there
+    return aside
+
+
+def holds_run(path: Path) -> bool:
+    """Whether this directory holds a run."""
+    return any((path / part).exists() for part in RUN_PARTS)
 
 
 def require_no_run(path: Path) -> None:
     """Raise ConfigError if this directory holds a run."""
     held = [part for part in RUN_PARTS if (path / part).exists()]
-    remedy = f"continue it with birl resume {path}, or choose another run_dir"
+    remedy = f"continue it with birl resume {path}, choose another run_dir, or move it aside: --overwrite"
     require(not held, f"run_dir {path} already holds a run ({', '.join(held)}); {remedy}")
 
 
 def remove_unstarted(path: Path, before: set[str]) -> None:
-    """Remove a run's files, but not those of `before`, if it has no metrics and no checkpoint yet.
+    """Remove the files of a run that has not begun, but not those of `before`.
 
     Then the same command works again once its settings are corrected.
     """
-    if _has_begun(path):
-        return
     for part in set(ALL_PARTS) - before:
         if (path / part).is_dir():
             shutil.rmtree(path / part, ignore_errors=True)
@@ -193,7 +228,7 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _has_begun(path: Path) -> bool:
+def has_begun(path: Path) -> bool:
     """Whether a run has written metrics or a checkpoint."""
     metrics = path / METRICS
     checkpoints = path / CHECKPOINTS

@@ -48,6 +48,7 @@ def start(
     make_network: Any = None,
     make_encoder: Any = None,
     quiet: bool = False,
+    overwrite: bool = False,
     notices: Sequence[str] = (),
     **settings: Any,
 ) -> Run:
@@ -55,7 +56,8 @@ def start(
 
     `algorithm` is a name or a Config, and `env` an id or an EnvConfig. Instead of `env`, `make_env`
     is a function that makes one environment, or `envs` is a vector environment, with `eval_envs`
-    another one to evaluate on. `make_encoder` and `make_network` make networks of your own. All
+    another one to evaluate on. `make_encoder` and `make_network` make networks of your own. With
+    `overwrite`, a run that is in run_dir is moved aside, to run_dir.1; it is never deleted. All
     other settings have the names of the command line's options: `total_steps`, `learning_rate`.
     """
     config, notice = _config(algorithm, _env_of(algorithm, env, envs, make_env), settings)
@@ -66,7 +68,7 @@ def start(
     require(eval_envs is None or envs is not None, "eval_envs are for envs=; without envs= Birl makes its own")
     name = name_of(config)
     validate(name, config)
-    open_new = partial(_open_new, name, config, [*notices, *notice])
+    open_new = partial(_open_new, name, config, [*notices, *notice], overwrite)
     return Run(open_new, PassedIn(envs, eval_envs, make_network), quiet)
 
 
@@ -138,11 +140,12 @@ def _config(algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any
     return with_settings(algorithm, settings), []
 
 
-def _open_new(name: str, config: Any, notices: Sequence[str], stack: ExitStack) -> Opened:
+def _open_new(name: str, config: Any, notices: Sequence[str], overwrite: bool, stack: ExitStack) -> Opened:
     """Make a run's directory."""
-    run_dir = stack.enter_context(new_directory(name, config))
+    moved: list[str] = []
+    run_dir = stack.enter_context(new_directory(name, config, overwrite, moved.append))
     config = _with_run(config, run_dir=str(run_dir))
-    return Opened(name, config, run_dir, None, RunProgress(None), [*notices, *unsigned_notice(config)])
+    return Opened(name, config, run_dir, None, RunProgress(None), [*notices, *moved, *unsigned_notice(config)])
 
 
 def _open_saved(

@@ -10,6 +10,8 @@ import birl as api
 from birl.algos import a2c, dqn
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.run.checkpoint_folder import numbered
+from birl.run.directory import move_aside
+from birl.run.lock import LOCK, locked
 from tests.run.processes import call, call_well
 
 DQN = [
@@ -145,3 +147,76 @@ def test_a_run_whose_config_json_cannot_be_read_goes_on_by_its_checkpoint(damage
     assert f"{run / 'config.json'} is {'missing' if damage is None else 'damaged'}" in said
     assert "; the settings in checkpoint" in said
     assert json.loads((run / "config.json").read_text())["config"]["discount"] == 0.9
+
+
+def test_overwrite_moves_the_old_run_aside_and_deletes_nothing(whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    before = files_of(run)
+    words = ["train", "a2c", "CartPole-v1", "--total-steps", 16, "--num-envs", 2, "--rollout-length", 4]
+    words += ["--hidden-sizes", 8, "--eval-episodes", 1, "--run-dir", run, "--overwrite"]
+    said = call_well(*words)
+    assert f"the run that was in {run} is in {run}.1 now" in said
+    assert files_of(tmp_path / "run.1") == before
+    first = files_of(run)
+    assert first.keys() >= {"config.json", "summary.json"}
+    call_well(*words)
+    assert files_of(tmp_path / "run.1") == before
+    assert files_of(tmp_path / "run.2") == first
+    assert not (tmp_path / "run.3").exists()
+
+
+def test_overwrite_in_python_and_without_a_run_to_move(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    settings = {"total_steps": 16, "num_envs": 2, "hidden_sizes": (8,), "eval_episodes": 1, "quiet": True}
+    for name in ("run", "new"):
+        api.train("a2c", "CartPole-v1", run_dir=tmp_path / name, overwrite=True, **settings)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "run", "run.1"]
+
+
+def test_overwrite_without_run_dir_keeps_the_plain_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "a2c", "CartPole-v1", "--total-steps", 16, "--num-envs", 2, "--hidden-sizes", 8]
+    for _ in range(2):
+        call_well(*words, "--eval-episodes", 1, "--overwrite")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["a2c-CartPole-v1-1", "a2c-CartPole-v1-1.1"]
+
+
+def test_a_run_that_another_process_uses_is_not_moved(whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    with locked(run):
+        code, said = call("train", "a2c", "CartPole-v1", "--run-dir", run, "--overwrite")
+    assert code == 2
+    assert f"{run} is in use by process" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_old_run_moves_back_if_the_new_one_cannot_begin(whole, tmp_path, a_little_memory):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    before = files_of(run)
+    code, _ = call(*DQN, "--run-dir", run, "--replay-size", 10**6, "--overwrite")
+    assert code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert files_of(run) == before
+
+
+def test_a_moved_run_has_no_lock_and_can_be_resumed(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    moved = move_aside(tmp_path / "run")
+    assert moved == tmp_path / "run.1"
+    assert not (moved / LOCK).exists()
+    assert "this run has reached its 16 steps" in call_well("resume", moved)
+
+
+def test_the_current_directory_is_not_moved(whole, tmp_path, monkeypatch):
+    shutil.copytree(whole, tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run")
+    with pytest.raises(ConfigError, match="cannot be moved aside"):
+        move_aside(Path())
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """The content of every file below this directory."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

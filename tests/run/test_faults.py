@@ -323,7 +323,7 @@ def test_a_directory_that_holds_a_run_or_what_is_left_of_one_is_refused(held, tm
     (tmp_path / held).mkdir() if held == "checkpoints" else (tmp_path / held).write_text("{}")
     code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path)
     assert code == 2
-    remedy = f"continue it with birl resume {tmp_path}, or choose another run_dir"
+    remedy = f"continue it with birl resume {tmp_path}, choose another run_dir, or move it aside: --overwrite"
     assert f"run_dir {tmp_path} already holds a run ({held}); {remedy}" in said
     assert (tmp_path / held).exists()
 
