@@ -7,8 +7,10 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from tyro.constructors import PrimitiveConstructorSpec
+
+from birl.config import AtariConfig, EnvConfig, RunConfig, Wrapper
 from birl.env_checks import is_atari
-from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.maths import schedules
 from birl.setting_texts import text_of
 
@@ -85,6 +87,8 @@ def value_text(value: Any) -> str:
     match value:
         case schedules.Schedule():
             return schedules.shown(value)
+        case Wrapper():
+            return value.text()
         case tuple():
             return " ".join(map(value_text, value))
         case dict():
@@ -113,9 +117,10 @@ def _part(part: EnvConfig | AtariConfig | RunConfig, section: str) -> Iterator[S
 
 def _entry(setting: Setting) -> tuple[str, str]:
     """An option with a word for its type, and its text with its value."""
-    choices, metavar = _values(setting.hint)
+    choices, metavar = _values(setting.hint, setting.name in OPTION_NAMES)
     texts = [setting.text, f"one of {', '.join(choices)}" if choices else ""]
-    text = f"{'; '.join(filter(None, texts))} [{value_text(setting.value)}]"
+    repeat = "; may be repeated" if setting.name in OPTION_NAMES else ""
+    text = f"{'; '.join(filter(None, texts))}{repeat} [{value_text(setting.value)}]"
     if setting.hint is bool:
         return setting.option.replace("--", "--[no-]", 1), text
     return f"{setting.option} {metavar}", text
@@ -129,12 +134,13 @@ def _option_lines(name: str, text: str, columns: int) -> list[str]:
     return first + [" " * NAME_COLUMNS + line for line in wrapped]
 
 
-def _values(hint: Any) -> tuple[list[str], str]:
+def _values(hint: Any, is_repeated: bool = False) -> tuple[list[str], str]:
     """The words that a setting may have, if they are few; and a word for its type."""
     origin = typing.get_origin(hint)
     parts = typing.get_args(hint)
     if origin is typing.Annotated:
-        return _values(parts[0])
+        own = [about for about in parts[1:] if isinstance(about, PrimitiveConstructorSpec)]
+        return ([], str(own[0].metavar)) if own else _values(parts[0], is_repeated)
     if origin is Literal:
         return list(parts), "NAME"
     if origin in (typing.Union, types.UnionType):
@@ -143,7 +149,8 @@ def _values(hint: Any) -> tuple[list[str], str]:
         found = [_values(part) for part in parts if part is not types.NoneType]
         return [word for words, _ in found for word in words], "|".join(dict.fromkeys(name for _, name in found))
     if origin is tuple:
-        return [], f"{_values(parts[0])[1]} ..."
+        metavar = _values(parts[0])[1]
+        return [], metavar if is_repeated else f"{metavar} ..."
     if origin is dict:
         return [], "NAME VALUE ..."
     return [], {int: "INT", float: "NUMBER"}.get(hint, "TEXT")

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import birl
-from birl.config import AtariConfig, EnvConfig, RunConfig
+from birl.config import AtariConfig, EnvConfig, RunConfig, Wrapper
 from birl.parsing import box_text
 from birl.registry import algorithm_named
 from birl.run.directory import write_config
@@ -176,6 +176,15 @@ def test_numbers_are_read_as_people_write_them():
     config, _ = training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "1k", "8"])
     assert config.policy_hidden_sizes == (1000, 8)
     assert training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "None"])[0].policy_hidden_sizes is None
+
+
+def test_each_wrapper_option_adds_one():
+    words = ["--wrapper", "a:B", "--wrapper", "c:D,x=1", "--seed", "2"]
+    config, _ = training_config("ppo", "CartPole-v1", words)
+    assert config.env.wrappers == (Wrapper("a:B"), Wrapper("c:D", {"x": 1}))
+    said = call_well("train", "ppo", "CartPole-v1", *words, "--help")
+    assert "--wrapper MODULE:CLASS[,KEY=VALUE...]\n" in said
+    assert "may be repeated [a:B c:D,x=1]" in " ".join(said.split())
 
 
 def test_keyword_arguments_keep_texts_that_look_like_numbers_with_units():
