@@ -100,10 +100,10 @@ def compiled_acting(act: Callable[..., Action], policy: PyTree, length: int) -> 
     whole = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
     keys_of = jax.jit(step_keys, static_argnames="length")
 
-    def start(policy: PyTree, key: Array) -> ActAt:
+    def start(policy: PyTree, key: Array, steps_per_key: int = 1) -> ActAt:
         leaves = jax.tree.leaves(policy)
         keys = np.asarray(keys_of(key, length=length))
-        return lambda t, *inputs: whole(leaves, *inputs, keys[t])
+        return lambda t, *inputs: whole(leaves, *inputs, keys[t - t % steps_per_key])
 
     return start
 

@@ -55,7 +55,12 @@ class Action(NamedTuple):
 
 # step of the rollout, observations, memory, resets, action masks
 ActAt = Callable[[int, PyTree, PyTree, Array, Array | None], Action]
-StartActing = Callable[[PyTree, Array], ActAt]  # policy, key: how to act in the next rollout
+
+
+class StartActing(Protocol):
+    """How to act in the next rollout, with a random key for every `steps_per_key` steps."""
+
+    def __call__(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> ActAt: ...
 
 
 class Step(NamedTuple):

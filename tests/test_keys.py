@@ -79,14 +79,14 @@ def uses_of_keys(name: str, config: Any, monkeypatch: Any) -> dict[Key, Uses]:
     calls = watch_compiled(monkeypatch)
     collect = Collector.collect
 
-    def collected(self: Collector, policy: Any, key: Any) -> Any:
+    def collected(self: Collector, policy: Any, key: Any, steps_per_key: int = 1) -> Any:
         inputs = self.observations, self.memory, self.resets, self.masks
 
         def act_in_all_steps(policy: Any, key: Any, inputs: Any) -> Any:
             return [self.act(policy, *inputs, step_key) for step_key in step_keys(key, self.length)]
 
         calls.append((act_in_all_steps, (policy, key, inputs), {}))
-        return collect(self, policy, key)
+        return collect(self, policy, key, steps_per_key)
 
     monkeypatch.setattr(Collector, "collect", collected)
     for _ in islice(algorithm.train(config), 3):

@@ -10,6 +10,7 @@ listed here or that NumPy computes differently, is called as one compiled progra
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from birl.types import ActAt, Action, Array, PyTree, StartActing
 
 MOST_PRODUCTS = 2_000_000  # multiplications in a step: with more, XLA's arithmetic is worth its call
 MOST_OPERATIONS = 64  # in a step, of about 1 µs each
+MOST_RANDOM_NUMBERS = 2**17  # for a step: those of a whole rollout are kept at once
 
 
 def take_apart(
@@ -55,6 +57,8 @@ def take_apart(
         [value for value in wanted if value.constant is None and value.waits_for == kind and value not in number_of]
         for kind in (WaitsFor.POLICY, WaitsFor.KEY)
     )
+    if sum(math.prod(value.shape) for value in from_key) > MOST_RANDOM_NUMBERS:
+        return None
     used = [value for value in number_of if any(value in operation.inputs for operation in before)]
     given = [value for value in arguments if value.waits_for == WaitsFor.STEP]
     step = numpy_program([*constants, *untouched, *from_policy, *from_key, *given], in_step, results)
@@ -62,8 +66,8 @@ def take_apart(
         return None
     leaves_of, action_of = _flattening(inputs, types[len(leaves) + 1 :]), _unflattening(action)
 
-    @jax.jit
-    def prepare(leaves: Sequence[Array], key: Array) -> tuple[list[Array], list[Array]]:
+    @partial(jax.jit, static_argnames="steps_per_key")
+    def prepare(leaves: Sequence[Array], key: Array, steps_per_key: int) -> tuple[list[Array], list[Array]]:
         once = _evaluate([op for op in before if op.waits_for == WaitsFor.POLICY], dict(zip(used, leaves, strict=True)))
 
         def at_one_step(step_key: Array) -> list[Array]:
@@ -71,11 +75,11 @@ def take_apart(
             found = _evaluate([op for op in before if op.waits_for == WaitsFor.KEY], known)
             return [found[value] for value in from_key]
 
-        return [once[value] for value in from_policy], jax.vmap(at_one_step)(step_keys(key, length))
+        return [once[value] for value in from_policy], jax.vmap(at_one_step)(step_keys(key, length)[::steps_per_key])
 
-    def start(policy: PyTree, key: Array) -> ActAt:
+    def start(policy: PyTree, key: Array, steps_per_key: int = 1) -> ActAt:
         leaves = jax.tree.leaves(policy)
-        once, each = prepare([leaves[number_of[value]] for value in used], key)
+        once, each = prepare([leaves[number_of[value]] for value in used], key, steps_per_key)
         numbers = [number_of[value] for value in untouched]
         same = [value.constant for value in constants] + [
             np.asarray(leaves[number], types[number]) for number in numbers
@@ -85,7 +89,7 @@ def take_apart(
 
         def act_at(t: int, *inputs: PyTree) -> Action:
             with np.errstate(all="ignore"):  # what is not finite is looked for in the rollout
-                return action_of(step(*same, *[array[t] for array in prepared], *leaves_of(inputs)))
+                return action_of(step(*same, *[array[t // steps_per_key] for array in prepared], *leaves_of(inputs)))
 
         return act_at
 

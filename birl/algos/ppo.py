@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import require_minibatches, validate_settings
+from birl.checks import require_minibatches, require_own_head, validate_gsde, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -28,6 +28,7 @@ from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import act_keeping_features as act
 from birl.nets.encoders import EncoderName
+from birl.nets.gsde import make_gaussian_head, steps_per_matrix
 from birl.nets.layers import Activation
 from birl.nets.learning_rates import learning_rates, require_value_network
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, remembers
@@ -79,8 +80,11 @@ class Config:
     core: CoreName = "feedforward"
     core_size: int = 64
     share_trunk: bool = False  # one encoder and core for policy and value
-    log_std: float = 0.0  # first log standard deviation of a continuous policy
+    log_std: float = 0.0  # first log standard deviation of a continuous policy; with gsde, of the matrix
     state_dependent_std: bool = False  # the log standard deviation is an output of the network
+    squash_actions: bool = False  # by tanh into the bounds of a Box; False: the environment gets them clipped
+    gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021); for Box actions
+    gsde_every: int | None = None  # steps between new matrices of gsde; None: one for each rollout
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -120,6 +124,7 @@ class Learning(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
+    validate_gsde(config, config.state_dependent_std)
     require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, config.core != "feedforward")
 
 
@@ -127,7 +132,8 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_actor_critic, settings=config)
+    require_own_head(config, make_network)
+    make = make_network or partial(make_actor_critic, settings=config, make_head=make_gaussian_head)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     require_value_network(network, config)
     optimizer = initial_optimizer_state(make_optimizer(config.optimizer), network)
@@ -248,6 +254,6 @@ def train(
         require_minibatches(config.minibatches, config.rollout_length, rollouts.num_envs, remembers(state.network))
         state = rollouts.start(state, snapshot)
         while int(state.env_steps) < config.run.total_steps:
-            rollout = rollouts.collect(policy(state), state.key)
+            rollout = rollouts.collect(policy(state), state.key, steps_per_matrix(config))
             state, metrics = update(state, rollout, config)
             yield rollouts.report(state, metrics)

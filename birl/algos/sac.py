@@ -20,13 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import validate_replay, validate_settings
+from birl.checks import require_own_head, validate_gsde, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import ActionCritic, random_in_warmup
 from birl.nets.encoders import EncoderName
+from birl.nets.gsde import StateDependentActor, make_sac_actor, steps_per_matrix
 from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
@@ -35,7 +36,6 @@ from birl.nets.twin_critics import (
     GaussianActor,
     MakeActorTwinCritics,
     make_actor_twin_critics,
-    make_gaussian_actor,
     normalize_batch,
     twin_critic_loss,
     twin_values,
@@ -47,7 +47,8 @@ from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
-Network = ActorTwinCritics[GaussianActor]
+Actor = GaussianActor | StateDependentActor
+Network = ActorTwinCritics[Actor]
 Critics = tuple[ActionCritic, ActionCritic]
 
 SUPPORTS = Supports(("Box",), bounded=True)
@@ -82,6 +83,9 @@ class Config:
     value_hidden_sizes: tuple[int, ...] | None = None  # of each critic alone; None: hidden_sizes
     activation: Activation = "relu"
     layer_norm: bool = False
+    gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021)
+    gsde_every: int | None = None  # steps between new matrices of gsde; None: one for each rollout
+    log_std: float = -3.0  # with gsde: first log standard deviation of the matrix
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -117,16 +121,18 @@ def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
     validate_replay(config)
+    validate_gsde(config)
 
 
 def init(
     config: Config,
     observation_space: gym.Space,
     action_space: gym.Space,
-    make_network: MakeActorTwinCritics[GaussianActor] | None = None,
+    make_network: MakeActorTwinCritics[Actor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_actor_twin_critics, make_actor=make_gaussian_actor, settings=config)
+    require_own_head(config, make_network)
+    make = make_network or partial(make_actor_twin_critics, make_actor=make_sac_actor, settings=config)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
@@ -178,7 +184,7 @@ def targets_of(state: State, batch: Transitions, noise: Array) -> Array:
 
 
 def actor_loss(
-    actor: GaussianActor, critics: Critics, temperature: Array, batch: Transitions, noise: Array
+    actor: Actor, critics: Critics, temperature: Array, batch: Transitions, noise: Array
 ) -> tuple[Array, Array]:
     """E[α log π(a|s) - min(Q₁(s, a), Q₂(s, a))] with a from π, and the entropy E[-log π(a|s)]."""
     actions, log_probs = actor(batch.observations).action_and_log_prob(noise)
@@ -272,7 +278,7 @@ def train(
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
     snapshot: Snapshot | None = None,
-    make_network: MakeActorTwinCritics[GaussianActor] | None = None,
+    make_network: MakeActorTwinCritics[Actor] | None = None,
 ) -> Iterator[Update]:
     """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)
@@ -282,7 +288,8 @@ def train(
         like = rollouts.empty_rollout()
         replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step))
         while int(state.env_steps) < config.run.total_steps:
-            rollout = rollouts.collect(policy(state), state.key)
+            matrix_steps = 1 if state.in_warmup else steps_per_matrix(config)  # uniform actions are not repeated
+            rollout = rollouts.collect(policy(state), state.key, matrix_steps)
             replay.add(rollout)
             due, owed = gradient_steps_due(config, state, replay, rollout)
             batches = replay.sample(state.key, (due, config.batch_size)) if due else None

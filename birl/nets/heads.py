@@ -21,6 +21,8 @@ from birl.maths.distributions import (
     MultiCategorical,
     mask_logits,
 )
+from birl.maths.squashed import BoundedGaussian
+from birl.nets.continuous import ActionBounds
 from birl.nets.encoders import Vector
 from birl.nets.layers import ACTIVATIONS, Activation, Linear, full, make_linear, zeros
 
@@ -67,6 +69,16 @@ class PolicyHead(eqx.Module):
         log_stds = _split(log_std, [part.outputs if part.kind == "gaussian" else 0 for part in self.parts])
         parts = tuple(map(_distribution, self.parts, logits, log_stds, masks))
         return Joint(parts, tuple(len(part.sizes) for part in self.parts))
+
+
+class SquashedHead(eqx.Module):
+    """The Gaussian of another head, squashed by tanh into the bounds of a Box."""
+
+    head: PolicyHeadLike
+    bounds: ActionBounds
+
+    def __call__(self, features: Array, action_masks: Array | None) -> BoundedGaussian:
+        return BoundedGaussian(self.head(features, action_masks), self.bounds.low, self.bounds.high)
 
 
 class ActionValueHead(eqx.Module):

@@ -27,6 +27,7 @@ from birl.types import Metrics, PyTree, Transitions
 LOG_STD_RANGE = (-20.0, 2.0)  # from the code of Haarnoja et al. 2018
 
 Actor = TypeVar("Actor")
+Settings = TypeVar("Settings", bound=ActionNetworkSettings)
 
 
 class GaussianActor(eqx.Module):
@@ -77,8 +78,8 @@ def make_actor_twin_critics(
     rng: np.random.Generator,
     observation_space: gym.Space,
     action_space: gym.Space,
-    make_actor: Callable[[np.random.Generator, gym.Space, int, ActionNetworkSettings], Actor],
-    settings: ActionNetworkSettings,
+    make_actor: Callable[[np.random.Generator, gym.Space, int, Settings], Actor],
+    settings: Settings,
 ) -> ActorTwinCritics[Actor]:
     """An actor made by `make_actor` and two critics; ConfigError unless the Box is bounded."""
     bounds = bounds_of(action_space)

@@ -47,11 +47,14 @@ class Collector:
         self.resets = np.ones_like(self.resets)
         self.observations, self.masks = self.envs.reset(seed) if snapshot is None else self._restore(snapshot)
 
-    def collect(self, policy: PyTree, key: Array) -> Rollout:
-        """The next `length` steps of every environment."""
+    def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout:
+        """The next `length` steps of every environment.
+
+        `act` gets a new random key after every `steps_per_key` steps.
+        """
         rollout = self.empty_rollout()._replace(extras=[])
         try:
-            self._fill(rollout, self._acting(policy, key))
+            self._fill(rollout, self._acting(policy, key, steps_per_key))
         except Exception:
             check_finite(rollout)  # a NaN that came first is the cause
             raise
@@ -72,13 +75,13 @@ class Collector:
         arrays |= {f"envs/{name}": array for name, array in envs.arrays.items()}
         return Snapshot(arrays, self.episode_stats.values() | {"envs": envs.values}, envs.exact, envs.reason)
 
-    def _acting(self, policy: PyTree, key: Array) -> ActAt:
+    def _acting(self, policy: PyTree, key: Array, steps_per_key: int) -> ActAt:
         """How to act in the next rollout: in NumPy if that is faster, else by a compiled call."""
         if self._start_acting is None:
             inputs = self.observations, self.memory, self.resets, self.masks
             act = self.act if self.behaviour is not None else partial(_without_behaviour, self.act)
             self._start_acting = speed.start_acting(act, policy, inputs, key, self.length)
-        return self._start_acting(policy, key)
+        return self._start_acting(policy, key, steps_per_key)
 
     def _fill(self, rollout: Rollout, act_at: ActAt) -> None:
         """The collection loop: act, step the environments, write the step; `length` times."""

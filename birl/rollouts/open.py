@@ -27,7 +27,7 @@ class Collects(Protocol):
     episode_stats: EpisodeStats
 
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None: ...
-    def collect(self, policy: PyTree, key: Array) -> Rollout: ...
+    def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout: ...
     def snapshot(self) -> Snapshot: ...
 
 
@@ -81,9 +81,9 @@ class RolloutSource:
         """A rollout of zeros, for the shapes and types of a replay."""
         return self.collector.empty_rollout()  # type: ignore[attr-defined]
 
-    def collect(self, policy: PyTree, key: Array) -> Rollout:
+    def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout:
         """The next rollout, checked and ready to learn from."""
-        rollout = self.collector.collect(policy, key)
+        rollout = self.collector.collect(policy, key, steps_per_key)
         self._collected_at = time.perf_counter()
         return for_learning(rollout, self.clip_rewards)
 

@@ -69,9 +69,9 @@ class PartActor:
         return self.envs.fresh, self.envs.restore_problem
 
     @replying
-    def collect(self, policy: PyTree, key: np.ndarray) -> Rollout:
+    def collect(self, policy: PyTree, key: np.ndarray, steps_per_key: int) -> Rollout:
         try:
-            rollout = self.collector.collect(policy, key)
+            rollout = self.collector.collect(policy, key, steps_per_key)
         except NonFiniteError as problem:
             raise NonFiniteError(f"among {name_environments(self.share)}, counted from 0: {problem}") from problem
         return jax.tree.map(np.asarray, rollout._replace(extras=None))  # they may be large
@@ -138,14 +138,14 @@ class RayCollector:
         for problem in filter(None, dict.fromkeys(problems.values())):
             warnings.warn(problem, InexactResume, stacklevel=2)
 
-    def collect(self, policy: PyTree, key: Array) -> Rollout:
+    def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout:
         """The next `length` steps of every environment."""
         before = time.perf_counter()
         sent = put(jax.tree.map(np.asarray, policy))
         self.episode_stats.seconds["policy"] += time.perf_counter() - before
         before = time.perf_counter()
         for index in range(len(self.shares)):
-            self._collect(index, sent, key)
+            self._collect(index, sent, key, steps_per_key)
         parts: dict[int, Rollout] = {}
         while len(parts) < len(self.shares):
             index, answer = self.actors.receive()
@@ -154,7 +154,7 @@ class RayCollector:
             elif isinstance(answer, Rollout):
                 parts[index] = answer
             else:  # a replacement is ready
-                self._collect(index, sent, key)
+                self._collect(index, sent, key, steps_per_key)
         rollout = joined([parts[index] for index in range(len(self.shares))])
         self.episode_stats.seconds["environment"] += time.perf_counter() - before
         self.episode_stats.count(rollout)
@@ -198,12 +198,12 @@ class RayCollector:
         seconds = START_TIMEOUT if snapshot is None else START_TIMEOUT + self.config.step_timeout
         self.actors.call(index, lambda actor: actor.begin.remote(seed, snapshot), seconds)
 
-    def _collect(self, index: int, policy: Any, key: Array) -> None:
+    def _collect(self, index: int, policy: Any, key: Array, steps_per_key: int) -> None:
         own_key = numbered(np.asarray(key), index)
         # A step that takes too long ends its actor (make_share): this limit is only for a machine
         # that no longer answers.
         seconds = START_TIMEOUT + self.config.step_timeout * self.length * len(self.shares[index])
-        self.actors.call(index, lambda actor: actor.collect.remote(policy, own_key), seconds)
+        self.actors.call(index, lambda actor: actor.collect.remote(policy, own_key, steps_per_key), seconds)
 
     def _replace(self, index: int, failure: Failure, started: bool) -> None:
         """Start another actor in new episodes, the same ones whenever the run is repeated."""

@@ -11,15 +11,20 @@ import numpy as np
 
 from birl.envs.make import make_envs
 from birl.maths.statistics import Moments
+from birl.nets.heads import SquashedHead
 from birl.rollouts.collector import Collector
 from birl.types import Envs, Rollout
 
 
+def first_weights(network: Any) -> Any:
+    """The weights of the policy head."""
+    head = network.policy_head
+    return (head.head if isinstance(head, SquashedHead) else head).linear.weight
+
+
 def changed(state: Any) -> Any:
     """A state as after some learning: a policy far from uniform, moments not the initial ones."""
-    network = eqx.tree_at(
-        lambda network: network.policy_head.linear.weight, state.network, replace_fn=lambda weight: 50 * weight
-    )
+    network = eqx.tree_at(first_weights, state.network, replace_fn=lambda weight: 50 * weight)
     moments = jax.tree.map(
         lambda m: Moments(m.count + 9, m.mean + 0.3, 2 * m.variance),
         state.normalizer.observations,

@@ -93,6 +93,29 @@ FIRST_LOOKS = {
         SMALL, env=EnvConfig("birl/ProbeContinuous-v0", num_envs=4), log_std=0.5, state_dependent_std=True
     ),
     "continuous, cut episodes, lstm": replace(SMALL, env=EnvConfig("Pendulum-v1", 4, max_episode_steps=4), core="lstm"),
+    "gsde": replace(SMALL, env=EnvConfig("Pendulum-v1", 4, max_episode_steps=4), gsde=True, gsde_every=3),
+    "gsde with gru": replace(SMALL, env=EnvConfig("Pendulum-v1", 4, max_episode_steps=4), gsde=True, core="gru"),
+    "squashed actions": replace(
+        SMALL, env=EnvConfig("birl/ProbeContinuous-v0", num_envs=4), log_std=0.5, squash_actions=True
+    ),
+    "squashed actions near the bounds": replace(
+        SMALL, env=EnvConfig("Pendulum-v1", 4, max_episode_steps=4), log_std=2.0, squash_actions=True
+    ),
+    "gsde, squashed, a Dict of vector and image, lstm": replace(
+        SMALL,
+        env=EnvConfig("tests.envs.still:Still-v0", 4, kwargs={"kind": "dict"}),
+        encoder="cnn_small",
+        gsde=True,
+        squash_actions=True,
+        core="lstm",
+    ),
+    "gsde with cached images": replace(
+        SMALL,
+        env=EnvConfig("tests.envs.still:Still-v0", 4, kwargs={"kind": "image"}),
+        encoder="cnn_small",
+        gsde=True,
+        share_trunk=True,
+    ),
     "MultiDiscrete": replace(SMALL, env=EnvConfig("birl/ProbeMultiDiscrete-v0", num_envs=4)),
     "MultiBinary": replace(SMALL, env=EnvConfig("birl/ProbeMultiBinary-v0", num_envs=4)),
     "Dict of actions": replace(SMALL, env=EnvConfig("birl/ProbeDictAction-v0", num_envs=4), log_std=0.5),
@@ -398,6 +421,17 @@ WRONG = {
     "penalty_weight -1.0 must be positive; 1 is usual": {"penalty_weight": -1.0},
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "clip_range -0.2 must not be negative": {"clip_range": -0.2},
+    "gsde_every 4 does nothing without gsde; use gsde True, or gsde_every None": {"gsde_every": 4},
+    "gsde_every 0 must be at least 1": {"gsde": True, "gsde_every": 0},
+    "gsde_every 11 exceeds rollout_length 10, .*; use at most 10, or None": {"gsde": True, "gsde_every": 11},
+    "state_dependent_std True does not go with gsde True.*; use one of them": {
+        "gsde": True,
+        "state_dependent_std": True,
+    },
+    r"gsde True needs Box actions, and action space Discrete\(2\) is none; use gsde False": {"gsde": True},
+    r"squash_actions True: action space Discrete\(2\) is not a Box; .*; or use squash_actions False": {
+        "squash_actions": True
+    },
 }
 
 

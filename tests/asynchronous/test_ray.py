@@ -27,6 +27,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
+from birl.nets.gsde import steps_per_matrix
 from birl.rollouts.collector import Collector
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.ray import RayCollector, joined, open_ray_actors
@@ -197,6 +198,20 @@ def test_a2c_on_two_actors_is_the_same_run_again_and_goes_on_exactly(cluster):
     resumed = list(islice(a2c.train(config, None, middle.state, snapshot), 3))[-1]
     assert_same(end.state, resumed.state)
     assert end.metrics["episode/return"] == resumed.metrics["episode/return"]
+
+
+def test_with_gsde_every_environment_of_an_actor_keeps_its_matrix_for_a_rollout(cluster):
+    env = EnvConfig("tests.envs.still:Still-v0", num_envs=4, ray_actors=2, ray_address=cluster.address)
+    config = a2c.Config(env, RunConfig(total_steps=10**6), hidden_sizes=(8,), gsde=True, log_std=-2.0)
+    with open_rollouts(config, a2c.act) as rollouts:
+        state = rollouts.start(a2c.init(config, *rollouts.spaces))
+        found = [
+            rollouts.collect(a2c.policy(state), np.asarray(state.key), steps).actions
+            for steps in (steps_per_matrix(config), 1)
+        ]
+    distinct = [[len(np.unique(actions[:, number], axis=0)) for number in range(4)] for actions in found]
+    assert distinct == [[1] * 4, [5] * 4]
+    assert len(np.unique(found[0][0], axis=0)) == 4
 
 
 def test_an_error_in_an_actor_is_told_as_it_is_and_is_final_if_every_episode_hits_it(cluster, monkeypatch):

@@ -1,0 +1,136 @@
+"""gSDE: heads whose exploration noise is a function of the state (Raffin et al. 2021).
+
+A matrix is drawn from each random key that acting gets, and the collector gives several steps the
+same key. So nothing is remembered between steps, and learning does not need the matrix.
+
+As in Stable-Baselines3, the features of PPO and A2C are not changed by the gradient of the standard
+deviation, those of SAC are, and the mean of SAC is clipped.
+"""
+
+from typing import Protocol
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array, Float
+
+from birl.config import ConfigError, require
+from birl.envs.spaces import shown
+from birl.maths.squashed import BoundedGaussian
+from birl.maths.state_dependent import StateDependentGaussian, state_dependent_gaussian
+from birl.nets.continuous import ActionNetworkSettings, bounds_of
+from birl.nets.encoders import Encoder, make_encoder
+from birl.nets.heads import PolicyHeadLike, SquashedHead, make_policy_head
+from birl.nets.layers import Linear, full, make_linear
+from birl.nets.twin_critics import GaussianActor, make_gaussian_actor
+from birl.types import PyTree
+
+MEAN_RANGE = (-2.0, 2.0)  # of SAC's u, before tanh
+
+
+class MatrixSettings(Protocol):
+    """The settings that say how often an exploration matrix is drawn."""
+
+    @property
+    def gsde(self) -> bool: ...
+    @property
+    def gsde_every(self) -> int | None: ...
+    @property
+    def rollout_length(self) -> int: ...
+
+
+class HeadSettings(Protocol):
+    """The settings that define the policy head of PPO and A2C."""
+
+    @property
+    def log_std(self) -> float: ...
+    @property
+    def state_dependent_std(self) -> bool: ...
+    @property
+    def squash_actions(self) -> bool: ...
+    @property
+    def gsde(self) -> bool: ...
+
+
+class ActorSettings(ActionNetworkSettings, Protocol):
+    """The settings that define SAC's actor."""
+
+    @property
+    def log_std(self) -> float: ...
+    @property
+    def gsde(self) -> bool: ...
+
+
+class StateDependentHead(eqx.Module):
+    """A linear layer to the mean, and an exploration matrix's standard deviations."""
+
+    linear: Linear
+    log_std: Float[Array, "F A"]
+
+    def __call__(self, features: Array, action_masks: Array | None) -> StateDependentGaussian:
+        return state_dependent_gaussian(self.linear(features), jax.lax.stop_gradient(features), self.log_std)
+
+
+class StateDependentActor(eqx.Module):
+    """SAC's π(·|s) with gSDE: a squashed Gaussian of actions in [-1, 1]."""
+
+    encoder: Encoder
+    head: Linear
+    log_std: Float[Array, "F A"]
+
+    def __call__(self, observations: PyTree) -> BoundedGaussian:
+        features = self.encoder(observations)
+        means = jnp.clip(self.head(features), *MEAN_RANGE)
+        ones = (1.0,) * means.shape[-1]
+        return BoundedGaussian(
+            state_dependent_gaussian(means, features, self.log_std), tuple(-one for one in ones), ones
+        )
+
+
+def make_gaussian_head(
+    rng: np.random.Generator, space: gym.Space, inputs: int, settings: HeadSettings
+) -> PolicyHeadLike:
+    """The policy head that these settings ask for; ConfigError if the space cannot have it."""
+    if settings.gsde:
+        head: PolicyHeadLike = make_state_dependent_head(rng, space, inputs, settings.log_std)
+    else:
+        head = make_policy_head(rng, space, inputs, settings.log_std, settings.state_dependent_std)
+    if not settings.squash_actions:
+        return head
+    try:
+        return SquashedHead(head, bounds_of(space))
+    except ConfigError as problem:
+        raise ConfigError(f"squash_actions True: {problem}; or use squash_actions False") from problem
+
+
+def make_state_dependent_head(
+    rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float
+) -> StateDependentHead:
+    """A StateDependentHead for a Box, with small weights; ConfigError for another space."""
+    wrong = f"gsde True needs Box actions, and action space {shown(space)} is none"
+    require(isinstance(space, spaces.Box), f"{wrong}; use gsde False")
+    actions = int(np.prod(space.shape or ()))
+    return StateDependentHead(make_linear(rng, inputs, actions, scale=0.01), full((inputs, actions), log_std))
+
+
+def make_sac_actor(
+    rng: np.random.Generator, space: gym.Space, actions: int, settings: ActorSettings
+) -> GaussianActor | StateDependentActor:
+    """SAC's actor for observations of this space, with or without gSDE."""
+    if not settings.gsde:
+        return make_gaussian_actor(rng, space, actions, settings)
+    encoder, width = make_encoder(
+        rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm
+    )
+    head = make_linear(rng, width, actions, scale=0.01)
+    return StateDependentActor(encoder, head, full((width, actions), settings.log_std))
+
+
+def steps_per_matrix(settings: MatrixSettings) -> int:
+    """The steps of a rollout that share an exploration matrix; 1 without gSDE."""
+    if not settings.gsde:
+        return 1
+    return settings.rollout_length if settings.gsde_every is None else settings.gsde_every
