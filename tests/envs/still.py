@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 VECTOR = np.array([0.3, -1.0, 0.7], np.float32)
-IMAGE = np.arange(12 * 12 * 3, dtype=np.uint8).reshape(12, 12, 3)
+IMAGE = np.arange(36 * 36 * 3).astype(np.uint8).reshape(36, 36, 3)
 
 
 class Still(gym.Env):
