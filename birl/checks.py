@@ -50,17 +50,6 @@ class ExplorationSettings(Protocol):
     def exploration_fraction(self) -> float: ...
 
 
-class GsdeSettings(Protocol):
-    """The settings that say whether and how often gSDE draws an exploration matrix."""
-
-    @property
-    def rollout_length(self) -> int: ...
-    @property
-    def gsde(self) -> bool: ...
-    @property
-    def gsde_every(self) -> int | None: ...
-
-
 class ReplaySettings(Protocol):
     """The settings that say when an algorithm begins to learn from its replay."""
 
@@ -190,25 +179,6 @@ def validate_replay(config: ReplaySettings) -> None:
     end = config.run.total_steps
     wrong = f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned"
     require(start < end, f"{wrong}; use fewer, for example {end // 10}")
-
-
-def validate_gsde(config: GsdeSettings, state_dependent_std: bool = False) -> None:
-    """Check that the settings of gSDE belong to a run with gSDE, and go with the others."""
-    every, length = config.gsde_every, config.rollout_length
-    remedy = "use gsde True, or gsde_every None"
-    require(config.gsde or every is None, f"gsde_every {every} does nothing without gsde; {remedy}")
-    wrong = f"gsde_every {every} exceeds rollout_length {length}, and each rollout begins with a new matrix"
-    require(every is None or every <= length, f"{wrong}; use at most {length}, or None for one a rollout")
-    wrong = "state_dependent_std True does not go with gsde True: with gSDE the deviation depends on the state already"
-    require(not (config.gsde and state_dependent_std), f"{wrong}; use one of them")
-
-
-def require_own_head(config: GsdeSettings, make_network: object) -> None:
-    """Raise ConfigError if gSDE should explore with a network that has no exploration matrix."""
-    wrong = (
-        f"gsde True does not go with make_network {make_network!r}: the exploration matrix is part of Birl's network"
-    )
-    require(make_network is None or not config.gsde, f"{wrong}; use gsde False")
 
 
 def validate_actor_learners(config: ActorLearnerSettings) -> None:

@@ -42,6 +42,21 @@ def test_ppo_swings_the_pendulum_up_in_100k_steps(tmp_path):
     assert score(preset("ppo", "Pendulum-v1", 100_000), tmp_path / "run") >= -200
 
 
+def test_ppo_with_gsde_swings_the_pendulum_up(tmp_path):
+    config = replace(preset("ppo", "Pendulum-v1", 100_000), gsde=True, gsde_every=4)
+    assert score(config, tmp_path / "run") >= -300  # seed 1 had -176
+
+
+def test_ppo_with_squashed_actions_swings_the_pendulum_up(tmp_path):
+    config = replace(preset("ppo", "Pendulum-v1", 100_000), squash_actions=True)
+    assert score(config, tmp_path / "run") >= -300  # seed 1 had -169
+
+
+def test_sac_with_gsde_swings_the_pendulum_up(tmp_path):
+    config = replace(preset("sac", "Pendulum-v1", 20_000), gsde=True)
+    assert score(config, tmp_path / "run") >= -250  # seed 1 had -140
+
+
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 def test_ppo_with_memory_balances_cartpole_without_seeing_velocities(core, tmp_path):
     config = preset("ppo", "CartPole-v1", 150_000, hide_velocities=True, core=core)

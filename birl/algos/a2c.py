@@ -18,7 +18,7 @@ import gymnasium as gym
 import jax
 import optax
 
-from birl.checks import require_own_head, validate_gsde, validate_settings
+from birl.checks import validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -28,7 +28,7 @@ from birl.maths.statistics import explained_variance
 from birl.nets.acting import act_keeping_layers as act
 from birl.nets.acting import evaluate_rollout, without_last
 from birl.nets.encoders import EncoderName
-from birl.nets.gsde import make_gaussian_head, steps_per_matrix
+from birl.nets.gsde import make_gaussian_head, require_own_head, steps_per_matrix, validate_gsde
 from birl.nets.layers import Activation
 from birl.nets.learning_rates import learning_rates, require_value_network
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import require_minibatches, require_own_head, validate_gsde, validate_settings
+from birl.checks import require_minibatches, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of
@@ -28,7 +28,7 @@ from birl.maths.schedules import Schedule, value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import act_keeping_features as act
 from birl.nets.encoders import EncoderName
-from birl.nets.gsde import make_gaussian_head, steps_per_matrix
+from birl.nets.gsde import make_gaussian_head, require_own_head, steps_per_matrix, validate_gsde
 from birl.nets.layers import Activation
 from birl.nets.learning_rates import learning_rates, require_value_network
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, remembers

@@ -6,7 +6,8 @@
    soft-update the target critics.
 
 Differs from the paper: many environments; all gradient steps of an update are one compiled call;
-`n_step` returns, without the entropy of the actions in between; orthogonal initial weights.
+`n_step` returns, without the entropy of the actions in between; orthogonal initial weights; with
+`gsde` noise is a function of the state, the same for some steps (Raffin et al. 2021).
 """
 
 from collections.abc import Iterator
@@ -20,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import require_own_head, validate_gsde, validate_replay, validate_settings
+from birl.checks import validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import ActionCritic, random_in_warmup
 from birl.nets.encoders import EncoderName
-from birl.nets.gsde import StateDependentActor, make_sac_actor, steps_per_matrix
+from birl.nets.gsde import StateDependentActor, make_sac_actor, require_own_head, steps_per_matrix, validate_gsde
 from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update

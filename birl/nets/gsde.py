@@ -21,8 +21,8 @@ from birl.config import ConfigError, require
 from birl.envs.spaces import shown
 from birl.maths.squashed import BoundedGaussian
 from birl.maths.state_dependent import StateDependentGaussian, state_dependent_gaussian
-from birl.nets.continuous import ActionNetworkSettings, bounds_of
-from birl.nets.encoders import Encoder, make_encoder
+from birl.nets.continuous import ActionNetworkSettings, bounds_of, make_actor_encoder
+from birl.nets.encoders import Encoder
 from birl.nets.heads import PolicyHeadLike, SquashedHead, make_policy_head
 from birl.nets.layers import Linear, full, make_linear
 from birl.nets.twin_critics import GaussianActor, make_gaussian_actor
@@ -32,7 +32,7 @@ MEAN_RANGE = (-2.0, 2.0)  # of SAC's u, before tanh
 
 
 class MatrixSettings(Protocol):
-    """The settings that say how often an exploration matrix is drawn."""
+    """The settings that say whether and how often an exploration matrix is drawn."""
 
     @property
     def gsde(self) -> bool: ...
@@ -122,9 +122,7 @@ def make_sac_actor(
     """SAC's actor for observations of this space, with or without gSDE."""
     if not settings.gsde:
         return make_gaussian_actor(rng, space, actions, settings)
-    encoder, width = make_encoder(
-        rng, space, settings.encoder, settings.hidden_sizes, settings.activation, settings.layer_norm
-    )
+    encoder, width = make_actor_encoder(rng, space, settings)
     head = make_linear(rng, width, actions, scale=0.01)
     return StateDependentActor(encoder, head, full((width, actions), settings.log_std))
 
@@ -134,3 +132,22 @@ def steps_per_matrix(settings: MatrixSettings) -> int:
     if not settings.gsde:
         return 1
     return settings.rollout_length if settings.gsde_every is None else settings.gsde_every
+
+
+def validate_gsde(config: MatrixSettings, state_dependent_std: bool = False) -> None:
+    """Check that the settings of gSDE belong to a run with gSDE, and go with the others."""
+    every, length = config.gsde_every, config.rollout_length
+    remedy = "use gsde True, or gsde_every None"
+    require(config.gsde or every is None, f"gsde_every {every} does nothing without gsde; {remedy}")
+    wrong = f"gsde_every {every} exceeds rollout_length {length}, and each rollout begins with a new matrix"
+    require(every is None or every <= length, f"{wrong}; use at most {length}, or None for one a rollout")
+    wrong = "state_dependent_std True does not go with gsde True: with gSDE the deviation depends on the state already"
+    require(not (config.gsde and state_dependent_std), f"{wrong}; use one of them")
+
+
+def require_own_head(config: MatrixSettings, make_network: object) -> None:
+    """Raise ConfigError if gSDE should explore with a network that has no exploration matrix."""
+    wrong = (
+        f"gsde True does not go with make_network {make_network!r}: the exploration matrix is part of Birl's network"
+    )
+    require(make_network is None or not config.gsde, f"{wrong}; use gsde False")
