@@ -88,6 +88,9 @@ def validate_settings(config: Any, kind: type) -> None:
             require(lowest(value) >= 0, f"{field.name} {lowest(value)} must not be negative")
         if field.name == "exploration":
             require_probability(field.name, value)
+        if field.name == "prefill":
+            wrong = f"prefill {value!r} must name an .npz file, or a Minari dataset as minari:DATASET-ID"
+            require(value.endswith(".npz") or (value.startswith("minari:") and len(value) > 7), wrong)
         if field.name == "rmsprop_decay":
             require(0 <= value < 1, f"rmsprop_decay {value} must lie in [0, 1); 0.99 is usual")
         if field.name in SIZES:

@@ -32,6 +32,7 @@ class Supports:
     recurrent: bool = False  # `core`: LSTM, GRU, layer-norm LSTM
     passed_envs: bool = True  # environments passed to `train` as envs=
     ray_rollouts: bool = False  # `env.ray_actors`: rollouts from Ray actors
+    prefill: bool = False  # `prefill`: a replay of single steps, which others can be added to
     actor_learners: bool = False  # `pool`: serial, processes or Ray
 
 
@@ -70,6 +71,11 @@ def algorithms_for(space: gym.Space) -> list[str]:
 def algorithms_with_ray_rollouts() -> list[str]:
     """The names of the algorithms that take rollouts from Ray actors."""
     return [name for name in ALGORITHMS if supports(name).ray_rollouts]
+
+
+def algorithms_with_prefill() -> list[str]:
+    """The names of the algorithms whose replay takes transitions from elsewhere."""
+    return [name for name in ALGORITHMS if supports(name).prefill]
 
 
 def require_supported(config: Any, action_space: gym.Space) -> None:

@@ -126,6 +126,7 @@ class Update(NamedTuple):
     state: Any  # the algorithm's State: networks, optimiser, counters, random key
     metrics: Metrics
     snapshot: Callable[[], Snapshot]  # call it before asking for the next update
+    replay: Any = None  # a rollouts.user_replay.UserReplay, if the algorithm learns from a replay
 
     def __repr__(self) -> str:  # without the state, which has millions of numbers
         metrics = ", ".join(f"{name!r}: {value:.4g}" for name, value in self.metrics.items())

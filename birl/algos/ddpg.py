@@ -56,7 +56,7 @@ from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
-SUPPORTS = Supports(("Box",), bounded=True)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True)
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Config:
     learning_starts: int = 1000  # environment steps before the first gradient step, with uniform random actions
     batch_size: int = 256  # transitions in a gradient step
     replay_size: int = 100_000  # transitions kept
+    prefill: str | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
     discount: float = 0.99  # γ
     n_step: int = 1  # rewards summed before the bootstrap
     target_rate: float = 0.005  # τ: rate of the target networks' soft update at each gradient step
@@ -284,7 +285,7 @@ def train(
         memory = initial_noise_memory(own, config.noise, rollouts.num_envs)
         state = rollouts.start(state, snapshot, memory=memory)
         like = without_noise(rollouts.empty_rollout())
-        replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step))
+        replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
         while int(state.env_steps) < config.run.total_steps:
             rollout = without_noise(rollouts.collect(policy(state), state.key))
             replay.add(rollout)

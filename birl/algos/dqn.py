@@ -44,7 +44,7 @@ from birl.rollouts.replay import Indices, Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
-SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True)
+SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, prefill=True)
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Config:
     learning_starts: int = 1000  # environment steps before the first gradient step
     batch_size: int = 64  # transitions in a gradient step; if recurrent, sequences
     replay_size: int = 100_000  # transitions kept
+    prefill: str | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
     frame_stack: int = 1  # frames in an observation, newest last; the replay keeps each frame once
     discount: float = 0.99  # γ
     n_step: int = 1  # rewards summed before the bootstrap
@@ -111,9 +112,8 @@ class Batch(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    most = config.rollout_length - 1
-    wrong = f"burn_in {config.burn_in} must leave a step of rollout_length {most + 1}"
-    require(0 <= config.burn_in <= most, f"{wrong}; use at most {most}")
+    wrong = f"burn_in {config.burn_in} must leave a step of rollout_length {config.rollout_length}"
+    require(0 <= config.burn_in < config.rollout_length, f"{wrong}; use at most {config.rollout_length - 1}")
     validate_replay(config)
 
 
@@ -281,7 +281,7 @@ def train(
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         require_sequences_fit(config, remembers(state.network))
         state = rollouts.start(state, snapshot)
-        replay = rollouts.add_replay(make_replay(config, rollouts.empty_rollout()))
+        replay = rollouts.add_replay(make_replay(config, rollouts.empty_rollout()), config.prefill)
         while int(state.env_steps) < config.run.total_steps:
             rollout = rollouts.collect(policy(state), state.key)
             replay.add(rollout)

@@ -49,7 +49,7 @@ from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, 
 Network = ActorTwinCritics[DeterministicActor]
 Critics = tuple[ActionCritic, ActionCritic]
 
-SUPPORTS = Supports(("Box",), bounded=True)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True)
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Config:
     learning_starts: int = 1000  # environment steps before the first gradient step, with uniform random actions
     batch_size: int = 256  # transitions in a gradient step
     replay_size: int = 100_000  # transitions kept
+    prefill: str | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
     discount: float = 0.99  # γ
     n_step: int = 1  # rewards summed before the bootstrap
     exploration_noise: float | Schedule = 0.1  # standard deviation of the noise on the actions taken
@@ -271,7 +272,7 @@ def train(
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         state = rollouts.start(state, snapshot)
         like = rollouts.empty_rollout()
-        replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step))
+        replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
         while int(state.env_steps) < config.run.total_steps:
             rollout = rollouts.collect(policy(state), state.key)
             replay.add(rollout)

@@ -16,6 +16,8 @@ from birl.rollouts.collector import Act, Collector
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.rollouts.replay import Replay
+from birl.rollouts.transition_rows import Now
+from birl.rollouts.user_replay import UserReplay
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 State = TypeVar("State")
@@ -52,6 +54,7 @@ class RolloutSource:
         self._make_collector = make_collector
         self._snapshot: Snapshot | None = None  # that the run continues from
         self._replay: Replay | None = None
+        self._user_replay: UserReplay | None = None
         self._collected_at = 0.0
 
     def start(
@@ -70,10 +73,16 @@ class RolloutSource:
         self._snapshot = snapshot
         return speed.replicate_unplaced(state)
 
-    def add_replay(self, replay: Replay) -> Replay:
-        """Restore a replay from the snapshot, if there is one; report and save it with the rest."""
+    def add_replay(self, replay: Replay, prefill: str | None = None) -> Replay:
+        """Restore a replay from the snapshot; without one, fill it with the transitions of a file.
+
+        It is reported and saved with the rest.
+        """
+        self._user_replay = UserReplay(replay, self.spaces, self.clip_rewards, self._now)
         if self._snapshot is not None:
             replay.restore(self._snapshot, self.collector.envs.fresh)  # type: ignore[attr-defined]
+        elif prefill is not None:
+            self._user_replay.prefill(prefill)
         self._replay = replay
         return replay
 
@@ -94,12 +103,15 @@ class RolloutSource:
         metrics |= self.collector.episode_stats.metrics()
         if self._replay is not None:
             metrics |= {"replay/steps": len(self._replay), "replay/bytes": self._replay.bytes}
-        return Update(state, metrics, self.snapshot)
+        return Update(state, metrics, self.snapshot, self._user_replay)
 
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         snapshot = self.collector.snapshot()
         return snapshot if self._replay is None else self._replay.snapshot(snapshot)
+
+    def _now(self) -> Now:
+        return Now(self.collector.observations, self.collector.masks)  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Of stacked frames only the newest is kept; the others are in the rows before.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -63,6 +63,7 @@ class Replay:
         # The memory before each rollout.
         self.memories = jax.tree.map(lambda x: np.zeros((rollouts, *x.shape), x.dtype), like.memory)
         self.begins = np.zeros((self.ring_size, num_envs), bool)  # the row holds the first observation of an episode
+        self.continues = np.zeros(num_envs, bool)  # the older frames of the next row are in the rows before it
         self.written = 0  # rows that were ever written
         self.tree = SumTree(entries)
         self.largest = 1.0  # largest weight so far: that of a new transition
@@ -87,22 +88,30 @@ class Replay:
     def ready(self) -> bool:
         """Whether there is something to sample, single steps as well as sequences."""
         # No row is valid yet if every environment failed in its first steps.
-        first_rows = self.columns.valid[: self.sampleable.stop][:64]
-        return self.written >= 2 * self.length and len(self.sampleable) > 0 and bool(first_rows.any())
+        rows = self.columns.valid[: self.sampleable.stop]
+        return self.written >= 2 * self.length and len(self.sampleable) > 0 and bool(rows.any())
+
+    @property
+    def last_valid(self) -> np.ndarray:
+        """[B] whether the last row is a step, whose successor is the next row."""
+        return self.columns.valid[(self.written - 1) % self.ring_size] & (self.written > 0)
 
     def add(self, rollout: Rollout) -> None:
         """Add a rollout; it replaces the oldest."""
+        begins = ~np.concatenate([(self.last_valid | self.continues)[None], rollout.valid[:-1]])
+        if self.frame_stack > 1:
+            jax.tree.map(partial(_require_stacks, begins=begins, follows=rollout.valid), rollout.observations)
+        self.append(_kept(rollout, self.frame_stack), begins, rollout.memory)
+        self.continues = np.zeros(self.num_envs, bool)
+
+    def append(self, steps: Rollout, begins: np.ndarray, memory: PyTree) -> None:
+        """Write as many rows as a rollout has, without its last observation and older frames."""
         sampleable_before = self.sampleable
         start = self.written % self.ring_size
         span = slice(start, start + self.length)
-        last_valid = self.columns.valid[start - 1] if self.written else np.zeros(self.num_envs, bool)
-        self.begins[span] = ~np.concatenate([last_valid[None], rollout.valid[:-1]])
-        if self.frame_stack > 1:
-            jax.tree.map(
-                partial(_require_stacks, begins=self.begins[span], follows=rollout.valid), rollout.observations
-            )
-        _write(self.columns, span, _kept(rollout, self.frame_stack))
-        _write(self.memories, start // self.length, rollout.memory)
+        self.begins[span] = begins
+        _write(self.columns, span, steps)
+        _write(self.memories, start // self.length, memory)
         self.written += self.length
         if self.priority_exponent is not None:
             # These rows are overwritten now, or some of their stacked frames are.
@@ -156,11 +165,11 @@ class Replay:
         terminated = columns.terminated[last % self.ring_size, envs]
         masks = columns.action_masks
         return Transitions(
-            observations=self._observations(rows, envs),
+            observations=self.observations(rows, envs),
             actions=columns.actions[rows % self.ring_size, envs],
             rewards=rewards,
             discounts=np.where(terminated, np.float32(0), discounts),
-            next_observations=self._observations(last + 1, envs),
+            next_observations=self.observations(last + 1, envs),
             next_action_masks=None if masks is None else masks[(last + 1) % self.ring_size, envs],
         )
 
@@ -179,7 +188,7 @@ class Replay:
         masks = None if masks is None else masks[rows % self.ring_size, every_env]
         resets = self.begins[rows[:, 0] % self.ring_size, envs]
         return steps._replace(
-            observations=self._observations(rows, every_env), action_masks=masks, memory=memory, resets=resets
+            observations=self.observations(rows, every_env), action_masks=masks, memory=memory, resets=resets
         )
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
@@ -189,7 +198,9 @@ class Replay:
         """
         kept = min(self.written, self.ring_size)
         arrays = {f"replay/{name}": column[: kept // covered] for name, (column, covered) in self._named().items()}
-        values = {"written": self.written, "largest": self.largest}
+        values: dict[str, Any] = {"written": self.written, "largest": self.largest}
+        if self.continues.any():
+            values["continues"] = self.continues.tolist()
         return Snapshot(snapshot.arrays | arrays, snapshot.values | {"replay": values}, snapshot.exact, snapshot.reason)
 
     @snapshot_errors()
@@ -200,6 +211,8 @@ class Replay:
         """
         self.written = int(snapshot.values["replay"]["written"])
         self.largest = float(snapshot.values["replay"]["largest"])
+        self.continues[:] = snapshot.values["replay"].get("continues", False)
+        self.continues &= ~fresh
         for name, (column, _) in self._named().items():
             saved = snapshot.arrays[f"replay/{name}"]
             column[: len(saved)] = saved
@@ -227,7 +240,7 @@ class Replay:
         """The entries of the sum tree for these transitions."""
         return (rows % self.ring_size) * self.num_envs + envs
 
-    def _observations(self, rows: np.ndarray, envs: np.ndarray) -> PyTree:
+    def observations(self, rows: np.ndarray, envs: np.ndarray) -> PyTree:
         """The observations in these rows, stacked again from their frames."""
         if self.frame_stack == 1:
             return jax.tree.map(lambda column: column[rows % self.ring_size, envs], self.columns.observations)

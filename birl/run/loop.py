@@ -12,6 +12,7 @@ from birl.envs.check_resume import restore_problem
 from birl.envs.make import open_envs, spaces_of
 from birl.errors import NonFiniteError
 from birl.registry import algorithm_named
+from birl.rollouts.user_replay import UserReplay, replay_of
 from birl.run import files
 from birl.run.console import Console, memory_size, score_text
 from birl.run.directory import CHECKPOINTS, write_config
@@ -19,7 +20,7 @@ from birl.run.evaluate import Evaluation
 from birl.run.opening import Opened, PassedIn, open_parts
 from birl.run.policy import Policy
 from birl.run.progress import crossed
-from birl.run.signals import Interrupted, caught_signals
+from birl.run.signals import Interrupted, caught_signals, may_save_after
 from birl.run.state_tensors import tensors_to_state
 from birl.run.summary import SUMMARY, make_summary, read_summary
 from birl.speed import prepare_jax
@@ -101,6 +102,11 @@ class Run:
     def evaluation(self) -> Evaluation | None:
         """The latest evaluation; None if there was none in this process."""
         return self._parts.evaluator.latest
+
+    @property
+    def replay(self) -> UserReplay:
+        """The algorithm's replay, to add transitions to it or to save it."""
+        return replay_of(self.name, self.update)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Write numbers of your own to metrics.jsonl, and wherever else metrics go."""
@@ -250,7 +256,7 @@ class Run:
                 self.summary = self._finish()
             elif isinstance(error, NonFiniteError):
                 raise error
-            elif self._is_pending and self.update is not None and _may_save_after(error):
+            elif self._is_pending and self.update is not None and may_save_after(error):
                 saved = self._parts.saver.try_save(self.update)
                 self._console.message(f"{type(error).__name__} in the loop: {self._saved_text(saved)}")
         except NonFiniteError as problem:
@@ -291,8 +297,3 @@ class Run:
 
     def _reached_goal(self) -> bool:
         return self._progress.reached_goal(self.config.run)
-
-
-def _may_save_after(error: BaseException) -> bool:
-    """Whether to save after this error in the body of the loop: not after a signal."""
-    return isinstance(error, Exception | SystemExit) and not isinstance(error, Interrupted)

@@ -78,3 +78,8 @@ def _handled(handler: Callable[[int, Any], None]) -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def may_save_after(error: BaseException) -> bool:
+    """Whether to save after this error in the body of a loop: not after a signal."""
+    return isinstance(error, Exception | SystemExit) and not isinstance(error, Interrupted)

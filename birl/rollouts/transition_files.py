@@ -1,0 +1,68 @@
+"""Files of transitions: .npz archives of arrays by name. Nothing in them is unpickled."""
+
+import secrets
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+
+from birl.config import ConfigError, require
+from birl.rollouts.transition_arrays import CHUNK, Arrays
+
+Headers = dict[str, tuple[tuple[int, ...], np.dtype]]  # shapes and types by name
+ENDING = ".npy"
+READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def read_transitions(path: Path, label: str, require_fits: Callable[[Headers], None]) -> Arrays:
+    """The arrays of a file; `require_fits` is asked before any of them is read."""
+    require(path.is_file(), f"{label}: there is no such file; numpy.savez writes one")
+    try:
+        require_fits(_headers(path))
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except ConfigError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as problem:
+        raise ConfigError(f"{label} cannot be read: {problem}; numpy.savez writes such files") from problem
+
+
+def write_transitions(path: Path, count: int, names: list[str], part: Callable[[str, slice], np.ndarray]) -> None:
+    """Write an .npz of `count` transitions, completely or not at all.
+
+    `part` gives some rows of an array, so that only a few of them are in memory at a time.
+    """
+    require(path.suffix == ".npz", f"{path} must end in .npz")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".partial-{secrets.token_hex(8)}.npz")
+    try:
+        with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for name in names:
+                with archive.open(f"{name}{ENDING}", "w", force_zip64=True) as file:
+                    for start in range(0, count, CHUNK):
+                        rows = np.ascontiguousarray(part(name, slice(start, start + CHUNK)))
+                        if start == 0:
+                            descr = npy.dtype_to_descr(rows.dtype)
+                            header = {"descr": descr, "fortran_order": False, "shape": (count, *rows.shape[1:])}
+                            npy.write_array_header_1_0(file, header)
+                        file.write(rows.tobytes())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _headers(path: Path) -> Headers:
+    """The shapes and types of a file's arrays, without reading them."""
+    headers: Headers = {}
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            with archive.open(entry) as file:
+                version = npy.read_magic(file)
+                if version not in READERS:
+                    raise ValueError(f"{entry.filename} has format {version}")
+                shape, _, dtype = READERS[version](file)
+            headers[entry.filename.removesuffix(ENDING)] = shape, dtype
+    return headers
