@@ -16,8 +16,9 @@ DOCS = Path(__file__).resolve().parent
 PAGES = {"algorithms.md": "", "algorithms.zh-CN.md": ".zh-CN"}  # a page, and the suffix of the pages it links to
 SECTION = re.compile(r"(<!-- support:begin -->\n).*?(<!-- support:end -->)", re.DOTALL)
 HEADERS = {
-    "": "algorithm | actions | needs finite bounds | masks | recurrent | `envs=` | Ray rollouts | actor-learners",
-    ".zh-CN": "算法 | 动作 | 要求边界有限 | 掩码 | 循环网络 | `envs=` | Ray rollout | 演员-学习者",
+    "": "algorithm | actions | needs finite bounds | masks | recurrent | `envs=` | `prefill` | Ray rollouts | "
+    "actor-learners",
+    ".zh-CN": "算法 | 动作 | 要求边界有限 | 掩码 | 循环网络 | `envs=` | `prefill` | Ray rollout | 演员-学习者",
 }
 WORDS = {"": ("any", "yes", "-"), ".zh-CN": ("任意", "是", "-")}  # every action space, supported, not supported
 
@@ -51,6 +52,7 @@ def _cells(declared: Supports, every: str, yes: str, no: str) -> list[str]:
         declared.masks,
         declared.recurrent,
         declared.passed_envs,
+        declared.prefill,
         declared.ray_rollouts,
         declared.actor_learners,
     )

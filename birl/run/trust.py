@@ -82,7 +82,7 @@ def require_allowed_network(config: Any, own: bool, trust: bool, source: Path) -
 def allowed_run(config: Any, own: bool, trust: bool, given: str | None, source: Path) -> tuple[Any, list[str]]:
     """The settings to resume with, and notices for the user; ConfigError if not allowed."""
     stranger = not own and not trust
-    _require_none(_processes(config) if stranger else [], source, None)
+    _require_none([*_processes(config), *_prefill(config)] if stranger else [], source, None)
     require_allowed_network(config, own, trust, source)
     env, notices = allowed_env(config.env, own, trust, given, source)
     run = config.run
@@ -94,7 +94,7 @@ def allowed_run(config: Any, own: bool, trust: bool, given: str | None, source: 
 
 def unsigned_notice(config: Any) -> list[str]:
     """A notice for a run that cannot be signed, and will need --trust later."""
-    risks = [*_imports(named_modules(to_json(config))), *_texts(config.env), *_processes(config)]
+    risks = [*_imports(named_modules(to_json(config))), *_texts(config.env), *_processes(config), *_prefill(config)]
     if not risks or _read_secret() or _create_secret():
         return []
     place = data_directory() or f"the home directory, which is unknown; set {DATA_DIRECTORY}"
@@ -152,6 +152,12 @@ def _processes(config: Any) -> list[str]:
     if pool == "processes":
         return [f"actor_learners {config.actor_learners} would start that many processes"]
     return []
+
+
+def _prefill(config: Any) -> list[str]:
+    """The risk of a prefill, which names a file of this machine: a checkpoint would keep it."""
+    prefill = to_json(config).get("prefill")
+    return [f"prefill {prefill!r} would read that file or dataset of yours"] if prefill is not None else []
 
 
 def _without_workers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
