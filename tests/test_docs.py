@@ -91,6 +91,7 @@ def workplace(tmp_path, monkeypatch) -> Iterator[Path]:
     """An empty working directory. Modules and environments that come from it are removed later."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     monkeypatch.setattr(sys, "path", [*sys.path])
     known = set(gym.registry)
     modules = set(sys.modules)
