@@ -193,6 +193,7 @@ def check_env(words: Words) -> int:
         env_id: Annotated[str, tyro.conf.Positional],
         /,
         hide_velocities: bool = False,
+        ignore_observations: tuple[str, ...] = (),
         wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     ) -> EnvConfig:
         """Check whether an environment can be used for training: try it, and explain each problem.
@@ -200,9 +201,15 @@ def check_env(words: Words) -> int:
         Args:
             env_id: a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
             hide_velocities: check it without velocities
+            ignore_observations: parts of a Dict observation to leave out
             wrapper: check it inside this wrapper, my_module:MyWrapper; may be repeated
         """
-        return EnvConfig(env_id, hide_velocities=hide_velocities, wrappers=tuple(map(Wrapper.from_text, wrapper)))
+        return EnvConfig(
+            env_id,
+            hide_velocities=hide_velocities,
+            ignore_observations=ignore_observations,
+            wrappers=tuple(map(Wrapper.from_text, wrapper)),
+        )
 
     config = parse(arguments, words, "birl check-env")
     with starting():

@@ -104,6 +104,7 @@ class EnvConfig:
     hide_velocities: bool = False  # remove velocities from the observation, so that the policy needs memory
     max_episode_steps: int | None = None  # truncate episodes after this many steps; None: the environment's own limit
     kwargs: dict[str, Plain] = field(default_factory=dict, hash=False)  # for gymnasium.make, or the function in `id`
+    ignore_observations: tuple[str, ...] = ()  # parts of a Dict observation to leave out: mission, camera/depth
     wrappers: _Wrappers = ()  # wrappers around each environment, the first one innermost
     atari: AtariConfig = field(default_factory=AtariConfig)
 

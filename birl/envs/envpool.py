@@ -44,7 +44,7 @@ def make_envpool(config: EnvConfig, seed: int) -> VectorAdapter:
     with errors_explained(config):
         pool = build(seed)
     keep = positions(config.id) if config.hide_velocities else None
-    return VectorAdapter(pool, _true_bounds(pool.single_observation_space), keep, build)
+    return VectorAdapter(pool, _true_bounds(pool.single_observation_space), keep, build, config.ignore_observations)
 
 
 def envpool_step_limit(config: EnvConfig) -> int | None:

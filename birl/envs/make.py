@@ -18,6 +18,7 @@ from birl.envs.explain import errors_explained
 from birl.envs.probes import register_probes
 from birl.envs.registration import find_function, find_spec, make_arguments, newer_version
 from birl.envs.serial import SerialEnvs
+from birl.envs.spaces import part_names
 from birl.envs.vector import VectorAdapter
 from birl.envs.wrappers import HideVelocities, StepTimeout, positions
 from birl.types import Envs
@@ -41,8 +42,8 @@ def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | Work
         if _has_native_vector(config):
             arguments = make_arguments(config)
             made = gym.make_vec(find_spec(config.id), config.num_envs, "vector_entry_point", **arguments)
-            return VectorAdapter(made, keep=keep)
-        return SerialEnvs([partial(make_env, config)] * config.num_envs)
+            return VectorAdapter(made, keep=keep, ignored=config.ignore_observations)
+        return SerialEnvs([partial(make_env, config)] * config.num_envs, ignored=config.ignore_observations)
 
 
 def make_share(config: EnvConfig, share: range) -> SerialEnvs:
@@ -52,7 +53,8 @@ def make_share(config: EnvConfig, share: range) -> SerialEnvs:
     """
     register_probes()
     make = partial(make_env, config)
-    return SerialEnvs([lambda: StepTimeout(make(), config.step_timeout)] * len(share), first=share.start)
+    functions = [lambda: StepTimeout(make(), config.step_timeout)] * len(share)
+    return SerialEnvs(functions, first=share.start, ignored=config.ignore_observations)
 
 
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
@@ -96,11 +98,14 @@ def as_envs(envs: object, config: EnvConfig) -> Envs:
     Raises ConfigError for anything but a vector environment or Birl's own Envs.
     """
     if isinstance(envs, gym.vector.VectorEnv):
-        return VectorAdapter(envs)
+        return VectorAdapter(envs, ignored=config.ignore_observations)
     kind = "a single environment" if isinstance(envs, gym.Env) else "not a gymnasium.vector.VectorEnv"
     example = f"gymnasium.make_vec({config.id!r}, {config.num_envs})"
     remedy = f"pass {example}, or leave envs out: env.id and env.num_envs make them"
     require(isinstance(envs, Envs), f"envs {envs!r} is {kind}; {remedy}")
+    wrong = f"env.ignore_observations {config.ignore_observations} cannot change Birl's own environments"
+    left = set(part_names(envs.observation_space)) & set(config.ignore_observations)  # type: ignore[attr-defined]
+    require(not left, f"{wrong} that are passed in; leave parts out where you make them")
     return envs  # type: ignore[return-value]
 
 

@@ -1,5 +1,6 @@
 """Read what environments return: observations as arrays, `terminated` and `truncated` as bools."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import require
-from birl.envs.spaces import MASK, Path, at_path, mask_width, shown, walk
+from birl.envs.spaces import MASK, Path, at_path, mask_width, name_of, part_names, shown, walk
 from birl.errors import EnvError
 from birl.types import PyTree
 
@@ -62,20 +63,32 @@ class ObservationLayout:
         return part
 
 
-def layout_of(space: gym.Space, action_space: gym.Space) -> ObservationLayout:
-    """The layout of observations from this space.
+def layout_of(space: gym.Space, action_space: gym.Space, ignored: Sequence[str] = ()) -> ObservationLayout:
+    """The layout of observations from this space, without the parts whose names are ignored.
 
     If actions can be masked, the entry "action_mask" of a Dict is the mask and no observation.
     """
+    _require_parts(space, ignored)
     masked = isinstance(space, spaces.Dict) and MASK in space.spaces and mask_width(action_space) is not None
-    found = [(path, leaf) for path, leaf in walk(space, "observation") if not (masked and path[0] == MASK)]
-    paths = {"/".join(map(str, path)): path for path, _ in found}
-    leaves = {"/".join(map(str, path)): narrowed(leaf) for path, leaf in found}
+    walked = walk(space, "observation", ignored=ignored)
+    found = [(path, leaf) for path, leaf in walked if not (masked and path[0] == MASK)]
+    wrong = f"ignore_observations {tuple(ignored)} leaves nothing of the observation {shown(space)}"
+    require(bool(found) or not ignored, f"{wrong}; leave out fewer parts")
+    paths = {name_of(path): path for path, _ in found}
+    leaves = {name_of(path): narrowed(leaf) for path, leaf in found}
     wrong = f"observation space {shown(space)} has two parts of one name"
     require(len(paths) == len(found), f"{wrong}; use keys without a slash")
     if "" in leaves:
         return ObservationLayout(leaves[""], leaves, paths)
     return ObservationLayout(spaces.Dict(leaves), leaves, paths, (MASK,) if masked else None)
+
+
+def _require_parts(space: gym.Space, ignored: Sequence[str]) -> None:
+    """Raise ConfigError unless these are names of parts of an observation."""
+    names = [name for name in part_names(space) if name != MASK]
+    for name in ignored:
+        listed = f"its parts are {', '.join(names)}" if names else "it has no parts"
+        require(name in names, f"ignore_observations {name!r} is no part of the observation {shown(space)}; {listed}")
 
 
 def narrowed(space: gym.Space) -> gym.Space:

@@ -40,11 +40,12 @@ class SerialEnvs:
         env_functions: Sequence[Callable[[], gym.Env]],
         action_limit: int = snapshots.ACTION_LIMIT,
         first: int = 0,  # index of the first of these environments, if a worker has only some of them
+        ignored: Sequence[str] = (),  # parts of an observation to leave out
     ) -> None:
         self.envs = [make() for make in env_functions]
         self.num_envs = len(self.envs)
         self.first = first
-        self.layout = layout_of(self.envs[0].observation_space, self.envs[0].action_space)
+        self.layout = layout_of(self.envs[0].observation_space, self.envs[0].action_space, ignored)
         self.observation_space = self.layout.space
         self.action_space = learnable_actions(self.envs[0].action_space)
         self.has_lives = bool(self.envs[0].metadata.get(HAS_LIVES))

@@ -3,7 +3,7 @@
 Inside Birl choices count from 0, and an action of a Dict or Tuple is one flat row (see trees.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -29,25 +29,42 @@ REMEDIES = {
 }
 
 
-def walk(space: gym.Space, role: str, path: Path = ()) -> list[tuple[Path, gym.Space]]:
+def walk(space: gym.Space, role: str, path: Path = (), ignored: Collection[str] = ()) -> list[tuple[Path, gym.Space]]:
     """The leaves of a space, each with its path; role is "observation" or "action".
 
-    Raises ConfigError with a remedy if one of them is not supported.
+    Parts whose names are ignored are left out. Raises ConfigError with a remedy if one of the
+    others is not supported.
     """
+    if path and name_of(path) in ignored:
+        return []
     if is_composite(space):
         keys = [key for key, _ in parts_of(space)] if isinstance(space, spaces.Dict) else []
         if role == "action" and not all(isinstance(key, str) for key in keys):
             wrong = f"action space {shown(space)} has keys that are not strings"
             raise ConfigError(f"{wrong}; use strings: the space is saved as JSON")
-        return [found for key, part in parts_of(space) for found in walk(part, role, (*path, key))]
+        return [found for key, part in parts_of(space) for found in walk(part, role, (*path, key), ignored)]
     if not isinstance(space, ARRAY_SPACES):
         general = f"a gymnasium.{role.capitalize()}Wrapper can turn it into one of these"
         remedy = REMEDIES.get(type(space).__name__, general)
+        if role == "observation" and path:
+            name = name_of(path)
+            remedy += f". Or leave it out with ignore_observations ({name!r},) (--ignore-observations {name})"
         raise ConfigError(f"{role} space {shown(space)}{_place(path)} is not supported; use {SUPPORTED}: {remedy}")
     if role == "observation" and first_value(space) is not None:
         remedy = "subtract its start with gymnasium.wrappers.TransformObservation"
         raise ConfigError(f"observation space {shown(space)}{_place(path)} does not start at 0; {remedy}")
     return [(path, space)]
+
+
+def name_of(path: Path) -> str:
+    """The name of a part of an observation: camera/depth."""
+    return "/".join(map(str, path))
+
+
+def part_names(space: gym.Space, path: Path = ()) -> list[str]:
+    """The names of all parts of a Dict or Tuple, also of those that have parts themselves."""
+    inner = [name for key, part in parts_of(space) for name in part_names(part, (*path, key))]
+    return [name_of(path), *inner] if path else inner
 
 
 def parts_of(space: gym.Space) -> list[tuple[Any, gym.Space]]:
@@ -177,4 +194,4 @@ def derived_seeds(seed: int | Sequence[int], count: int) -> list[int]:
 
 
 def _place(path: Path) -> str:
-    return f" at {'/'.join(map(str, path))}" if path else ""
+    return f" at {name_of(path)}" if path else ""

@@ -1,7 +1,7 @@
 """Any Gymnasium vector environment in Birl's episode convention, whatever its autoreset mode."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import gymnasium as gym
@@ -39,11 +39,12 @@ class VectorAdapter:
         observation_space: gym.Space | None = None,  # if the environment's own is wrong
         keep: np.ndarray | None = None,  # only these features of a flat observation
         rebuild: Callable[[int], gym.vector.VectorEnv] | None = None,  # if it takes a seed only when it is built
+        ignored: Sequence[str] = (),  # parts of an observation to leave out
     ) -> None:
         self.vector_env = vector_env
         self.num_envs = vector_env.num_envs
         own_space = observation_space or vector_env.single_observation_space
-        self.layout = layout_of(own_space, vector_env.single_action_space)
+        self.layout = layout_of(own_space, vector_env.single_action_space, ignored)
         self.observation_space = self.layout.space if keep is None else kept_space(self.layout.space, keep)
         self.action_space = learnable_actions(vector_env.single_action_space)
         self.has_lives = bool(vector_env.metadata.get(HAS_LIVES))

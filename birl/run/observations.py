@@ -3,7 +3,7 @@
 The observation space says which of the two it is. Anything else is refused with a clear message.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -14,16 +14,16 @@ from birl.envs.spaces import MASK, shown
 from birl.types import PyTree
 
 
-def read_observations(space: gym.Space, observation: PyTree) -> tuple[PyTree, int | None]:
+def read_observations(space: gym.Space, observation: PyTree, ignored: Sequence[str] = ()) -> tuple[PyTree, int | None]:
     """Arrays [B, ...] of the space's types, and B, which is None for a single observation.
 
     ValueError says what is wrong. A Dict may be nested, as in the environment, or flat, with the
-    names of the space.
+    names of the space. It may have the parts that are ignored, or not.
     """
     if not isinstance(space, spaces.Dict):
         array, single = _read(space, observation, "observation")
         return array, None if single else len(array)
-    _require_known_parts(space, observation)
+    _require_known_parts(space, observation, ignored)
     parts = {
         name: _read(part, _part_of(observation, name, space), f"observation {name!r}") for name, part in space.items()
     }
@@ -100,8 +100,9 @@ def _part_of(observation: Any, name: str, space: spaces.Dict) -> Any:
     return part
 
 
-def _require_known_parts(space: spaces.Dict, observation: Any) -> None:
-    known = {name.split("/")[0] for name in space.spaces} | set(space.spaces) | {MASK}
+def _require_known_parts(space: spaces.Dict, observation: Any, ignored: Sequence[str]) -> None:
+    names = {*space.spaces, *ignored}
+    known = {name.split("/")[0] for name in names} | names | {MASK}
     if isinstance(observation, Mapping) and (unknown := [key for key in observation if str(key) not in known]):
         raise ValueError(f"the observation has a part {unknown[0]!r}; it needs {', '.join(map(repr, space.spaces))}")
 

@@ -39,7 +39,7 @@ class WorkerEnvs:
         self._shares = [slice(first, end) for first, end in pairwise(bounds)]  # the environments of each worker
         self._supervisor = Supervisor(config.workers, "birl.workers.main")
         observation_space, action_space = self._start()
-        self.layout = layout_of(observation_space, action_space)
+        self.layout = layout_of(observation_space, action_space, config.ignore_observations)
         self.observation_space = self.layout.space
         self.action_space = learnable_actions(action_space)
         self.has_lives = has_lives(config)

@@ -24,7 +24,8 @@ class EnvHost:
 
     def __init__(self, task: EnvTask, memory: int) -> None:
         count = task.share.stop - task.share.start
-        self.envs = SerialEnvs([partial(make_env, task.config)] * count, first=task.share.start)
+        make = partial(make_env, task.config)
+        self.envs = SerialEnvs([make] * count, first=task.share.start, ignored=task.config.ignore_observations)
         arrays = map_env_arrays(memory, self.envs.layout, self.envs.action_space, task.config.num_envs)
         self.arrays = arrays.part(task.share)
 

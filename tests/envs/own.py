@@ -119,3 +119,41 @@ def needs_dict(env: gym.Env) -> gym.Env:
 
 
 gym.register("OwnCounting-v0", entry_point=Counting)
+
+
+class Talking(gym.Env):
+    """Observes a place, a camera and a text that no network can read."""
+
+    observation_space = gym.spaces.Dict(
+        {
+            "place": gym.spaces.Box(-10, 10, (2,), np.float32),
+            "camera": gym.spaces.Dict(
+                {"image": gym.spaces.Box(0, 255, (9, 9, 3), np.uint8), "depth": gym.spaces.Box(0, 1, (4,), np.float32)}
+            ),
+            "mission": gym.spaces.Text(20),
+        }
+    )
+    action_space = gym.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observe(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self.observe(), float(action), self.steps >= 5, False, {}
+
+    def observe(self) -> Any:
+        depth = self.np_random.random(4, np.float32)
+        image = np.full((9, 9, 3), self.steps, np.uint8)
+        place = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return {"place": place, "camera": {"image": image, "depth": depth}, "mission": "go to it"}
+
+    def render(self) -> Any:
+        return np.zeros((32, 32, 3), np.uint8)
