@@ -65,7 +65,7 @@ def start(
         config = _with_env(config, num_envs=envs.num_envs)
     if make_encoder is not None:
         config = with_settings(config, {"encoder": name_of_function(make_encoder)})
-    require(eval_envs is None or envs is not None, "eval_envs are for envs=; without envs= Birl makes its own")
+    _require_other(envs, eval_envs)
     name = name_of(config)
     validate(name, config)
     open_new = partial(_open_new, name, config, [*notices, *notice], overwrite)
@@ -102,6 +102,7 @@ def reopen(
     if make_env is not None:
         env = name_of_function(make_env)
     env = PASSED_IN if envs is not None else env
+    _require_other(envs, eval_envs)
     open_saved = partial(_open_saved, Path(run_dir), total_steps, workers, trust, env)
     return Run(open_saved, PassedIn(envs, eval_envs, make_network), quiet)
 
@@ -111,6 +112,13 @@ def _run_to_end(run: Run) -> dict[str, Any]:
         for _ in run:
             pass
     return run.summary or {}
+
+
+def _require_other(envs: Any, eval_envs: Any) -> None:
+    """Raise ConfigError unless environments to evaluate on go with those to train on."""
+    require(eval_envs is None or envs is not None, "eval_envs are for envs=; without envs= Birl makes its own")
+    same = eval_envs is not None and eval_envs is envs
+    require(not same, "eval_envs are the same as envs; make others: an evaluation would disturb the training episodes")
 
 
 def _env_of(algorithm: Any, env: str | EnvConfig | None, envs: Any, make_env: MakeEnv | None) -> str | EnvConfig | None:

@@ -12,7 +12,7 @@ from birl.envs.make import episode_limit, make_envs
 from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError
 from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
-from birl.types import Metrics
+from birl.types import Envs, Metrics
 
 PASSED_IN = "handed-in"  # the env.id of a run on environments that were passed to `train`
 MOST_ENVS = 20  # environments stepped together
@@ -104,49 +104,82 @@ def evaluate_policy(
     deterministic: bool = True,
     max_steps: int | None = None,  # see with_limit
     watch: Watch = lambda ended, steps: None,
+    envs: Envs | None = None,
 ) -> Evaluation:
     """The returns of this many episodes, divided equally among the environments.
 
-    Taking the first episodes to end would favour short ones.
+    Taking the first episodes to end would favour short ones. They are played on environments that
+    are made for them, or on `envs`, which stay open.
     """
     wrong = f"env.id {env.id!r}: this run was trained on environments that were passed in, so Birl cannot make them"
-    require(env.id != PASSED_IN, f"{wrong}; step them yourself with birl.load(...).act")
+    remedy = "pass eval_envs= too, or step them yourself with birl.load(...).act"
+    require(envs is not None or env.id != PASSED_IN, f"{wrong}; {remedy}")
     require(episodes > 0, f"episodes {episodes} must be at least 1")
     require(seed >= 0, f"seed {seed} must be 0 or more")
-    num_envs = min(episodes, MOST_ENVS)
-    shares = np.array([len(part) for part in np.array_split(np.arange(episodes), num_envs)])
     env_seed, key_seed = derived_seeds([seed, 0xE7A1], 2)  # training uses other seeds
+    key_seed_or_none = None if deterministic else key_seed
+    if envs is not None:
+        require(max_steps is None or max_steps > 0, f"max_steps {max_steps} must be at least 1")
+        return _play(policy, envs, episodes, env_seed, key_seed_or_none, max_steps or MOST_STEPS, watch, True)
+    num_envs = min(episodes, MOST_ENVS)
     env, limit = with_limit(env, max_steps)
-    with make_envs(dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs)), env_seed) as envs:
-        observations, masks = envs.reset(env_seed)
-        memory = policy.initial_memory(num_envs)
-        resets = np.ones(num_envs, bool)
-        totals = np.zeros(num_envs)
-        steps = np.zeros(num_envs, np.int64)
-        ended = np.zeros(num_envs, bool)
-        finished: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_envs)]
-        time = played = 0
-        while played < episodes:
-            key = None if deterministic else np.array([key_seed, time], np.uint32)
-            actions, memory = policy.act_batch(observations, memory, resets, masks, key)
-            step = envs.step(actions)
-            observations, masks, resets = step.observations, step.action_masks, ~step.valid
-            totals = totals + step.rewards
-            steps = steps + step.valid
-            time += 1
-            for i in np.flatnonzero(~np.isfinite(totals)):
-                raise NonFiniteError(
-                    f"reward of environment {i} is {step.rewards[i]} at step {steps[i]} of an evaluation episode"
-                )
-            lost = resets & ~ended  # a reset without an end: the worker failed, and the episode is dropped
-            totals[lost] = steps[lost] = 0
-            ended = step.terminated | step.truncated
-            # A game may also end during a reset between two lives; a new game has no steps yet.
-            for i in np.flatnonzero(ended if step.game_over is None else step.game_over & (steps > 0)):
-                finished[i].append((float(totals[i]), int(steps[i]), bool(step.truncated[i] and steps[i] == limit)))
-                totals[i] = steps[i] = 0
-            played = sum(min(len(ends), share) for ends, share in zip(finished, shares, strict=True))
-            watch(played, int(steps.max()))
-    chosen = [end for ends, share in zip(finished, shares, strict=True) for end in ends[:share]]
+    with make_envs(dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs)), env_seed) as made:
+        return _play(policy, made, episodes, env_seed, key_seed_or_none, limit, watch, False)
+
+
+def _play(
+    policy: Policy,
+    envs: Envs,
+    episodes: int,
+    env_seed: int,
+    key_seed: int | None,  # None: the policy's most likely actions
+    limit: int | None,
+    watch: Watch,
+    cut_here: bool,  # the environments do not know the limit: it is counted here
+) -> Evaluation:
+    num_envs = envs.num_envs
+    shares = np.array([len(part) for part in np.array_split(np.arange(episodes), num_envs)])
+    observations, masks = envs.reset(env_seed)
+    memory = policy.initial_memory(num_envs)
+    resets = np.ones(num_envs, bool)
+    totals = np.zeros(num_envs)
+    steps = np.zeros(num_envs, np.int64)
+    ended = np.zeros(num_envs, bool)
+    over = np.zeros(num_envs, bool)  # its episode was cut and goes on: nothing of it counts any more
+    finished: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_envs)]
+    time = played = 0
+    while played < episodes:
+        key = None if key_seed is None else np.array([key_seed, time], np.uint32)
+        actions, memory = policy.act_batch(observations, memory, resets, masks, key)
+        step = envs.step(actions)
+        observations, masks, resets = step.observations, step.action_masks, ~step.valid
+        totals = totals + step.rewards
+        steps = steps + step.valid
+        time += 1
+        for i in np.flatnonzero(~np.isfinite(totals)):
+            raise NonFiniteError(
+                f"reward of environment {i} is {step.rewards[i]} at step {steps[i]} of an evaluation episode"
+            )
+        lost = resets & ~ended  # a reset without an end: the worker failed, and the episode is dropped
+        totals[lost] = steps[lost] = 0
+        ended = step.terminated | step.truncated
+        # A game may also end during a reset between two lives; a new game has no steps yet.
+        ends = ended if step.game_over is None else step.game_over & (steps > 0)
+        cuts = ~ends & (steps == limit) if cut_here else np.zeros(num_envs, bool)
+        for i in np.flatnonzero((ends | cuts) & ~over):
+            is_cut = bool(cuts[i] or (step.truncated[i] and steps[i] == limit and not cut_here))
+            finished[i].append((float(totals[i]), int(steps[i]), is_cut))
+        over = (over & ~ends) | cuts
+        totals[ends] = steps[ends] = 0
+        left = shares - [min(len(own), share) for own, share in zip(finished, shares, strict=True)]
+        played = episodes - int(left.sum())
+        watch(played, int(steps.max()))
+        if cut_here and played < episodes and over[left > 0].all():
+            # No episode that counts is under way, and those that were cut may never end.
+            observations, masks = envs.reset(derived_seeds([env_seed, time], 1)[0])
+            resets = np.ones(num_envs, bool)
+            ended = over = np.zeros(num_envs, bool)
+            totals[:] = steps[:] = 0
+    chosen = [end for own, share in zip(finished, shares, strict=True) for end in own[:share]]
     returns, lengths, cut = map(np.array, zip(*chosen, strict=True))
     return Evaluation(returns, lengths, cut)

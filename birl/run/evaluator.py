@@ -6,6 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from birl.config import EnvConfig, require
+from birl.envs.make import as_envs
 from birl.run.console import Console, score_text
 from birl.run.directory import METRICS, OpenDirectory
 from birl.run.evaluate import Evaluation, evaluate_policy
@@ -14,7 +16,15 @@ from birl.run.policy import Policy, make_policy
 from birl.run.progress import RunProgress
 from birl.run.saver import Saver
 from birl.run.track import read_metrics
-from birl.types import Metrics, Update
+from birl.types import Envs, Metrics, Update
+
+
+def usable_eval_envs(eval_envs: object, env: EnvConfig, spaces: tuple[gym.Space, gym.Space]) -> Envs:
+    """Environments passed in to evaluate on; ConfigError unless they have these spaces."""
+    envs = as_envs(eval_envs, env)
+    found = envs.observation_space, envs.action_space
+    require(found == spaces, f"eval_envs {eval_envs!r} have spaces {found}, and the policy is for {spaces}")
+    return envs
 
 
 class Evaluator:
@@ -40,7 +50,7 @@ class Evaluator:
         self._log = log
         self._saver = saver
         self._console = console
-        self._eval_envs = eval_envs
+        self._eval_envs = None if eval_envs is None else usable_eval_envs(eval_envs, config.env, spaces)
         self._policy: Policy | None = None
         self.latest: Evaluation | None = None
         self.latest_steps = -1  # environment steps of the latest evaluation
@@ -62,7 +72,7 @@ class Evaluator:
 
         self._progress.evaluation_due = True
         settings = run.eval_episodes, run.seed, run.eval_deterministic, run.eval_max_steps
-        self.latest = evaluate_policy(policy, self._config.env, *settings, watch)
+        self.latest = evaluate_policy(policy, self._config.env, *settings, watch, self._eval_envs)
         self.latest_steps = int(state.env_steps)
         self._progress.evaluation_due = False
         self._write(self.latest, update, keep_best)

@@ -102,6 +102,8 @@ class Scripted:
     life, "n" one to a new game.
     """
 
+    num_envs = 1
+
     def __init__(self, script: str) -> None:
         self.script = iter(script)
 
