@@ -180,7 +180,9 @@ def test_calls_within_sentences_could_be_made(page):
         if not any(isinstance(node, ast.Name) and node.id != "birl" for node in ast.walk(call)) and "runs/" not in span:
             exec(span, {"birl": birl})  # a setting, a schedule, a preset
         elif call.keywords:
-            known = inspect.signature(pkgutil.resolve_name(ast.unparse(call.func))).parameters
+            name = ast.unparse(call.func)
+            same = {"birl.train": birl.start, "birl.resume": birl.reopen}  # they pass everything on
+            known = inspect.signature(same.get(name) or pkgutil.resolve_name(name)).parameters
             assert {keyword.arg for keyword in call.keywords} <= set(known), span
 
 
