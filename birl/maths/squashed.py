@@ -51,7 +51,8 @@ class SquashedGaussian(NamedTuple):
 
     def _log_density(self, before: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
         """log N(u) - Σ log(1 - tanh²(u)) (Haarnoja et al. 2018, appendix C)."""
-        return DiagonalGaussian(self.mean, self.log_std).log_prob(before) - jnp.sum(log_slopes(before), axis=-1)
+        slopes = log_slopes(before)  # first: the order decides how XLA fuses, and so the last bits of a run
+        return DiagonalGaussian(self.mean, self.log_std).log_prob(before) - jnp.sum(slopes, axis=-1)
 
 
 @jax.tree_util.register_dataclass
