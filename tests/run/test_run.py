@@ -195,3 +195,36 @@ def test_environments_passed_in_give_their_number(tmp_path):
     assert run.summary is not None
     assert run.summary["evaluation"] is None
     envs.close()
+
+
+def make_short_cartpole(limit: int = 30, **rendering: Any) -> gym.Env:
+    return gym.wrappers.TimeLimit(gym.make("CartPole-v1", **rendering).unwrapped, limit)
+
+
+def test_a_function_makes_the_environments_of_training_evaluation_and_a_resume(tmp_path):
+    settings = SMALL | {"kwargs": {"limit": 12}, "workers": 2}
+    with birl.start("ppo", make_env=make_short_cartpole, run_dir=tmp_path / "run", quiet=True, **settings) as run:
+        next(iter(run))
+    assert run.config.env.id == "tests.run.test_run:make_short_cartpole"
+    assert run.summary is not None
+    assert max(run.summary["evaluation"]["returns"]) <= 12
+    assert birl.resume(tmp_path / "run", quiet=True)["env_steps"] >= 640
+    assert birl.evaluate(tmp_path / "run", episodes=2).lengths.max() <= 12
+
+
+def test_a_lambda_makes_environments_in_this_process_only(tmp_path):
+    def make() -> gym.Env:
+        return make_short_cartpole(7)
+
+    with birl.start("ppo", make_env=make, run_dir=tmp_path / "run", quiet=True, **SMALL) as run:
+        next(iter(run))
+    assert run.config.env.id == "local:make"
+    assert birl.resume(tmp_path / "run", make_env=make, quiet=True)["env_steps"] >= 640
+    with pytest.raises(ConfigError, match="workers 2"):
+        birl.train("ppo", make_env=make, run_dir=tmp_path / "other", quiet=True, **SMALL | {"workers": 2})
+    program = "import birl; birl.resume('run', 1280)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert ended.returncode == 1
+    assert "'local:make' is a function that only the process has" in ended.stderr
