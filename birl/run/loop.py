@@ -14,7 +14,7 @@ from birl.errors import NonFiniteError
 from birl.registry import algorithm_named
 from birl.rollouts.user_replay import UserReplay, replay_of
 from birl.run import files
-from birl.run.console import Console, memory_size, score_text
+from birl.run.console import Console, memory_size
 from birl.run.directory import CHECKPOINTS, write_config
 from birl.run.evaluate import Evaluation
 from birl.run.opening import Opened, PassedIn, open_parts
@@ -287,13 +287,7 @@ class Run:
         end = f"stop_at_return {run.stop_at_return}" if self._reached_goal() else f"its {run.total_steps:,} steps"
         remedy = f"to train longer: birl resume {self.run_dir} --total-steps N"
         self._console.message(f"this run has reached {end}; {remedy}")
-        summary = read_summary(path, self._console.message)
-        if summary is None or summary["env_steps"] != self.env_steps:
-            return None
-        if (found := summary["evaluation"]) is not None:
-            score = score_text(found["return_mean"], found["return_std"], found["episodes"])
-            self._console.message(f"evaluation {score}")
-        return summary
+        return read_summary(path, self.env_steps, self._console.message)
 
     def _reached_goal(self) -> bool:
         return self._progress.reached_goal(self.config.run)

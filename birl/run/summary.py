@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.errors import CheckpointError
+from birl.run.console import score_text
 from birl.run.evaluate import Evaluation
 from birl.run.files import read_json
 from birl.run.progress import RunProgress
@@ -33,8 +34,20 @@ def make_summary(
     }
 
 
-def read_summary(path: Path, report: Callable[[str], None]) -> dict[str, Any] | None:
-    """The summary of a run that ended earlier; None if there is none. A damaged one is reported."""
+def read_summary(path: Path, env_steps: int, report: Callable[[str], None]) -> dict[str, Any] | None:
+    """The summary of a run that ended at these steps; None if there is none. Its score is reported.
+
+    A damaged one is reported, too.
+    """
+    summary = _read(path, report)
+    if summary is None or summary["env_steps"] != env_steps:
+        return None
+    if (found := summary["evaluation"]) is not None:
+        report(f"evaluation {score_text(found['return_mean'], found['return_std'], found['episodes'])}")
+    return summary
+
+
+def _read(path: Path, report: Callable[[str], None]) -> dict[str, Any] | None:
     try:
         summary = read_json(path)
     except FileNotFoundError:
