@@ -34,6 +34,9 @@ class Supports:
     ray_rollouts: bool = False  # `env.ray_actors`: rollouts from Ray actors
     prefill: bool = False  # `prefill`: a replay of single steps, which others can be added to
     actor_learners: bool = False  # `pool`: serial, processes or Ray
+    values: str = ""  # what `policy.values` gives; "": the part that acts has no values
+    values_need: str = ""  # the setting without which they are not learned
+    distribution: bool = False  # `policy.distribution`
 
 
 def algorithm_named(name: str) -> Any:
@@ -76,6 +79,21 @@ def algorithms_with_ray_rollouts() -> list[str]:
 def algorithms_with_prefill() -> list[str]:
     """The names of the algorithms whose replay takes transitions from elsewhere."""
     return [name for name in ALGORITHMS if supports(name).prefill]
+
+
+def require_inside(config: Any, what: Literal["values", "distribution"]) -> None:
+    """Raise ConfigError if policies of this Config cannot be asked for that.
+
+    The message names the algorithms whose policies can.
+    """
+    name = name_of(config)
+    declared = supports(name)
+    names = ", ".join(other for other in ALGORITHMS if vars(supports(other))[what])
+    has = bool(vars(declared)[what])
+    require(has, f"the part of {name} that acts has no {what}; algorithms whose policies have: {names}")
+    need = declared.values_need if what == "values" else ""
+    learned = not need or vars(config)[need]
+    require(learned, f"{name} with {need} False learns no values; train it with {need} True")
 
 
 def require_supported(config: Any, action_space: gym.Space) -> None:

@@ -43,12 +43,15 @@ from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import merge_moments, normalize_for_worker
 from birl.nets.optimizers import RMSPropName, clip_by_norm, flatten_tree, shared_rmsprop
+from birl.nets.policies import ActorCriticPolicy
 from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
 
-SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, passed_envs=False, actor_learners=True)
+SUPPORTS = Supports(
+    EVERY_ACTION, masks=True, recurrent=True, passed_envs=False, actor_learners=True, values="V(s)", distribution=True
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    return state.network, merge_moments(state.normalizer.observations)
+    return ActorCriticPolicy(state.network, merge_moments(state.normalizer.observations))
 
 
 def loss(

@@ -60,6 +60,7 @@ from birl.nets.optimizers import (
     shared_rmsprop,
     soft_update,
 )
+from birl.nets.policies import ActorQPolicy
 from birl.nets.recurrent import CoreName
 from birl.registry import Supports
 from birl.rollouts.finite import check_finite_metrics
@@ -68,7 +69,9 @@ from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
-SUPPORTS = Supports(("Discrete", "Box"), masks=True, recurrent=True, actor_learners=True)
+SUPPORTS = Supports(
+    ("Discrete", "Box"), masks=True, recurrent=True, actor_learners=True, values="Q(s, ·) or V(s)", distribution=True
+)
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ def init(
 def policy(state: State | SharedState) -> PyTree:
     """The part of the state that acts."""
     moments = state.normalizer.observations
-    return state.network, merge_moments(moments) if isinstance(state, SharedState) else moments
+    return ActorQPolicy(state.network, merge_moments(moments) if isinstance(state, SharedState) else moments)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:

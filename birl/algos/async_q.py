@@ -40,7 +40,7 @@ from birl.nets.values import act as act
 from birl.registry import Supports
 from birl.types import Array, Snapshot, Update
 
-SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, passed_envs=False, actor_learners=True)
+SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, passed_envs=False, actor_learners=True, values="Q(s, ·)")
 
 
 @dataclass(frozen=True)

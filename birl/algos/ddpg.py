@@ -49,6 +49,7 @@ from birl.nets.exploration_noise import (
 from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.nets.policies import DeterministicPolicy
 from birl.registry import Supports
 from birl.rollouts.gradient_steps import gradient_steps_due
 from birl.rollouts.open import open_rollouts
@@ -163,7 +164,8 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    return state.network.actor, state.network.bounds, state.normalizer.observations, state.exploration, state.in_warmup
+    network, moments = state.network, state.normalizer.observations
+    return DeterministicPolicy(network.actor, network.bounds, moments, state.exploration, state.in_warmup)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
@@ -231,8 +233,7 @@ def learn(
         critic_optimizer=critic_optimizer,
         gradient_steps=state.gradient_steps + 1,
     )
-    metrics |= actor_metrics
-    return state, metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
+    return state, metrics | actor_metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
 
 
 def explore(

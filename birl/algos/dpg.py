@@ -33,12 +33,13 @@ from birl.nets.acting import without_first, without_last
 from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_compatible
 from birl.nets.features import FeaturesName
 from birl.nets.normalize import Normalizer, normalize_observations, normalize_rewards
+from birl.nets.policies import CompatiblePolicy
 from birl.registry import Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
-SUPPORTS = Supports(("Box",), bounded=True)
+SUPPORTS = Supports(("Box",), bounded=True, values="V(s)")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    return state.network, state.normalizer.observations, state.noise
+    return CompatiblePolicy(state.network, state.normalizer.observations, state.noise)
 
 
 @jax.jit

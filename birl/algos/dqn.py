@@ -35,6 +35,7 @@ from birl.nets.layers import Activation
 from birl.nets.models import remembers
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.nets.policies import QPolicy
 from birl.nets.recurrent import CoreName, rollout_resets
 from birl.nets.values import MakeQNetwork, QNetworkLike, act, double_q_values, make_q_network, q_of_actions
 from birl.registry import Supports
@@ -44,7 +45,7 @@ from birl.rollouts.replay import Indices, Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
-SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, prefill=True)
+SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, prefill=True, values="Q(s, ·)")
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    return state.network, state.normalizer.observations, state.epsilon
+    return QPolicy(state.network, state.normalizer.observations, state.epsilon)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:

@@ -35,13 +35,22 @@ from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.policies import ActorCriticPolicy
 from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
-SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True)
+SUPPORTS = Supports(
+    EVERY_ACTION,
+    masks=True,
+    recurrent=True,
+    ray_rollouts=True,
+    values="V(s)",
+    values_need="baseline",
+    distribution=True,
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    return state.network, state.normalizer.observations
+    return ActorCriticPolicy(state.network, state.normalizer.observations)
 
 
 def returns_to_go(rollout: Rollout, next_values: Array, config: Config) -> Array:

@@ -32,6 +32,7 @@ from birl.nets.gsde import StateDependentActor, make_sac_actor, require_own_head
 from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.nets.policies import SquashedPolicy
 from birl.nets.twin_critics import (
     ActorTwinCritics,
     GaussianActor,
@@ -52,7 +53,7 @@ Actor = GaussianActor | StateDependentActor
 Network = ActorTwinCritics[Actor]
 Critics = tuple[ActionCritic, ActionCritic]
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True, distribution=True)
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,8 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    return state.network.actor, state.network.bounds, state.normalizer.observations, state.in_warmup
+    network, moments = state.network, state.normalizer.observations
+    return SquashedPolicy(network.actor, network.bounds, moments, state.in_warmup)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:

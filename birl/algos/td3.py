@@ -31,6 +31,7 @@ from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.nets.policies import DeterministicPolicy
 from birl.nets.twin_critics import (
     ActorTwinCritics,
     MakeActorTwinCritics,
@@ -142,13 +143,8 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    return (
-        state.network.actor,
-        state.network.bounds,
-        state.normalizer.observations,
-        state.exploration_noise,
-        state.in_warmup,
-    )
+    network, moments = state.network, state.normalizer.observations
+    return DeterministicPolicy(network.actor, network.bounds, moments, state.exploration_noise, state.in_warmup)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:

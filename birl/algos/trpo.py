@@ -36,6 +36,7 @@ from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, make_actor_critic, remembers
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.policies import ActorCriticPolicy
 from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.batch import Batch, make_batch
@@ -44,7 +45,7 @@ from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
-SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True)
+SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, values="V(s)", distribution=True)
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    return state.network, state.normalizer.observations
+    return ActorCriticPolicy(state.network, state.normalizer.observations)
 
 
 def batch_of(state: State, rollout: Rollout, config: Config) -> Batch:

@@ -23,6 +23,7 @@ from birl.maths.keys import stream
 from birl.maths.schedules import value_at
 from birl.nets.normalize import merge_moments, normalize_for_worker
 from birl.nets.optimizers import clip_by_norm, flatten_tree, shared_rmsprop
+from birl.nets.policies import QPolicy
 from birl.nets.values import QNetworkLike, q_of_actions, rollout_values
 from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.types import Array, Metrics, PyTree, Rollout
@@ -44,7 +45,7 @@ Loss = Callable[..., tuple[Array, Metrics]]  # q_loss with an algorithm's target
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts, with ε = 0."""
-    return state.network, merge_moments(state.normalizer.observations), np.float32(0.0)
+    return QPolicy(state.network, merge_moments(state.normalizer.observations), np.float32(0.0))
 
 
 def q_loss(

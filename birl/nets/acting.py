@@ -6,12 +6,10 @@ from typing import Any, NamedTuple
 import jax
 
 from birl import speed
-from birl.nets.models import ActorCritic, ActorCriticLike, Distribution
+from birl.nets.models import ActorCritic, Distribution
 from birl.nets.normalize import normalize_observations
 from birl.nets.recurrent import rollout_resets
 from birl.types import Action, Array, PyTree, Rollout
-
-ActorCriticPolicy = tuple[ActorCriticLike, PyTree]  # the network, and the moments that normalise its observations
 
 
 class RolloutEvaluation(NamedTuple):
@@ -55,7 +53,7 @@ def act_keeping_layers(
     return _act_keeping("layers", policy, observations, memory, resets, action_masks, key)
 
 
-def evaluate_rollout(policy: ActorCriticPolicy, rollout: Rollout) -> RolloutEvaluation:
+def evaluate_rollout(policy: PyTree, rollout: Rollout) -> RolloutEvaluation:
     """Distributions and values at every observation of a rollout, by one pass over all of it."""
     network, moments = policy
     resets = rollout_resets(rollout)

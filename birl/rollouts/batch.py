@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from birl.maths.returns import gae
-from birl.nets.acting import ActorCriticPolicy, evaluate_rollout, without_last
+from birl.nets.acting import evaluate_rollout, without_last
 from birl.types import Array, PyTree, Rollout
 
 
@@ -22,9 +22,7 @@ class Batch(NamedTuple):
     old: PyTree  # the distributions that the actions were sampled from; None where they are not needed
 
 
-def make_batch(
-    policy: ActorCriticPolicy, rollout: Rollout, rewards: Array, discount: float, gae_lambda: float
-) -> Batch:
+def make_batch(policy: PyTree, rollout: Rollout, rewards: Array, discount: float, gae_lambda: float) -> Batch:
     """The rollout as a Batch, by one pass of the network; advantages are GAE's of these rewards."""
     observations, resets, distributions, values = evaluate_rollout(policy, rollout)
     flags = rollout.terminated, rollout.truncated, rollout.valid

@@ -167,6 +167,11 @@ def _read_verified(path: Path, digest: str) -> bytes:
 def _size_limit(path: Path) -> int:
     if path.suffix == ".json":
         return files.JSON_BYTES if path.name == "config.json" else LARGEST_JSON
+    return memory_limit(path)
+
+
+def memory_limit(path: Path) -> int:
+    """How many bytes of this file may be read; UnreadableError if it does not fit in the memory."""
     size = path.lstat().st_size
     free = free_memory() or NO_LIMIT
     if size > free:

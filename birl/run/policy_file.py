@@ -1,0 +1,187 @@
+"""A policy alone, in one file: safetensors with JSON in its header.
+
+The tensors are the part of a State that acts, named by their paths: network.actor.head.weight. The
+JSON has what is needed to make their network: the algorithm, its settings and the spaces. Nothing
+in the file can run code. A SHA-256 of all of it shows damage.
+"""
+
+import hashlib
+import os
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from birl import __version__
+from birl.config import require
+from birl.config_json import from_json, to_json
+from birl.envs.space_json import space_from_json, space_to_json
+from birl.errors import CheckpointError, NonFiniteError, UnreadableError
+from birl.maths.schedules import Schedule
+from birl.registry import algorithm_named, name_of
+from birl.run import files
+from birl.run.checkpoint import DAMAGE, memory_limit
+from birl.run.trust import sign
+
+FORMAT = 1
+KEY = "birl policy"  # of the JSON in the header
+NOT_NEEDED = {"env", "run", "actor_learners"}  # settings that no network depends on; nor on schedules
+LENGTH_BYTES = 8  # safetensors: the length of the header, then the header, then the tensors
+
+
+class PolicyFile(NamedTuple):
+    """The verified content of a policy file."""
+
+    path: Path
+    algorithm: str
+    settings: dict[str, Any]
+    observation_space: gym.Space
+    action_space: gym.Space
+    tensors: dict[str, np.ndarray]
+    signature: str | None  # of algorithm and settings; see trust.py
+
+    def config(self) -> Any:
+        """The settings as a Config; those that are not in the file have their defaults."""
+        return from_json(algorithm_named(self.algorithm).Config, self.settings, "settings")
+
+
+def write_policy(
+    path: Path, config: Any, observation_space: gym.Space, action_space: gym.Space, tensors: dict[str, np.ndarray]
+) -> None:
+    """Write a policy file, completely or not at all; only another policy file is replaced.
+
+    CheckpointError if something else is there.
+    """
+    if problem := _non_finite(tensors):
+        raise NonFiniteError(f"{problem}, so this policy was not saved")
+    algorithm = name_of(config)
+    settings = {field.name: to_json(vars(config)[field.name]) for field in fields(config) if _is_needed(config, field)}
+    description = {
+        "format": FORMAT,
+        "birl": __version__,
+        "algorithm": algorithm,
+        "settings": settings,
+        "observation_space": space_to_json(observation_space),
+        "action_space": space_to_json(action_space),
+        "signature": sign(algorithm, settings),
+    }
+    description["sha256"] = _sha256(description, tensors)
+    content = save_tensors(tensors, {KEY: files.to_json_bytes(description).decode()})
+    if os.path.lexists(path) and not is_policy_file(path):
+        raise CheckpointError(f"{path} is there already and is not a policy file; move it away, or use another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.replacing(path) as file:
+        file.write(content)
+
+
+def read_policy(path: Path) -> PolicyFile:
+    """The content of a policy file, checked against its SHA-256.
+
+    CheckpointError if it is damaged, UnreadableError if it cannot be read at the moment.
+    """
+    try:
+        return _read(path)
+    except (OSError, MemoryError) as problem:
+        raise UnreadableError(f"{path} cannot be read: {str(problem) or 'not enough memory'}") from problem
+    except DAMAGE as problem:
+        raise CheckpointError(f"{path} is damaged: {problem}") from problem
+
+
+def is_policy_file(path: Path) -> bool:
+    """Whether this is a file that `write_policy` wrote, damaged or not."""
+    try:
+        with files.open_to_read(path) as file:
+            start = file.read(LENGTH_BYTES)
+            return KEY in _metadata(start + file.read(_header_length(start)), path)
+    except (CheckpointError, OSError, *DAMAGE):
+        return False
+
+
+def require_fits(settings: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+    """Raise ConfigError if these settings ask for a larger network than the file holds.
+
+    So a forged file of a few kB does not fill the memory: consecutive layers, and a core, have at
+    least as many weights as the product of their sizes.
+    """
+    numbers = sum(tensor.size for tensor in tensors.values())
+    for name, value in settings.items():
+        sizes = value if isinstance(value, list) else [value]
+        if not name.endswith(("_sizes", "_size", "_features")) or not all(type(size) is int for size in sizes):
+            continue
+        weights = max([*sizes, *(a * b for a, b in pairwise(sizes))], default=0)
+        fits = name in ("batch_size", "replay_size") or weights <= numbers
+        require(fits, f"{name} {value} needs {weights:,} weights, and the file has {numbers:,} numbers")
+
+
+def _read(path: Path) -> PolicyFile:
+    content = files.read_bytes(path, memory_limit(path))
+    metadata = _metadata(content[: LENGTH_BYTES + _header_length(content)], path)
+    if KEY not in metadata:
+        remedy = "give a file that policy.save wrote, a run directory or a checkpoint"
+        raise UnreadableError(f"{path} is not a policy file of Birl; {remedy}")
+    description = files.parse_json(metadata[KEY].encode(), path)
+    format = description["format"]
+    if format != FORMAT:
+        remedy = "install the version that wrote it"
+        raise UnreadableError(f"{path} has format {format!r}; this version of Birl reads {FORMAT}: {remedy}")
+    tensors = load_tensors(content)
+    sealed = description.pop("sha256")
+    if sealed != _sha256(description, tensors):
+        raise CheckpointError(f"{path} is damaged: its SHA-256 is not that of its content")
+    if problem := _non_finite(tensors):
+        raise CheckpointError(f"{path} is damaged: {problem}; it cannot act")
+    settings, signature = description["settings"], description["signature"]
+    require(isinstance(settings, dict) and not NOT_NEEDED & settings.keys(), "its settings are not those of a network")
+    require(isinstance(signature, str | None), f"its signature {signature!r} must be a string")
+    return PolicyFile(
+        path=path,
+        algorithm=from_json(str, description["algorithm"], "algorithm"),
+        settings=settings,
+        observation_space=space_from_json(description["observation_space"]),
+        action_space=space_from_json(description["action_space"]),
+        tensors=tensors,
+        signature=signature,
+    )
+
+
+def _header_length(content: bytes) -> int:
+    """The length of the header; at most JSON_BYTES, so that a forged one is not read."""
+    length = int.from_bytes(content[:LENGTH_BYTES], "little")
+    require(0 < length <= files.JSON_BYTES, f"a header of {length:,} bytes is not that of a policy file")
+    return length
+
+
+def _metadata(start: bytes, path: Path) -> dict[str, str]:
+    """The metadata in a safetensors header: strings by name."""
+    header = files.parse_json(start[LENGTH_BYTES:], path)
+    metadata = header.get("__metadata__", {})
+    return from_json(dict[str, str], metadata, "metadata")
+
+
+def _sha256(description: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(files.to_json_bytes(description))
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype.str} {tensor.shape}\n".encode())
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()
+
+
+def _is_needed(config: Any, field: Any) -> bool:
+    return field.name not in NOT_NEEDED and not isinstance(vars(config)[field.name], Schedule)
+
+
+def _non_finite(tensors: dict[str, np.ndarray]) -> str:
+    """A sentence about the first tensor that is not finite; "" if all are.
+
+    Moments that have seen nothing may be infinite.
+    """
+    for name, tensor in tensors.items():
+        wrong = np.isnan(tensor) if name.startswith("moments") else ~np.isfinite(tensor)
+        if wrong.any():
+            return f"{name} holds NaN or infinity"
+    return ""
