@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from birl.run.configure import configure
     from birl.run.driver import reopen, resume, start, train
     from birl.run.evaluate import evaluate
-    from birl.run.policy import load
+    from birl.run.loading import load
+    from birl.run.policy import Policy
     from birl.run.record import play, record
 
 __version__ = "0.3.0"
@@ -67,7 +68,8 @@ _HOMES = {
     "linear": "birl.maths.schedules",
     "piecewise": "birl.maths.schedules",
     "evaluate": "birl.run.evaluate",
-    "load": "birl.run.policy",
+    "Policy": "birl.run.policy",
+    "load": "birl.run.loading",
     "play": "birl.run.record",
     "preset": "birl.presets",
     "record": "birl.run.record",
@@ -83,6 +85,7 @@ __all__ = [
     "AtariConfig",
     "ConfigError",
     "EnvConfig",
+    "Policy",
     "RunConfig",
     "Wrapper",
     "a2c",

@@ -1,7 +1,7 @@
 """Evaluation of a policy: whole episodes, or whole games where an episode is one life."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,8 @@ from birl.config import EnvConfig, require
 from birl.envs.make import episode_limit, make_envs
 from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError
-from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
+from birl.run.loading import load_to_play
+from birl.run.policy import Policy
 from birl.types import Envs, Metrics
 
 PASSED_IN = "handed-in"  # the env.id of a run on environments that were passed to `train`
@@ -62,24 +63,31 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    path: str | Path,
+    policy: Policy | str | Path,
     episodes: int = 20,
-    seed: int = 0,
+    seed: int | Iterable[int] = 0,
     deterministic: bool = True,
     make_network: Any = None,
     max_steps: int | None = None,  # None: the run's eval_max_steps
     trust: bool = False,
-    env: str | None = None,
+    env: str | EnvConfig | None = None,
 ) -> Evaluation:
-    """Play whole episodes with the policy of a run or of one checkpoint.
+    """Play whole episodes with a policy, or with that of a policy file, a run or a checkpoint.
 
-    A run that was made elsewhere or by someone else may import the module of its env.id only with
-    `trust`. Or name the environment yourself: `env` replaces the run's id.
+    `env` is another environment with the same spaces; an id takes the place of the run's. With
+    several seeds, this many episodes are played with each. A run that was made elsewhere or by
+    someone else may import the module of its env.id only with `trust`, or if you name it as `env`.
     """
-    saved = find_checkpoint(Path(path))
-    config = config_of(saved, trust, env)
-    most = config.run.eval_max_steps if max_steps is None else max_steps
-    return evaluate_policy(policy_of(saved, make_network, trust), config.env, episodes, seed, deterministic, most)
+    player, env = load_to_play(policy, env, trust, make_network)
+    most = player.config.run.eval_max_steps if max_steps is None else max_steps
+    seeds = list(seed) if isinstance(seed, Iterable) else [seed]
+    require(len(seeds) > 0, "seed must be a number or several, not none")
+    return merged([evaluate_policy(player, env, episodes, each, deterministic, most) for each in seeds])
+
+
+def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The episodes of all these evaluations."""
+    return Evaluation(*(np.concatenate(arrays) for arrays in zip(*evaluations, strict=True)))
 
 
 def with_limit(env: EnvConfig, max_steps: int | None) -> tuple[EnvConfig, int | None]:

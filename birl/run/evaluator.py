@@ -81,7 +81,7 @@ class Evaluator:
     def policy_of(self, state: Any) -> Policy:
         """The policy of this State. All policies of a run share one compiled program."""
         if self._policy is None:
-            self._policy = make_policy(self._algorithm, state, *self._spaces)
+            self._policy = make_policy(self._config, state, *self._spaces)
         policy = copy.copy(self._policy)
         policy.set_parameters(self._algorithm.policy(state))
         return policy

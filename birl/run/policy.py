@@ -1,11 +1,7 @@
-"""A trained policy: loaded from a run, it returns actions for observations."""
+"""A policy: it returns actions for observations, can be looked into and saved to a file."""
 
-import dataclasses
 import operator
-import os
-import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +9,16 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from birl.config import require
-from birl.config_json import from_json
+from birl.config import EnvConfig
 from birl.envs.actions import action_clipper
-from birl.envs.make import spaces_of
 from birl.envs.spaces import MASK, first_value, is_composite, mask_width, shown
 from birl.envs.trees import action_tree, flat_mask, mask_of, own_actions
-from birl.errors import CheckpointError
-from birl.registry import algorithm_named
-from birl.run import checkpoint_folder
-from birl.run.checkpoint import Checkpoint
-from birl.run.checkpoint import load as load_checkpoint
-from birl.run.directory import CHECKPOINTS
-from birl.run.manifest import MANIFEST
+from birl.maths.distributions import Distribution
+from birl.nets.policies import Inside
+from birl.registry import algorithm_named, name_of, require_inside
 from birl.run.observations import read_observations
-from birl.run.state_tensors import tensors_to_state
-from birl.run.trust import allowed_env, is_own, require_allowed_network
-from birl.speed import prepare_jax
+from birl.run.policy_file import write_policy
+from birl.run.state_tensors import state_to_tensors
 from birl.types import PyTree
 
 
@@ -38,18 +27,24 @@ class Policy:
 
     def __init__(
         self,
-        act: Callable[..., Any],
+        config: Any,
         parameters: PyTree,
         initial_memory: Callable[[int], PyTree],
         observation_space: gym.Space,
         action_space: gym.Space,
+        env: EnvConfig | None = None,
     ):
+        self.config = config
+        self.env = env  # of the run; None: unknown, or not to be made without the user's consent
         self.observation_space = observation_space
         self.action_space = action_space
         self.initial_memory = initial_memory
+        act = algorithm_named(name_of(config)).act
         structure = jax.tree.structure(parameters)
+        self._names = [name.removeprefix(".") for name in state_to_tensors(parameters)]
         self.set_parameters(parameters)
         self._act = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
+        self._inside = jax.jit(lambda leaves, *inputs: jax.tree.unflatten(structure, leaves).inside(*inputs))
         self._clip_actions = action_clipper(action_space)
         self._memory_shapes: dict[int, PyTree] = {}  # by the number of observations
 
@@ -88,15 +83,61 @@ class Policy:
         takes, or for a batch what a vector environment's takes. They are the most likely ones; with
         a seed they are sampled. Pass None as memory when an episode begins.
         """
+        inputs, size = self._inputs(observation, memory, action_mask)
+        key = None if seed is None else np.array(divmod(operator.index(seed) % 2**64, 2**32), np.uint32)
+        actions, memory = self.act_batch(*inputs, key)
+        return self._env_actions(actions, is_batch=size is not None), memory
+
+    def values(self, observation: PyTree, memory: PyTree = None, action_mask: PyTree = None) -> np.ndarray:
+        """V(s), or Q(s, ·) with a number for each action, of one observation or of a batch.
+
+        Which of the two depends on the algorithm (`values` of its SUPPORTS); ConfigError if what
+        acts has no values. The memory is that of `act`, and is not changed.
+        """
+        require_inside(self.config, "values")
+        return np.asarray(self._look(observation, memory, action_mask).values)
+
+    def distribution(self, observation: PyTree, memory: PyTree = None, action_mask: PyTree = None) -> Distribution:
+        """The distribution of the actions for one observation, or of those for a batch.
+
+        It has `sample`, `mode`, `log_prob`, `entropy` and `kl`. Choices count from 0, and Dict and
+        Tuple actions are flat; SAC's actions are scaled to [-1, 1]. ConfigError if the algorithm
+        has no distribution.
+        """
+        require_inside(self.config, "distribution")
+        found = self._look(observation, memory, action_mask).distribution
+        assert found is not None
+        return found
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """A copy of every array of the policy, named by its path: network.actor.head.weight."""
+        return {name: np.array(leaf) for name, leaf in zip(self._names, self._leaves, strict=True)}
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy alone to a file, which `birl.load` reads.
+
+        It holds the parameters, the spaces and the settings of the network; neither environments
+        nor anything that training needs. Only another policy file is replaced.
+        """
+        write_policy(Path(path), self.config, self.observation_space, self.action_space, self.parameters())
+
+    def _look(self, observation: PyTree, memory: PyTree, action_mask: PyTree) -> Inside:
+        """What is inside for one observation, without an axis B, or for a batch."""
+        inputs, size = self._inputs(observation, memory, action_mask)
+        inside = self._inside(self._leaves, *inputs)
+        return jax.tree.map(lambda x: x[0], inside) if size is None else inside
+
+    def _inputs(
+        self, observation: PyTree, memory: PyTree, action_mask: PyTree
+    ) -> tuple[tuple[PyTree, PyTree, np.ndarray, np.ndarray | None], int | None]:
+        """Observations, memory, resets and masks [B, ...], and B, which is None for one."""
         observations, size = read_observations(self.observation_space, observation)
         if action_mask is None and isinstance(observation, Mapping) and mask_width(self.action_space) is not None:
             action_mask = observation.get(MASK)  # as in training
         count = size or 1
         resets = np.full(count, memory is None)  # where true, the network uses its own initial memory
         memory = self.initial_memory(count) if memory is None else self._checked_memory(memory, count)
-        key = None if seed is None else np.array(divmod(operator.index(seed) % 2**64, 2**32), np.uint32)
-        actions, memory = self.act_batch(observations, memory, resets, self._masks(action_mask, size), key)
-        return self._env_actions(actions, is_batch=size is not None), memory
+        return (observations, memory, resets, self._masks(action_mask, size)), size
 
     def _env_actions(self, actions: np.ndarray, is_batch: bool) -> Any:
         """The actions as the environment takes them: its tree, its start, its type."""
@@ -126,73 +167,8 @@ class Policy:
         return memory
 
 
-def load(path: str | Path, make_network: Any = None, trust: bool = False) -> Policy:
-    """The policy of a run, or of one of its checkpoint directories.
-
-    Of a run it is the best checkpoint if evaluations chose one, else the newest. A run that was
-    made elsewhere or by someone else may import the module of its encoder only with `trust`.
-    """
-    return policy_of(find_checkpoint(Path(path)), make_network, trust)
-
-
-def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False) -> Policy:
-    """The policy in a checkpoint; ConfigError if it may not import its encoder (see trust.py)."""
-    name = saved.manifest["algorithm"]
-    algorithm = algorithm_named(name)
-    config = from_json(algorithm.Config, saved.config)
-    own = is_own(name, saved.config, saved.manifest.get("signature"))
-    require_allowed_network(config, own, trust, saved.path)
-    try:
-        prepare_jax(config)
-        template = algorithm.init(config, saved.observation_space, saved.action_space, make_network)
-    except (ValueError, ArithmeticError, MemoryError) as problem:
-        if make_network is not None:
-            raise  # the mistake is in the caller's code
-        raise CheckpointError(
-            f"no network can be made from the settings in {saved.path / 'config.json'}: {problem}"
-        ) from problem
-    state = tensors_to_state(template, saved.tensors)
-    return make_policy(algorithm, state, saved.observation_space, saved.action_space)
-
-
-def config_of(saved: Checkpoint, trust: bool = False, given: str | None = None) -> Any:
-    """The Config of a checkpoint, to make its environment or the `given` one.
-
-    ConfigError if that environment may not be made (see trust.py).
-    """
-    name = saved.manifest["algorithm"]
-    config = from_json(algorithm_named(name).Config, saved.config)
-    own = is_own(name, saved.config, saved.manifest.get("signature"))
-    env, notices = allowed_env(config.env, own, trust, given, saved.path)
-    for notice in notices:
-        warnings.warn(notice, stacklevel=3)
-    if given is not None:
-        expected = (saved.observation_space, saved.action_space)
-        found = spaces_of(env)
-        require(found == expected, f"env {given!r} has spaces {found}, and the policy was trained for {expected}")
-    return dataclasses.replace(config, env=env)
-
-
-def make_policy(algorithm: Any, state: PyTree, observation_space: gym.Space, action_space: gym.Space) -> Policy:
+def make_policy(config: Any, state: PyTree, observation_space: gym.Space, action_space: gym.Space) -> Policy:
     """The policy of an algorithm's State."""
-    return Policy(algorithm.act, algorithm.policy(state), state.network.initial_memory, observation_space, action_space)
-
-
-def find_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in this directory, or the best one of this run.
-
-    If the run has no best checkpoint, or it is damaged, this is the newest undamaged one.
-    """
-    if os.path.lexists(path / MANIFEST):
-        return load_checkpoint(path)
-    directory = path / CHECKPOINTS
-    report = partial(warnings.warn, stacklevel=4)
-    found = checkpoint_folder.numbered(directory)[::-1]
-    best = checkpoint_folder.read_best(directory, report)
-    if best is not None:
-        found.sort(key=lambda checkpoint: checkpoint.name != best["checkpoint"])  # the best first, then the newest
-    saved = checkpoint_folder.load_first(found, directory, report)
-    if saved is None:
-        remedy = "give a run directory such as runs/mine, or train one: birl train ppo CartPole-v1"
-        raise CheckpointError(f"{path} holds no checkpoint; {remedy}")
-    return saved
+    parameters = algorithm_named(name_of(config)).policy(state)
+    memory = state.network.initial_memory
+    return Policy(config, parameters, memory, observation_space, action_space, config.env)

@@ -96,9 +96,8 @@ def is_policy_file(path: Path) -> bool:
     """Whether this is a file that `write_policy` wrote, damaged or not."""
     try:
         with files.open_to_read(path) as file:
-            start = file.read(LENGTH_BYTES)
-            return KEY in _metadata(start + file.read(_header_length(start)), path)
-    except (CheckpointError, OSError, *DAMAGE):
+            return KEY in _metadata(file.read(LENGTH_BYTES + files.JSON_BYTES), path)
+    except (CheckpointError, OSError):
         return False
 
 
@@ -120,10 +119,10 @@ def require_fits(settings: dict[str, Any], tensors: dict[str, np.ndarray]) -> No
 
 def _read(path: Path) -> PolicyFile:
     content = files.read_bytes(path, memory_limit(path))
-    metadata = _metadata(content[: LENGTH_BYTES + _header_length(content)], path)
+    metadata = _metadata(content, path)
     if KEY not in metadata:
-        remedy = "give a file that policy.save wrote, a run directory or a checkpoint"
-        raise UnreadableError(f"{path} is not a policy file of Birl; {remedy}")
+        remedy = "give a file that policy.save wrote, a run directory or a checkpoint directory"
+        raise CheckpointError(f"{path} is not a policy file of Birl, or its header is damaged; {remedy}")
     description = files.parse_json(metadata[KEY].encode(), path)
     format = description["format"]
     if format != FORMAT:
@@ -149,18 +148,16 @@ def _read(path: Path) -> PolicyFile:
     )
 
 
-def _header_length(content: bytes) -> int:
-    """The length of the header; at most JSON_BYTES, so that a forged one is not read."""
+def _metadata(content: bytes, path: Path) -> dict[str, str]:
+    """The metadata in a safetensors header, strings by name; none if there is no such header."""
     length = int.from_bytes(content[:LENGTH_BYTES], "little")
-    require(0 < length <= files.JSON_BYTES, f"a header of {length:,} bytes is not that of a policy file")
-    return length
-
-
-def _metadata(start: bytes, path: Path) -> dict[str, str]:
-    """The metadata in a safetensors header: strings by name."""
-    header = files.parse_json(start[LENGTH_BYTES:], path)
-    metadata = header.get("__metadata__", {})
-    return from_json(dict[str, str], metadata, "metadata")
+    if not 0 < length <= files.JSON_BYTES:
+        return {}
+    try:
+        header = files.parse_json(content[LENGTH_BYTES : LENGTH_BYTES + length], path)
+        return from_json(dict[str, str], header["__metadata__"], "metadata")
+    except (CheckpointError, *DAMAGE):
+        return {}
 
 
 def _sha256(description: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:

@@ -19,7 +19,8 @@ from birl.envs.observations import layout_of
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
 from birl.run.evaluate import Evaluation, with_limit
 from birl.run.files import require_real_directory
-from birl.run.policy import Policy, config_of, find_checkpoint, policy_of
+from birl.run.loading import load_to_play
+from birl.run.policy import Policy
 from birl.run.video import ENDINGS, write_video
 
 OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # values of MUJOCO_GL and their libraries, the better one first
@@ -30,52 +31,55 @@ Episode = tuple[float, int, bool]  # return, length, and whether the limit cut i
 
 
 def play(
-    run_dir: str | Path,
+    policy: Policy | str | Path,
     episodes: int = 3,
     seed: int = 0,
     deterministic: bool = True,
     max_steps: int | None = None,
     trust: bool = False,
-    env: str | None = None,
+    env: str | EnvConfig | None = None,
 ) -> Evaluation:
     """Show whole episodes in a window; their returns and lengths."""
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    policy, env_config, limit = _load(Path(run_dir), max_steps, trust, env)
+    player, env_config, limit = _load(policy, max_steps, trust, env)
     can_play = bool(has_screen) or "SDL_VIDEODRIVER" in os.environ
-    require(can_play, f"there is no screen to play on; record a video instead: birl record {run_dir}")
+    require(can_play, f"there is no screen to play on; record a video instead: birl record {policy}")
     with _rendered(env_config, "human") as window:
-        shown = [_sum_up(_episode(window, policy, seed + episode, deterministic), limit) for episode in range(episodes)]
+        shown = [_sum_up(_episode(window, player, seed + episode, deterministic), limit) for episode in range(episodes)]
     return _evaluation(shown)
 
 
 def record(
-    run_dir: str | Path,
+    policy: Policy | str | Path,
     out: str | Path | None = None,
     episodes: int = 1,
     seed: int = 0,
     deterministic: bool = True,
     max_steps: int | None = None,
     trust: bool = False,
-    env: str | None = None,
+    env: str | EnvConfig | None = None,
 ) -> tuple[Path, Evaluation]:
     """Record whole episodes in one video; its path, and the episodes' returns and lengths.
 
-    `out` ends in .mp4 or .gif; None: in the run's videos/. An existing file is not overwritten.
+    The policy is one that was loaded, or that of a policy file, a run or a checkpoint. `out` ends
+    in .mp4 or .gif; None: in the run's videos/. An existing file is not overwritten.
     """
     _validate(episodes, seed)
-    run_dir = Path(run_dir)
     out = None if out is None else Path(out)
     require(out is None or out.suffix in ENDINGS, f"out {out} must end in {' or '.join(ENDINGS)}")
-    policy, env_config, limit = _load(run_dir, max_steps, trust, env)
+    player, env_config, limit = _load(policy, max_steps, trust, env)
     if out is None:
-        require_real_directory(run_dir / "videos")
+        has_directory = not isinstance(policy, Policy) and Path(policy).is_dir()
+        require(has_directory, f"{policy} has no directory for videos; name the video: out='mine.mp4', --out mine.mp4")
+        out = Path(str(policy)) / "videos" / "episodes.mp4"
+        require_real_directory(out.parent)
     render_off_screen()
     recorded: list[Episode] = []
     with _rendered(env_config, "rgb_array") as filmed:
         fps = float(filmed.metadata.get("render_fps") or 30)
-        frames = _frames(filmed, policy, episodes, seed, deterministic, limit, recorded)
-        path = film(frames, out or run_dir / "videos" / "episodes.mp4", fps)
+        frames = _frames(filmed, player, episodes, seed, deterministic, limit, recorded)
+        path = film(frames, out, fps)
     return path, _evaluation(recorded)
 
 
@@ -129,12 +133,10 @@ def _validate(episodes: int, seed: int) -> None:
 
 
 def _load(
-    run_dir: Path, max_steps: int | None, trust: bool, env_id: str | None
+    policy: Policy | str | Path, max_steps: int | None, trust: bool, env: str | EnvConfig | None
 ) -> tuple[Policy, EnvConfig, int | None]:
-    saved = find_checkpoint(run_dir)
-    config = config_of(saved, trust, env_id)
-    most = config.run.eval_max_steps if max_steps is None else max_steps
-    return policy_of(saved, trust=trust), *with_limit(config.env, most)
+    player, env = load_to_play(policy, env, trust)
+    return player, *with_limit(env, player.config.run.eval_max_steps if max_steps is None else max_steps)
 
 
 def _frames(

@@ -42,7 +42,7 @@ def test_a_policy_begins_an_episode_with_the_initial_memory_of_the_parameters_it
     config, make_network = CASES["ppo"]
     with make_envs(ENV, 0) as envs:
         state = ppo.init(config, envs.observation_space, envs.action_space, make_network)
-        policy = make_policy(ppo, state, envs.observation_space, envs.action_space)
+        policy = make_policy(config, state, envs.observation_space, envs.action_space)
         changed = replace(state.network, start=np.float32(-3.0))
         policy.set_parameters(ppo.policy(state._replace(network=changed)))
     _, memory = policy.act(np.zeros(4, np.float32))

@@ -24,7 +24,8 @@ from birl.run import checkpoint_folder
 from birl.run.console import number
 from birl.run.driver import train
 from birl.run.evaluate import Evaluation, evaluate_policy, with_limit
-from birl.run.policy import Policy, find_checkpoint, make_policy
+from birl.run.loading import find_checkpoint
+from birl.run.policy import Policy, make_policy
 from birl.run.record import _episode
 from birl.types import Step
 from tests.run.processes import assert_same_run, call, call_well, metric_rows
@@ -155,7 +156,8 @@ def sent_in_an_evaluation(number: int) -> Iterator[None]:
 def untrained(env_id: str, **settings: Any) -> Policy:
     with make_envs(EnvConfig(env_id, num_envs=1), 0) as envs:
         spaces = envs.observation_space, envs.action_space
-    return make_policy(ppo, ppo.init(ppo.Config(EnvConfig(env_id), hidden_sizes=(8,), **settings), *spaces), *spaces)
+    config = ppo.Config(EnvConfig(env_id), hidden_sizes=(8,), **settings)
+    return make_policy(config, ppo.init(config, *spaces), *spaces)
 
 
 @pytest.fixture(scope="module")

@@ -99,8 +99,9 @@ def test_a_nan_in_an_evaluation_stops_the_run_too(tmp_path, monkeypatch):
     """The fault comes after the steps of training, but within those of the evaluation."""
     monkeypatch.setitem(PROBES, "birl/ProbeInfinite-v0", (Faulty, {"fault": "infinite reward", "at": 2}))
     gym.registry.pop("birl/ProbeInfinite-v0", None)
-    state = ppo.init(small_config("birl/ProbeConstant-v0", tmp_path), Faulty.observation_space, Faulty.action_space)
-    policy = make_policy(ppo, state, Faulty.observation_space, Faulty.action_space)
+    config = small_config("birl/ProbeConstant-v0", tmp_path)
+    state = ppo.init(config, Faulty.observation_space, Faulty.action_space)
+    policy = make_policy(config, state, Faulty.observation_space, Faulty.action_space)
     with pytest.raises(NonFiniteError, match="reward of environment 0 is inf at step 2 of an evaluation episode"):
         evaluate_policy(policy, EnvConfig("birl/ProbeInfinite-v0"), episodes=3, seed=0)
     gym.registry.pop("birl/ProbeInfinite-v0", None)

@@ -24,7 +24,7 @@ from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder, evaluator, files, loop
 from birl.run.driver import resume, train
 from birl.run.evaluate import Evaluation
-from birl.run.policy import find_checkpoint
+from birl.run.loading import find_checkpoint
 from tests.run.processes import call, metric_rows
 
 pytestmark = pytest.mark.timeout(600)
