@@ -59,7 +59,9 @@ NAMES = {  # tables that give no defaults
                        ProgressBarCallback BaseCallback CallbackList""",
     "## Methods and helpers": """log_interval tb_log_name progress_bar DummyVecEnv SubprocVecEnv
                                  VecFrameStack VecMonitor VecCheckNan VecVideoRecorder AtariWrapper
-                                 MaskablePPO RecurrentPPO model.save_replay_buffer""",
+                                 MaskablePPO RecurrentPPO model.save_replay_buffer
+                                 model.get_parameters() model.policy.get_distribution(obs)
+                                 model.policy.predict_values(obs)""",
 }
 # Other words of the page that are SB3's: n_envs, make_vec_env, env_kwargs, wrapper_class,
 # terminal_on_life_loss, evaluate_policy, reset_num_timesteps, num_timesteps, progress_remaining.

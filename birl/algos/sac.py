@@ -156,8 +156,7 @@ def init(
 
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
-    network, moments = state.network, state.normalizer.observations
-    return SquashedPolicy(network.actor, network.bounds, moments, state.in_warmup)
+    return SquashedPolicy(state.network.actor, state.network.bounds, state.normalizer.observations, state.in_warmup)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:

@@ -30,7 +30,7 @@ from birl.run.trust import sign
 
 FORMAT = 1
 KEY = "birl policy"  # of the JSON in the header
-NOT_NEEDED = {"env", "run", "actor_learners"}  # settings that no network depends on; nor on schedules
+NOT_NEEDED = {"env", "run", "actor_learners", "prefill"}  # settings that no network depends on; nor on schedules
 LENGTH_BYTES = 8  # safetensors: the length of the header, then the header, then the tensors
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from birl.registry import algorithm_named, supports
 from birl.run import checkpoint as checkpoints
 from birl.run import policy_file
 from birl.run.policy import Policy, make_policy
+from tests import markdown
 from tests.run.processes import call, write_untrained
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -366,3 +368,22 @@ def test_the_command_line_plays_a_policy_file(tmp_path):
     code, said = call("eval", tmp_path / "policy")
     assert code == 2
     assert "--env CartPole-v1" in said
+
+
+# The page
+
+
+@pytest.mark.parametrize(("page", "both"), [("policies.md", " or "), ("policies.zh-CN.md", " 或 ")])
+def test_the_page_says_which_policies_can_be_looked_into(page, both):
+    [table] = markdown.tables_of(markdown.ROOT / "docs" / page)
+    said = {}
+    for names, values, distribution in table[1:]:
+        for name in re.split(", |、", names):
+            said[name] = (values.replace(both, " or "), distribution != "-")
+    for name in ALGORITHMS:
+        declared = supports(name)
+        values, distribution = said.pop(name)
+        assert values.startswith(declared.values or "-"), name
+        assert (declared.values_need or "-") in values or not declared.values_need
+        assert distribution == declared.distribution
+    assert said == {}
