@@ -282,8 +282,7 @@ def train(
     validate(config)
     with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
-        own = state.network.initial_memory(rollouts.num_envs)
-        memory = initial_noise_memory(own, config.noise, rollouts.num_envs)
+        memory = initial_noise_memory(state.network.initial_memory(rollouts.num_envs), config.noise, rollouts.num_envs)
         state = rollouts.start(state, snapshot, memory=memory)
         like = without_noise(rollouts.empty_rollout())
         replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
