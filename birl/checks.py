@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.env_checks import require_importable, validate_env
+from birl.functions import function_named, is_local
 
 # Which range a field has, by its name.
 AT_LEAST_ONE = {
@@ -98,8 +99,21 @@ def validate_settings(config: Any, kind: type) -> None:
             each = "each be" if isinstance(value, tuple) else "be"
             fits = all(0 < size < MOST_UNITS for size in sizes)
             require(fits, f"{field.name} {value} must {each} at least 1, and below {MOST_UNITS:,}")
+        if field.name == "encoder" and ":" in value:
+            _require_encoder(config)
         if field.name in OF_OWN_TRUNKS:
             _require_own_trunk(config, field.name)
+
+
+def _require_encoder(config: Any) -> None:
+    """Raise ConfigError if an encoder of the user's own is not found, or not where it is needed."""
+    function_named(config.encoder, "encoder")
+    pool = vars(config).get("pool")
+    place = f"pool {pool!r}" if pool in ("processes", "ray") else f"env.ray_actors {config.env.ray_actors}"
+    elsewhere = pool in ("processes", "ray") or config.env.ray_actors > 0
+    wrong = f"encoder {config.encoder!r} is a function that only this process has, and {place} needs it in others"
+    remedy = "put it into a module that can be imported, and name it module:function"
+    require(not (elsewhere and is_local(config.encoder)), f"{wrong}; {remedy}")
 
 
 def _require_own_trunk(config: Any, name: str) -> None:

@@ -7,6 +7,7 @@ and from a file.
 
 import dataclasses
 import os
+import re
 import sys
 import types
 import typing
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from birl.errors import ConfigError, require
+from birl.functions import name_of_function
 
+FUNCTION_NAME = re.compile(r"\w[\w.]*:\w[\w.-]*")  # module:function, or local:name
 NOUNS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string", type(None): "None"}
 
 
@@ -159,6 +162,9 @@ def _first_match(kind: Any, value: Any, where: str) -> Any:
     if value is None and type(None) in typing.get_args(kind):
         return None
     options = [option for option in typing.get_args(kind) if option is not type(None)]
+    names = [name for option in options if typing.get_origin(option) is Literal for name in typing.get_args(option)]
+    if names and str in options:
+        return _read_name(names, value, where)
     exact = [option for option in options if type(value) is option]
     problem = None
     for option in exact or options:
@@ -168,6 +174,14 @@ def _first_match(kind: Any, value: Any, where: str) -> Any:
             reads = dataclasses.is_dataclass(option) and (isinstance(value, str | dict) or _is_function(value))
             problem = error if reads or exact else problem  # says more than a list of types
     raise problem or ConfigError(f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
+
+
+def _read_name(names: list[str], value: Any, where: str) -> str:
+    """One of these names, or module:function; a function itself becomes that."""
+    value = name_of_function(value) if callable(value) else value
+    is_name = isinstance(value, str) and (value in names or FUNCTION_NAME.fullmatch(value) is not None)
+    require(is_name, f"{where} {value!r} is not one of {', '.join(names)}, or module:function")
+    return value
 
 
 def _noun(kind: Any) -> str:

@@ -69,7 +69,10 @@ def set_up(work: WorkSize) -> None:
 def work_size(config: Any) -> WorkSize:
     """How much arithmetic one gradient step of this Config has, judged by its settings' names."""
     settings = vars(config)
-    if settings.get("encoder", "mlp") != "mlp":
+    encoder = settings.get("encoder", "mlp")
+    if ":" in encoder:  # the user's own: any size, and not divided among devices as our convolutions are
+        return MOST_PRODUCTS_OF_ONE_THREAD + 1
+    if encoder != "mlp":
         return "images"
     length, num_envs = settings.get("rollout_length", 1), config.env.num_envs
     rows = length * num_envs

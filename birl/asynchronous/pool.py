@@ -1,5 +1,6 @@
 """Pools run actor-learners. `train_actor_learners` is the training loop of all their algorithms."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -11,6 +12,7 @@ from birl.asynchronous.parameters import SharedParameters, State, shared_to_stat
 from birl.asynchronous.processes import ProcessPool
 from birl.asynchronous.replay_cycle import ReplayShare
 from birl.asynchronous.serial import SerialPool
+from birl.config import ConfigError
 from birl.envs.make import spaces_of
 from birl.speed import prepare_jax
 from birl.types import Metrics, Snapshot, Update
@@ -70,7 +72,18 @@ def open_pool(work: Work, shared: SharedParameters, snapshot: Snapshot | None) -
     if work.config.pool == "serial":
         return SerialPool(work, shared, snapshot)
     if work.config.pool == "processes":
+        require_sendable(work)
         return ProcessPool(work, shared, snapshot)
     from birl.asynchronous.ray import RayPool  # which needs an extra
 
     return RayPool(work, shared, snapshot)
+
+
+def require_sendable(work: Work) -> None:
+    """Raise ConfigError if the network cannot be sent to other processes."""
+    try:
+        pickle.dumps(work)
+    except (pickle.PicklingError, AttributeError, TypeError) as problem:
+        remedy = "keep functions out of the fields of its modules and call them by name, or use pool serial"
+        wrong = f"the network cannot be sent to the processes of pool {work.config.pool!r}: {problem}"
+        raise ConfigError(f"{wrong}; {remedy}") from problem

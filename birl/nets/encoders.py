@@ -16,9 +16,11 @@ from birl.config import ConfigError
 from birl.envs.spaces import is_image
 from birl.nets.images import byte_scale, make_image_encoder, too_small
 from birl.nets.layers import ACTIVATIONS, Activation, LayerNorm, Linear, make_layer_norm, make_linear
+from birl.nets.own_encoder import make_own_encoder
 from birl.types import PyTree
 
-EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "conv_only"]
+# One of Birl's, or module:function for one of the user's own (own_encoder.py).
+EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "conv_only"] | str
 
 
 class Vector(eqx.Module):
@@ -58,10 +60,13 @@ class MLP(eqx.Module):
 
 
 class Encoder(eqx.Module):
-    """An encoder for each part of an observation, concatenated, then dense layers."""
+    """An encoder for each part of an observation, concatenated, then dense layers.
+
+    An encoder of the user's own is the only part, and takes the observation as a whole.
+    """
 
     parts: tuple[Any, ...]
-    keys: tuple[str, ...] = eqx.field(static=True)  # of a Dict observation; () if it is one array
+    keys: tuple[str, ...] = eqx.field(static=True)  # of a Dict observation; () for one part that takes all of it
     scales: tuple[float, ...] = eqx.field(static=True)  # factor for each part's features
     mlp: MLP
 
@@ -84,7 +89,12 @@ def make_encoder(
     """An encoder for observations of this space, and its number of features.
 
     Images go through the convolutions of the encoder `name`, everything else through dense layers.
+    The name module:function is that of an encoder of the user's own; dense layers follow it.
     """
+    if ":" in name:
+        own, width = make_own_encoder(rng, space, name)
+        mlp = make_mlp(rng, (width, *hidden_sizes), activation, layer_norm)
+        return Encoder((own,), (), (1.0,), mlp), (width, *hidden_sizes)[-1]
     leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     parts, widths = zip(*[_make_part(rng, leaf, name, activation, layer_norm) for leaf in leaves.values()], strict=True)
     small = [leaf for leaf in leaves.values() if isinstance(leaf, spaces.Box) and len(leaf.shape) == 3]
