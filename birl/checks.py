@@ -108,12 +108,15 @@ def validate_settings(config: Any, kind: type) -> None:
 def _require_encoder(config: Any) -> None:
     """Raise ConfigError if an encoder of the user's own is not found, or not where it is needed."""
     function_named(config.encoder, "encoder")
+    if not is_local(config.encoder):
+        return
+    wrong = f"encoder {config.encoder!r} is a function that only this process has"
+    remedy = "put it into a module that can be imported"
     pool = vars(config).get("pool")
-    place = f"pool {pool!r}" if pool in ("processes", "ray") else f"env.ray_actors {config.env.ray_actors}"
-    elsewhere = pool in ("processes", "ray") or config.env.ray_actors > 0
-    wrong = f"encoder {config.encoder!r} is a function that only this process has, and {place} needs it in others"
-    remedy = "put it into a module that can be imported, and name it module:function"
-    require(not (elsewhere and is_local(config.encoder)), f"{wrong}; {remedy}")
+    within = pool not in ("processes", "ray")
+    require(within, f"{wrong}, and pool {pool!r} uses other processes; {remedy}, or use pool serial")
+    actors = config.env.ray_actors
+    require(actors == 0, f"{wrong}, and env.ray_actors {actors} uses other processes; {remedy}, or use ray_actors 0")
 
 
 def _require_own_trunk(config: Any, name: str) -> None:

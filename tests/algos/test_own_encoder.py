@@ -1,4 +1,4 @@
-"""Every algorithm that has an encoder is trained with one of the user's own, and resumed exactly."""
+"""Every algorithm with an encoder is trained with one of the user's own, and resumed exactly."""
 
 import dataclasses
 from contextlib import closing

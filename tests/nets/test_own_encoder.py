@@ -102,7 +102,7 @@ def test_a_function_becomes_its_name_and_the_settings_stay_data():
 
 
 def test_a_module_that_is_not_there_is_named_before_anything_is_made():
-    with pytest.raises(ConfigError, match="^encoder 'no_such_module:make' cannot be imported: No module named"):
+    with pytest.raises(ConfigError, match=r"^encoder 'no_such_module:make' cannot be imported: No module named"):
         ppo.validate(ppo.Config(encoder="no_such_module:make"))
     with pytest.raises(ConfigError, match=f"^encoder '{HERE}:nothing': module {HERE} has no function or class nothing"):
         sac.validate(sac.Config(encoder=f"{HERE}:nothing"))
@@ -115,7 +115,7 @@ def test_a_function_that_only_this_process_has_is_refused_where_others_need_it()
     assert dqn.Config(encoder=here).encoder.startswith("local:here")
     ppo.validate(ppo.Config(encoder=here))
     a3c.validate(a3c.Config(encoder=here, pool="serial"))
-    message = "is a function that only this process has, and {} needs it in others; put it into a module"
+    message = "is a function that only this process has, and {} uses other processes; put it into a module"
     with pytest.raises(ConfigError, match=message.format("pool 'processes'")):
         a3c.validate(a3c.Config(encoder=here, pool="processes"))
     with pytest.raises(ConfigError, match=message.format("pool 'ray'")):
