@@ -117,6 +117,19 @@ def fast_image_encoder(encoder: Any, activation: Callable[[Array], Array]) -> An
     return fast(encoder, activation)
 
 
+def convolve(x: Array, weight: Array, bias: Array, stride: int) -> Array:
+    """A valid convolution of images [N, height, width, channels]; weights [rows, columns, in, out].
+
+    Other forms of a convolution can be ten times slower on a CPU.
+    """
+    if not accel_enabled():
+        axes = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=axes) + bias
+    from birl.accel.convolution import convolve as fast
+
+    return fast(x, weight, bias, stride, channels_first=False)
+
+
 def cache_images(encoder: Any, images: PyTree) -> PyTree:
     """Images with their encoder's activations, for networks to use instead of computing them."""
     if not accel_enabled():

@@ -1,6 +1,7 @@
 """Every script in examples/ runs as a user would run it, with fewer steps."""
 
 import json
+import json
 import re
 import subprocess
 import sys
@@ -64,6 +65,13 @@ def test_own_environment_is_checked_and_trained_on_by_id_and_as_a_vector_env(tmp
     assert set(levels) == {"ok"}
     assert "return with module:Id: -" in said
     assert "return with envs=: -" in said
+
+
+def test_own_encoder_is_compared_with_dense_layers(tmp_path):
+    said = run("own_encoder.py", tmp_path)
+    assert re.findall(r"^([\w ]+): Evaluation\(return", said, re.MULTILINE) == ["dense layers alone", "attention"]
+    configs = [json.loads(path.read_text())["config"] for path in sorted(tmp_path.glob("runs/*/config.json"))]
+    assert {config["encoder"] for config in configs} == {"mlp", "local:make_encoder"}
 
 
 def test_own_network_learns_without_memory_and_with_it(tmp_path):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from birl import speed
 from birl.accel.image_encoder import FastImageEncoder
 from birl.nets.encoders import make_encoder
-from birl.nets.images import ImageEncoder
+from birl.nets.images import ImageEncoder, make_conv
 from tests.run.processes import SECONDS
 
 BIRL = Path(speed.__file__).parent
@@ -88,3 +88,12 @@ def test_an_image_encoder_is_fast_only_if_accel_is_on(enabled, monkeypatch):
     monkeypatch.setattr(speed, "accel_enabled", lambda: enabled)
     encoder, _ = make_encoder(np.random.default_rng(0), IMAGES, "cnn_small", (), "relu")
     assert isinstance(encoder.parts[0], FastImageEncoder if enabled else ImageEncoder)
+
+
+def test_a_convolution_is_the_same_with_accel_and_without(monkeypatch):
+    layer = make_conv(np.random.default_rng(0), 4, 3, 5, stride=2)
+    images = np.random.default_rng(1).standard_normal((2, 13, 10, 3)).astype(np.float32)
+    fast = layer(images)
+    monkeypatch.setattr(speed, "accel_enabled", lambda: False)
+    np.testing.assert_allclose(fast, layer(images), rtol=1e-4, atol=1e-5)
+    assert fast.shape == (2, 5, 4, 5)

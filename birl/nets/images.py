@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import gymnasium as gym
-import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
@@ -32,9 +31,7 @@ class Conv(eqx.Module):
     stride: int = eqx.field(static=True)
 
     def __call__(self, x: Array) -> Array:
-        strides = (self.stride, self.stride)
-        axes = ("NHWC", "HWIO", "NHWC")
-        return jax.lax.conv_general_dilated(x, self.weight, strides, "VALID", dimension_numbers=axes) + self.bias
+        return speed.convolve(x, self.weight, self.bias, self.stride)
 
 
 class ImageEncoder(eqx.Module):
