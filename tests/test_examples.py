@@ -1,7 +1,6 @@
 """Every script in examples/ runs as a user would run it, with fewer steps."""
 
 import json
-import json
 import re
 import subprocess
 import sys
