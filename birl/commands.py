@@ -169,13 +169,25 @@ def plot(words: Words) -> int:
 
 
 def list_all(words: Words) -> int:
-    about = "Algorithms and what they support; presets and their measured scores."
-    parse(_no_options, words, "birl list", description=about)
-    with starting():
-        from birl.listing import preset_table, support_table
+    def arguments(
+        algorithm: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")] = None,
+        /,
+        env: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None,
+    ) -> tuple[str | None, str | None]:
+        """List algorithms and what they support, and presets with their measured scores.
 
-        tables = support_table(), preset_table()
-    Console().print(tables[0], "", tables[1])
+        Args:
+            algorithm: only this algorithm
+            env: only presets for environments with this in their id, for example Hopper
+        """
+        return algorithm, env
+
+    algorithm, env = parse(arguments, words, "birl list")
+    with starting():
+        from birl.listing import COLUMNS, listed
+
+        found = listed(algorithm, env)
+    Console(highlight=False, width=max(COLUMNS, Console().width)).print(*found, sep="\n")
     return 0
 
 

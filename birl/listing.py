@@ -1,43 +1,84 @@
 """The tables of `birl list`: what each algorithm supports, and the presets with their scores."""
 
+from collections.abc import Sequence
+
 from rich.table import Table
 
 from birl import ALGORITHMS
+from birl.config import require
+from birl.numbers import short_number
 from birl.presets import all_presets
 from birl.presets.entry import Preset
-from birl.registry import EVERY_ACTION, Supports, supports
+from birl.registry import EVERY_ACTION, Supports, algorithm_named, supports
+
+ABOUT_ALGORITHMS = f"Algorithms. any: {', '.join(EVERY_ACTION)}"
+ABOUT_PRESETS = """\
+Presets. Score: interquartile mean of 5 seeds, or of as many as are named, and
+its 95 % interval. -: published settings, not measured here."""
+COLUMNS = 80
+GAP = 2  # between two columns
+USUAL_SEEDS = 5  # that a score was measured with
 
 
-def support_table() -> Table:
+def listed(algorithm: str | None = None, env: str | None = None) -> list[str | Table]:
+    """What algorithms support, and the presets: all, or those of an algorithm and of environments.
+
+    `env` is a part of an environment's id, in small or capital letters. With it, only presets are
+    listed.
+    """
+    if algorithm is not None:
+        algorithm_named(algorithm)  # refuses an unknown one
+    names = [algorithm] if algorithm else list(ALGORITHMS)
+    presets = [preset for preset in all_presets() if preset.algorithm in names and _matches(preset, env)]
+    who = f"{algorithm} has no preset" if algorithm else "there is no preset"
+    wrong = f"{who} for an environment with {env!r} in its id"
+    require(env is None or len(presets) > 0, f"{wrong}; any Gymnasium id can be trained without one")
+    found: list[str | Table] = [] if env else [ABOUT_ALGORITHMS, support_table(names), ""]
+    return [*found, ABOUT_PRESETS, preset_table(presets)] if presets else found
+
+
+def support_table(algorithms: Sequence[str]) -> Table:
     """One row for each algorithm: which actions it takes, and what else it supports."""
-    title = f"Algorithms. any: {', '.join(EVERY_ACTION)}"
-    table = _table(title, "algorithm", "actions", "action masks", "recurrent", "Ray")
-    for name in ALGORITHMS:
+    table = _table("algorithm", "actions", "action masks", "recurrent", "Ray")
+    for name in algorithms:
         declared = supports(name)
         table.add_row(name, _actions(declared), _mark(declared.masks), _mark(declared.recurrent), _ray(declared))
     return table
 
 
-def preset_table() -> Table:
-    """One row for each preset: the words that select it, its steps and its score."""
-    title = (
-        "Presets. Score: interquartile mean of 5 seeds, or of as many as are named, and its 95 % interval; "
-        "-: published settings, not measured here"
-    )
-    table = _table(title)
+def preset_table(presets: Sequence[Preset]) -> Table:
+    """One row for each preset: its words, its steps and its score.
+
+    If a row would be too long, the algorithm stands above its presets instead.
+    """
+    rows = [_row(preset) for preset in presets]
+    widths = [max(map(len, column)) + GAP for column in zip(*rows, strict=True)]
+    is_wide = sum(widths) + max(len(preset.algorithm) for preset in presets) + 1 > COLUMNS
+    table = _table()
     table.add_column("birl train", no_wrap=True)  # to be copied, so it is never cut
-    for column in ("steps", "score"):
+    for column in ("steps", "score", "95 %"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("95 %", justify="right")  # may wrap on a narrow screen
-    for preset in all_presets():
-        words = " ".join([preset.algorithm, preset.config.env.id, *preset.switches])
-        score = "-" if preset.score is None else f"{preset.score:g}"
-        table.add_row(words, f"{preset.config.run.total_steps:,}", score, _interval(preset))
+    ordered = sorted(zip(presets, rows, strict=True), key=lambda pair: list(ALGORITHMS).index(pair[0].algorithm))
+    above = ""
+    for preset, (words, *numbers) in ordered:
+        name = preset.algorithm
+        if is_wide and name != above:
+            table.add_row(above := name, style="bold")
+        table.add_row(f" {words}" if is_wide else f"{name} {words}", *numbers)
     return table
 
 
-def _table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+def _row(preset: Preset) -> tuple[str, str, str, str]:
+    words = " ".join([preset.config.env.id, *preset.switches])
+    return words, short_number(preset.config.run.total_steps), _number(preset.score), _interval(preset)
+
+
+def _matches(preset: Preset, env: str | None) -> bool:
+    return env is None or env.casefold() in preset.config.env.id.casefold()
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=None, pad_edge=False, padding=(0, GAP // 2), header_style="bold")
 
 
 def _actions(declared: Supports) -> str:
@@ -56,8 +97,13 @@ def _mark(supported: bool) -> str:
     return "yes" if supported else "-"
 
 
+def _number(score: float | None) -> str:
+    """A score with four digits."""
+    return "-" if score is None else f"{score:.4g}"
+
+
 def _interval(preset: Preset) -> str:
-    interval = "-" if preset.interval is None else f"{preset.interval[0]:g} to {preset.interval[1]:g}"
-    if preset.score is None or preset.seeds == 5:
-        return interval
-    return f"{interval}, {preset.seeds} seeds" if preset.seeds > 1 else "1 seed"
+    if preset.interval is None:
+        return "1 seed" if preset.score is not None else "-"
+    low, high = map(_number, preset.interval)
+    return f"{low} to {high}" + (f", {preset.seeds} seeds" if preset.seeds != USUAL_SEEDS else "")

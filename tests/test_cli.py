@@ -14,6 +14,7 @@ from birl import commands
 from birl.cli import COMMANDS, main
 from birl.config import EnvConfig, RunConfig
 from birl.envs import check
+from birl.numbers import short_number
 from birl.presets import all_presets, find_preset
 from birl.run.directory import claim_directory
 from birl.train_options import training_config
@@ -162,15 +163,49 @@ def test_list_says_what_each_algorithm_supports_in_80_columns(monkeypatch):
     assert rows["a3c"] == "any yes yes actor-learners"
 
 
-def test_list_has_a_command_for_every_preset_that_selects_that_preset():
-    said = call_well("list")
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_list_has_every_preset_below_its_algorithm_with_words_that_select_it(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = [line.split() for line in call_well("list").partition("Presets.")[2].splitlines()]
+    algorithm = ""
+    found: dict[str, list[list[str]]] = {}
+    for words in lines[3:]:
+        if len(words) == 1:
+            [algorithm] = words
+        else:
+            found.setdefault(algorithm, []).append(words)
     for preset in all_presets():
-        config = preset.config
-        core = vars(config).get("core", "feedforward")  # not every algorithm has this setting
-        switches = ["--hide-velocities"] * config.env.hide_velocities + ["--core", core] * (core != "feedforward")
-        assert " ".join([preset.algorithm, config.env.id, *switches]) in said
-        assert f"{config.run.total_steps:,}" in said
-        assert training_config(preset.algorithm, config.env.id, switches)[0] == config
+        task = [preset.config.env.id, *" ".join(preset.switches).split()]
+        score = "-" if preset.score is None else f"{preset.score:.4g}"
+        wanted = [*task, short_number(preset.config.run.total_steps), score]
+        assert wanted in [row[: len(wanted)] for row in found[preset.algorithm]]
+        assert training_config(preset.algorithm, task[0], task[1:])[0] == preset.config
+
+
+def test_list_shows_one_algorithm_or_some_environments():
+    said = call_well("list", "sac")
+    assert "Pendulum-v1" in said
+    assert "ppo" not in said
+    said = call_well("list", "--env", "hopper")
+    assert "Algorithms" not in said
+    rows = [line.split()[:2] for line in said.splitlines()[3:]]
+    assert {env_id for _, env_id in rows} == {"Hopper-v5"}
+    assert ["trpo", "Hopper-v5"] in rows
+    both = call_well("list", "sac", "--env", "HOPPER").splitlines()[3:]
+    assert [line.split() for line in both] == [["sac", "Hopper-v5", "1M", "-", "-"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["PPO"], "algorithm 'PPO' is unknown; you may mean ppo"),
+        (["--env", "xyz"], "there is no preset for an environment with 'xyz' in its id"),
+        (["qac", "--env", "hopper"], "qac has no preset for an environment with 'hopper' in its id"),
+    ],
+)
+def test_list_says_what_there_is_not(words, said):
+    code, found = call("list", *words)
+    assert (code, said in found) == (2, True)
 
 
 def test_default_run_directories_are_numbered(tmp_path, monkeypatch):
