@@ -152,7 +152,7 @@ def plot(words: Words) -> int:
         """Draw learning curves; runs that differ only in their seed become one line with a band.
 
         Args:
-            run_dirs: run directories
+            run_dirs: run directories; one that holds no run stands for all runs below it
             out: the image to write
             x: the horizontal axis
             metric: the metric to draw; any name in metrics.jsonl

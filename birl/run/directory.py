@@ -136,6 +136,17 @@ def holds_run(path: Path) -> bool:
     return any((path / part).exists() for part in RUN_PARTS)
 
 
+def runs_below(directory: Path) -> list[Path]:
+    """The directories below this one that hold runs, in the order of their names."""
+    found = []
+    for path, folders, files in os.walk(directory):
+        folders.sort()
+        if Path(path) != directory and CONFIG in files:
+            found.append(Path(path))
+            folders.clear()  # a run holds no other runs, and its checkpoints have a config.json too
+    return found
+
+
 def require_no_run(path: Path) -> None:
     """Raise ConfigError if this directory holds a run."""
     held = [part for part in RUN_PARTS if (path / part).exists()]

@@ -3,6 +3,7 @@
 import json
 import os
 import textwrap
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from birl.config import require
-from birl.run.directory import flatten, read_settings
+from birl.config import ConfigError, require
+from birl.errors import CheckpointError
+from birl.run.directory import flatten, holds_run, read_settings, runs_below
 from birl.run.files import replacing
 from birl.run.track import read_metrics
 
@@ -39,7 +41,7 @@ BOOKKEEPING = frozenset(
     f"run.{name}"
     for name in (
         "seed", "run_dir", "eval_every", "eval_episodes", "eval_deterministic", "checkpoint_every", "keep_checkpoints",
-        "log_every", "log_seconds", "tensorboard", "wandb", "metric_names",
+        "log_every", "log_seconds", "tensorboard", "wandb", "metric_names", "video_every",
     )
 )  # fmt: skip
 
@@ -70,10 +72,11 @@ def plot_runs(
 ) -> Path:
     """Draw a metric over environment steps or seconds; the path of the image.
 
-    Runs that differ only in their seed become one line with a band.
+    Runs that differ only in their seed become one line with a band. A directory that holds no run
+    stands for the runs below it; those of them that do not have the metric yet are left out.
     """
-    require(len(run_dirs) > 0, "no runs to plot; give directories such as runs/ppo-CartPole-v1-1")
-    runs = [read_run(Path(run_dir), x, metric) for run_dir in run_dirs]
+    require(len(run_dirs) > 0, "no runs to plot; give directories such as runs/ppo-CartPole-v1-1, or runs")
+    runs = [run for run_dir in run_dirs for run in read_runs(Path(run_dir), x, metric)]
     title = ", ".join(sorted({run.settings["env.id"] for run in runs}))
     x_label, unit = ("environment steps", 1.0) if x == "env_steps" else time_axis(max(run.x[-1] for run in runs))
     series = group([replace(run, x=run.x / unit) for run in runs])
@@ -99,6 +102,21 @@ def plot_curves(
     with replacing(out) as file:
         figure.savefig(file, format=out.suffix.removeprefix("."))
     return out
+
+
+def read_runs(directory: Path, x: str, metric: str) -> list[RunCurve]:
+    """The run in this directory, or else the runs below it, in the order of their names."""
+    below = [] if holds_run(directory) else runs_below(directory)
+    if not below:
+        return [read_run(directory, x, metric)]
+    found = []
+    for run_dir in below:
+        try:
+            found.append(read_run(run_dir, x, metric))
+        except (ConfigError, CheckpointError) as problem:
+            warnings.warn(f"left out: {problem}", stacklevel=3)
+    require(len(found) > 0, f"no run below {directory} has the metric {metric!r}")
+    return found
 
 
 def read_run(run_dir: Path, x: str, metric: str) -> RunCurve:

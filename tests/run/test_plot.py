@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from birl.config import ConfigError
+from birl.run.directory import runs_below
 from birl.run.plot import (
     COLOURS,
     Series,
@@ -23,6 +24,7 @@ from birl.run.plot import (
     plot_curves,
     plot_runs,
     read_run,
+    read_runs,
     short_number,
 )
 from birl.run.track import JsonlSink
@@ -222,3 +224,30 @@ def test_a_run_that_is_still_being_written_can_be_plotted(tmp_path):
 )
 def test_numbers_on_axes_are_short(value, text):
     assert short_number(value) == text
+
+
+def test_a_directory_without_a_run_stands_for_the_runs_below_it(tmp_path):
+    for name in ("b", "a", "deeper/c"):
+        make_run(tmp_path / "runs" / name)
+    checkpoint = tmp_path / "runs" / "a" / "checkpoints" / "000000100"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")
+    assert runs_below(tmp_path / "runs") == [tmp_path / "runs" / name for name in ("a", "b", "deeper/c")]
+    assert len(read_runs(tmp_path / "runs", "env_steps", "episode/return")) == 3
+    assert plot_runs([tmp_path / "runs"], tmp_path / "all.png") == tmp_path / "all.png"
+    assert len(read_runs(tmp_path / "runs" / "a", "env_steps", "episode/return")) == 1
+
+
+def test_runs_below_a_directory_that_have_no_metrics_yet_are_left_out_with_a_warning(tmp_path):
+    make_run(tmp_path / "old")
+    (make_run(tmp_path / "young") / "metrics.jsonl").unlink()
+    with pytest.warns(UserWarning, match=r"left out: .*young has no metrics yet"):
+        assert len(read_runs(tmp_path, "env_steps", "episode/return")) == 1
+    missing = r"no run below .* has the metric 'no/metric'"
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(ConfigError, match=missing):
+        read_runs(tmp_path, "env_steps", "no/metric")
+
+
+def test_a_run_that_is_named_itself_must_have_the_metric(tmp_path):
+    with pytest.raises(ConfigError, match="has no metric"):
+        plot_runs([make_run(tmp_path / "run")], tmp_path / "out.png", metric="no/metric")
