@@ -18,7 +18,8 @@ from birl.config import EnvConfig, Wrapper
 from birl.config_json import to_json
 from birl.options import PolicyOptions, ResumeOptions, policy_options
 from birl.parsing import parse
-from birl.run.console import number, score_text
+from birl.run.console import score_text
+from birl.run.display import number
 from birl.run.modules import named_modules
 from birl.run.signals import starting
 

@@ -142,6 +142,7 @@ class RunConfig:
     keep_checkpoints: int = 3  # how many of the newest to keep; the best one is kept too
     log_every: int = 1  # updates between log lines
     log_seconds: float = 0.1  # least number of seconds between log lines; 0: no limit
+    video_every: int = 0  # environment steps between videos of an episode of the current policy; 0: none
     tensorboard: bool = False  # write TensorBoard event files
     wandb: str | None = None  # name of a Weights & Biases project to log to
     metric_names: Literal["birl", "sb3", "cleanrl"] = "birl"  # whose names TensorBoard and Weights & Biases get

@@ -34,7 +34,7 @@ from birl.nets.normalize import Normalizer
 from birl.registry import Supports, algorithm_named, algorithms_for, algorithms_with_ray_rollouts, supports
 from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder
-from birl.run.console import number
+from birl.run.display import number
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
 from birl.types import Rollout, Transitions, Update
 from tests.run.processes import SECONDS

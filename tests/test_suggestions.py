@@ -10,7 +10,7 @@ from birl.registry import algorithm_named
 from birl.suggestions import ELSEWHERE, VARIANTS, suggest_algorithm, suggest_env, suggest_setting
 
 SHARED = [field.name for part in (EnvConfig, AtariConfig, RunConfig) for field in dataclasses.fields(part)]
-PLANNED = {"gsde", "wrapper", "video_every"}  # options that are not fields of a Config
+PLANNED = {"wrapper"}  # options that are not fields of a Config
 
 
 def settings_of(algorithm: str) -> list[str]:

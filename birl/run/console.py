@@ -1,6 +1,5 @@
 """The console output of a run: a live bar on a terminal, plain lines anywhere else."""
 
-import atexit
 import errno
 import math
 import os
@@ -8,45 +7,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TextIO
+from typing import TextIO
 
-import rich.console
-from rich.live import Live
-from rich.text import Text
-
+from birl.run.display import NoDisplay, Status, choose_display, number
 from birl.run.streams import silence
 
-BAR_SECONDS = 1 / 8  # between two updates of the bar
-LINE_SECONDS = 2.0  # between two plain lines
 RATE_SAMPLES = 120  # updates of the bar, 15 s, over which the time left is estimated
 GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # the reader left, like `head`; the terminal or the file was closed
 SHARES = {"environment": "time/environment_share", "policy": "time/policy_share", "learning": "time/learning_share"}
-
-
-@dataclass(frozen=True)
-class Status:
-    """The state of a run at one moment, as text. A narrow terminal drops the last of each list."""
-
-    title: str
-    fraction: float  # of total_steps, 0 to 1
-    numbers: list[str]  # how far the run is, most important first
-    facts: list[str]  # how well it is doing, most important first
-
-
-class Display(Protocol):
-    """A way to show the status of a run."""
-
-    interval: float  # seconds between two calls of `show`
-
-    def show(self, status: Status) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Console:
@@ -68,13 +37,14 @@ class Console:
         self._env_steps = start_steps
         self._seconds = 0.0
         self._metrics: dict[str, float] = {}  # the newest finite value of each
+        self._lowest_return = math.inf  # of training
         self._clock = clock
         self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_SAMPLES)  # begins after compilation
         self._next_show = -math.inf  # on the clock; infinity once closed
         self._shown_steps: int | None = None  # None: nothing was shown yet
         self._evaluated_steps: int | None = None  # of the newest evaluation
         self._stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: SIM115  pythonw has no standard output
-        self._display = NoDisplay() if quiet else _choose_display(self._stream)
+        self._display = NoDisplay() if quiet else choose_display(self._stream)
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Show metrics, unless something was shown a moment ago."""
@@ -85,6 +55,7 @@ class Console:
                 self._metrics[name] = value
         if "eval/return_mean" in metrics:
             self._evaluated_steps = env_steps
+        self._lowest_return = min(self._lowest_return, self._metrics.get("episode/return", math.inf))
         now = self._clock()
         # The last step is shown before the final evaluation begins.
         at_end = env_steps >= self._total_steps and (self._shown_steps or 0) < self._total_steps
@@ -92,13 +63,24 @@ class Console:
             self._next_show = now + self._display.interval
             self._show(now)
 
+    def compiling(self) -> None:
+        """Say that the first update is being compiled. Nothing else is shown until it is there."""
+        if self._shown_steps is None:
+            self._show_facts(["compiling"])
+
     def evaluating(self, ended: int, episodes: int, steps: int) -> None:
         """Show an evaluation's progress: finished episodes, and the steps of the longest other."""
         now = self._clock()
-        if now >= self._next_show:
+        begins = self._display.is_live and steps == 0 and ended == 0  # it may be compiled first, which takes long
+        if self._next_show < math.inf and (now >= self._next_show or begins):
             self._next_show = now + self._display.interval
-            facts = [f"evaluating: {ended} of {episodes} episodes", f"step {steps:,}"]
-            self._try(partial(self._display.show, Status(self._title, self._fraction(), self._numbers(), facts)))
+            self._show_facts([f"evaluating: {ended} of {episodes} episodes", f"step {steps:,}"])
+
+    @property
+    def training_returns(self) -> tuple[float, float]:
+        """The newest training return, and the lowest that was shown; NaN if none is known."""
+        newest = self._metrics.get("episode/return", math.nan)
+        return newest, min(newest, self._lowest_return)
 
     def message(self, text: str) -> None:
         """Print a line that stays on the screen, above the bar."""
@@ -132,6 +114,10 @@ class Console:
         self._shown_steps = self._env_steps
         self._try(partial(self._display.show, self._status()))
 
+    def _show_facts(self, facts: list[str]) -> None:
+        """Show what the run is doing, and how far it is."""
+        self._try(partial(self._display.show, Status(self._title, self._fraction(), self._numbers(), facts)))
+
     def _status(self) -> Status:
         then, then_steps = self._samples[0]
         now, steps = self._samples[-1]
@@ -164,123 +150,10 @@ class Console:
         return f"{self._title}: {steps} in {_duration(self._seconds)}, {score}"
 
 
-class LiveBar:
-    """Two lines at the bottom of a terminal. No thread draws them, so training is not disturbed."""
-
-    interval = BAR_SECONDS
-
-    def __init__(self, stream: TextIO) -> None:
-        self._console = rich.console.Console(
-            file=stream, force_terminal=True, highlight=False, markup=False, emoji=False
-        )
-        # What other code prints goes above the bar, unless it is redirected to a file.
-        outs, errors = (stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
-        self._live = Live(
-            console=self._console, auto_refresh=False, transient=True, redirect_stdout=outs, redirect_stderr=errors
-        )
-
-    def show(self, status: Status) -> None:
-        if not self._live.is_started:
-            atexit.register(self._live.stop)  # restores the cursor even if `close` is not called
-            self._live.start()
-        self._live.update(draw(status, self._console.width, _is_unicode(self._console.encoding)), refresh=True)
-
-    def say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
-
-    warn = say
-
-    def close(self) -> None:
-        self._live.stop()
-        atexit.unregister(self._live.stop)
-
-
-class PlainLines:
-    """Lines for a file or a pipe: no control characters, few enough to read."""
-
-    interval = LINE_SECONDS
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def show(self, status: Status) -> None:
-        self.say(f"{status.title}: {', '.join(status.numbers + status.facts)}")
-
-    def say(self, text: str) -> None:
-        encoding = self._stream.encoding or "utf-8"
-        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # no character may end a run
-        self._stream.flush()
-
-    warn = say
-
-    def close(self) -> None:
-        pass
-
-
-class NoDisplay:
-    """Shows nothing but warnings, on standard error."""
-
-    interval = LINE_SECONDS
-
-    def show(self, status: Status) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-    def warn(self, text: str) -> None:
-        if sys.stderr is not None:
-            sys.stderr.write(f"birl: {text}\n")
-
-    def close(self) -> None:
-        pass
-
-
-def draw(status: Status, width: int, unicode: bool) -> Text:
-    """Two lines of at most `width` characters; the bar fills the space that is left, if any."""
-    title, *numbers = _fit([status.title, *status.numbers], width)
-    bar_width = min(40, width - len("  ".join([title, "", *numbers])))
-    bar = _bar(status.fraction, bar_width, unicode) if bar_width >= 6 else Text()
-    first = [part for part in (Text(title, "bold"), bar, Text("  ".join(numbers))) if part]
-    facts = Text("  ".join(_fit(status.facts, width)), "dim")
-    return Text("\n", no_wrap=True, overflow="crop").join([Text("  ").join(first), facts])
-
-
-def _bar(fraction: float, width: int, unicode: bool) -> Text:
-    full, empty = ("━", "─") if unicode else ("#", "-")
-    filled = int(fraction * width)
-    return Text.assemble((full * filled, "green"), (empty * (width - filled), "bright_black"))
-
-
-def _fit(parts: list[str], width: int) -> list[str]:
-    """As many of the parts as fit into this width; the first is shortened if it does not."""
-    kept = len(parts)
-    while kept > 1 and len("  ".join(parts[:kept])) > width:
-        kept -= 1
-    return [part[:width] for part in parts[:kept]]
-
-
-def _choose_display(stream: TextIO) -> Display:
-    # Not Rich's own test: FORCE_COLOR and TTY_COMPATIBLE would draw a bar into a file.
-    has_cursor = stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-    return LiveBar(stream) if has_cursor else PlainLines(stream)
-
-
-def _is_unicode(encoding: str) -> bool:
-    return encoding.lower().startswith("utf")
-
-
 def score_text(mean: float, deviation: float, episodes: float) -> str:
     """The result of an evaluation: "return 21.5 +/- 3.2 over 20 episodes"."""
     spread = f" +/- {number(deviation)}" if math.isfinite(deviation) else ""
     return f"return {number(mean)}{spread}" + (f" over {episodes:.0f} episodes" if math.isfinite(episodes) else "")
-
-
-def number(value: float) -> str:
-    """A number with four digits, or a larger one as a whole number."""
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def memory_size(size: float) -> str:

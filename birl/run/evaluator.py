@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from birl.config import EnvConfig, require
 from birl.envs.make import as_envs
@@ -14,6 +15,7 @@ from birl.run.evaluate import Evaluation, evaluate_policy
 from birl.run.log import RunLog
 from birl.run.policy import Policy, make_policy
 from birl.run.progress import RunProgress
+from birl.run.sampling_notice import sampling_notice
 from birl.run.saver import Saver
 from birl.run.track import read_metrics
 from birl.types import Envs, Metrics, Update
@@ -71,6 +73,7 @@ class Evaluator:
             self._console.evaluating(ended, run.eval_episodes, longest)
 
         self._progress.evaluation_due = True
+        self._console.evaluating(0, run.eval_episodes, 0)
         settings = run.eval_episodes, run.seed, run.eval_deterministic, run.eval_max_steps
         self.latest = evaluate_policy(policy, self._config.env, *settings, watch, self._eval_envs)
         self.latest_steps = int(state.env_steps)
@@ -100,6 +103,15 @@ class Evaluator:
         if self.latest_steps < run.total_steps and not self._progress.reached_goal(run):
             found = score_text(score, metrics["eval/return_std"], run.eval_episodes)
             self._console.message(f"evaluation at {self.latest_steps:,} steps: {found}")
+        else:
+            self._explain_low_score(evaluation)
+
+    def _explain_low_score(self, evaluation: Evaluation) -> None:
+        """Say if the last score is far below the training return, and that sampling may be why."""
+        if self._config.run.eval_deterministic and not np.any(evaluation.cut):
+            returns = self._console.training_returns
+            if notice := sampling_notice(evaluation.returns, *returns, self._metrics_path.parent):
+                self._console.message(notice)
 
     def _log_once(self, metrics: Metrics) -> None:
         """Log the evaluation, unless a process that died before its end has done so."""

@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from ctypes.util import find_library
 from pathlib import Path
@@ -26,6 +26,7 @@ from birl.run.video import ENDINGS, write_video
 OFF_SCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # values of MUJOCO_GL and their libraries, the better one first
 OPENGL_MODULES = ("mujoco", "gymnasium.envs.mujoco", "OpenGL", "glfw")  # MuJoCo draws with these
 NEEDS_OPENGL = "MuJoCo needs EGL or OSMesa (apt install libegl1 or libosmesa6), chosen by MUJOCO_GL=egl or osmesa"
+VIDEOS = "videos"  # the directory of a run's videos
 
 Episode = tuple[float, int, bool]  # return, length, and whether the limit cut it
 
@@ -72,14 +73,32 @@ def record(
     if out is None:
         has_directory = not isinstance(policy, Policy) and Path(policy).is_dir()
         require(has_directory, f"{policy} has no directory for videos; name the video: out='mine.mp4', --out mine.mp4")
-        out = Path(str(policy)) / "videos" / "episodes.mp4"
+        out = Path(str(policy)) / VIDEOS / "episodes.mp4"
         require_real_directory(out.parent)
+    return record_policy(player, env_config, limit, out, episodes, seed, deterministic)
+
+
+def record_policy(
+    policy: Policy,
+    env: EnvConfig,
+    limit: int | None,
+    path: Path,
+    episodes: int,
+    seed: int,
+    deterministic: bool,
+    watch: Callable[[], None] = lambda: None,
+) -> tuple[Path, Evaluation]:
+    """Record whole episodes of a policy in one video; its path, and the returns and lengths.
+
+    `limit` is the number of steps after which `env` cuts episodes, if an evaluation does so.
+    `watch` is called after each step; what it raises ends the recording, and leaves no video.
+    """
     render_off_screen()
     recorded: list[Episode] = []
-    with _rendered(env_config, "rgb_array") as filmed:
+    with _rendered(env, "rgb_array") as filmed:
         fps = float(filmed.metadata.get("render_fps") or 30)
-        frames = _frames(filmed, player, episodes, seed, deterministic, limit, recorded)
-        path = film(frames, out, fps)
+        frames = _frames(filmed, policy, episodes, seed, deterministic, limit, recorded)
+        path = film(_watched(frames, watch), path, fps)
     return path, _evaluation(recorded)
 
 
@@ -155,6 +174,12 @@ def _frames(
             steps.append(step)
             yield _frame(env)
         recorded.append(_sum_up(steps, limit))
+
+
+def _watched(frames: Iterator[np.ndarray], watch: Callable[[], None]) -> Iterator[np.ndarray]:
+    for frame in frames:
+        watch()
+        yield frame
 
 
 def _sum_up(steps: Iterable[tuple[float, bool]], limit: int | None) -> Episode:

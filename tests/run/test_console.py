@@ -11,9 +11,11 @@ import sys
 import time
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
-from birl.run.console import Console, Status, draw
+from birl.run.console import Console
+from birl.run.display import Status, draw
 from tests.run.processes import SECONDS
 
 METRICS = {
@@ -79,6 +81,47 @@ def test_the_time_left_does_not_count_the_compiling_before_the_first_update():
     clock.now = 62.0
     console.write(300, 62.0, {})
     assert "7.0 s left" in stream.getvalue()
+
+
+def test_compiling_is_said_before_the_first_update_and_not_after_it():
+    console, stream, _ = plain()
+    console.compiling()
+    assert stream.getvalue() == "ppo CartPole-v1:   0%, 0 / 1,000 steps, compiling\n"
+    console.write(100, 1.0, METRICS)
+    assert "return 195.5" in stream.getvalue().splitlines()[-1], "the first update is shown at once"
+    console.compiling()
+    assert stream.getvalue().count("compiling") == 1
+
+
+def test_a_bar_says_that_an_evaluation_begins_before_its_first_step():
+    stream, clock = Terminal(), Clock()
+    console = Console("ppo", "CartPole-v1", 1000, 0, stream, clock)
+    console.write(100, 1.0, METRICS)
+    console.evaluating(0, 20, 0)
+    assert "evaluating: 0 of 20 episodes" in stream.getvalue()
+    console.close()
+    closed = stream.getvalue()
+    console.evaluating(0, 20, 0)
+    assert stream.getvalue() == closed
+
+
+def test_lines_say_that_an_evaluation_runs_only_if_it_takes_long():
+    console, stream, clock = plain()
+    console.write(100, 1.0, METRICS)
+    console.evaluating(0, 20, 0)
+    console.evaluating(0, 20, 7)
+    assert "evaluating" not in stream.getvalue()
+    clock.now = 3.0
+    console.evaluating(3, 20, 7)
+    assert stream.getvalue().endswith("evaluating: 3 of 20 episodes, step 7\n")
+
+
+def test_the_console_knows_the_newest_and_the_lowest_training_return():
+    console, _, _ = plain()
+    assert np.isnan(console.training_returns).all()
+    for value in (20.0, 5.0, float("nan"), 300.0, float("nan")):
+        console.write(100, 1.0, {"episode/return": value})
+    assert console.training_returns == (300.0, 5.0)
 
 
 def test_no_time_between_two_writes_divides_by_nothing():

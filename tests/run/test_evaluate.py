@@ -21,7 +21,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env, make_envs
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
 from birl.run import checkpoint_folder
-from birl.run.console import number
+from birl.run.display import number
 from birl.run.driver import train
 from birl.run.evaluate import Evaluation, evaluate_policy, with_limit
 from birl.run.loading import find_checkpoint
