@@ -10,7 +10,7 @@ import pytest
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import spaces_of
-from birl.registry import algorithm_named, validate
+from birl.registry import validate
 from birl.run.console import Console
 from birl.run.evaluate import PASSED_IN
 from birl.run.policy import Policy, make_policy
@@ -65,7 +65,7 @@ def recorder_of(run_dir: Path, env_id: str = "CartPole-v1") -> tuple[VideoRecord
     state = ppo.init(config, *spaces)
 
     def policy_of(state: Any) -> Policy:
-        return make_policy(algorithm_named("ppo"), state, *spaces)
+        return make_policy(config, state, *spaces)
 
     said = Lines()
     console = Console("ppo", env_id, 1000, stream=said)  # type: ignore[arg-type]
