@@ -145,7 +145,8 @@ class RunConfig:
     video_every: int = 0  # environment steps between videos of an episode of the current policy; 0: none
     tensorboard: bool = False  # write TensorBoard event files
     wandb: str | None = None  # name of a Weights & Biases project to log to
-    metric_names: Literal["birl", "sb3", "cleanrl"] = "birl"  # whose names TensorBoard and Weights & Biases get
+    trackio: str | None = None  # name of a Trackio project to log to, on this machine
+    metric_names: Literal["birl", "sb3", "cleanrl"] = "birl"  # whose names TensorBoard and the other trackers get
 
     def __post_init__(self) -> None:
         check_fields(self)

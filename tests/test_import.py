@@ -73,6 +73,8 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("envpool", ["envs/envpool.py"]),
         ("tensorboard", ["run/tensorboard.py"]),
         ("wandb", ["run/wandb.py"]),
+        ("trackio", ["run/trackio.py"]),
+        ("minari", ["rollouts/minari.py"]),
         ("ray", ["workers/ray.py"]),
         ("imageio_ffmpeg", ["run/video.py"]),
         ("matplotlib", ["run/plot.py"]),
@@ -87,10 +89,11 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
     """A missing extra must not matter until it is used."""
     code = """
 import importlib, pkgutil, sys, birl
+NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard")
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
     if module.name.rpartition(".")[2] not in ("wandb", "tensorboard", "ray"):
         importlib.import_module(module.name)
-print([name for name in ("envpool", "wandb", "ray", "ale_py", "mujoco", "torch", "tensorboard") if name in sys.modules])
+print([name for name in NAMES if name in sys.modules])
 """
     finished = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert finished.stdout == "[]\n"

@@ -23,7 +23,13 @@ CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 RUN_PARTS = (CONFIG, METRICS, CHECKPOINTS)
-ALL_PARTS = (*RUN_PARTS, "tensorboard", "wandb", "wandb_id.txt")  # what a run may make before its first update
+ALL_PARTS = (
+    *RUN_PARTS,
+    "tensorboard",
+    "wandb",
+    "wandb_id.txt",
+    "trackio_id.txt",
+)  # what a run may make before its first update
 MOST_NAMED = 5  # differences between two copies of the settings that a message lists
 
 

@@ -30,7 +30,10 @@ from birl.run.versions import versions
 from birl.speed import cache_directory
 
 # The package of each extra.
-EXTRAS = {"atari": "ale-py", "mujoco": "mujoco", "envpool": "envpool", "wandb": "wandb", "ray": "ray"}
+EXTRAS = {
+    "atari": "ale-py", "mujoco": "mujoco", "envpool": "envpool", "minari": "minari", "wandb": "wandb",
+    "trackio": "trackio", "ray": "ray",
+}  # fmt: skip
 MODULES = {"ale-py": "ale_py"}  # modules that are not named like their package
 LEAST_FREE = 1e9  # bytes of disk space: enough for checkpoints and videos of a few runs
 REINSTALL = "reinstall Birl in an empty environment: pip install --force-reinstall birl"

@@ -41,7 +41,7 @@ BOOKKEEPING = frozenset(
     f"run.{name}"
     for name in (
         "seed", "run_dir", "eval_every", "eval_episodes", "eval_deterministic", "checkpoint_every", "keep_checkpoints",
-        "log_every", "log_seconds", "tensorboard", "wandb", "metric_names", "video_every",
+        "log_every", "log_seconds", "tensorboard", "wandb", "trackio", "metric_names", "video_every",
     )
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Where metrics go: metrics.jsonl always, TensorBoard and Weights & Biases if asked for.
+"""Where metrics go: metrics.jsonl always, TensorBoard, Weights & Biases and Trackio if asked for.
 
-metrics.jsonl always has Birl's names, so that `birl plot` can read every run. TensorBoard and
-Weights & Biases get the names of `metric_names`, so that existing dashboards work.
+metrics.jsonl always has Birl's names, so that `birl plot` can read every run. The others get the
+names of `metric_names`, so that existing dashboards work.
 """
 
 import json
@@ -150,10 +150,15 @@ def open_sinks(run: RunConfig, run_dir: Path, config_json: dict[str, Any], resum
         from birl.run.wandb import WandbSink  # slow to import and not always installed
 
         sinks.append(RenamedSink(WandbSink(run.wandb, run_dir, config_json), run.metric_names))
+    if run.trackio is not None:
+        from birl.run.trackio import TrackioSink  # slow to import and not always installed
+
+        logged = _last_step(run_dir / "metrics.jsonl") if resume_at is not None else -1
+        sinks.append(RenamedSink(TrackioSink(run.trackio, run_dir, config_json, logged), run.metric_names))
     if run.tensorboard:
         from birl.run.tensorboard import TensorBoardSink  # slow to import
 
-        sinks.append(RenamedSink(TensorBoardSink(run_dir / "tensorboard", resume_at), run.metric_names))
+        sinks.append(RenamedSink(TensorBoardSink(run_dir / "tensorboard", config_json, resume_at), run.metric_names))
     return [JsonlSink(run_dir / "metrics.jsonl", resume_at), *sinks]
 
 
@@ -163,6 +168,11 @@ def read_metrics(path: Path) -> Iterator[Row]:
     Damaged lines are skipped with a warning; a cut last line is skipped silently.
     """
     return (row for row, _ in _rows(path))
+
+
+def _last_step(path: Path) -> int:
+    """The largest number of environment steps in the rows; -1 if there are none."""
+    return max((int(row["env_steps"] or 0) for row in read_metrics(path)), default=-1)
 
 
 def _rows(path: Path) -> Iterator[tuple[Row, bytes]]:

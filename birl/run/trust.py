@@ -89,6 +89,9 @@ def allowed_run(config: Any, own: bool, trust: bool, given: str | None, source: 
     if stranger and run.wandb is not None:
         run = dataclasses.replace(run, wandb=None)
         notices.append(_left_out("run.wandb", config.run.wandb, "nothing is sent to Weights & Biases"))
+    if stranger and run.trackio is not None:
+        run = dataclasses.replace(run, trackio=None)
+        notices.append(_left_out("run.trackio", config.run.trackio, "nothing is logged to that project"))
     return dataclasses.replace(config, env=env, run=run), notices
 
 

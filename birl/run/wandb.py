@@ -1,15 +1,12 @@
 """Weights & Biases. Only this file imports wandb, and only if a run asks for it."""
 
-import os
-import re
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from birl.config import ConfigError
-from birl.errors import CheckpointError
 from birl.run import files
+from birl.run.tracker_id import tracker_id
 
 if TYPE_CHECKING:
     import wandb
@@ -32,14 +29,8 @@ class WandbSink:
 
 
 def run_id(run_dir: Path) -> str:
-    """The id in run_dir/wandb_id.txt, made once, so that a resumed run keeps its curves."""
-    path = run_dir / "wandb_id.txt"
-    if not os.path.lexists(path):
-        files.write_new(path, f"{secrets.token_hex(6)}\n".encode())
-    written = files.read_bytes(path).strip()
-    if not re.fullmatch(b"[0-9a-f]{12}", written):
-        raise CheckpointError(f"{path} is damaged: it must hold 12 hexadecimal digits; remove it to start new curves")
-    return written.decode()
+    """The id in run_dir/wandb_id.txt, made once."""
+    return tracker_id(run_dir / "wandb_id.txt")
 
 
 def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> "wandb.Run":

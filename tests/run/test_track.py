@@ -7,13 +7,19 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
 
-from birl.config import ConfigError, RunConfig
+from birl.algos import ppo
+from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.config_json import to_json
+from birl.maths.schedules import linear
 from birl.run.tensorboard import TensorBoardSink
 from birl.run.track import ALIASES, JsonlSink, open_sinks, read_metrics, rename
 from birl.run.wandb import WandbSink, run_id
@@ -216,7 +222,7 @@ def test_no_two_metrics_share_an_alias(names):
 
 
 def test_tensorboard_reads_back_what_was_written(tmp_path):
-    sink = TensorBoardSink(tmp_path)
+    sink = TensorBoardSink(tmp_path, {})
     sink.write(100, 1.0, {"episode/return": 20.5, "loss/value": 0.25})
     sink.write(200, 2.0, {"episode/return": 40.5})
     sink.close()
@@ -225,14 +231,69 @@ def test_tensorboard_reads_back_what_was_written(tmp_path):
 
 
 def test_tensorboard_drops_the_points_beyond_a_resume_and_keeps_the_one_at_it(tmp_path):
-    sink = TensorBoardSink(tmp_path)
+    sink = TensorBoardSink(tmp_path, {})
     for env_steps in (100, 200, 300):
         sink.write(env_steps, 1.0, {"episode/return": 1.0})
     sink.close()
-    resumed = TensorBoardSink(tmp_path, resume_at=200)
+    resumed = TensorBoardSink(tmp_path, {}, resume_at=200)
     resumed.write(300, 1.0, {"episode/return": 2.0})
     resumed.close()
     assert scalars(tmp_path, "episode/return") == [(100, 1.0), (200, 1.0), (300, 2.0)]
+
+
+def written_settings(directory: Path) -> tuple[dict[str, Any], list[tuple[int, Any]]]:
+    """The hyperparameters that TensorBoard shows, and each text of the config with its step."""
+    events = EventAccumulator(str(directory)).Reload()
+    content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+    found = metadata.parse_session_start_info_plugin_data(content).hparams
+    hyperparameters = {name: getattr(value, value.WhichOneof("kind")) for name, value in found.items()}
+    texts = [(event.step, event.tensor_proto.string_val[0].decode()) for event in events.Tensors("config")]
+    plain = [(step, json.loads(text.removeprefix("```json\n").removesuffix("\n```"))) for step, text in texts]
+    return hyperparameters, plain
+
+
+def test_tensorboard_gets_the_settings_as_hyperparameters_and_as_text(tmp_path):
+    config = ppo.Config(env=EnvConfig("CartPole-v1"), run=RunConfig(seed=7, wandb="mine"), hidden_sizes=(32, 16))
+    config = replace(config, learning_rate=linear(1e-3, 0.0), target_kl=None, gae_lambda=0.9)
+    settings = {"algorithm": "ppo"} | to_json(config)
+    sink = TensorBoardSink(tmp_path, settings)
+    sink.write(100, 1.0, {"eval/return_mean": 480.0, "episode/return": 450.0})
+    sink.close()
+    hyperparameters, texts = written_settings(tmp_path)
+    assert texts == [(0, settings)]
+    expected = {
+        "algorithm": "ppo",
+        "env.id": "CartPole-v1",
+        "env.num_envs": 8,
+        "run.seed": 7,
+        "gae_lambda": 0.9,
+        "normalize_advantages": True,
+        "hidden_sizes": "[32, 16]",
+        "learning_rate": "linear:0.001:0.0",
+    }
+    assert {name: hyperparameters[name] for name in expected} == expected
+    left_out = {"target_kl", "run.wandb", "run.run_dir", "run.eval_every", "env.atari.frame_skip"}
+    assert not left_out & hyperparameters.keys()
+    assert scalars(tmp_path, "eval/return_mean") == [(100, 480.0)]
+
+
+def test_atari_settings_are_hyperparameters_of_atari_games_only(tmp_path):
+    TensorBoardSink(tmp_path, to_json(ppo.Config(env=EnvConfig("ALE/Pong-v5")))).close()
+    assert written_settings(tmp_path)[0]["env.atari.frame_skip"] == 4
+
+
+def test_a_resumed_run_keeps_its_hyperparameters_and_shows_both_texts(tmp_path):
+    settings = to_json(ppo.Config(run=RunConfig(total_steps=300)))
+    longer = to_json(ppo.Config(run=RunConfig(total_steps=500)))
+    for resume_at, given in ((None, settings), (200, longer)):
+        sink = TensorBoardSink(tmp_path, given, resume_at)
+        for env_steps in (100, 200, 300):
+            sink.write(env_steps + (resume_at or 0), 1.0, {"episode/return": 1.0})
+        sink.close()
+    hyperparameters, texts = written_settings(tmp_path)
+    assert hyperparameters["run.total_steps"] == 300
+    assert texts == [(0, settings), (200, longer)]
+    assert [step for step, _ in scalars(tmp_path, "episode/return")] == [100, 200, 300, 400, 500]
 
 
 def test_by_default_a_run_writes_metrics_jsonl_alone(tmp_path):
@@ -260,8 +321,9 @@ def test_every_file_of_a_resumed_run_goes_on_from_where_it_resumes(tmp_path):
     assert scalars(tmp_path / "tensorboard", "episode/return") == [(100, 1.0), (200, 1.0), (300, 1.0)]
 
 
-def test_tensorboard_and_wandb_are_not_imported_until_a_run_asks_for_them():
-    code = "import sys, birl, birl.run.track; print([name for name in ('tensorboard', 'wandb') if name in sys.modules])"
+def test_trackers_are_not_imported_until_a_run_asks_for_them():
+    names = ("tensorboard", "wandb", "trackio")
+    code = f"import sys, birl, birl.run.track; print([name for name in {names} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
