@@ -201,6 +201,8 @@ class Run:
             self._parts.log.write_update(self.update)
         if self._evaluation_due():
             self._evaluate(self.update)
+        if crossed(self._steps_before, self.env_steps, self.config.run.video_every):
+            self._parts.recorder.record(self.state, lambda: bool(self._signals))
         if self._checkpoint_due():
             self._parts.saver.try_save(self.update)
         if self._signals:

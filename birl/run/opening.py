@@ -20,6 +20,7 @@ from birl.run.evaluator import Evaluator
 from birl.run.exactness import Exactness
 from birl.run.log import RunLog
 from birl.run.progress import RunProgress
+from birl.run.recorder import VideoRecorder
 from birl.run.saver import Saver
 from birl.run.track import open_sinks
 
@@ -51,6 +52,7 @@ class Parts(NamedTuple):
     log: RunLog
     saver: Saver
     evaluator: Evaluator
+    recorder: VideoRecorder
 
 
 def open_parts(
@@ -75,7 +77,8 @@ def open_parts(
     saver = Saver(name, config, spaces, directory, progress, exactness, console)
     algorithm = algorithm_named(name)
     evaluator = Evaluator(algorithm, config, spaces, directory, progress, log, saver, console, eval_envs)
-    return Parts(directory, exactness, log, saver, evaluator)
+    recorder = VideoRecorder(config, run_dir, console, evaluator.policy_of)
+    return Parts(directory, exactness, log, saver, evaluator, recorder)
 
 
 def tidy_directory(run_dir: Path, progress: RunProgress) -> None:

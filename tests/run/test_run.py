@@ -1,6 +1,7 @@
 """A loop of one's own: `with birl.start(...) as run: for update in run: ...`."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -228,3 +229,19 @@ def test_a_lambda_makes_environments_in_this_process_only(tmp_path):
     )
     assert ended.returncode == 1
     assert "'local:make' is a function that only the process has" in ended.stderr
+
+
+def test_videos_are_recorded_during_training_and_do_not_change_it(tmp_path):
+    with start(tmp_path, "filmed", video_every=256, max_episode_steps=20) as filmed:
+        for _ in filmed:
+            pass
+    videos = sorted(path.name for path in (tmp_path / "filmed" / "videos").iterdir())
+    assert len(videos) == 2
+    assert all(re.fullmatch(r"step-\d{9}\.mp4", name) for name in videos)
+    with start(tmp_path, "limited", max_episode_steps=20) as limited:
+        for _ in limited:
+            pass
+    assert not (tmp_path / "limited" / "videos").exists()
+    last = [numbered(tmp_path / name / "checkpoints")[-1] for name in ("limited", "filmed")]
+    states = [{file.name: file.read_bytes() for file in path.glob("*.safetensors")} for path in last]
+    assert states[0] == states[1]
