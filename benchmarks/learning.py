@@ -33,8 +33,8 @@ import numpy as np
 from results import RESULTS, machine, read_section, table, today, write_section
 
 from birl.cli import main as birl_main
+from birl.cli.train_options import training_config
 from birl.maths.statistics import bootstrap_interval, iqm
-from birl.train_options import training_config
 from birl.workers.faults import Failure
 
 ROOT = Path(__file__).resolve().parent.parent

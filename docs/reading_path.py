@@ -37,11 +37,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent.parent / "birl"
-COMMAND = ("__init__.py", "cli.py", "commands.py", "options.py", "config.py", "registry.py", "presets/")
+COMMAND = ("__init__.py", "cli/", "config.py", "registry.py", "presets/")
 COMMAND += ("run/configure.py", "run/driver.py", "run/loop.py", "run/opening.py")
 LEFT_OUT = {
     "environments": ("envs/", "workers/"),
-    "checks of settings": ("checks.py", "config_json.py", "errors.py"),
+    "checks of settings": ("checks.py", "env_checks.py", "config_json.py", "errors.py"),
     "logging, evaluation, checkpoints": ("run/", "rollouts/episode_stats.py"),
 }
 OWN_LINES = (

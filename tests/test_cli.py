@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 import birl
-from birl import commands
-from birl.cli import COMMANDS, main
+from birl.cli import COMMANDS, commands, main
+from birl.cli.numbers import short_number
+from birl.cli.train_options import training_config
 from birl.config import EnvConfig, RunConfig
 from birl.envs import check
-from birl.numbers import short_number
 from birl.presets import all_presets, find_preset
 from birl.run.directory import claim_directory
-from birl.train_options import training_config
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
 
 TINY = ["--total-steps", 100, "--num-envs", 4, "--rollout-length", 16, "--minibatches", 1, "--epochs", 1]

@@ -8,13 +8,13 @@ import subprocess
 import pytest
 
 import birl
+from birl.cli.parsing import box_text
+from birl.cli.setting_texts import comments_of
+from birl.cli.settings_help import SECTIONS, section_of, settings_of
+from birl.cli.train_options import read_request, training_config
 from birl.config import AtariConfig, EnvConfig, RunConfig, Wrapper
-from birl.parsing import box_text
 from birl.registry import algorithm_named
 from birl.run.directory import write_config
-from birl.setting_texts import comments_of
-from birl.settings_help import SECTIONS, section_of, settings_of
-from birl.train_options import read_request, training_config
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
 
 PENDULUM = birl.ppo.Config(

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
+from birl.cli.options import training_config
 from birl.config import ConfigError
 from birl.maths.schedules import linear
 from birl.nets.models import make_actor_critic
-from birl.options import training_config
 from birl.registry import algorithm_named
 from birl.types import PyTree
 from tests.nets.remembering import make_remembering

@@ -6,10 +6,10 @@ import pytest
 
 import birl
 from birl import ALGORITHMS
+from birl.cli.train_options import training_config
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
 from birl.registry import algorithm_named
 from birl.run.configure import configure, configured
-from birl.train_options import training_config
 
 
 def test_flat_names_change_the_preset_wherever_the_setting_is():

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from birl import ALGORITHMS
+from birl.cli.numbers import short_number
 from birl.config import require
-from birl.numbers import short_number
 from birl.presets import all_presets
 from birl.presets.entry import Preset
 from birl.registry import EVERY_ACTION, Supports, algorithm_named, supports

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import tyro
 
 from birl import ALGORITHMS
+from birl.cli.parsing import errors_in_one_line, reading_rules, require_no_unknown
+from birl.cli.setting_texts import text_of
+from birl.cli.settings_help import help_text, names_for_atari, settings_of
 from birl.config import ConfigError, require
 from birl.maths import schedules
-from birl.parsing import errors_in_one_line, reading_rules, require_no_unknown
 from birl.registry import algorithm_named, name_of
 from birl.run.configure import from_preset, with_settings
 from birl.run.sources import Source, flat_settings, from_file, like_run
-from birl.setting_texts import text_of
-from birl.settings_help import help_text, names_for_atari, settings_of
 from birl.suggestions import suggest_algorithm, suggest_setting
 
 HELP = ("-h", "--help")

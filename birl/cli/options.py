@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from birl.parsing import parse
+from birl.cli.parsing import parse
 
 RunDir = Annotated[Path, tyro.conf.Positional]
 

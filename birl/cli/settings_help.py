@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from birl.cli.setting_texts import text_of
 from birl.config import AtariConfig, EnvConfig, RunConfig, Wrapper
 from birl.env_checks import is_atari
 from birl.maths import schedules
-from birl.setting_texts import text_of
 
 NETWORK = {"core", "core_size", "share_trunk", "layer_norm", "dueling", "actor_features", "critic_features"}
 NETWORK |= {"num_features", "feature_scale"}

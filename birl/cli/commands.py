@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from birl import ALGORITHMS
+from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
+from birl.cli.parsing import parse
 from birl.config import EnvConfig, Wrapper
 from birl.config_json import to_json
-from birl.options import PolicyOptions, ResumeOptions, policy_options
-from birl.parsing import parse
 from birl.run.console import score_text
 from birl.run.display import number
 from birl.run.modules import named_modules
@@ -42,8 +42,8 @@ def train(words: Words) -> int:
         print(TRAIN_USAGE)
         return 0 if words else 2
     with starting():
+        from birl.cli.train_options import read_request, training_help
         from birl.run.driver import train as run_training
-        from birl.train_options import read_request, training_help
 
         if wants_help:
             print(training_help(task, words[len(task) :], shutil.get_terminal_size().columns))
@@ -185,7 +185,7 @@ def list_all(words: Words) -> int:
 
     algorithm, env = parse(arguments, words, "birl list")
     with starting():
-        from birl.listing import COLUMNS, listed
+        from birl.cli.listing import COLUMNS, listed
 
         found = listed(algorithm, env)
     Console(highlight=False, width=max(COLUMNS, Console().width)).print(*found, sep="\n")

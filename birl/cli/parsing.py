@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from birl.cli.numbers import real_number, whole_number
 from birl.config import ConfigError, require
 from birl.errors import TERMINAL_CODES
-from birl.numbers import real_number, whole_number
 from birl.suggestions import suggest_setting
 
 Result = TypeVar("Result")

@@ -79,7 +79,7 @@ def _usage() -> str:
 def _guarded(command: str, words: list[str]) -> int:
     """Run a command. Errors that a user can fix become one sentence; bugs keep their traceback."""
     with starting():
-        from birl import commands
+        from birl.cli import commands
         from birl.config import ConfigError
         from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
 
@@ -115,7 +115,3 @@ def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
     from birl.errors import plain_warning
 
     print(f"birl: warning: {plain_warning(message)}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,8 @@
+"""`python -m birl.cli`: the command line."""
+
+import sys
+
+from birl.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
