@@ -12,12 +12,14 @@ import pytest
 from gymnasium import spaces
 
 from birl import ALGORITHMS
+from birl.algos import a2c, ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.config_json import from_json
 from birl.registry import algorithm_named
 from birl.run import checkpoint as checkpoints
 from birl.run.state_tensors import tensors_to_state
-from tests.nets.own_encoders import make_frozen, make_parts, make_perceptron, make_squares
+from tests.algos.test_image_cache import CONFIGS, pictures
+from tests.nets.own_encoders import make_frozen, make_parts, make_perceptron, make_pictures, make_squares
 from tests.test_contract import assert_same_bits, config_of, fresh_state, run, spaces_of
 
 WITHOUT = {"dpg"}  # whose features are fixed
@@ -126,3 +128,14 @@ def test_processes_find_it_by_its_module():
     assert last.state.env_steps >= 40
     with pytest.raises(ConfigError, match=r"cannot be sent to the processes of pool 'processes': .*keep functions out"):
         next(algorithm_named("a3c").train(replace(config, encoder=make_perceptron)))
+
+
+@pytest.mark.parametrize("algorithm", [ppo, a2c])
+def test_images_may_go_through_one_that_is_shared(algorithm):
+    config = replace(CONFIGS[algorithm], encoder=make_pictures, hidden_sizes=(8,))
+    with pictures(4) as envs:
+        *_, last = islice(algorithm.train(config, envs), 3)
+    assert np.isfinite(last.metrics["loss/value"])
+    start = algorithm.init(config, envs.observation_space, envs.action_space)
+    before, after = own_layers(start), own_layers(last.state)
+    assert all(np.any(before[path] != after[path]) for path in before)

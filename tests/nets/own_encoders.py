@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from birl.nets.images import Conv, make_conv
 from birl.nets.layers import Linear, make_linear
 
 
@@ -88,6 +89,21 @@ class Scale(eqx.Module):
 
 def make_numpy(rng, observation_space):
     return Scale(np.ones(4, np.float64)), 4
+
+
+class Pictures(eqx.Module):
+    """A convolution of images [*batch, channels, height, width] of bytes."""
+
+    layer: Conv
+
+    def __call__(self, images):
+        x = jnp.moveaxis(images.reshape(-1, *images.shape[-3:]), 1, -1).astype(jnp.float32) / 255
+        return jnp.tanh(self.layer(x)).reshape(*images.shape[:-3], -1)
+
+
+def make_pictures(rng, observation_space):
+    channels, height, width = observation_space.shape
+    return Pictures(make_conv(rng, 4, channels, 3, stride=4)), 3 * (height // 4) * (width // 4)
 
 
 # What is wrong with each of these is in test_own_encoder.py.

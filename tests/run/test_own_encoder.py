@@ -1,6 +1,7 @@
 """A run with an encoder of the user's own: on the command line, loaded, evaluated and resumed."""
 
 import json
+import sys
 import textwrap
 
 import numpy as np
@@ -109,3 +110,15 @@ def test_other_weights_than_those_of_the_module_are_refused_by_name(place, monke
     )
     with pytest.raises(CheckpointError, match=r"encoder\.parts\[0\]\.parameters\.layer"):
         birl.load("run")
+
+
+def test_the_module_of_somebody_elses_encoder_is_imported_only_with_trust(place, monkeypatch):
+    monkeypatch.syspath_prepend(place)
+    birl.train("ppo", "CartPole-v1", encoder="my_encoders:make_encoder", run_dir="run", **small())
+    monkeypatch.setenv("BIRL_DATA_DIR", str(place / "another-user"))
+    del sys.modules["my_encoders"]
+    for use in (birl.load, birl.evaluate, birl.resume):
+        with pytest.raises(ConfigError, match="encoder 'my_encoders:make_encoder' would import the module my_encoders"):
+            use("run")
+        assert "my_encoders" not in sys.modules
+    assert birl.load("run", trust=True).act(np.zeros(4, np.float32))[0] in (0, 1)
