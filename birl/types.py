@@ -120,6 +120,17 @@ class Envs(Protocol):
     def close(self) -> None: ...
 
 
+SetEnvAttribute = Callable[[str, Any], None]  # name, value: plain JSON data
+
+
+@runtime_checkable
+class HasAttributes(Protocol):
+    """Environments whose attributes can be set during training."""
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment; in Birl's own when its next episode begins."""
+
+
 class Update(NamedTuple):
     """What `train` yields after each update: the moment at which checkpoints are taken."""
 
@@ -127,6 +138,7 @@ class Update(NamedTuple):
     metrics: Metrics
     snapshot: Callable[[], Snapshot]  # call it before asking for the next update
     replay: Any = None  # a rollouts.user_replay.UserReplay, if the algorithm learns from a replay
+    set_env_attribute: SetEnvAttribute | None = None  # ConfigError if the environments cannot be reached
 
     def __repr__(self) -> str:  # without the state, which has millions of numbers
         metrics = ", ".join(f"{name!r}: {value:.4g}" for name, value in self.metrics.items())

@@ -64,7 +64,13 @@ def train_actor_learners(
         while state.env_steps < config.run.total_steps:
             shared = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
             state = shared_to_state(shared, work.layouts, int(state.updates) + 1)
-            yield Update(state, pool.metrics(), pool.snapshot)
+            yield Update(state, pool.metrics(), pool.snapshot, set_env_attribute=_refuse_attribute)
+
+
+def _refuse_attribute(name: str, value: Any) -> None:
+    """Raise ConfigError: each actor-learner has environments of its own."""
+    wrong = f"attribute {name!r} cannot be set: actor-learners have environments of their own"
+    raise ConfigError(f"{wrong}; use an algorithm without actor-learners, such as a2c, or change env.kwargs")
 
 
 def open_pool(work: Work, shared: SharedParameters, snapshot: Snapshot | None) -> Pool:

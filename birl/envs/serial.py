@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
+from birl.envs.attributes import Attributes, apply_attributes, read_attribute, require_attributes
 from birl.envs.generators import generator_of, generator_state, plain
 from birl.envs.observations import Arrays, layout_of, read_flag
 from birl.envs.spaces import (
@@ -58,6 +59,7 @@ class SerialEnvs:
         self._first_action = first_value(self.envs[0].action_space)
         self._mask_width = mask_width(self.action_space)
         self._log = snapshots.ActionLog(self.num_envs, action_limit)
+        self._attributes: Attributes = {}  # set when an episode begins
         self._seed = 0
         self._ended = [False] * self.num_envs
         self._arrays: Arrays = {}
@@ -128,14 +130,22 @@ class SerialEnvs:
         self._arrays, self._masks = arrays, masks
         return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over)
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment when its next episode begins."""
+        self.use_attributes(self._attributes | read_attribute(name, value))
+
+    def use_attributes(self, attributes: Attributes) -> None:
+        """Use these attributes in all episodes from the next on; ConfigError if there are none."""
+        for env in self.envs:
+            require_attributes(env, attributes)
+        self._attributes = attributes
+
     def snapshot(self) -> Snapshot:
         """The environments' states if they can be read, else the log to replay their episodes."""
         if not self._arrays:
             return Snapshot(exact=False, reason="the environments have not been reset yet")
-        ended = np.array(self._ended)
-        return snapshots.save_single(
-            self._log, self.action_space, self._seed, self.saved_envs(), self._arrays, ended, self._masks
-        )
+        now = self._arrays, np.array(self._ended), self._masks, self._attributes
+        return snapshots.save_single(self._log, self.action_space, self._seed, self.saved_envs(), *now)
 
     def saved_envs(self) -> list[snapshots.SavedEnv]:
         """For each environment, what is needed to put it back where it is."""
@@ -152,6 +162,7 @@ class SerialEnvs:
         if saved != self.num_envs:
             raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
         self._seed = snapshot.values["seed"]
+        self._attributes = snapshot.values.get(snapshots.ATTRIBUTES, {})
         self._log = snapshots.ActionLog.load(snapshot, self._log.limit)
         self._ended = snapshot.array_like("ended", np.array(self._ended)).tolist()
         self._arrays = self.layout.empty(self.num_envs)
@@ -184,7 +195,8 @@ class SerialEnvs:
     def _begin(self, index: int, arrays: Arrays, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset one environment, and log what it begins from."""
         env = self.envs[index]
-        self._log.begin(index, snapshots.origin_of(env, seed))
+        apply_attributes(env, self._attributes)
+        self._log.begin(index, snapshots.origin_of(env, seed, self._attributes))
         try:
             observation, info = env.reset(seed=seed)
         except (Exception, SystemExit) as error:

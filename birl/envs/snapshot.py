@@ -18,12 +18,15 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import native
+from birl.envs.attributes import Attributes, apply_attributes
 from birl.envs.generators import generator_of, generator_state, plain, set_generator_state
 from birl.envs.spaces import action_dtype, action_shape, derived_seeds
 from birl.types import Snapshot
 
 REPLAY = "replay"  # tier of environments stepped one by one whose running episodes are stepped again
 EACH = "each"  # tier of environments stepped one by one whose states are all copied
+ATTRIBUTES = "attributes"  # what was set in the environments: in values for the next episodes, in an origin for its own
+BEGUN_WITH = "begun_with"  # in values of tier EACH: the attributes that each episode began with
 ACTION_LIMIT = 100_000  # logged actions; a longer episode cannot be replayed, so its resume is not exact
 
 
@@ -97,6 +100,7 @@ def save_single(
     observations: dict[str, np.ndarray],
     ended: np.ndarray,
     masks: np.ndarray | None,
+    attributes: Attributes,
 ) -> Snapshot:
     """The snapshot of environments stepped one by one: their states, or else the log to replay."""
     states = [env.state for env in saved if env.state is not None]
@@ -106,6 +110,8 @@ def save_single(
             f"states/{index}/{name}": array for index, (own, _) in enumerate(states) for name, array in own.items()
         }
         values: dict[str, Any] = {"tier": EACH, "clock": log.clock, "states": [own for _, own in states]}
+        begun_with = [env.origin.get(ATTRIBUTES, {}) for env in saved]
+        values |= {BEGUN_WITH: begun_with} if any(begun_with) else {}
     else:
         blank = np.zeros((len(ended), *action_shape(action_space)), action_dtype(action_space))
         arrays, values = log.save(blank)
@@ -117,6 +123,7 @@ def save_single(
     if masks is not None:
         arrays["masks"] = masks.copy()
     values |= {"seed": seed, "generators": [env.generator for env in saved]}
+    values |= {ATTRIBUTES: attributes} if attributes else {}
     return Snapshot(arrays, values, exact=not reason, reason=reason)
 
 
@@ -125,7 +132,9 @@ def part_of(snapshot: Snapshot, rows: slice) -> Snapshot:
     shared = {name: array for name, array in snapshot.arrays.items() if not name.startswith("states/")}
     arrays = {name: array[:, rows] if name == "actions" else array[rows] for name, array in shared.items()}
     per_env = {
-        name: snapshot.values[name][rows] for name in ("origins", "generators", "states") if name in snapshot.values
+        name: snapshot.values[name][rows]
+        for name in ("origins", "generators", "states", BEGUN_WITH)
+        if name in snapshot.values
     }
     for number, index in enumerate(range(*rows.indices(len(snapshot.arrays["ended"])))):
         own = snapshot.arrays_under(f"states/{index}/")
@@ -133,16 +142,17 @@ def part_of(snapshot: Snapshot, rows: slice) -> Snapshot:
     return Snapshot(arrays, snapshot.values | per_env, snapshot.exact, snapshot.reason)
 
 
-def origin_of(env: gym.Env, seed: int | None) -> dict[str, Any]:
-    """What the next reset begins from: {"seed": n} or {"generator": its state}.
+def origin_of(env: gym.Env, seed: int | None, attributes: Attributes) -> dict[str, Any]:
+    """What the next reset begins from: {"seed": n} or {"generator": its state}, and attributes.
 
     {"lost": why} if the episode cannot be replayed.
     """
+    set_before = {ATTRIBUTES: attributes} if attributes else {}
     if seed is not None:
-        return {"seed": seed}
+        return {"seed": seed} | set_before
     try:
         hidden = native.hidden_randomness(env)
-        return {"lost": hidden} if hidden else {"generator": generator_state(generator_of(env))}
+        return ({"lost": hidden} if hidden else {"generator": generator_state(generator_of(env))}) | set_before
     except Exception as error:
         return {"lost": unreadable(error)}
 
@@ -167,6 +177,7 @@ def unreadable(error: Exception) -> str:
 
 def replay(env: gym.Env, origin: dict[str, Any], actions: list[Any]) -> tuple[Any, bool]:
     """The last observation, and whether the episode ended, after these actions from the origin."""
+    apply_attributes(env, origin.get(ATTRIBUTES, {}))
     if "seed" in origin:
         observation, _ = env.reset(seed=origin["seed"])
     else:
@@ -187,6 +198,8 @@ def load_single(env: gym.Env, snapshot: Snapshot, index: int) -> str:
     """Set environment `index` to its saved state; returns what went wrong, or ""."""
     arrays = snapshot.arrays_under(f"states/{index}/")
     values = snapshot.values["states"][index]
+    if BEGUN_WITH in snapshot.values:
+        apply_attributes(env, snapshot.values[BEGUN_WITH][index])
     env.reset(seed=0)  # sets up whatever is not part of the state
     native.set_state(env, arrays, values)
     set_generator_state(generator_of(env), snapshot.values["generators"][index])

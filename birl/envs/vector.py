@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from birl.config import ConfigError
 from birl.envs import snapshot as snapshots
+from birl.envs.attributes import Attributes, read_attribute
 from birl.envs.native_vector import is_native, load_native, save_native
 from birl.envs.observations import layout_of, read_flags
 from birl.envs.spaces import (
@@ -22,6 +23,7 @@ from birl.envs.spaces import (
     learnable_actions,
 )
 from birl.envs.trees import action_tree
+from birl.envs.vector_attributes import set_vector_attributes
 from birl.envs.vector_observations import VectorObservations
 from birl.envs.wrappers import kept_space
 from birl.errors import EnvError, InexactResume
@@ -56,6 +58,7 @@ class VectorAdapter:
         self._read_actions = action_reader(self.action_space, self.num_envs)
         self._has_tree_actions = is_composite(self.action_space)
         self._first_action = first_value(vector_env.single_action_space)
+        self._attributes: Attributes = {}  # that were set
         self._seed = 0
         self._clock = 0  # steps since the last reset
         self._ended = np.zeros(self.num_envs, bool)
@@ -97,12 +100,19 @@ class VectorAdapter:
         self._latest.allow_all_after(terminated, truncated)
         return Step(self._tree(), rewards, terminated, truncated, valid, self._latest.masks, self._game_over)
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment at once: it cannot wait for an episode's end."""
+        attribute = read_attribute(name, value)
+        set_vector_attributes(self.vector_env, attribute)
+        self._attributes |= attribute
+
     def snapshot(self) -> Snapshot:
         """The state if it can be read; else only the latest observations, which is not exact."""
         if not self._latest.arrays:
             return Snapshot(exact=False, reason="the environments have not been reset yet")
         arrays = self._latest.saved() | {"ended": self._ended.copy()}
-        values = {"seed": self._seed, "clock": self._clock}
+        values: dict[str, Any] = {"seed": self._seed, "clock": self._clock}
+        values |= {snapshots.ATTRIBUTES: dict(self._attributes)} if self._attributes else {}
         if is_native(self.vector_env):
             native = save_native(self.vector_env)
             return Snapshot(arrays | native.arrays, values | native.values)
@@ -117,6 +127,9 @@ class VectorAdapter:
         saved = len(snapshot.arrays.get("ended", self._ended))
         if saved != self.num_envs:
             raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
+        self._attributes = dict(snapshot.values.get(snapshots.ATTRIBUTES, {}))
+        if self._attributes:
+            set_vector_attributes(self.vector_env, self._attributes)
         if snapshot.values.get("tier") != "native" or not is_native(self.vector_env):
             return self._begin_new_episodes(snapshot)
         load_native(self.vector_env, snapshot)

@@ -3,18 +3,20 @@
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
 from gymnasium import spaces
 
 from birl import speed
+from birl.config import require
 from birl.envs.actions import action_clipper
 from birl.envs.spaces import action_shape, is_composite
 from birl.errors import snapshot_errors
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.rollouts.finite import check_finite
-from birl.types import ActAt, Action, Array, Envs, PyTree, Rollout, Snapshot, StartActing, Step
+from birl.types import ActAt, Action, Array, Envs, HasAttributes, PyTree, Rollout, Snapshot, StartActing, Step
 
 # policy, observations, memory, resets, action masks, key
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]
@@ -74,6 +76,13 @@ class Collector:
         arrays = {"collector/resets": self.resets} | self.episode_stats.arrays() | memory
         arrays |= {f"envs/{name}": array for name, array in envs.arrays.items()}
         return Snapshot(arrays, self.episode_stats.values() | {"envs": envs.values}, envs.exact, envs.reason)
+
+    def set_env_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment when its next episode begins."""
+        envs: object = self.envs
+        require(isinstance(envs, HasAttributes), f"attribute {name!r} cannot be set in {envs!r}; give it set_attribute")
+        assert isinstance(envs, HasAttributes)
+        envs.set_attribute(name, value)
 
     def _acting(self, policy: PyTree, key: Array, steps_per_key: int) -> ActAt:
         """How to act in the next rollout: in NumPy if that is faster, else by a compiled call."""

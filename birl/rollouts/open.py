@@ -31,6 +31,7 @@ class Collects(Protocol):
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None: ...
     def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout: ...
     def snapshot(self) -> Snapshot: ...
+    def set_env_attribute(self, name: str, value: Any) -> None: ...
 
 
 class RolloutSource:
@@ -103,12 +104,16 @@ class RolloutSource:
         metrics |= self.collector.episode_stats.metrics()
         if self._replay is not None:
             metrics |= {"replay/steps": len(self._replay), "replay/bytes": self._replay.bytes}
-        return Update(state, metrics, self.snapshot, self._user_replay)
+        return Update(state, metrics, self.snapshot, self._user_replay, self.set_env_attribute)
 
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         snapshot = self.collector.snapshot()
         return snapshot if self._replay is None else self._replay.snapshot(snapshot)
+
+    def set_env_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment when its next episode begins."""
+        self.collector.set_env_attribute(name, value)
 
     def _now(self) -> Now:
         return Now(self.collector.observations, self.collector.masks)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from birl.config import EnvConfig
+from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_share, spaces_of
 from birl.errors import InexactResume, NonFiniteError, snapshot_errors
 from birl.maths.keys import numbered
@@ -187,6 +187,13 @@ class RayCollector:
         values["parts"] = [part.values for part in parts]
         reasons = [part.reason for part in parts if not part.exact]
         return Snapshot(self.episode_stats.arrays() | arrays, values, not reasons, "; ".join(reasons[:1]))
+
+    def set_env_attribute(self, name: str, value: Any) -> None:
+        """Raise ConfigError: the environments are in other processes."""
+        wrong = (
+            f"attribute {name!r} cannot be set: env.ray_actors {self.config.ray_actors} have environments of their own"
+        )
+        raise ConfigError(f"{wrong}; use env.workers, or ray_actors 0")
 
     def _start(self, index: int) -> None:
         share = self.shares[index]

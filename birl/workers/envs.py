@@ -11,7 +11,7 @@ it has a successor observation, so returns bootstrap there, as from any truncate
 import warnings
 from collections.abc import Sequence
 from itertools import count, pairwise
-from typing import Self
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from birl.config import ConfigError, EnvConfig
 from birl.envs import snapshot as snapshots
 from birl.envs.atari import has_lives
+from birl.envs.attributes import Attributes, read_attribute
 from birl.envs.observations import Arrays, layout_of
 from birl.envs.spaces import action_reader, derived_seeds, learnable_actions
 from birl.errors import InexactResume
@@ -49,6 +50,7 @@ class WorkerEnvs:
         self._shared = map_env_arrays(self._supervisor.memory, self.layout, self.action_space, self.num_envs)
         self._parts = [self._shared.part(share) for share in self._shares]
         self._log = snapshots.ActionLog(self.num_envs, action_limit)
+        self._attributes: Attributes = {}  # set when an episode begins
         self._seed = 0
         self._ended = np.zeros(self.num_envs, bool)
         self._arrays: Arrays = {}
@@ -83,8 +85,7 @@ class WorkerEnvs:
 
     def step(self, actions: PyTree) -> Step:
         """Step all environments. Workers that fail are replaced."""
-        problem = self._problem()
-        if problem:
+        if problem := self._problem():
             raise RuntimeError(f"{problem}; call reset(seed) before step")
         batch = self._read_actions(actions)
         self._shared.actions[...] = batch
@@ -120,10 +121,22 @@ class WorkerEnvs:
         observations = self.layout.tree(arrays)
         return Step(observations, rewards, terminated, truncated, valid, masks, game_over if self.has_lives else None)
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment when its next episode begins."""
+        attributes = self._attributes | read_attribute(name, value)
+        if not self._supervisor.busy:  # else the workers get them when they begin
+            numbers = self._supervisor.numbers
+            failures = self._supervisor.call(numbers, "use_attributes", [attributes] * len(numbers), START_TIMEOUT)[1]
+            self._supervisor.busy = False
+            for number, failure in failures.items():
+                if failure.configuration:
+                    raise ConfigError(failure.reason)
+                self._supervisor.workers[number].kill()  # the next step finds it dead and replaces it
+        self._attributes = attributes
+
     def snapshot(self) -> Snapshot:
         """The snapshot that SerialEnvs gives, so a run can continue with any number of workers."""
-        problem = self._problem()
-        if problem:
+        if problem := self._problem():
             return Snapshot(exact=False, reason=problem)
         numbers = self._supervisor.numbers
         answers, failures = self._supervisor.call(numbers, "saved_envs", [None] * len(numbers), START_TIMEOUT)
@@ -134,9 +147,8 @@ class WorkerEnvs:
             reason = f"{self._name(number)} failed: {failure.reason}"
             return Snapshot(values={"seed": self._seed, "clock": self._log.clock}, exact=False, reason=reason)
         saved = [env for part in answers for env in part]
-        return snapshots.save_single(
-            self._log, self.action_space, self._seed, saved, self._arrays, self._ended, self._masks
-        )
+        now = self._arrays, self._ended, self._masks, self._attributes
+        return snapshots.save_single(self._log, self.action_space, self._seed, saved, *now)
 
     def restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
         """Observations and masks as at the snapshot.
@@ -150,6 +162,7 @@ class WorkerEnvs:
             raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
         self._make_ready()
         self._seed = snapshot.values["seed"]
+        self._attributes = snapshot.values.get(snapshots.ATTRIBUTES, {})
         self._log = snapshots.ActionLog.load(snapshot, self._log.limit)
         self._replaced_at = [self._log.clock] * len(self._shares)
         self._masked = "masks" in snapshot.arrays
@@ -181,7 +194,7 @@ class WorkerEnvs:
         """Start all workers; the environments' own observation and action space."""
         numbers = self._supervisor.numbers
         try:
-            self._supervisor.start([self._task(number) for number in numbers])
+            self._supervisor.start([EnvTask(self._config, self._shares[number]) for number in numbers])
             answers, failures = self._supervisor.wait_for_start(numbers)
             for number, failure in failures.items():
                 if failure.configuration:
@@ -196,7 +209,7 @@ class WorkerEnvs:
     def _restart(self, numbers: Sequence[int]) -> dict[int, Failure]:
         """New processes for these workers; which of them failed to start."""
         for number in numbers:
-            self._supervisor.restart(number, self._task(number))
+            self._supervisor.restart(number, EnvTask(self._config, self._shares[number]))
         return self._supervisor.wait_for_start(numbers)[1]
 
     def _replace(self, failures: dict[int, Failure]) -> None:
@@ -217,7 +230,7 @@ class WorkerEnvs:
 
     def _begin(self, numbers: Sequence[int], seeds: list[int]) -> dict[int, Failure]:
         """Start episodes in these workers; which of them failed."""
-        parts = [seeds[self._shares[number]] for number in numbers]
+        parts = [(seeds[self._shares[number]], self._attributes) for number in numbers]
         answers, failures = self._supervisor.call(numbers, "begin", parts, START_TIMEOUT)
         for number, gave_masks in zip(numbers, answers, strict=True):
             self._gave_masks[number] = gave_masks is True
@@ -279,9 +292,6 @@ class WorkerEnvs:
     def _fault(self, number: int, failure: Failure) -> Fault:
         pid = self._supervisor.pids[number]
         return Fault(self._name(number), number, self._log.clock, pid, failure.reason, outcome="began new episodes")
-
-    def _task(self, number: int) -> EnvTask:
-        return EnvTask(self._config, self._shares[number])
 
     def _environments(self, number: int) -> range:
         return range(self._shares[number].start, self._shares[number].stop)

@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from birl.envs.attributes import Attributes
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.types import Snapshot
@@ -45,7 +46,9 @@ class EnvHost:
         """Call one of the functions that the parent may ask for."""
         match name:
             case "begin":
-                return self.begin(argument)
+                return self.begin(*argument)
+            case "use_attributes":
+                return self.envs.use_attributes(argument)
             case "allow_all":
                 return self.allow_all()
             case "restore":
@@ -54,8 +57,9 @@ class EnvHost:
                 return self.envs.saved_envs()
         raise ValueError(f"an environment worker has no function {name!r}")
 
-    def begin(self, seeds: list[int]) -> bool:
+    def begin(self, seeds: list[int], attributes: Attributes) -> bool:
         """Start episodes with these seeds; whether an environment gave an action mask."""
+        self.envs.use_attributes(attributes)
         observations, masks = self.envs.begin(seeds)
         self._write(observations, masks)
         return masks is not None
