@@ -94,7 +94,7 @@ def load_to_play(
         require(policy.env is not None, f'{wrong}; name it: env="CartPole-v1", --env CartPole-v1')
         assert policy.env is not None
         return policy, policy.env
-    known = policy.env or EnvConfig()
+    known = policy.env or EnvConfig(ignore_observations=policy.config.env.ignore_observations)
     named = env if isinstance(env, EnvConfig) else dataclasses.replace(known, id=env)
     _require_spaces(named, (policy.observation_space, policy.action_space))
     return policy, named

@@ -131,7 +131,7 @@ class Policy:
         self, observation: PyTree, memory: PyTree, action_mask: PyTree
     ) -> tuple[tuple[PyTree, PyTree, np.ndarray, np.ndarray | None], int | None]:
         """Observations, memory, resets and masks [B, ...], and B, which is None for one."""
-        observations, size = read_observations(self.observation_space, observation)
+        observations, size = read_observations(self.observation_space, observation, self.config.env.ignore_observations)
         if action_mask is None and isinstance(observation, Mapping) and mask_width(self.action_space) is not None:
             action_mask = observation.get(MASK)  # as in training
         count = size or 1

@@ -31,6 +31,7 @@ from birl.run.trust import sign
 FORMAT = 1
 KEY = "birl policy"  # of the JSON in the header
 NOT_NEEDED = {"env", "run", "actor_learners", "prefill"}  # settings that no network depends on; nor on schedules
+IGNORED: dict[str, Any] = {"ignore_observations": []}  # the only setting of `env` in a file, if it is not empty
 LENGTH_BYTES = 8  # safetensors: the length of the header, then the header, then the tensors
 
 
@@ -61,6 +62,8 @@ def write_policy(
         raise NonFiniteError(f"{problem}, so this policy was not saved")
     algorithm = name_of(config)
     settings = {field.name: to_json(vars(config)[field.name]) for field in fields(config) if _is_needed(config, field)}
+    if ignored := config.env.ignore_observations:  # which `act` accepts in an observation
+        settings["env"] = IGNORED | {"ignore_observations": list(ignored)}
     description = {
         "format": FORMAT,
         "birl": __version__,
@@ -135,7 +138,7 @@ def _read(path: Path) -> PolicyFile:
     if problem := _non_finite(tensors):
         raise CheckpointError(f"{path} is damaged: {problem}; it cannot act")
     settings, signature = description["settings"], description["signature"]
-    require(isinstance(settings, dict) and not NOT_NEEDED & settings.keys(), "its settings are not those of a network")
+    require(_is_of_a_network(settings), "its settings are not those of a network")
     require(isinstance(signature, str | None), f"its signature {signature!r} must be a string")
     return PolicyFile(
         path=path,
@@ -166,6 +169,14 @@ def _sha256(description: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
         digest.update(f"{name} {tensor.dtype.str} {tensor.shape}\n".encode())
         digest.update(tensor.tobytes())
     return digest.hexdigest()
+
+
+def _is_of_a_network(settings: Any) -> bool:
+    """Whether these are settings that a network depends on, or parts of observations to ignore."""
+    if not isinstance(settings, dict):
+        return False
+    env = settings.get("env", IGNORED)
+    return not (NOT_NEEDED - {"env"}) & settings.keys() and isinstance(env, dict) and env.keys() == IGNORED.keys()
 
 
 def _is_needed(config: Any, field: Any) -> bool:

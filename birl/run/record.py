@@ -4,9 +4,10 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ def play(
     can_play = bool(has_screen) or "SDL_VIDEODRIVER" in os.environ
     require(can_play, f"there is no screen to play on; record a video instead: birl record {policy}")
     with _rendered(env_config, "human") as window:
-        shown = [_sum_up(_episode(window, player, seed + episode, deterministic), limit) for episode in range(episodes)]
+        play_one = partial(
+            _episode, window, player, deterministic=deterministic, ignored=env_config.ignore_observations
+        )
+        shown = [_sum_up(play_one(seed=seed + episode), limit) for episode in range(episodes)]
     return _evaluation(shown)
 
 
@@ -97,7 +101,8 @@ def record_policy(
     recorded: list[Episode] = []
     with _rendered(env, "rgb_array") as filmed:
         fps = float(filmed.metadata.get("render_fps") or 30)
-        frames = _frames(filmed, policy, episodes, seed, deterministic, limit, recorded)
+        play_one = partial(_episode, filmed, policy, deterministic=deterministic, ignored=env.ignore_observations)
+        frames = _frames(filmed, play_one, episodes, seed, limit, recorded)
         path = film(_watched(frames, watch), path, fps)
     return path, _evaluation(recorded)
 
@@ -160,17 +165,16 @@ def _load(
 
 def _frames(
     env: gym.Env,
-    policy: Policy,
+    play_one: Callable[..., Iterator[tuple[float, bool]]],  # with a seed
     episodes: int,
     seed: int,
-    deterministic: bool,
     limit: int | None,
     recorded: list[Episode],
 ) -> Iterator[np.ndarray]:
     """A frame of each step. Each episode that has ended is appended to `recorded`."""
     for episode in range(episodes):
         steps: list[tuple[float, bool]] = []
-        for step in _episode(env, policy, seed + episode, deterministic):
+        for step in play_one(seed=seed + episode):
             steps.append(step)
             yield _frame(env)
         recorded.append(_sum_up(steps, limit))
@@ -191,9 +195,11 @@ def _evaluation(episodes: list[Episode]) -> Evaluation:
     return Evaluation(*map(np.array, zip(*episodes, strict=True)))
 
 
-def _episode(env: gym.Env, policy: Policy, seed: int, deterministic: bool) -> Iterator[tuple[float, bool]]:
+def _episode(
+    env: gym.Env, policy: Policy, seed: int, deterministic: bool, ignored: Sequence[str] = ()
+) -> Iterator[tuple[float, bool]]:
     """Play one episode, or a whole game; for each step its reward, and whether it was truncated."""
-    layout = layout_of(env.observation_space, env.action_space)
+    layout = layout_of(env.observation_space, env.action_space, ignored)
     observation, info = env.reset(seed=seed)
     maskable = mask_width(env.action_space) is not None
     memory = None

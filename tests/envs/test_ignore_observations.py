@@ -7,6 +7,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
+import birl
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs, make_share, open_envs, spaces_of
 from birl.envs.observations import layout_of
@@ -87,3 +88,22 @@ def test_birls_own_environments_that_are_passed_in_must_have_left_them_out_thems
         else:
             with pytest.raises(ConfigError, match=r"cannot change Birl's own environments"), open_envs(config, 0, envs):
                 pass
+
+
+def test_a_trained_policy_takes_observations_with_and_without_the_parts_that_are_left_out(tmp_path):
+    settings = {"rollout_length": 8, "minibatches": 1, "epochs": 1, "hidden_sizes": (8,), "total_steps": 16}
+    settings |= {"num_envs": 2, "eval_episodes": 2, "ignore_observations": ("mission", "camera/image"), "quiet": True}
+    birl.train("ppo", TALKING, run_dir=str(tmp_path / "run"), **settings)
+    raw = Talking().reset(seed=0)[0]
+    policy = birl.load(tmp_path / "run")
+    policy.save(tmp_path / "alone")
+    flat = {"place": raw["place"], "camera/depth": raw["camera"]["depth"]}
+    for loaded in (policy, birl.load(tmp_path / "alone")):
+        assert loaded.act(raw)[0] == loaded.act(flat)[0]
+        with pytest.raises(ValueError, match=r"the observation has a part 'wind'"):
+            loaded.act(raw | {"wind": 1.0})
+    assert len(birl.evaluate(tmp_path / "run", episodes=2).returns) == 2
+    assert len(birl.evaluate(tmp_path / "alone", episodes=2, env=TALKING).returns) == 2
+    path, film = birl.record(tmp_path / "run", tmp_path / "film.gif")
+    assert path.exists()
+    assert film.lengths.tolist() == [5]

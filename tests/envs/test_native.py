@@ -134,7 +134,7 @@ def test_a_checkpoint_of_the_replay_tier_is_still_replayed():
         saved = [env._replace(state=None) for env in envs.saved_envs()]
         observations = envs._arrays
         ended = np.array(envs._ended)
-        snapshot = snapshots.save_single(envs._log, envs.action_space, 0, saved, observations, ended, None)
+        snapshot = snapshots.save_single(envs._log, envs.action_space, 0, saved, observations, ended, None, {})
         assert snapshot.values["tier"] == snapshots.REPLAY
         restored.restore(written(snapshot))
         assert restored.restore_problem == ""
