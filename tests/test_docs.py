@@ -21,6 +21,7 @@ from functools import cache
 from io import StringIO
 from itertools import islice
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import gymnasium as gym
@@ -330,7 +331,7 @@ def without_words(block: Block) -> Any:
         return tomllib.loads(block.code)
     if block.language != "python":
         return block.code
-    tree = ast.parse(block.code if "quoted" not in block.notes else f"def quoted():\n    {block.code}")
+    tree = ast.parse(block.code if "quoted" not in block.notes else f"def quoted():\n{indent(block.code, '    ')}")
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
