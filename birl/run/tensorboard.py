@@ -1,6 +1,7 @@
 """TensorBoard event files. Only this file imports the tensorboard package."""
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import fields
@@ -72,9 +73,22 @@ def _as_one_value(value: Any) -> Any:
 
 def _open_writer(directory: Path, resume_at: int | None) -> EventFileWriter:
     require_real_directory(directory)
+    _wait_for_a_later_name(directory)
     writer = EventFileWriter(str(directory), QUEUED_EVENTS, FLUSH_SECONDS)
     if resume_at is not None:
         # TensorBoard drops every earlier point with this step or a later one.
         start = SessionLog(status=SessionLog.START)
         writer.add_event(Event(wall_time=time.time(), step=resume_at + 1, session_log=start))
     return writer
+
+
+def _wait_for_a_later_name(directory: Path) -> None:
+    """Wait until a new event file will be read after those that are there: at most a second.
+
+    TensorBoard reads them by name, which begins with the second. The rest of the name does not
+    increase with time.
+    """
+    names = [path.name for path in directory.glob("events.*")]
+    seconds = [int(found[1]) for name in names if (found := re.match(r"events\.\D+\.(\d+)\.", name))]
+    while int(time.time()) in seconds:
+        time.sleep(0.05)

@@ -358,3 +358,14 @@ def test_wandb_offline_gets_the_config_and_the_metrics_over_env_steps(tmp_path, 
     while not all(part in written.read_bytes() for part in expected) and time.monotonic() < given_up:
         time.sleep(0.1)
     assert {part for part in expected if part in written.read_bytes()} == expected
+
+
+def test_event_files_are_read_in_the_order_of_their_making(tmp_path):
+    """Their names begin with the second; a counter follows, whose 10 comes before its 9."""
+    for step in range(3):
+        sink = TensorBoardSink(tmp_path, {}, resume_at=step or None)
+        sink.write(step + 1, 1.0, {"episode/return": float(step)})
+        sink.close()
+    names = [path.name.split(".") for path in sorted(tmp_path.glob("events.*"))]
+    assert len({name[3] for name in names}) == 3  # no two of one second
+    assert scalars(tmp_path, "episode/return") == [(step + 1, float(step)) for step in range(3)]
