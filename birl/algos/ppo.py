@@ -57,8 +57,8 @@ class Config:
     minibatches: int = 4  # per epoch
     discount: float = 0.99  # γ
     gae_lambda: float = 0.95  # λ
-    objective: Literal["clip", "kl"] = "clip"  # eq. 7, or eq. 8 with an adaptive weight
-    clip_range: float | Schedule = 0.2  # ε of eq. 7
+    objective: Literal["clip", "kl"] = "clip"  # clip the ratio (eq. 7), or penalize the KL by an adaptive β (eq. 8)
+    clip_range: float | Schedule = 0.2  # ε of eq. 7: how far the ratio of new to old policy may leave 1
     penalty_target_kl: float = 0.01  # d_targ: the KL that each update aims at, with objective "kl"
     penalty_weight: float = 1.0  # first β, with objective "kl"
     target_kl: float | None = None  # stop the epochs of an update when its KL exceeds 1.5 times this
