@@ -9,6 +9,7 @@ import numpy as np
 Array = Any  # a JAX or NumPy array: rollouts are filled in NumPy and learned from in JAX
 PyTree = Any
 Metrics = dict[str, Any]  # scalars by name: arrays inside `update`, floats outside
+NOT_SAID = -1  # in `successes`: the environment did not say, or no episode ended
 
 
 class Rollout(NamedTuple):
@@ -31,6 +32,7 @@ class Rollout(NamedTuple):
     game_over: Array | None = None  # [T, B] as in Step; for episode statistics only
     resets: Array | None = None  # [B] true where row 0 begins an episode; None: nowhere
     extras: list[PyTree] | None = None  # T entries: the Action.extras of each step
+    successes: Array | None = None  # [T, B] as in Step; for episode statistics only
 
 
 class Transitions(NamedTuple):
@@ -73,6 +75,7 @@ class Step(NamedTuple):
     valid: np.ndarray  # [B] bool; false where the environment used this step to reset itself
     action_masks: np.ndarray | None = None  # [B, A] bool, for the next action
     game_over: np.ndarray | None = None  # [B] bool, where an episode is one life: the whole game ended, or began
+    successes: np.ndarray | None = None  # [B] int8 at an episode's end: 1, 0, or NOT_SAID; None: nobody said
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import numpy as np
 
 from birl.asynchronous.actor_learner import Work
 from birl.asynchronous.parameters import SharedParameters
+from birl.rollouts.episode_stats import without_unknown
 from birl.types import Metrics
 
 SUMMED = {"episode/count", "replay/steps", "replay/bytes"}  # metrics to add up; of the others the mean is taken
@@ -18,7 +19,7 @@ def combine_metrics(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:
             combined[name] = int(numbers.sum())
         else:
             combined[name] = float(numbers.mean()) if len(numbers) else float("nan")
-    return combined
+    return without_unknown(combined)
 
 
 def take_episode_count(shared: SharedParameters, names: tuple[str, ...], number: int) -> int:

@@ -84,6 +84,8 @@ def evaluate(words: Words) -> int:
     score = score_text(returns.mean(), returns.std(), options.episodes)
     print(f"{score} (min {number(returns.min())}, max {number(returns.max())})")
     print(f"length {number(evaluation.lengths.mean())} steps")
+    if len(evaluation.successes):
+        print(f"success rate {100 * evaluation.metrics()['eval/success_mean']:.0f} %")
     _print_cuts(evaluation)
     return 0
 

@@ -18,6 +18,7 @@ from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
     MASK,
+    SUCCESS,
     action_reader,
     derived_seeds,
     first_value,
@@ -27,7 +28,7 @@ from birl.envs.spaces import (
 )
 from birl.envs.trees import flat_mask, own_actions
 from birl.errors import EnvError, InexactResume
-from birl.types import PyTree, Snapshot, Step
+from birl.types import NOT_SAID, PyTree, Snapshot, Step
 
 
 class SerialEnvs:
@@ -96,6 +97,7 @@ class SerialEnvs:
         valid = ~np.array(ended)
         masks = None if self._masks is None else np.ones_like(self._masks)
         game_over = np.zeros(self.num_envs, bool) if self.has_lives else None
+        successes: np.ndarray | None = None
         for index, (env, action) in enumerate(zip(self.envs, self._own_actions(batch), strict=True)):
             if ended[index]:
                 ended[index] = False
@@ -125,10 +127,13 @@ class SerialEnvs:
                 truncated[index] = not is_terminated
                 if game_over is not None:
                     game_over[index] = info[GAME_OVER]
+                if info.get(SUCCESS) is not None:
+                    successes = np.full(self.num_envs, NOT_SAID, np.int8) if successes is None else successes
+                    successes[index] = read_flag(info[SUCCESS], SUCCESS, self.first + index)
                 if masks is not None and not masks[index].any():
                     masks[index] = True  # truncated and over: the mask allowed nothing
         self._arrays, self._masks = arrays, masks
-        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over)
+        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, game_over, successes)
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment when its next episode begins."""

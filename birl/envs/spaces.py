@@ -13,6 +13,7 @@ from gymnasium import spaces
 from birl.config import ConfigError, require
 
 MASK = "action_mask"  # key of an info or a Dict observation: which actions are allowed
+SUCCESS = "is_success"  # key of an info at an episode's end, as in Stable-Baselines3 and Gymnasium-Robotics
 GAME_OVER = "game_over"  # key of an info, if HAS_LIVES: a whole game ended, or a new one began
 HAS_LIVES = "birl/has_lives"  # key of an environment's metadata: an episode may be one life of a game
 SMALLEST_SIDE = 8  # of an image; anything smaller, such as a view of 7 x 7 symbols, is a vector

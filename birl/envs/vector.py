@@ -12,10 +12,11 @@ from birl.config import ConfigError
 from birl.envs import snapshot as snapshots
 from birl.envs.attributes import Attributes, read_attribute
 from birl.envs.native_vector import is_native, load_native, save_native
-from birl.envs.observations import layout_of, read_flags
+from birl.envs.observations import layout_of, read_flag, read_flags
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
+    SUCCESS,
     action_reader,
     derived_seeds,
     first_value,
@@ -27,7 +28,7 @@ from birl.envs.vector_attributes import set_vector_attributes
 from birl.envs.vector_observations import VectorObservations
 from birl.envs.wrappers import kept_space
 from birl.errors import EnvError, InexactResume
-from birl.types import PyTree, Snapshot, Step
+from birl.types import NOT_SAID, PyTree, Snapshot, Step
 
 Outcome = tuple[Any, Any, Any]  # rewards, terminated, truncated
 
@@ -64,6 +65,7 @@ class VectorAdapter:
         self._ended = np.zeros(self.num_envs, bool)
         self._latest = VectorObservations(self.layout, self.action_space, self.num_envs)
         self._game_over: np.ndarray | None = None
+        self._last_infos: dict[str, Any] = {}  # of the last step of episodes
 
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
         """First observations and action masks."""
@@ -98,7 +100,8 @@ class VectorAdapter:
         self._ended = terminated | truncated
         self._clock += 1
         self._latest.allow_all_after(terminated, truncated)
-        return Step(self._tree(), rewards, terminated, truncated, valid, self._latest.masks, self._game_over)
+        successes = self._successes() if SUCCESS in self._last_infos else None
+        return Step(self._tree(), rewards, terminated, truncated, valid, self._latest.masks, self._game_over, successes)
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment at once: it cannot wait for an episode's end."""
@@ -185,6 +188,7 @@ class VectorAdapter:
         if self._ended.any():
             self._reset_ended()
         ending = np.flatnonzero((np.asarray(terminated) | np.asarray(truncated)) & ~self._ended)
+        self._last_infos = infos.get("final_info", {})
         if ending.size:
             self._show_last(ending, infos)
         return rewards, terminated, truncated
@@ -210,7 +214,18 @@ class VectorAdapter:
         terminated = read_flags(terminated, "terminated", self.num_envs)
         truncated = read_flags(truncated, "truncated", self.num_envs)
         self._latest.after_step(observations, infos)
+        self._last_infos = infos
         return rewards, terminated, truncated, infos
+
+    def _successes(self) -> np.ndarray | None:
+        """[B] whether the episodes that end in this step succeeded; None if none of them says."""
+        given = self._last_infos[SUCCESS]
+        said = self._ended & np.asarray(self._last_infos.get(f"_{SUCCESS}", True), bool)
+        successes = np.full(self.num_envs, NOT_SAID, np.int8)
+        for index in np.flatnonzero(said).tolist():
+            if given[index] is not None:
+                successes[index] = read_flag(given[index], SUCCESS, index)
+        return successes if (successes != NOT_SAID).any() else None
 
     def _reset_env(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         try:

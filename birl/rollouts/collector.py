@@ -16,7 +16,7 @@ from birl.envs.spaces import action_shape, is_composite
 from birl.errors import snapshot_errors
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.rollouts.finite import check_finite
-from birl.types import ActAt, Action, Array, Envs, HasAttributes, PyTree, Rollout, Snapshot, StartActing, Step
+from birl.types import NOT_SAID, ActAt, Action, Array, Envs, HasAttributes, PyTree, Rollout, Snapshot, StartActing, Step
 
 # policy, observations, memory, resets, action masks, key
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]
@@ -56,13 +56,14 @@ class Collector:
         """
         rollout = self.empty_rollout()._replace(extras=[])
         try:
-            self._fill(rollout, self._acting(policy, key, steps_per_key))
+            successes = self._fill(rollout, self._acting(policy, key, steps_per_key))
         except Exception:
             check_finite(rollout)  # a NaN that came first is the cause
             raise
         check_finite(rollout)
+        rollout = rollout._replace(extras=rollout.extras or None, successes=successes)
         self.episode_stats.count(rollout)
-        return rollout._replace(extras=rollout.extras or None)
+        return rollout
 
     def empty_rollout(self) -> Rollout:
         """A rollout to fill, with its first observations and memory in place."""
@@ -92,9 +93,13 @@ class Collector:
             self._start_acting = speed.start_acting(act, policy, inputs, key, self.length)
         return self._start_acting(policy, key, steps_per_key)
 
-    def _fill(self, rollout: Rollout, act_at: ActAt) -> None:
-        """The collection loop: act, step the environments, write the step; `length` times."""
+    def _fill(self, rollout: Rollout, act_at: ActAt) -> np.ndarray | None:
+        """The collection loop: act, step the environments, write the step; `length` times.
+
+        [T, B] successes are returned; None if no environment says anything about them.
+        """
         seconds = self.episode_stats.seconds
+        successes: np.ndarray | None = None
         for t in range(self.length):
             start = time.perf_counter()
             action = act_at(t, self.observations, self.memory, self.resets, self.masks)
@@ -104,12 +109,16 @@ class Collector:
             seconds["policy"] += acted - start
             seconds["environment"] += time.perf_counter() - acted
             _write(rollout, t, action, step)
+            if step.successes is not None:
+                successes = np.full(rollout.rewards.shape, NOT_SAID, np.int8) if successes is None else successes
+                successes[t] = step.successes
             self.memory = action.memory
             self.resets = ~step.valid
             self.observations = step.observations
             self.masks = step.action_masks
             if self.until_end and np.all(step.terminated | step.truncated):
-                return
+                break
+        return successes
 
     @snapshot_errors()
     def _restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from birl.types import Array, Metrics, Rollout, Snapshot
+from birl.types import NOT_SAID, Array, Metrics, Rollout, Snapshot
 
 RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
 
@@ -23,6 +23,7 @@ class EpisodeStats:
         self.returns = np.zeros(num_envs)  # of the unfinished episodes
         self.lengths = np.zeros(num_envs, np.int64)
         self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)  # return, length
+        self.recent_successes: deque[bool] = deque(maxlen=RECENT_EPISODES)  # of those episodes that say
         self.episodes = 0
         self.seconds = {"environment": 0.0, "policy": 0.0, "learning": 0.0}
 
@@ -39,6 +40,8 @@ class EpisodeStats:
             if ended[t, i]:
                 self.recent.append((float(returns[t, i] - before[0, i]), int(lengths[t, i] - before[1, i])))
                 self.episodes += 1
+                if rollout.successes is not None and rollout.successes[t, i] != NOT_SAID:
+                    self.recent_successes.append(bool(rollout.successes[t, i]))
             before[:, i] = returns[t, i], lengths[t, i]
         self.returns = returns[-1] - before[0]
         self.lengths = (lengths[-1] - before[1]).astype(np.int64)
@@ -48,12 +51,15 @@ class EpisodeStats:
         self.returns[rows], self.lengths[rows] = 0.0, 0
 
     def metrics(self) -> Metrics:
-        """Mean return and length of recent episodes, NaN before the first; seconds so far."""
+        """Means over recent episodes, NaN before the first; seconds so far."""
         mean_return = mean_length = math.nan
         if self.recent:  # without NumPy, whose mean takes longer for so few numbers
             mean_return, mean_length = (sum(column) / len(self.recent) for column in zip(*self.recent, strict=True))
+        successes = self.recent_successes
+        success = sum(successes) / len(successes) if successes else math.nan
         episodes = {"episode/return": mean_return, "episode/length": mean_length, "episode/count": self.episodes}
-        return episodes | {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()}
+        times = {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()}
+        return episodes | times | {"episode/success": success}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of a Snapshot."""
@@ -61,13 +67,15 @@ class EpisodeStats:
 
     def values(self) -> dict[str, object]:
         """The values of a Snapshot."""
-        return {"recent": list(self.recent), "episodes": self.episodes, "seconds": dict(self.seconds)}
+        values = {"recent": list(self.recent), "episodes": self.episodes, "seconds": dict(self.seconds)}
+        return values | ({"successes": list(self.recent_successes)} if self.recent_successes else {})
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot."""
         self.returns = snapshot.array_like("collector/returns", self.returns)
         self.lengths = snapshot.array_like("collector/lengths", self.lengths)
         self.recent.extend((float(total), int(length)) for total, length in snapshot.values["recent"])
+        self.recent_successes.extend(map(bool, snapshot.values.get("successes", [])))
         self.episodes = int(snapshot.values["episodes"])
         self.seconds = {name: float(snapshot.values["seconds"][name]) for name in self.seconds}
 
@@ -77,3 +85,9 @@ class EpisodeStats:
         before = time.perf_counter()
         yield
         self.seconds[name] += time.perf_counter() - before
+
+
+def without_unknown(metrics: Metrics) -> Metrics:
+    """The metrics without `episode/success` if no environment has said whether it succeeded."""
+    unknown = math.isnan(metrics.get("episode/success", 0.0))
+    return {name: value for name, value in metrics.items() if name != "episode/success"} if unknown else metrics

@@ -42,4 +42,4 @@ def for_learning(rollout: Rollout, clip_rewards: bool) -> Rollout:
     Clipping follows Mnih et al. 2015; returns are reported as they are.
     """
     rewards = np.sign(rollout.rewards) if clip_rewards else rollout.rewards
-    return rollout._replace(game_over=None, rewards=rewards)
+    return rollout._replace(game_over=None, successes=None, rewards=rewards)

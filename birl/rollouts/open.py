@@ -13,7 +13,7 @@ from birl.config import require
 from birl.envs.make import open_envs
 from birl.registry import require_ray_supported
 from birl.rollouts.collector import Act, Collector
-from birl.rollouts.episode_stats import EpisodeStats
+from birl.rollouts.episode_stats import EpisodeStats, without_unknown
 from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.rollouts.replay import Replay
 from birl.rollouts.transition_rows import Now
@@ -101,7 +101,7 @@ class RolloutSource:
         """The Update to yield: checked metrics, episode statistics, times, a way to snapshot."""
         metrics = check_finite_metrics(metrics)
         self.collector.episode_stats.seconds["learning"] += time.perf_counter() - self._collected_at
-        metrics |= self.collector.episode_stats.metrics()
+        metrics |= without_unknown(self.collector.episode_stats.metrics())
         if self._replay is not None:
             metrics |= {"replay/steps": len(self._replay), "replay/bytes": self._replay.bytes}
         return Update(state, metrics, self.snapshot, self._user_replay, self.set_env_attribute)

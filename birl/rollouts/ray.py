@@ -23,7 +23,7 @@ from birl.maths.keys import numbered
 from birl.rollouts.collector import Act, Collector
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.speed import prepare_jax
-from birl.types import Array, PyTree, Rollout, Snapshot
+from birl.types import NOT_SAID, Array, PyTree, Rollout, Snapshot
 from birl.workers.faults import Failure, Fault, FaultLog, name_environments
 from birl.workers.process import START_TIMEOUT
 from birl.workers.ray import Actors, connected, machine_died, put, replying
@@ -243,7 +243,14 @@ def joined(parts: Sequence[Rollout]) -> Rollout:
         width = next(mask.shape[2] for mask in masks if mask is not None)
         shapes = [(len(part.rewards) + 1, part.rewards.shape[1], width) for part in parts]
         masks = [np.ones(shape, bool) if mask is None else mask for shape, mask in zip(shapes, masks, strict=True)]
-    plain = [part._replace(memory=(), resets=None, action_masks=mask) for part, mask in zip(parts, masks, strict=True)]
+    successes = [part.successes for part in parts]
+    if any(said is not None for said in successes):
+        unknown = [np.full(part.rewards.shape, NOT_SAID, np.int8) for part in parts]
+        successes = [none if said is None else said for none, said in zip(unknown, successes, strict=True)]
+    plain = [
+        part._replace(memory=(), resets=None, action_masks=mask, successes=said)
+        for part, mask, said in zip(parts, masks, successes, strict=True)
+    ]
     return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *plain)._replace(memory=memory, resets=resets)
 
 

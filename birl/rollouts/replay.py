@@ -260,7 +260,8 @@ def _kept(rollout: Rollout, frame_stack: int) -> Rollout:
     """The part of a rollout to keep; its last observation is the first of the next rollout."""
     newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], rollout.observations)
     masks = None if rollout.action_masks is None else rollout.action_masks[:-1]
-    return rollout._replace(observations=newest, action_masks=masks, memory=None, game_over=None, resets=None)
+    rollout = rollout._replace(game_over=None, successes=None, memory=None, resets=None)
+    return rollout._replace(observations=newest, action_masks=masks)
 
 
 def _newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:

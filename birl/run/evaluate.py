@@ -13,7 +13,7 @@ from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError
 from birl.run.loading import load_to_play
 from birl.run.policy import Policy
-from birl.types import Envs, Metrics
+from birl.types import NOT_SAID, Envs, Metrics
 
 PASSED_IN = "handed-in"  # the env.id of a run on environments that were passed to `train`
 MOST_ENVS = 20  # environments stepped together
@@ -29,12 +29,15 @@ class Evaluation(NamedTuple):
     returns: np.ndarray
     lengths: np.ndarray
     cut: np.ndarray | tuple[()] = ()  # true where the evaluation's step limit ended the episode
+    successes: np.ndarray | tuple[()] = ()  # info["is_success"] at the end: 1, 0, NaN if not said; () if never said
 
     def __repr__(self) -> str:
         metrics = self.metrics()
         mean, deviation = metrics["eval/return_mean"], metrics["eval/return_std"]
         length = metrics["eval/length_mean"]
-        return f"Evaluation(return {mean:.4g} +/- {deviation:.4g}, length {length:.4g}, {len(self.returns)} episodes)"
+        success = f", success {metrics['eval/success_mean']:.4g}" if len(self.successes) else ""
+        counts = f"length {length:.4g}{success}, {len(self.returns)} episodes"
+        return f"Evaluation(return {mean:.4g} +/- {deviation:.4g}, {counts})"
 
     def cut_notice(self) -> str:
         """A sentence about the episodes that were cut; "" if none was."""
@@ -45,7 +48,8 @@ class Evaluation(NamedTuple):
         return f"{count} of {len(self.returns)} episodes did not end, and were cut after {longest:,} steps"
 
     def metrics(self) -> Metrics:
-        return {
+        successes = {"eval/success_mean": float(np.nanmean(self.successes))} if len(self.successes) else {}
+        return successes | {
             "eval/return_mean": float(self.returns.mean()),
             "eval/return_std": float(self.returns.std()),
             "eval/length_mean": float(self.lengths.mean()),
@@ -87,7 +91,17 @@ def evaluate(
 
 def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
     """The episodes of all these evaluations."""
-    return Evaluation(*(np.concatenate(arrays) for arrays in zip(*evaluations, strict=True)))
+    returns, lengths, cut, _ = (np.concatenate(arrays) for arrays in zip(*evaluations, strict=True))
+    return Evaluation(returns, lengths, cut, _known(np.concatenate([_successes(one) for one in evaluations])))
+
+
+def _successes(evaluation: Evaluation) -> np.ndarray:
+    return np.asarray(evaluation.successes if len(evaluation.successes) else np.full(len(evaluation.returns), np.nan))
+
+
+def _known(successes: np.ndarray) -> np.ndarray | tuple[()]:
+    """The successes of all episodes; () if none of them says."""
+    return () if np.isnan(successes).all() else successes
 
 
 def with_limit(env: EnvConfig, max_steps: int | None) -> tuple[EnvConfig, int | None]:
@@ -154,7 +168,7 @@ def _play(
     steps = np.zeros(num_envs, np.int64)
     ended = np.zeros(num_envs, bool)
     over = np.zeros(num_envs, bool)  # its episode was cut and goes on: nothing of it counts any more
-    finished: list[list[tuple[float, int, bool]]] = [[] for _ in range(num_envs)]
+    finished: list[list[tuple[float, int, bool, float]]] = [[] for _ in range(num_envs)]
     time = played = 0
     while played < episodes:
         key = None if key_seed is None else np.array([key_seed, time], np.uint32)
@@ -176,7 +190,9 @@ def _play(
         cuts = ~ends & (steps == limit) if cut_here else np.zeros(num_envs, bool)
         for i in np.flatnonzero((ends | cuts) & ~over):
             is_cut = bool(cuts[i] or (step.truncated[i] and steps[i] == limit and not cut_here))
-            finished[i].append((float(totals[i]), int(steps[i]), is_cut))
+            says = step.successes is not None and step.successes[i] != NOT_SAID
+            success = float(step.successes[i]) if says else np.nan  # type: ignore[index]
+            finished[i].append((float(totals[i]), int(steps[i]), is_cut, success))
         over = (over & ~ends) | cuts
         totals[ends] = steps[ends] = 0
         left = shares - [min(len(own), share) for own, share in zip(finished, shares, strict=True)]
@@ -189,5 +205,5 @@ def _play(
             ended = over = np.zeros(num_envs, bool)
             totals[:] = steps[:] = 0
     chosen = [end for own, share in zip(finished, shares, strict=True) for end in own[:share]]
-    returns, lengths, cut = map(np.array, zip(*chosen, strict=True))
-    return Evaluation(returns, lengths, cut)
+    returns, lengths, cut, successes = map(np.array, zip(*chosen, strict=True))
+    return Evaluation(returns, lengths, cut, _known(successes))

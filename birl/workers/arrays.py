@@ -25,7 +25,9 @@ class EnvArrays:
 
     actions: np.ndarray  # [B, ...]
     rewards: np.ndarray  # [B]
-    flags: np.ndarray  # [4, B] terminated, truncated, valid, game over: one array is copied faster than four
+    # [6, B] terminated, truncated, valid, game over, success said, success. One array is copied
+    # faster than six.
+    flags: np.ndarray
     masks: np.ndarray  # [B, A]; [B, 0] if actions cannot be masked
     observations: Arrays  # [B, ...]
 
@@ -41,7 +43,7 @@ def map_env_arrays(memory: int, layout: ObservationLayout, action_space: gym.Spa
     """The arrays of B environments in this memory."""
     B = num_envs
     shapes: Shapes = [((B, *action_shape(action_space)), action_dtype(action_space))]
-    shapes += [((B,), np.float32), ((4, B), bool), ((B, mask_width(action_space) or 0), bool)]
+    shapes += [((B,), np.float32), ((6, B), bool), ((B, mask_width(action_space) or 0), bool)]
     shapes += [((B, *(leaf.shape or ())), leaf.dtype) for leaf in layout.leaves.values()]
     actions, rewards, flags, masks, *observations = map_arrays(memory, shapes)
     return EnvArrays(actions, rewards, flags, masks, dict(zip(layout.leaves, observations, strict=True)))

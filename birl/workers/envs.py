@@ -23,7 +23,7 @@ from birl.envs.attributes import Attributes, read_attribute
 from birl.envs.observations import Arrays, layout_of
 from birl.envs.spaces import action_reader, derived_seeds, learnable_actions
 from birl.errors import InexactResume
-from birl.types import PyTree, Snapshot, Step
+from birl.types import NOT_SAID, PyTree, Snapshot, Step
 from birl.workers.arrays import EnvArrays, map_env_arrays
 from birl.workers.faults import Failure, Fault, name_environments
 from birl.workers.process import START_TIMEOUT, EnvTask
@@ -92,7 +92,7 @@ class WorkerEnvs:
         arriving = self._supervisor.step(self._config.step_timeout)
         self._log.append(batch)
         rewards = np.zeros(self.num_envs, np.float32)
-        flags = np.zeros((4, self.num_envs), bool)
+        flags = np.zeros((6, self.num_envs), bool)
         arrays = self.layout.empty(self.num_envs)
         masks = None if self._masks is None else np.empty_like(self._masks)
         failures: dict[int, Failure] = {}
@@ -111,7 +111,7 @@ class WorkerEnvs:
             for number in failures:
                 flags[3, self._shares[number]] = True  # new games
                 self._copy(self._shares[number], self._parts[number], arrays, masks)
-        terminated, truncated, valid, game_over = flags
+        terminated, truncated, valid, game_over, said, succeeded = flags
         if np.count_nonzero(valid) < self.num_envs:
             for index in np.flatnonzero(~valid).tolist():
                 self._log.begin(index, {})
@@ -119,7 +119,9 @@ class WorkerEnvs:
         self._arrays, self._masks = arrays, masks
         self._supervisor.busy = False
         observations = self.layout.tree(arrays)
-        return Step(observations, rewards, terminated, truncated, valid, masks, game_over if self.has_lives else None)
+        successes = np.where(said, succeeded, NOT_SAID).astype(np.int8) if np.count_nonzero(said) else None
+        games = game_over if self.has_lives else None
+        return Step(observations, rewards, terminated, truncated, valid, masks, games, successes)
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment when its next episode begins."""

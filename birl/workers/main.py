@@ -14,7 +14,7 @@ import gymnasium as gym
 from birl.envs.attributes import Attributes
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
-from birl.types import Snapshot
+from birl.types import NOT_SAID, Snapshot
 from birl.workers.arrays import map_env_arrays
 from birl.workers.child import as_failure, connect_to_parent
 from birl.workers.process import ERROR, STEP, STEPPED, VALUE, EnvTask, poll_and_spin
@@ -29,6 +29,8 @@ class EnvHost:
         self.envs = SerialEnvs([make] * count, first=task.share.start, ignored=task.config.ignore_observations)
         arrays = map_env_arrays(memory, self.envs.layout, self.envs.action_space, task.config.num_envs)
         self.arrays = arrays.part(task.share)
+        self.arrays.flags[4:] = False  # what a worker before this one said
+        self.has_said = False  # the last step said whether episodes succeeded
 
     def spaces(self) -> tuple[gym.Space, gym.Space]:
         """The environment's own observation and action space, as Gymnasium gives them."""
@@ -40,6 +42,11 @@ class EnvHost:
         self.arrays.rewards[:] = step.rewards
         self.arrays.flags[:3] = step.terminated, step.truncated, step.valid
         self.arrays.flags[3] = False if step.game_over is None else step.game_over
+        if step.successes is not None:
+            self.arrays.flags[4:] = step.successes != NOT_SAID, step.successes == 1
+        elif self.has_said:
+            self.arrays.flags[4] = False
+        self.has_said = step.successes is not None
         self._write(step.observations, step.action_masks)
 
     def call(self, name: str, argument: Any) -> Any:

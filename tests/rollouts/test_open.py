@@ -81,7 +81,7 @@ class GivenRollout:
 
     def start(self, seed: int, snapshot: Snapshot | None = None) -> None: ...
 
-    def collect(self, policy: Any, key: Any) -> Rollout:
+    def collect(self, policy: Any, key: Any, steps_per_key: int = 1) -> Rollout:
         return self.rollout
 
     def snapshot(self) -> Snapshot:
@@ -162,11 +162,13 @@ def test_rewards_are_clipped_if_asked_for_and_returns_are_reported_as_they_are(s
 def test_what_serves_only_to_count_games_is_dropped_before_learning(clip_rewards):
     flags = np.zeros((2, 1), bool)
     rewards = np.array([[-3.0], [0.5]], np.float32)
-    rollout = Rollout(np.zeros((3, 1, 1)), flags, rewards, flags, flags, ~flags, (), game_over=~flags)
+    said = np.zeros((2, 1), np.int8)
+    rollout = Rollout(np.zeros((3, 1, 1)), flags, rewards, flags, flags, ~flags, (), game_over=~flags, successes=said)
     source = RolloutSource(CONFIG, 1, (None, None), lambda length, memory: GivenRollout(rollout), clip_rewards)
     source.start(STATE)
     learned_from = source.collect(NO_POLICY, key(0))
     assert learned_from.game_over is None
+    assert learned_from.successes is None
     assert learned_from.rewards.tolist() == ([[-1.0], [1.0]] if clip_rewards else rewards.tolist())
     assert learned_from.valid is rollout.valid
 
