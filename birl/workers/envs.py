@@ -112,16 +112,14 @@ class WorkerEnvs:
                 flags[3, self._shares[number]] = True  # new games
                 self._copy(self._shares[number], self._parts[number], arrays, masks)
         terminated, truncated, valid, game_over, said, succeeded = flags
-        if np.count_nonzero(valid) < self.num_envs:
-            for index in np.flatnonzero(~valid).tolist():
-                self._log.begin(index, {})
+        for index in np.flatnonzero(~valid).tolist() if np.count_nonzero(valid) < self.num_envs else ():
+            self._log.begin(index, {})
         self._ended = terminated | truncated
         self._arrays, self._masks = arrays, masks
         self._supervisor.busy = False
-        observations = self.layout.tree(arrays)
-        successes = np.where(said, succeeded, NOT_SAID).astype(np.int8) if np.count_nonzero(said) else None
         games = game_over if self.has_lives else None
-        return Step(observations, rewards, terminated, truncated, valid, masks, games, successes)
+        successes = np.where(said, succeeded, NOT_SAID).astype(np.int8) if np.count_nonzero(said) else None
+        return Step(self.layout.tree(arrays), rewards, terminated, truncated, valid, masks, games, successes)
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment when its next episode begins."""
