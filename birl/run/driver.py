@@ -63,8 +63,7 @@ def start(
     config, notice = _config(algorithm, _env_of(algorithm, env, envs, make_env), settings)
     if envs is not None and isinstance(algorithm, str) and "num_envs" not in settings:
         config = _with_env(config, num_envs=envs.num_envs)
-    if make_encoder is not None:
-        config = with_settings(config, {"encoder": name_of_function(make_encoder)})
+    config = _with_encoder(config, make_encoder)
     _require_other(envs, eval_envs)
     name = name_of(config)
     validate(name, config)
@@ -89,6 +88,7 @@ def reopen(
     eval_envs: Any = None,
     make_env: MakeEnv | None = None,
     make_network: Any = None,
+    make_encoder: Any = None,
     trust: bool = False,
     env: str | None = None,
     quiet: bool = False,
@@ -97,13 +97,14 @@ def reopen(
 
     A run that was made elsewhere or by someone else may import a module, start processes or connect
     to other machines only with `trust`. Or name the environment yourself: `env` replaces the run's
-    id, and `make_env` is a function that makes the environment.
+    id, and `make_env` is a function that makes the environment. Functions of your script that the
+    run was started with (`make_env`, `make_network`, `make_encoder`) must be passed again.
     """
     if make_env is not None:
         env = name_of_function(make_env)
     env = PASSED_IN if envs is not None else env
     _require_other(envs, eval_envs)
-    open_saved = partial(_open_saved, Path(run_dir), total_steps, workers, trust, env)
+    open_saved = partial(_open_saved, Path(run_dir), total_steps, workers, trust, env, make_encoder)
     return Run(open_saved, PassedIn(envs, eval_envs, make_network), quiet)
 
 
@@ -157,7 +158,13 @@ def _open_new(name: str, config: Any, notices: Sequence[str], overwrite: bool, s
 
 
 def _open_saved(
-    run_dir: Path, total_steps: int | None, workers: int | None, trust: bool, env: str | None, stack: ExitStack
+    run_dir: Path,
+    total_steps: int | None,
+    workers: int | None,
+    trust: bool,
+    env: str | None,
+    make_encoder: Any,
+    stack: ExitStack,
 ) -> Opened:
     """Lock a run's directory and load its newest undamaged checkpoint."""
     require_run(run_dir)
@@ -168,7 +175,10 @@ def _open_saved(
     name = settings.algorithm
     own = is_own(name, settings.values, settings.signature)
     config = from_json(algorithm_named(name).Config, settings.values)
+    if make_encoder is not None:
+        config = dataclasses.replace(config, encoder="mlp")  # replaced below, so that the run's own is not imported
     config, trust_notices = allowed_run(config, own, trust, env, settings.source)
+    config = _with_encoder(config, make_encoder)
     config = _with_run(config, run_dir=str(run_dir))
     if workers is not None:
         config = _with_env(config, workers=workers)
@@ -195,6 +205,12 @@ def _extended(config: Any, total_steps: int, progress: RunProgress) -> Any:
     require(total_steps > done, f"total_steps {total_steps:,} must be more than the {done:,} steps done")
     goal = None if progress.reached_goal(config.run) else config.run.stop_at_return
     return _with_run(config, total_steps=total_steps, stop_at_return=goal)
+
+
+def _with_encoder(config: Any, make_encoder: Any) -> Any:
+    if make_encoder is None:
+        return config
+    return with_settings(config, {"encoder": name_of_function(make_encoder)})
 
 
 def _with_run(config: Any, **changes: Any) -> Any:

@@ -11,6 +11,7 @@ from birl.config import EnvConfig, require
 from birl.config_json import from_json
 from birl.envs.make import spaces_of
 from birl.errors import CheckpointError, ConfigError
+from birl.functions import name_of_function
 from birl.registry import algorithm_named, name_of
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
@@ -31,19 +32,20 @@ class HasNetwork(Protocol):
     network: Any
 
 
-def load(path: str | Path, make_network: Any = None, trust: bool = False) -> Policy:
+def load(path: str | Path, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
     """The policy in a file that `policy.save` wrote, of a run, or of a checkpoint directory.
 
     Of a run it is the best checkpoint if evaluations chose one, else the newest. What was made
-    elsewhere or by someone else may import the module of its encoder only with `trust`.
+    elsewhere or by someone else may import the module of its encoder only with `trust`. If the
+    encoder or the network was made by a function of your script, pass that again.
     """
     path = Path(path)
     if _is_one_file(path):
-        return policy_in_file(path, make_network, trust)
-    return policy_of(find_checkpoint(path), make_network, trust)
+        return policy_in_file(path, make_network, trust, make_encoder)
+    return policy_of(find_checkpoint(path), make_network, trust, make_encoder)
 
 
-def policy_in_file(path: Path, make_network: Any = None, trust: bool = False) -> Policy:
+def policy_in_file(path: Path, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
     """The policy in a policy file; ConfigError if it may not import its encoder (see trust.py)."""
     saved = read_policy(path.resolve())
     try:
@@ -52,7 +54,8 @@ def policy_in_file(path: Path, make_network: Any = None, trust: bool = False) ->
             require_fits(saved.settings, saved.tensors)
     except ConfigError as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
-    require_allowed_network(config, is_own(saved.algorithm, saved.settings, saved.signature), trust, path)
+    own = is_own(saved.algorithm, saved.settings, saved.signature)
+    config = with_allowed_encoder(config, make_encoder, own, trust, path)
     spaces = saved.observation_space, saved.action_space
     template = _fresh_state(config, spaces, make_network, path)
     parameters = algorithm_named(saved.algorithm).policy(template)
@@ -64,11 +67,12 @@ def policy_in_file(path: Path, make_network: Any = None, trust: bool = False) ->
     return Policy(config, parameters, network.initial_memory, *spaces)
 
 
-def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False) -> Policy:
+def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
     """The policy in a checkpoint; ConfigError if it may not import its encoder (see trust.py)."""
     name = saved.manifest["algorithm"]
     config = from_json(algorithm_named(name).Config, saved.config)
-    require_allowed_network(config, is_own(name, saved.config, saved.manifest.get("signature")), trust, saved.path)
+    own = is_own(name, saved.config, saved.manifest.get("signature"))
+    config = with_allowed_encoder(config, make_encoder, own, trust, saved.path)
     spaces = saved.observation_space, saved.action_space
     template = _fresh_state(config, spaces, make_network, saved.path / "config.json")
     policy = make_policy(config, tensors_to_state(template, saved.tensors), *spaces)
@@ -76,8 +80,20 @@ def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False) 
     return policy
 
 
+def with_allowed_encoder(config: Any, make_encoder: Any, own: bool, trust: bool, source: Path) -> Any:
+    """The Config with the encoder that the user passed in, or its own if that may be imported."""
+    if make_encoder is not None:
+        return dataclasses.replace(config, encoder=name_of_function(make_encoder))
+    require_allowed_network(config, own, trust, source)
+    return config
+
+
 def load_to_play(
-    source: Policy | str | Path, env: str | EnvConfig | None = None, trust: bool = False, make_network: Any = None
+    source: Policy | str | Path,
+    env: str | EnvConfig | None = None,
+    trust: bool = False,
+    make_network: Any = None,
+    make_encoder: Any = None,
 ) -> tuple[Policy, EnvConfig]:
     """The policy of a file, a run or a checkpoint, and the environment to play it in.
 
@@ -87,8 +103,9 @@ def load_to_play(
     if not isinstance(source, Policy) and not _is_one_file(Path(source)):
         saved = find_checkpoint(Path(source))
         config = config_of(saved, trust, env)
-        return policy_of(saved, make_network, trust), config.env
-    policy = source if isinstance(source, Policy) else policy_in_file(Path(source), make_network, trust)
+        return policy_of(saved, make_network, trust, make_encoder), config.env
+    networks = make_network, trust, make_encoder
+    policy = source if isinstance(source, Policy) else policy_in_file(Path(source), *networks)
     if env is None:
         wrong = f"{policy if isinstance(source, Policy) else source} does not say which environment to play"
         require(policy.env is not None, f'{wrong}; name it: env="CartPole-v1", --env CartPole-v1')

@@ -175,6 +175,7 @@ class Run:
     def _training(self) -> Iterator[Update]:
         """The algorithm's updates. Training begins when the first one is asked for."""
         if self._updates is None:
+            self._console.compiling()
             snapshot = self._saved.snapshot if self._saved else None
             self._updates = updates = self._algorithm.train(self.config, self._envs, self._first_state, snapshot)
             self._opened().callback(updates.close)

@@ -245,3 +245,34 @@ def test_videos_are_recorded_during_training_and_do_not_change_it(tmp_path):
     last = [numbered(tmp_path / name / "checkpoints")[-1] for name in ("limited", "filmed")]
     states = [{file.name: file.read_bytes() for file in path.glob("*.safetensors")} for path in last]
     assert states[0] == states[1]
+
+
+def test_an_encoder_of_the_script_itself_is_passed_again(tmp_path):
+    program = f"""
+import birl, numpy as np
+from tests.nets.own_encoders import make_squares
+
+def make_encoder(rng, space):
+    return make_squares(rng, space)
+
+settings = {SMALL!r} | {{"total_steps": 64}}
+summary = birl.train("ppo", "CartPole-v1", run_dir="run", quiet=True, make_encoder=make_encoder, **settings)
+print(birl.load("run", make_encoder=make_encoder).act(np.zeros(4, np.float32))[0] in (0, 1))
+print(birl.evaluate("run", episodes=2, make_encoder=make_encoder).returns.shape)
+"""
+    again = """
+import birl
+from tests.nets.own_encoders import make_squares
+try:
+    birl.load("run")
+except RuntimeError as problem:
+    print("local:make_encoder" in str(problem), "pass it again" in str(problem))
+print(birl.resume("run", 128, make_encoder=make_squares, quiet=True)["env_steps"] >= 128)
+"""
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", text], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS
+        )
+        for text in (program, again)
+    ]
+    assert [one.stdout.split("\n") for one in said] == [["True", "(2,)", ""], ["True True", "True", ""]], said
