@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,16 @@ def test_a_network_of_ones_own_is_given_again(tmp_path):
         birl.load(tmp_path / "policy")
 
 
+def test_the_module_of_an_encoder_is_imported_from_ones_own_file_or_with_trust(tmp_path, monkeypatch):
+    policy = policy_of("ppo", encoder="tests.nets.own_encoders:make_squares")
+    policy.save(tmp_path / "policy")
+    assert_same(policy, birl.load(tmp_path / "policy"))
+    monkeypatch.setenv("BIRL_DATA_DIR", str(tmp_path / "another-user"))
+    with pytest.raises(ConfigError, match=r"would import the module tests\.nets\.own_encoders"):
+        birl.load(tmp_path / "policy")
+    assert_same(policy, birl.load(tmp_path / "policy", trust=True))
+
+
 # Telling files, runs and checkpoints apart; what may be replaced
 
 
@@ -202,6 +213,7 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"settings": {"evil": 1}}, "has no field evil"),
     "a setting of a wrong type": ({"settings": {"hidden_sizes": "8"}}, "hidden_sizes must be a list"),
     "a negative size": ({"settings": SETTINGS | {"hidden_sizes": [-3]}}, "no network can be made"),
+    "a module": ({"settings": SETTINGS | {"encoder": "antigravity:open"}}, "would import the module antigravity"),
     "a function": ({"settings": {"learning_rate": "local:f"}}, "cannot read schedule"),
     "a vast space": ({"observation_space": {"kind": "Box", "shape": [2**40]}}, "is not a space"),
     "other spaces": ({"action_space": {"kind": "Discrete", "n": 3}}, "but float32\\(8, 3\\) in this network"),
@@ -221,6 +233,7 @@ def test_a_forged_file_gives_one_line_and_makes_nothing_large(case, good, tmp_pa
         birl.load(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
+    assert "antigravity" not in sys.modules
 
 
 def test_weights_that_are_not_finite_or_do_not_fit_are_refused(good, tmp_path):
