@@ -2,23 +2,39 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
+from birl.run.sources import like_run
 from birl.suggestions import suggest_setting
 
 Change = Callable[[Any], Any]  # from a Config to one with other settings
 
 
-def configure(algorithm: str, env: str | EnvConfig, **settings: Any) -> Any:
+def configure(
+    algorithm: str | None = None,
+    env: str | EnvConfig | None = None,
+    *,
+    like: str | Path | None = None,
+    trust: bool = False,
+    **settings: Any,
+) -> Any:
     """The Config for a task: its preset if there is one, changed by these settings.
 
     Settings have the names of the command line's options, without dashes: `total_steps`, `num_envs`
-    and `learning_rate` alike. An EnvConfig replaces the preset's environment settings.
+    and `learning_rate` alike. An EnvConfig replaces the preset's environment settings. With `like`,
+    the settings of that run take the place of the preset's; its run_dir is not taken over. A run
+    that was made elsewhere or by someone else may name modules only with `trust`.
     """
+    if like is not None:
+        return _like(like, algorithm, env, trust, settings)
+    example = 'birl.configure("ppo", "CartPole-v1")'
+    if algorithm is None or env is None:
+        raise ConfigError(f"an algorithm and an environment are needed: {example}, or like= for those of a run")
     return configured(algorithm, env, settings)[0]
 
 
@@ -64,6 +80,18 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
         remedy = suggest_setting(name, own | env | atari | run) or f"birl train {algorithm} --help lists them"
         raise ConfigError(f"{algorithm} has no setting {name!r}; {remedy}")
     return dataclasses.replace(config, env=changed_env, run=changed_run, **changed_own)
+
+
+def _like(
+    run_dir: str | Path, algorithm: str | None, env: str | EnvConfig | None, trust: bool, settings: Mapping[str, Any]
+) -> Any:
+    """The Config of a run, for a new one, changed by these settings."""
+    source = like_run(run_dir, env.id if isinstance(env, EnvConfig) else env, trust)
+    wrong = f"{run_dir} has settings of {source.algorithm}, not of {algorithm}"
+    require(algorithm in (None, source.algorithm), f"{wrong}; leave the algorithm out")
+    fresh = algorithm_named(str(source.algorithm)).Config(env=EnvConfig(str(source.env_id)))
+    config = with_settings(fresh, source.settings)
+    return with_settings(dataclasses.replace(config, env=env) if isinstance(env, EnvConfig) else config, settings)
 
 
 def _names(kind: type) -> set[str]:

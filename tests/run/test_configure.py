@@ -57,7 +57,9 @@ def test_an_unknown_setting_and_a_bad_value_are_refused_by_name():
     with pytest.raises(ConfigError, match="total_steps must be a whole number"):
         configure("ppo", "CartPole-v1", total_steps=0.5)
     with pytest.raises(ConfigError, match="is not an environment's id"):
-        configure("ppo", None)
+        configure("ppo", 3)
+    with pytest.raises(ConfigError, match="an algorithm and an environment are needed"):
+        configure("ppo")
     with pytest.raises(ConfigError, match="algorithm 'pop' is unknown"):
         configure("pop", "CartPole-v1")
 
@@ -67,3 +69,16 @@ def test_no_two_settings_have_the_same_flat_name(algorithm):
     kinds = (algorithm_named(algorithm).Config, EnvConfig, AtariConfig, RunConfig)
     names = [field.name for kind in kinds for field in dataclasses.fields(kind)]
     assert len(names) == len(set(names))
+
+
+def test_like_takes_the_settings_of_a_run_but_not_its_directory(tmp_path):
+    settings = {"rollout_length": 16, "num_envs": 4, "minibatches": 1, "hidden_sizes": (8,), "eval_episodes": 1}
+    birl.train("ppo", "CartPole-v1", total_steps=64, run_dir=tmp_path / "run", quiet=True, **settings)
+    plain = configure("ppo", "CartPole-v1", total_steps=64, **settings)
+    assert configure(like=tmp_path / "run") == plain
+    assert configure(like=tmp_path / "run", seed=2) == dataclasses.replace(
+        plain, run=dataclasses.replace(plain.run, seed=2)
+    )
+    assert configure("ppo", "Acrobot-v1", like=tmp_path / "run").env.id == "Acrobot-v1"
+    with pytest.raises(ConfigError, match="has settings of ppo, not of a2c"):
+        configure("a2c", like=tmp_path / "run")
