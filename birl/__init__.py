@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from birl.run.policy import Policy
     from birl.run.record import play, record
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 ALGORITHMS: dict[str, str] = {
     "reinforce": "birl.algos.reinforce",
