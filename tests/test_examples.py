@@ -57,6 +57,13 @@ def test_train_and_watch_plays_the_trained_policy_and_records_it(tmp_path):
     assert frames == returns[0]  # a frame for each step of the episode with seed 0
 
 
+def test_minigrid_is_trained_on_without_its_text_and_in_wrappers(tmp_path):
+    said = run("minigrid_wrappers.py", tmp_path)
+    assert "without the text: observation {'direction': (), 'image': (7, 7, 3)}, return" in said
+    assert "ImgObsWrapper: observation (7, 7, 3), return" in said
+    assert "FlatObsWrapper, and one of mine: observation (1043,), return" in said
+
+
 def test_own_environment_is_checked_and_trained_on_by_id_and_as_a_vector_env(tmp_path):
     said = run("own_environment.py", tmp_path)
     levels = re.findall(r"^(ok|warning|error) ", said, re.MULTILINE)

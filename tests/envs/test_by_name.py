@@ -1,5 +1,8 @@
 """Wrappers and environment functions that are named as module:Class and module:function."""
 
+import subprocess
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from birl.envs.wrappers import HideVelocities
 from birl.functions import name_of_function
 from birl.registry import validate
 from tests.envs.own import Remembering, Scaled, Walk, make_walk
+from tests.run.processes import ENVIRONMENT
 
 OWN = "tests.envs.own"
 SCALED = Wrapper(f"{OWN}:Scaled", {"factor": 2.0})
@@ -232,3 +236,33 @@ def test_a_run_in_wrapped_environments_of_a_function_learns_from_them():
     )
     update = list(ppo.train(config))[-1]
     assert update.metrics["episode/return"] == 12 * 3.0
+
+
+def test_an_id_of_a_known_package_needs_no_module_in_front():
+    pytest.importorskip("minigrid")
+    code = (
+        "import gymnasium as gym; from birl.config import EnvConfig; from birl.envs.make import make_env; "
+        "before = 'MiniGrid-Empty-5x5-v0' in gym.registry; "
+        "print(before, make_env(EnvConfig('MiniGrid-Empty-5x5-v0')).spec.id)"
+    )
+    said = subprocess.check_output([sys.executable, "-c", code], text=True, env=ENVIRONMENT)
+    assert said.split() == ["False", "MiniGrid-Empty-5x5-v0"]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "module", "package"),
+    [
+        ("BabyAI-GoToRedBall-v0", "minigrid", "minigrid"),
+        ("FetchReach-v4", "gymnasium_robotics", "gymnasium-robotics"),
+        ("dm_control/cheetah-run-v0", "shimmy", r"shimmy\[dm-control\]"),
+        ("parking-v0", "highway_env", "highway-env"),
+        ("popgym-RepeatPreviousEasy-v0", "popgym", "popgym"),
+    ],
+)
+def test_a_known_package_that_is_missing_is_named(env_id, module, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    monkeypatch.delitem(gym.registry, env_id, raising=False)
+    with pytest.raises(
+        ConfigError, match=rf"the module {module}, which is not installed: pip install '{package}'"
+    ):
+        make_env(EnvConfig(env_id))
