@@ -262,7 +262,5 @@ def test_an_id_of_a_known_package_needs_no_module_in_front():
 def test_a_known_package_that_is_missing_is_named(env_id, module, package, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     monkeypatch.delitem(gym.registry, env_id, raising=False)
-    with pytest.raises(
-        ConfigError, match=rf"the module {module}, which is not installed: pip install '{package}'"
-    ):
+    with pytest.raises(ConfigError, match=rf"the module {module}, which is not installed: pip install '{package}'"):
         make_env(EnvConfig(env_id))
