@@ -16,6 +16,7 @@ import pytest
 import birl as api
 from birl.algos import a2c, a3c
 from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.errors import CheckpointError
 from birl.run.checkpoint_folder import numbered
 from tests.run.processes import call, call_well
 
@@ -67,11 +68,17 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], No
 
 
 def forged(
-    original: Path, copy: Path, env: dict[str, Any] = NOTHING, run: dict[str, Any] = NOTHING, signed: bool = True
+    original: Path,
+    copy: Path,
+    env: dict[str, Any] = NOTHING,
+    run: dict[str, Any] = NOTHING,
+    signed: bool = True,
+    settings: dict[str, Any] = NOTHING,
 ) -> Path:
     """A copy of a run with other settings, and with valid hashes."""
     shutil.copytree(original, copy)
     stored = json.loads((copy / "config.json").read_text())
+    stored["config"] |= settings
     stored["config"]["env"] |= env
     stored["config"]["run"] |= run
     if not signed:
@@ -214,6 +221,22 @@ def test_a_module_that_a_strangers_wrapper_names_needs_trust_also_if_the_environ
             use(run, env=given)
     forged(own_run, tmp_path / "trusted", env={"wrappers": [{"path": "gymnasium.wrappers:Autoreset", "kwargs": {}}]})
     assert len(api.evaluate(tmp_path / "trusted", episodes=1, trust=True).returns) == 1
+
+
+def test_a_module_that_a_strangers_encoder_names_needs_trust_also_to_load_the_policy(own_run, tmp_path, new_process):
+    run = forged(own_run, tmp_path / "run", settings={"encoder": "evil:make_encoder"})
+    mark = put_module(tmp_path, "evil")
+    new_process(tmp_path)
+    sys.path.append(str(tmp_path))
+    for use in (api.load, api.evaluate, api.resume):
+        with pytest.raises(
+            ConfigError, match=r"encoder 'evil:make_encoder' would import the module evil .*use --trust"
+        ):
+            use(run)
+    assert not mark.exists()
+    with pytest.raises(CheckpointError, match="has no function or class make_encoder"):  # imported
+        api.load(run, trust=True)
+    assert mark.exists()
 
 
 def test_ones_own_run_in_a_wrapper_of_ones_own_is_evaluated_and_resumed_without_a_word(tmp_path, new_process):
