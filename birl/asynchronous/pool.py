@@ -1,7 +1,7 @@
 """Pools run actor-learners. `train_actor_learners` is the training loop of all their algorithms."""
 
-import pickle
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -88,8 +88,8 @@ def open_pool(work: Work, shared: SharedParameters, snapshot: Snapshot | None) -
 def require_sendable(work: Work) -> None:
     """Raise ConfigError if the network cannot be sent to other processes."""
     try:
-        pickle.dumps(work)
-    except (pickle.PicklingError, AttributeError, TypeError) as problem:
+        ForkingPickler.dumps(work)  # as a pipe to a process does it
+    except Exception as problem:  # PicklingError, or whatever an object raises that cannot be sent
         remedy = "keep functions out of the fields of its modules and call them by name, or use pool serial"
         wrong = f"the network cannot be sent to the processes of pool {work.config.pool!r}: {problem}"
         raise ConfigError(f"{wrong}; {remedy}") from problem

@@ -22,7 +22,7 @@ def read_transitions(path: Path, label: str, require_fits: Callable[[Headers], N
     require(path.is_file(), f"{label}: there is no such file; numpy.savez writes one")
     try:
         require_fits(_headers(path))
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(path) as archive:
             return {name: archive[name] for name in archive.files}
     except ConfigError:
         raise

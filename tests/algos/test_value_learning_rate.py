@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from birl.cli.options import training_config
+from birl.cli.train_options import training_config
 from birl.config import ConfigError
 from birl.maths.schedules import linear
 from birl.nets.models import make_actor_critic
