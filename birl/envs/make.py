@@ -100,8 +100,8 @@ def as_envs(envs: object, config: EnvConfig) -> Envs:
     if isinstance(envs, gym.vector.VectorEnv):
         return VectorAdapter(envs, ignored=config.ignore_observations)
     kind = "a single environment" if isinstance(envs, gym.Env) else "not a gymnasium.vector.VectorEnv"
-    example = f"gymnasium.make_vec({config.id!r}, {config.num_envs})"
-    remedy = f"pass {example}, or leave envs out: env.id and env.num_envs make them"
+    example = "gymnasium.vector.SyncVectorEnv([make_env] * 8)"
+    remedy = f"pass one, such as {example}, or leave envs out: Birl makes num_envs of the environment that you name"
     require(isinstance(envs, Envs), f"envs {envs!r} is {kind}; {remedy}")
     wrong = f"env.ignore_observations {config.ignore_observations} cannot change Birl's own environments"
     left = set(part_names(envs.observation_space)) & set(config.ignore_observations)  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ function of progress is sampled, and so becomes data too.
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -109,11 +110,16 @@ def schedule(function: Callable[[float], Any]) -> Schedule:
     """A function of progress, 0 at the start and 1 at the end, sampled at 1,001 equal points.
 
     Between two points it is a straight line. ValueError, with the point, if the function raises
-    there or does not give a finite number.
+    there or does not give a finite number. A function that looks as if it counted backwards is
+    warned of.
     """
     _require_progress_done(function)
     points = tuple(index / (SAMPLES - 1) for index in range(SAMPLES))
-    return piecewise(points, tuple(_sample(function, point) for point in points))
+    values = tuple(_sample(function, point) for point in points)
+    if values[0] == 0.0 and values[-1] == max(values) > 0.0 and _argument(function) != "progress":
+        wrong = f"{_name(function)} rises from 0 to {values[-1]:g}: progress goes from 0 to 1, and not back as in SB3"
+        warnings.warn(f"{wrong}; if this is meant, call its argument progress", stacklevel=2)
+    return piecewise(points, values)
 
 
 def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> Float[Array, ""]:
@@ -194,12 +200,17 @@ def shown(schedule: float | Schedule) -> str:
 
 def _require_progress_done(function: Callable[[float], Any]) -> None:
     """Raise ValueError for a function of Stable-Baselines3, which counts progress backwards."""
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # some functions of C have no signature
-        return
     wrong = f"{_name(function)} takes progress_remaining, which falls from 1 to 0; here progress goes from 0 to 1"
-    _require(names[:1] != ["progress_remaining"], f"{wrong}: use lambda progress: {_name(function)}(1 - progress)")
+    turned = f"lambda progress: {_name(function)}(1 - progress)"
+    _require(_argument(function) != "progress_remaining", f"{wrong}: use {turned}")
+
+
+def _argument(function: Callable[[float], Any]) -> str | None:
+    """What a function calls its argument; None if that is not known."""
+    try:
+        return next(iter(inspect.signature(function).parameters), None)
+    except (TypeError, ValueError):  # some functions of C have no signature
+        return None
 
 
 def _sample(function: Callable[[float], Any], progress: float) -> float:

@@ -43,7 +43,9 @@ def configured(algorithm: str, env: str | EnvConfig, settings: Mapping[str, Any]
     if isinstance(env, str):
         return from_preset(algorithm, env, lambda config: with_settings(config, settings))
     wrong = f"env {env!r} is not an environment's id"
-    require(isinstance(env, EnvConfig), f"{wrong}; use for example 'CartPole-v1', or make_env= for a function")
+    require(
+        isinstance(env, EnvConfig), f"{wrong}; use for example 'CartPole-v1', or make_env= for a class or a function"
+    )
     return from_preset(algorithm, env.id, lambda config: with_settings(dataclasses.replace(config, env=env), settings))
 
 

@@ -132,7 +132,11 @@ def _env_of(algorithm: Any, env: str | EnvConfig | None, envs: Any, make_env: Ma
     require(len(given) == 1, f"{' and '.join(given)} each name the environments; use one of them")
     if envs is not None:
         return PASSED_IN
-    return env if make_env is None else name_of_function(make_env)
+    if make_env is None:
+        return env
+    remedy = "pass the class, or a function that makes a new environment each time: make_env=lambda: MyEnv()"
+    require(callable(make_env), f"make_env {make_env!r} is not a function; {remedy}")
+    return name_of_function(make_env)
 
 
 def _config(algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any]) -> tuple[Any, list[str]]:

@@ -216,7 +216,7 @@ def test_importing_birl_envs_registers_nothing_and_loads_no_extra():
     ids=["one", "a list", "a name"],
 )
 def test_envs_that_are_not_a_vector_environment_are_refused_with_a_remedy(given, kind):
-    remedy = re.escape("pass gymnasium.make_vec('CartPole-v1', 2), or leave envs out")
+    remedy = re.escape("pass one, such as gymnasium.vector.SyncVectorEnv([make_env] * 8), or leave envs out")
     with (
         pytest.raises(ConfigError, match=rf"envs .*CartPole.* is {kind}.*; {remedy}"),
         open_envs(EnvConfig(num_envs=2), 0, given),

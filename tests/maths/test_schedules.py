@@ -2,6 +2,7 @@
 
 import functools
 import math
+import warnings
 
 import hypothesis.strategies as st
 import jax
@@ -148,6 +149,18 @@ def test_a_function_of_the_progress_that_remains_is_refused_with_the_way_to_turn
     turned = schedule(lambda progress: falling(1 - progress))
     assert turned.values[0] == 3e-4
     assert turned.values[-1] == 0.0
+
+
+def test_a_function_that_may_count_backwards_is_warned_of():
+    with pytest.warns(UserWarning, match="rises from 0 to 0.0003: progress goes from 0 to 1"):
+        schedule(lambda p: 3e-4 * p)
+
+
+@pytest.mark.parametrize("function", [lambda progress: 3e-4 * progress, lambda p: 3e-4 * (1 - p), lambda p: 1 + p])
+def test_a_function_that_is_meant_as_it_is_is_not_warned_of(function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        schedule(function)
 
 
 def test_a_schedule_of_many_points_is_short_where_people_read_it():

@@ -173,6 +173,8 @@ def test_an_environment_is_named_once(tmp_path):
         birl.start("ppo")
     with pytest.raises(ConfigError, match="env and make_env each name the environments"):
         birl.start("ppo", "CartPole-v1", make_env=gym.make)
+    with pytest.raises(ConfigError, match="is not a function; pass the class, or a function that makes a new"):
+        birl.start("ppo", make_env=gym.make("CartPole-v1"))
     with pytest.raises(ConfigError, match="eval_envs are for envs="):
         birl.start("ppo", "CartPole-v1", eval_envs=gym.make_vec("CartPole-v1", 2))
     with pytest.raises(ConfigError, match="is not the Config of an algorithm"):
