@@ -111,7 +111,7 @@ NOT_HERE = {
     "progress_bar": "a run shows its progress; quiet=True in Python silences it",
     "callback": "a callback is the body of your own loop: with birl.start(...) as run: for update in run: ...",
     "eval_env": "evaluations make their environments from the settings; only envs= needs eval_envs= beside it",
-    "norm_obs_keys": "normalize_observations is for all parts of numbers; or scale the parts that you mean in a wrapper",
+    "norm_obs_keys": "normalize_observations takes all parts of numbers; or scale single parts in a wrapper",
     "stats_window_size": "the training return is always a mean over the last 20 episodes",
     "env": "the environment is the word after the algorithm: ppo CartPole-v1",
     "id": "the environment is the word after the algorithm: ppo CartPole-v1",
