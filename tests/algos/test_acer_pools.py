@@ -365,7 +365,7 @@ def test_a_run_in_processes_that_is_interrupted_is_saved_and_leaves_no_process(t
         "--total-steps",
         "10000000",
     ]
-    command = [sys.executable, "-m", "birl.cli", "train", *words, "--run-dir", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "birl", "train", *words, "--run-dir", str(tmp_path / "run")]
     root = Path(__file__).parents[2]
     process = subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True)
     metrics = tmp_path / "run" / "metrics.jsonl"

@@ -24,7 +24,7 @@ from birl.run.files import to_json_bytes
 from birl.run.manifest import MANIFEST
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "birl.cli"]
+COMMAND = [sys.executable, "-m", "birl"]
 SECONDS = 600  # the time limit of a command, on a busy machine
 ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "SDL_VIDEODRIVER": "dummy", "PYTHONPATH": str(ROOT)}
 

@@ -1,4 +1,4 @@
-"""`python -m birl.cli`: the command line."""
+"""`python -m birl`: the command line."""
 
 import sys
 
