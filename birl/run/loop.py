@@ -73,7 +73,7 @@ class Run:
     def __iter__(self) -> Iterator[Update]:
         """Train: the updates that are left."""
         self._opened()
-        if self._progress.evaluation_due:  # a process was stopped in the middle of it
+        if self._progress.evaluation_due and self._has_evaluations:  # a process was stopped in the middle of it
             self._evaluate(None)
         while True:
             self._complete()

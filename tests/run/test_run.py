@@ -278,3 +278,14 @@ print(birl.resume("run", 128, make_encoder=make_squares, quiet=True)["env_steps"
         for text in (program, again)
     ]
     assert [one.stdout.split("\n") for one in said] == [["True", "(2,)", ""], ["True True", "True", ""]], said
+
+
+def test_an_interrupted_evaluation_is_not_repeated_without_environments_for_it(tmp_path):
+    envs, eval_envs = (gym.make_vec("CartPole-v1", 4, vectorization_mode="sync") for _ in range(2))
+    given = {"envs": envs, "eval_envs": eval_envs, "run_dir": tmp_path / "run", "quiet": True}
+    with birl.start("ppo", **given, **SMALL) as run:
+        next(iter(run))
+        run._progress.evaluation_due = True  # as if a signal had come during an evaluation
+        run.save()
+    assert birl.resume(tmp_path / "run", envs=envs, quiet=True)["evaluation"] is None
+    assert birl.resume(tmp_path / "run", 1000, envs=envs, eval_envs=eval_envs, quiet=True)["evaluation"] is not None
