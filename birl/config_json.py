@@ -186,6 +186,8 @@ def _read_name(names: list[str], value: Any, where: str) -> str:
 
 def _noun(kind: Any) -> str:
     """The name of a type in an error message."""
+    if typing.get_origin(kind) is tuple:
+        return f"a list (each {_noun(typing.get_args(kind)[0])})"
     if options := [_noun(option) for option in typing.get_args(kind)]:
         return " or ".join([", ".join(options[:-1]), options[-1]] if len(options) > 1 else options)
     return NOUNS.get(kind) or f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"

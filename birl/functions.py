@@ -12,6 +12,7 @@ from typing import Any
 
 from birl.errors import ConfigError
 
+PASSED_AS = {"env.id": "make_env", "encoder": "make_encoder"}  # arguments, in Python, that take a function
 LOCAL = "local"  # the module in the name of a function that only this process has
 
 _local: dict[str, Callable[..., Any]] = {}
@@ -31,7 +32,8 @@ def function_named(name: str, setting: str) -> Callable[..., Any]:
     if module == LOCAL:
         if qualname not in _local:
             wrong = f"{setting} {name!r} is a function that only the process has that it was passed to"
-            raise ConfigError(f"{wrong}; pass it again, or put it into a module that can be imported")
+            again = f"pass it again as {PASSED_AS[setting]}=, or " if setting in PASSED_AS else ""
+            raise ConfigError(f"{wrong}; {again}put it into a module that can be imported")
         return _local[qualname]
     try:
         found = _attribute(importlib.import_module(module), qualname)

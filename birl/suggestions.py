@@ -43,7 +43,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "use_rms_prop optimizer_class": ("optimizer",),
     "tau polyak soft_tau": ("target_rate",),
     "buffer_size replay_buffer_size memory_size buffer_capacity replay_capacity": ("replay_size",),
-    "train_freq train_frequency gradient_steps utd utd_ratio policy_frequency_ratio": ("update_ratio",),
+    "train_freq train_frequency": ("rollout_length",),
+    "gradient_steps utd utd_ratio policy_frequency_ratio": ("update_ratio",),
     "target_update_interval target_network_frequency target_update_freq": ("target_every",),
     "start_timesteps warmup_steps start_steps random_steps learning_start": ("learning_starts",),
     "exploration_initial_eps exploration_final_eps exploration_fraction start_e end_e epsilon eps": (

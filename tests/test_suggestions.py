@@ -41,7 +41,7 @@ def settings_of(algorithm: str) -> list[str]:
         ("ppo", "vf_coef", "you may mean value_weight"),
         ("sac", "tau", "you may mean target_rate"),
         ("dqn", "buffer_size", "you may mean replay_size"),
-        ("dqn", "train_freq", "you may mean update_ratio: gradient steps for each environment step"),
+        ("dqn", "train_freq", "you may mean rollout_length: steps of each environment between updates"),
         ("td3", "gradient_steps", "you may mean update_ratio: gradient steps for each environment step"),
         ("ppo", "policy_kwargs", "you may mean hidden_sizes and activation"),
         ("trpo", "target_kl", "you may mean max_kl"),

@@ -84,7 +84,10 @@ def with_options(config: Any, words: list[str], prog: str) -> Any:
     """The Config, changed by these options; ConfigError if one is unknown or cannot be read."""
     settings = settings_of(config)
     kind = dataclasses.make_dataclass("Settings", [(setting.name, setting.hint) for setting in settings])
-    default = kind(**{setting.name: setting.value for setting in settings})
+    values = {setting.name: setting.value for setting in settings}
+    if any(word.partition("=")[0] == "--wrapper" for word in words):
+        values["wrappers"] = ()  # options replace what they change; without this, tyro would append
+    default = kind(**values)
     rules = reading_rules()
     rules.primitive_rule(_schedule_rule)
     with rules, errors_in_one_line():

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from birl.config import ConfigError, EnvConfig
+from birl.config import ConfigError, EnvConfig, require
 from birl.envs.check_interface import check_actions, check_interface
 from birl.envs.check_play import check_play, check_seeding
 from birl.envs.check_resume import check_resume
@@ -17,6 +17,8 @@ def check_env(config: str | EnvConfig) -> list[Finding]:
 
     `config` may be an environment's id. Everything runs in this process.
     """
+    wrong = f"{config!r} is not an environment's id"
+    require(isinstance(config, str | EnvConfig), f"{wrong}; use 'my_module:MyEnv', or an EnvConfig")
     config = replace(EnvConfig(config) if isinstance(config, str) else config, workers=0)
     try:
         make_envs(replace(config, num_envs=1), 0).close()

@@ -156,7 +156,8 @@ def runs_below(directory: Path) -> list[Path]:
 def require_no_run(path: Path) -> None:
     """Raise ConfigError if this directory holds a run."""
     held = [part for part in RUN_PARTS if (path / part).exists()]
-    remedy = f"continue it with birl resume {path}, choose another run_dir, or move it aside: --overwrite"
+    aside = "move it aside: --overwrite (overwrite=True in Python)"
+    remedy = f"continue it with birl resume {path}, choose another run_dir, or {aside}"
     require(not held, f"run_dir {path} already holds a run ({', '.join(held)}); {remedy}")
 
 

@@ -20,6 +20,7 @@ from birl.run.directory import CHECKPOINTS, new_directory, require_run, verified
 from birl.run.evaluate import PASSED_IN
 from birl.run.lock import locked
 from birl.run.loop import Run
+from birl.run.modules import local_notice
 from birl.run.opening import Opened, PassedIn
 from birl.run.progress import RunProgress
 from birl.run.trust import allowed_run, is_own, unsigned_notice
@@ -158,7 +159,7 @@ def _open_new(name: str, config: Any, notices: Sequence[str], overwrite: bool, s
     moved: list[str] = []
     run_dir = stack.enter_context(new_directory(name, config, overwrite, moved.append))
     config = _with_run(config, run_dir=str(run_dir))
-    return Opened(name, config, run_dir, None, RunProgress(None), [*notices, *moved, *unsigned_notice(config)])
+    return Opened(name, config, run_dir, None, RunProgress(None), [*notices, *moved, *_own_notices(config)])
 
 
 def _open_saved(
@@ -193,6 +194,11 @@ def _open_saved(
         config = _extended(config, total_steps, progress)
     validate(name, config)
     return Opened(name, config, run_dir, saved, progress, notices)
+
+
+def _own_notices(config: Any) -> list[str]:
+    """What to say about functions of the user's, and about a run that cannot be signed."""
+    return [*local_notice(config), *unsigned_notice(config)]
 
 
 def _start_notices(saved: Checkpoint | None) -> list[str]:

@@ -100,6 +100,8 @@ def load_to_play(
     `env` replaces the environment of the run, or only its id. ConfigError if the environment has
     other spaces, or may not be made (see trust.py).
     """
+    wrong = f"env {env!r} is not an environment's id"
+    require(env is None or isinstance(env, str | EnvConfig), f"{wrong}; use make_env= for a class or a function")
     if not isinstance(source, Policy) and not _is_one_file(Path(source)):
         saved = find_checkpoint(Path(source))
         config = config_of(saved, trust, env)

@@ -27,6 +27,14 @@ def named_modules(settings: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def local_notice(config: Any) -> list[str]:
+    """A notice for a run that uses functions or classes that only this process has."""
+    names = [config.env.id, *(wrapper.path for wrapper in config.env.wrappers), str(vars(config).get("encoder"))]
+    own = ", ".join(name.rpartition(":")[2] for name in names if is_local(name))
+    remedy = "put it into a module, and birl eval, birl resume and workers find it"
+    return [f"{own} is of this script, so only this script can resume and evaluate the run; {remedy}"] if own else []
+
+
 def home_of(name: str) -> str | None:
     """The directory of the module in module:something; None if it is not found.
 

@@ -6,7 +6,7 @@ import pytest
 
 import birl
 from birl import ALGORITHMS
-from birl.cli.train_options import training_config
+from birl.cli.train_options import read_request, training_config
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
 from birl.registry import algorithm_named
 from birl.run.configure import configure, configured
@@ -82,3 +82,23 @@ def test_like_takes_the_settings_of_a_run_but_not_its_directory(tmp_path):
     assert configure("ppo", "Acrobot-v1", like=tmp_path / "run").env.id == "Acrobot-v1"
     with pytest.raises(ConfigError, match="has settings of ppo, not of a2c"):
         configure("a2c", like=tmp_path / "run")
+
+
+@pytest.mark.parametrize("value", [16, "x", [64.5], {"vf": [3]}])
+def test_a_wrong_value_of_an_optional_list_is_named(value):
+    wanted = r"value_hidden_sizes.* must be a list \(each a whole number\) or None, not "
+    with pytest.raises(ConfigError, match=wanted):
+        configure("ppo", "CartPole-v1", value_hidden_sizes=value)
+
+
+def test_wrappers_on_the_command_line_replace_those_of_another_run(tmp_path):
+    wrapper = "gymnasium.wrappers:TimeAwareObservation"
+    settings = {"rollout_length": 16, "num_envs": 4, "minibatches": 1, "hidden_sizes": (8,), "eval_episodes": 1}
+    run_dir = tmp_path / "run"
+    birl.train(
+        "ppo", "CartPole-v1", total_steps=64, run_dir=run_dir, quiet=True, wrappers=[wrapper, wrapper], **settings
+    )
+    same = read_request([], ["--like", str(run_dir)])
+    other = read_request([], ["--like", str(run_dir), "--wrapper", f"{wrapper},normalize_time=true"])
+    assert [one.path for one in same.config.env.wrappers] == [wrapper, wrapper]
+    assert [one.text() for one in other.config.env.wrappers] == [f"{wrapper},normalize_time=true"]

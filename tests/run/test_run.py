@@ -289,3 +289,21 @@ def test_an_interrupted_evaluation_is_not_repeated_without_environments_for_it(t
         run.save()
     assert birl.resume(tmp_path / "run", envs=envs, quiet=True)["evaluation"] is None
     assert birl.resume(tmp_path / "run", 1000, envs=envs, eval_envs=eval_envs, quiet=True)["evaluation"] is not None
+
+
+def test_a_run_says_that_its_functions_are_of_this_script_only(tmp_path, capsys):
+    class Same(gym.Wrapper):
+        pass
+
+    settings = SMALL | {"total_steps": 64, "wrappers": [Same]}
+    birl.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **settings)
+    assert "Same is of this script, so only this script can resume and evaluate the run" in capsys.readouterr().out
+    birl.train("ppo", "CartPole-v1", run_dir=tmp_path / "other", **SMALL | {"total_steps": 64})
+    assert "of this script" not in capsys.readouterr().out
+
+
+def test_environments_themselves_are_refused_where_an_id_is_needed(tmp_path):
+    with pytest.raises(ConfigError, match="is not an environment's id; use 'my_module:MyEnv', or an EnvConfig"):
+        birl.check_env(gym.make("CartPole-v1"))
+    with pytest.raises(ConfigError, match="is not an environment's id; use make_env="):
+        birl.evaluate(tmp_path, env=gym.Env)
