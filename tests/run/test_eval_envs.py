@@ -103,7 +103,7 @@ def test_eval_envs_that_cannot_be_used_are_refused_before_training(tmp_path: Pat
         train(eval_envs=envs)
     with pytest.raises(ConfigError, match=r"eval_envs .* have spaces .*Discrete\(3\).*, and the policy is for .*"):
         train(eval_envs=idle(3))
-    with pytest.raises(ConfigError, match=r"is a single environment; pass gymnasium.make_vec"):
+    with pytest.raises(ConfigError, match=r"is a single environment; pass one, such as gymnasium.vector.SyncVectorEnv"):
         train(eval_envs=gym.make("CartPole-v1"))
     summary = train(eval_envs=SerialEnvs([partial(gym.make, "CartPole-v1")]))
     assert np.isfinite(summary["evaluation"]["return_mean"])
