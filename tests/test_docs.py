@@ -17,7 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stdout
-from functools import cache
+from functools import cache, wraps
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -123,6 +123,7 @@ def cut_short(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the `train` of this algorithm end after its first updates."""
     whole = algorithm.train
 
+    @wraps(whole)
     def train(*given: Any, **named: Any) -> Iterator[Any]:
         with closing(whole(*given, **named)) as updates:
             yield from islice(updates, FIRST_UPDATES)
@@ -173,7 +174,7 @@ def test_python_names_that_are_named_are_there(page):
 
 
 @pages
-def test_calls_within_sentences_could_be_made(page):
+def test_calls_within_sentences_could_be_made(page, workplace, first_updates):
     for span in {span for span in spans_of(page) if re.fullmatch(r"birl\.[\w.]+\([^.].*\)", span)}:
         call = ast.parse(span, mode="eval").body
         assert isinstance(call, ast.Call)
