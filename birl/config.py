@@ -96,7 +96,7 @@ class EnvConfig:
     # A Gymnasium id; module:Id-v0 imports the module first, module:function calls your function.
     id: tyro.conf.Suppress[str] = "CartPole-v1"
     num_envs: int = 8  # environments stepped together
-    backend: Literal["gymnasium", "envpool"] = "gymnasium"  # the library that steps them
+    backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium"  # what steps them; compiled: JAX
     workers: int = 0  # processes that step the environments; 0: this process
     ray_actors: int = 0  # Ray actors that collect rollouts, each with its share of the environments; 0: this process
     ray_address: str | None = None  # address of a Ray cluster; None: the run starts one on this machine and stops it

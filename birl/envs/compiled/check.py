@@ -1,0 +1,84 @@
+"""Whether an environment in JAX does what its spaces say, found out without running it."""
+
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+from birl.config import ConfigError, require
+from birl.envs.compiled.interface import CompiledEnv
+from birl.envs.spaces import at_path, shown, walk
+from birl.types import PyTree
+
+KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
+
+
+def require_compiles(env: CompiledEnv, name: str) -> None:
+    """Raise ConfigError unless reset and step can be traced and return what they should."""
+    begun = _traced(name, "reset", env.reset, KEY)
+    require(_is_tuple(begun, 2), f"{name}: reset must return (state, observation), not {_kind(begun)}")
+    state, observation = begun
+    _require_observation(name, "reset", env.observation_space, observation)
+    action = jax.eval_shape(lambda: jnp.asarray(_example(env.action_space)))
+    stepped = _traced(name, "step", env.step, state, action, KEY)
+    parts = "(state, observation, reward, terminated, truncated)"
+    require(_is_tuple(stepped, 5), f"{name}: step must return {parts}, not {_kind(stepped)}")
+    _require_same_state(name, state, stepped[0])
+    _require_observation(name, "step", env.observation_space, stepped[1])
+    for part, value in zip(("reward", "terminated", "truncated"), stepped[2:], strict=True):
+        single = isinstance(value, jax.ShapeDtypeStruct) and value.shape == ()
+        require(single, f"{name}: step returned {part} {_text(value)}; return one number, an array of shape ()")
+
+
+def _traced(name: str, function: str, call: Any, *inputs: Any) -> Any:
+    """The shapes that a function gives; ConfigError if JAX cannot trace it."""
+    try:
+        return jax.eval_shape(call, *inputs)
+    except (jax.errors.JAXTypeError, TypeError, ValueError, IndexError, AttributeError) as problem:
+        remedy = "it must be pure and use jax.numpy: no if on arrays, no NumPy of them"
+        first = str(problem).strip().splitlines()[0] if str(problem).strip() else ""
+        reason = f"{type(problem).__name__}: {first}"
+        raise ConfigError(f"{name}: {function} cannot be compiled ({reason}); {remedy}") from problem
+
+
+def _require_observation(name: str, function: str, space: gym.Space, observation: PyTree) -> None:
+    for path, leaf in walk(space, "observation"):
+        where = "observation" + "".join(f"[{part!r}]" for part in path)
+        try:
+            part = at_path(observation, path)
+        except (KeyError, IndexError, TypeError) as problem:
+            raise ConfigError(f"{name}: {function} returned no {where}; its space has it") from problem
+        shape = part.shape if isinstance(part, jax.ShapeDtypeStruct) else None
+        wrong = f"{name}: {function} returned {where} of shape {shape}"
+        require(shape == (leaf.shape or ()), f"{wrong}; its space {shown(leaf)} says {leaf.shape or ()}")
+
+
+def _require_same_state(name: str, before: PyTree, after: PyTree) -> None:
+    same = jax.tree.structure(before) == jax.tree.structure(after)
+    require(same, f"{name}: step returned a state of another structure than reset; return the same pytree")
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        wrong = f"{name}: reset returned a state with an array {_text(old)}, and step one with {_text(new)}"
+        kinds = np.dtype(old.dtype).kind, np.dtype(new.dtype).kind
+        fits = old.shape == new.shape and kinds[0] == kinds[1]
+        require(fits, f"{wrong}; keep shapes and types the same")
+
+
+def _example(space: gym.Space) -> np.ndarray:
+    """An action of this space, for its shape and type."""
+    whole = isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    return np.zeros(space.shape or (), np.int32 if whole else np.float32)
+
+
+def _is_tuple(value: Any, size: int) -> bool:
+    return isinstance(value, tuple) and len(value) == size
+
+
+def _kind(value: Any) -> str:
+    return f"{len(value)} values" if isinstance(value, tuple) else type(value).__name__
+
+
+def _text(value: Any) -> str:
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, jax.ShapeDtypeStruct) else type(value).__name__

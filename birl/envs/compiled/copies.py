@@ -1,0 +1,150 @@
+"""Many copies of a compiled environment, stepped together in the one episode convention.
+
+All of it is pure: a step takes the copies as they are and gives the copies as they are then.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+from birl.config import EnvConfig, require
+from birl.envs.compiled.check import require_compiles
+from birl.envs.compiled.find import make_compiled
+from birl.envs.compiled.interface import CompiledEnv, HasActionMask, HasEpisodeLimit
+from birl.envs.observations import ObservationLayout, layout_of
+from birl.envs.spaces import at_path, is_composite, shown
+from birl.envs.wrappers import kept_space, positions
+from birl.types import Array, PyTree, Step
+
+
+class Copies(NamedTuple):
+    """B copies of an environment between two steps."""
+
+    states: PyTree  # [B, ...] the environment's own
+    observations: PyTree  # [B, ...] as networks see them
+    masks: Array | None  # [B, A] true where an action is allowed; None: all are
+    lengths: Array  # [B] steps in the episode so far
+    ended: Array  # [B] the episode is over: the next step begins a new one
+    key: Array
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledCopies:
+    """How B copies of a compiled environment are reset and stepped."""
+
+    env: CompiledEnv
+    num_envs: int
+    limit: int | None  # steps after which an episode is truncated; None: no limit
+    layout: ObservationLayout
+    kept: tuple[int, ...] | None = None  # the entries of an observation that are no velocities; None: all
+
+    @property
+    def spaces(self) -> tuple[gym.Space, gym.Space]:
+        """The observation space that networks see, and the action space."""
+        space = self.layout.space
+        return space if self.kept is None else kept_space(space, np.array(self.kept)), self.env.action_space
+
+    def reset(self, key: Array) -> Copies:
+        """All copies at the beginning of an episode."""
+        key, reset_key = jax.random.split(key)
+        states, observations = jax.vmap(self.env.reset)(jax.random.split(reset_key, self.num_envs))
+        nobody = jnp.zeros(self.num_envs, bool)
+        return Copies(
+            states=states,
+            observations=self._seen(observations),
+            masks=self._masks(states, observations, nobody, nobody),
+            lengths=jnp.zeros(self.num_envs, jnp.int32),
+            ended=nobody,
+            key=key,
+        )
+
+    def step(self, copies: Copies, actions: Array) -> tuple[Copies, Step]:
+        """Step all copies. One whose episode is over begins a new one instead: its row is not valid."""
+        key, step_key, reset_key = jax.random.split(copies.key, 3)
+        step_keys, reset_keys = (jax.random.split(each, self.num_envs) for each in (step_key, reset_key))
+        stepped = jax.vmap(self.env.step)(copies.states, self._env_actions(actions), step_keys)
+        states = jax.tree.map(lambda new, old: new.astype(old.dtype), stepped[0], copies.states)
+        observations, rewards = stepped[1], stepped[2]
+        begun = copies.ended
+        lengths = jnp.where(begun, 0, copies.lengths + 1)
+        terminated = stepped[3].astype(bool) & ~begun
+        truncated = stepped[4].astype(bool) & ~begun
+        if self.limit is not None:
+            truncated = truncated | (lengths >= self.limit)
+        truncated = truncated & ~terminated
+
+        def with_resets() -> tuple[PyTree, PyTree]:
+            fresh = jax.vmap(self.env.reset)(reset_keys)
+            return jax.tree.map(
+                lambda new, old: where_rows(begun, new.astype(old.dtype), old), fresh, (states, observations)
+            )
+
+        # Most steps reset nothing: on a CPU they are not even computed.
+        states, observations = jax.lax.cond(begun.any(), with_resets, lambda: (states, observations))
+        seen = self._seen(observations)
+        masks = self._masks(states, observations, terminated, truncated)
+        after = Copies(states, seen, masks, lengths, terminated | truncated, key)
+        rewards = jnp.where(begun, 0.0, rewards.astype(jnp.float32))
+        return after, Step(seen, rewards, terminated, truncated, valid=~begun, action_masks=masks)
+
+    def _env_actions(self, actions: Array) -> Array:
+        """A policy's actions as the environment takes them: within bounds, in its own numbers."""
+        space = self.env.action_space
+        actions = actions.reshape(self.num_envs, *(space.shape or ()))
+        if isinstance(space, spaces.Box):
+            return jnp.clip(actions, space.low, space.high)
+        return actions + space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else actions
+
+    def _seen(self, observations: PyTree) -> PyTree:
+        """Observations as networks see them: flat, in the layout's types."""
+        parts = {
+            name: at_path(observations, path).astype(self.layout.leaves[name].dtype)
+            for name, path in self.layout.paths.items()
+        }
+        tree = self.layout.tree(parts)
+        return tree if self.kept is None else tree[:, list(self.kept)]
+
+    def _masks(self, states: PyTree, observations: PyTree, terminated: Array, truncated: Array) -> Array | None:
+        """[B, A] which actions are allowed; where there is no next action, all are."""
+        if isinstance(self.env, HasActionMask):
+            masks = jax.vmap(self.env.action_mask)(states)
+        elif self.layout.mask_path is not None:
+            masks = at_path(observations, self.layout.mask_path)
+        else:
+            return None
+        masks = masks.reshape(self.num_envs, -1).astype(bool)
+        free = terminated | (truncated & ~masks.any(axis=1))
+        return masks | free[:, None]
+
+
+def copies_of(config: EnvConfig) -> CompiledCopies:
+    """The copies that these settings ask for; ConfigError if the environment cannot be compiled."""
+    env = make_compiled(config)
+    wrong = f"action space {shown(env.action_space)} of the compiled environment {config.id!r} has several parts"
+    require(not is_composite(env.action_space), f"{wrong}; use a Box, Discrete, MultiDiscrete or MultiBinary")
+    require_compiles(env, config.id)
+    layout = layout_of(env.observation_space, env.action_space, config.ignore_observations)
+    kept = tuple(positions(config.id)) if config.hide_velocities else None
+    return CompiledCopies(env, config.num_envs, limit_of(config, env), layout, kept)
+
+
+def with_num_envs(copies: CompiledCopies, num_envs: int) -> CompiledCopies:
+    """Another number of copies of the same environment."""
+    return replace(copies, num_envs=num_envs)
+
+
+def limit_of(config: EnvConfig, env: CompiledEnv) -> int | None:
+    """The steps after which an episode is truncated: that of the settings, or the environment's own."""
+    if config.max_episode_steps is not None:
+        return config.max_episode_steps
+    return env.max_episode_steps if isinstance(env, HasEpisodeLimit) else None
+
+
+def where_rows(rows: Array, yes: Array, no: Array) -> Any:
+    """`yes` in the rows [B] that are true, `no` in the others."""
+    return jnp.where(rows.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
