@@ -69,13 +69,13 @@ class Step(NamedTuple):
     """The result of one step of B environments."""
 
     observations: PyTree  # [B, ...] the true successors, also at an episode's end
-    rewards: np.ndarray  # [B] float32
-    terminated: np.ndarray  # [B] bool
-    truncated: np.ndarray  # [B] bool; false where terminated: if both are set, terminated wins
-    valid: np.ndarray  # [B] bool; false where the environment used this step to reset itself
-    action_masks: np.ndarray | None = None  # [B, A] bool, for the next action
-    game_over: np.ndarray | None = None  # [B] bool, where an episode is one life: the whole game ended, or began
-    successes: np.ndarray | None = None  # [B] int8 at an episode's end: 1, 0, or NOT_SAID; None: nobody said
+    rewards: Array  # [B] float32
+    terminated: Array  # [B] bool
+    truncated: Array  # [B] bool; false where terminated: if both are set, terminated wins
+    valid: Array  # [B] bool; false where the environment used this step to reset itself
+    action_masks: Array | None = None  # [B, A] bool, for the next action
+    game_over: Array | None = None  # [B] bool, where an episode is one life: the whole game ended, or began
+    successes: Array | None = None  # [B] int8 at an episode's end: 1, 0, or NOT_SAID; None: nobody said
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class CartPole:
 
     def step(self, state: Array, action: Array, key: Array) -> tuple[Array, Array, Array, Array, Array]:
         """One step of Euler's method."""
-        position, velocity, angle, spin = state
+        _, velocity, angle, spin = state
         force = jnp.where(action == 1, FORCE, -FORCE)
         cosine, sine = jnp.cos(angle), jnp.sin(angle)
         push = (force + POLE_MASS * HALF_LENGTH * spin**2 * sine) / TOTAL_MASS

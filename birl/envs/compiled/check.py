@@ -57,7 +57,8 @@ def _require_observation(name: str, function: str, space: gym.Space, observation
 
 
 def _require_same_state(name: str, before: PyTree, after: PyTree) -> None:
-    same = jax.tree.structure(before) == jax.tree.structure(after)
+    structures: list[Any] = [jax.tree.structure(before), jax.tree.structure(after)]
+    same = structures[0] == structures[1]
     require(same, f"{name}: step returned a state of another structure than reset; return the same pytree")
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         wrong = f"{name}: reset returned a state with an array {_text(old)}, and step one with {_text(new)}"

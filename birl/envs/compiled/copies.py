@@ -64,7 +64,10 @@ class CompiledCopies:
         )
 
     def step(self, copies: Copies, actions: Array) -> tuple[Copies, Step]:
-        """Step all copies. One whose episode is over begins a new one instead: its row is not valid."""
+        """Step all copies.
+
+        One whose episode is over begins a new one instead, and its row is not valid.
+        """
         key, step_key, reset_key = jax.random.split(copies.key, 3)
         step_keys, reset_keys = (jax.random.split(each, self.num_envs) for each in (step_key, reset_key))
         stepped = jax.vmap(self.env.step)(copies.states, self._env_actions(actions), step_keys)
@@ -139,7 +142,7 @@ def with_num_envs(copies: CompiledCopies, num_envs: int) -> CompiledCopies:
 
 
 def limit_of(config: EnvConfig, env: CompiledEnv) -> int | None:
-    """The steps after which an episode is truncated: that of the settings, or the environment's own."""
+    """The steps after which an episode is truncated: of the settings, or the environment's own."""
     if config.max_episode_steps is not None:
         return config.max_episode_steps
     return env.max_episode_steps if isinstance(env, HasEpisodeLimit) else None
