@@ -245,12 +245,12 @@ def words_of_the_code() -> set[str]:
 
 def test_the_architecture_names_every_file_of_the_package():
     tree = next(block.code for block in blocks_of(ROOT / "docs" / "architecture.md") if block.code.startswith("birl/"))
-    folder = Path()
+    folders: list[str] = []
     named = set()
-    for line in tree.splitlines():
-        if not line.startswith(("│   ", "    ")):
-            folder = Path(*re.findall(r"^[├└]── (\w+)/", line))
-        named |= {folder / name for name in re.findall(r"\w+\.py", line)}
+    for line in tree.splitlines()[1:]:
+        depth = re.search(r"\w", line).start() // 4 - 1
+        folders = [*folders[:depth], *re.findall(r"^\W*── (\w+)/", line)]
+        named |= {Path(*folders, name) for name in re.findall(r"\w+\.py", line)}
     files = {path.relative_to(ROOT / "birl") for path in (ROOT / "birl").rglob("*.py")}
     assert named == {
         path for path in files if path.parts[0] != "presets" and (path.name != "__init__.py" or len(path.parts) == 1)

@@ -4,36 +4,13 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from birl.compiled_ids import CLASSIC, OWN, SUITES, has_twin, is_compiled_id
 from birl.config import ConfigError, EnvConfig, require
 from birl.envs.compiled.interface import CompiledEnv
 from birl.envs.explain import errors_explained
 from birl.envs.registration import find_function
 
-CLASSIC = {  # Gymnasium's environments that Birl also has in JAX, with the same physics
-    "CartPole-v1": "birl.envs.compiled.cartpole:CartPole",
-    "Acrobot-v1": "birl.envs.compiled.acrobot:Acrobot",
-    "MountainCar-v0": "birl.envs.compiled.mountain_car:MountainCar",
-    "MountainCarContinuous-v0": "birl.envs.compiled.mountain_car:MountainCarContinuous",
-    "Pendulum-v1": "birl.envs.compiled.pendulum:Pendulum",
-}
-OWN = {  # Birl's own, which exist only in JAX
-    "birl/MemoryGrid-v0": "birl.envs.compiled.memory_grid:MemoryGrid",
-    "birl/Crawler-v0": "birl.envs.compiled.crawler:Crawler",
-}
-SUITES = {  # PREFIX/NAME: the function that makes NAME
-    "gymnax": "birl.envs.compiled.gymnax:make_gymnax",
-    "brax": "birl.envs.compiled.brax:make_brax",
-}
-
-
-def is_compiled_id(env_id: str) -> bool:
-    """Whether an id names an environment that exists only in JAX."""
-    return env_id in OWN or env_id.partition("/")[0] in SUITES
-
-
-def has_twin(config: EnvConfig) -> bool:
-    """Whether Gymnasium has the same environment, which is then evaluated, played and recorded."""
-    return config.id in CLASSIC
+__all__ = ["CLASSIC", "OWN", "SUITES", "has_twin", "is_compiled_id", "make_compiled"]
 
 
 def make_compiled(config: EnvConfig) -> CompiledEnv:
