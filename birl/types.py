@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -147,6 +147,19 @@ class Update(NamedTuple):
         metrics = ", ".join(f"{name!r}: {value:.4g}" for name, value in self.metrics.items())
         counts = f"env_steps={int(self.state.env_steps)}, updates={int(self.state.updates)}"
         return f"Update({counts}, metrics={{{metrics}}})"
+
+
+class Source(Protocol):
+    """Where a cycle gets its rollouts: environments on the host, or in the same program."""
+
+    def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout:
+        """The next rollout, ready to learn from; a new random key every `steps_per_key` steps."""
+
+
+# One turn of an algorithm's loop: state, source, config -> state, metrics. Where the environments
+# are compiled, it is compiled with them.
+AnyState = TypeVar("AnyState")
+Cycle = Callable[[AnyState, Any, Any], tuple[AnyState, Metrics]]
 
 
 class Algorithm(Protocol):

@@ -39,7 +39,7 @@ from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, values="V(s)", distribution=True)
 
@@ -167,6 +167,12 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     return state, metrics | rate_metrics | {"optimizer/grad_norm": norm}
 
 
+def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
+    """Collect a rollout with the current policy and learn from it."""
+    rollout = source.collect(policy(state), state.key, steps_per_matrix(config))
+    return update(state, rollout, config)
+
+
 def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
@@ -178,8 +184,7 @@ def train(
     validate(config)
     with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
-        state = rollouts.start(state, snapshot)
-        while int(state.env_steps) < config.run.total_steps:
-            rollout = rollouts.collect(policy(state), state.key, steps_per_matrix(config))
-            state, metrics = update(state, rollout, config)
-            yield rollouts.report(state, metrics)
+        current = rollouts.start(state, snapshot)
+        while int(current.env_steps) < config.run.total_steps:
+            current, metrics = rollouts.advance(cycle, current)
+            yield rollouts.report(current, metrics)

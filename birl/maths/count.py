@@ -33,10 +33,12 @@ class Count:
         return (high * np.float32(2**32) + low) / np.float32(total)
 
     def __lt__(self, limit: int) -> Number:
-        high, low = divmod(limit, 2**32)
-        return (self.words[0] < np.uint32(high)) | (
-            (self.words[0] == np.uint32(high)) & (self.words[1] < np.uint32(low))
-        )
+        return self.is_below(count_of(limit))
+
+    def is_below(self, other: "Count") -> Number:
+        """Whether the count is less than another one, which may be traced."""
+        high, low = other.words
+        return (self.words[0] < high) | ((self.words[0] == high) & (self.words[1] < low))
 
     def __int__(self) -> int:
         high, low = np.asarray(self.words).tolist()

@@ -10,6 +10,8 @@ import gymnasium as gym
 
 from birl import speed
 from birl.config import require
+from birl.envs.compiled.copies import copies_of
+from birl.compiled_ids import is_compiled
 from birl.envs.make import open_envs
 from birl.registry import require_ray_supported
 from birl.rollouts.collector import Act, Collector
@@ -18,7 +20,7 @@ from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.rollouts.replay import Replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
+from birl.types import Array, Cycle, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 State = TypeVar("State")
 
@@ -91,6 +93,10 @@ class RolloutSource:
         """A rollout of zeros, for the shapes and types of a replay."""
         return self.collector.empty_rollout()  # type: ignore[attr-defined]
 
+    def advance(self, cycle: Cycle[State], state: State) -> tuple[State, Metrics]:
+        """The state and the metrics after one cycle: a rollout, and what is learned from it."""
+        return cycle(state, self, self.config)
+
     def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout:
         """The next rollout, checked and ready to learn from."""
         rollout = self.collector.collect(policy, key, steps_per_key)
@@ -129,6 +135,13 @@ def open_rollouts(
     """
     require_ray_supported(config)
     speed.prepare_jax(config)
+    if is_compiled(config.env):
+        from birl.rollouts.chunks import CompiledSource
+        from birl.rollouts.compiled import CompiledCollector
+
+        # It has the same methods.
+        yield CompiledSource(config, partial(CompiledCollector, copies_of(config.env), act), clip_rewards)  # type: ignore[misc]
+        return
     if config.env.ray_actors == 0:
         with open_envs(config.env, config.run.seed, envs) as here:
             spaces = here.observation_space, here.action_space

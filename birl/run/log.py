@@ -11,7 +11,7 @@ from birl.run.track import Sink
 from birl.types import Metrics, Update
 
 MOST_ROWS = 50_000  # lines of training in metrics.jsonl, each about 1 kB
-PARTS = ("environment", "policy", "learning")  # of the time that training takes
+PARTS = ("environment", "policy", "learning", "program")  # of the time that training takes; program: all in one
 
 
 class RunLog:
@@ -48,7 +48,8 @@ class RunLog:
             return
         seconds = self._progress.wall_seconds()
         env_steps = int(update.state.env_steps)
-        spent = {name: float(update.metrics[f"time/{name}_seconds"]) for name in PARTS}
+        times = {name: update.metrics.get(f"time/{name}_seconds") for name in PARTS}
+        spent = {name: float(seconds) for name, seconds in times.items() if seconds is not None}
         elapsed = max(seconds - self._last["seconds"], 1e-9)
         metrics = {name: float(value) for name, value in update.metrics.items()}
         if self._last.keys() >= spent.keys():  # the first line has nothing to compare with
