@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeVar
 import gymnasium as gym
 
 from birl import speed
+from birl.compiled_ids import is_compiled
 from birl.config import require
 from birl.envs.compiled.copies import copies_of
-from birl.compiled_ids import is_compiled
 from birl.envs.make import open_envs
 from birl.registry import require_ray_supported
 from birl.rollouts.collector import Act, Collector
