@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, UInt32
 
 Key = UInt32[Array, "2"] | UInt32[np.ndarray, "2"]
-Purpose = Literal["next", "steps", "learning", "exploration", "others"]
+Purpose = Literal["next", "steps", "learning", "exploration", "others", "replay", "sequences"]
 
 FIRST_STREAM = 2**31  # no split gives this many keys
 

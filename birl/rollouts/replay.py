@@ -53,7 +53,7 @@ class Replay:
         self.length = length
         self.num_envs = num_envs
         self.ring_size = rollouts * length  # rows
-        steps = _kept(like, frame_stack)
+        steps = kept_part(like, frame_stack)
         entries = 0 if priority_exponent is None else self.ring_size * num_envs
         kept_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves((steps, like.memory)))
         self.bytes = kept_bytes * rollouts + self.ring_size * num_envs + SumTree.bytes_of(entries)
@@ -101,7 +101,7 @@ class Replay:
         begins = ~np.concatenate([(self.last_valid | self.continues)[None], rollout.valid[:-1]])
         if self.frame_stack > 1:
             jax.tree.map(partial(_require_stacks, begins=begins, follows=rollout.valid), rollout.observations)
-        self.append(_kept(rollout, self.frame_stack), begins, rollout.memory)
+        self.append(kept_part(rollout, self.frame_stack), begins, rollout.memory)
         self.continues = np.zeros(self.num_envs, bool)
 
     def append(self, steps: Rollout, begins: np.ndarray, memory: PyTree) -> None:
@@ -256,7 +256,7 @@ def _write(columns: PyTree, span: slice | int, arrays: PyTree) -> None:
         column[span] = array
 
 
-def _kept(rollout: Rollout, frame_stack: int) -> Rollout:
+def kept_part(rollout: Rollout, frame_stack: int) -> Rollout:
     """The part of a rollout to keep; its last observation is the first of the next rollout."""
     newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], rollout.observations)
     masks = None if rollout.action_masks is None else rollout.action_masks[:-1]
