@@ -84,7 +84,7 @@ class DeviceReplay:
         start = old.written % ring_size
         columns = _write(old.columns, kept_part(rollout, frame_stack=1), start)
 
-        # The rows before this rollout are the last n of the one before, and wait for their successor.
+        # The last n rows before this rollout had no successor yet; now they have.
         rows = old.written - n_step + jnp.arange(length + n_step)
         valid = columns.valid[rows % ring_size] & (rows >= 0)[:, None]
         last_valid = valid[n_step - 1]
@@ -196,7 +196,7 @@ class DeviceReplay:
         return self.to_host().snapshot(snapshot)
 
     def to_host(self, writeable: bool = False) -> Replay:
-        """The same replay on the host; if not writeable, its arrays may be views of the device's."""
+        """The same replay on the host; its arrays may be views of these if not writeable."""
         arrays = jax.tree.map(np.array if writeable else np.asarray, self.arrays)
         host = copy(self._empty)
         host.columns, host.begins, host.memories = arrays.columns, arrays.begins, arrays.memories
@@ -229,7 +229,7 @@ def to_device(host: Replay) -> DeviceReplay:
     require(entries < 2**30, f"replay_size {entries:,} is too large for compiled environments; use less than {2**30:,}")
     shape = RingShape(host.length, host.num_envs, host.ring_size, host.n_step)
     empty = copy(host)
-    empty.columns, empty.begins, empty.memories, empty.tree = (), (), (), SumTree(0)  # nothing is kept twice
+    empty.columns, empty.memories, empty.begins, empty.tree = (), (), np.empty(0, bool), SumTree(0)  # not kept twice
     return DeviceReplay(shape, _arrays_of(host), empty)
 
 

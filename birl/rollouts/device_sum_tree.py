@@ -1,4 +1,4 @@
-"""A binary tree of sums in one JAX array [2n]: root 1, children of i at 2i and 2i + 1, entries last.
+"""A binary tree of sums as one JAX array: root 1, children of i: 2i and 2i + 1, entries last.
 
 On two CPU cores, to sample 64 of 100,000 entries and set them took 40 µs; a cumulative sum over all
 entries took 500 µs.
@@ -25,10 +25,10 @@ def weights_of(sums: Array) -> Array:
 
 
 def set_weights(sums: Array, entries: Array, weights: Array, wanted: Array) -> Array:
-    """The tree with new weights where wanted; if an entry is given twice, its last weight counts."""
+    """The tree with new weights where wanted; of an entry given twice the last weight counts."""
     size = len(sums) // 2
-    # In sorted order equal entries are neighbours, and all but the last of them are left out: what a
-    # scatter does with equal indices is not defined on every device.
+    # Sorted, equal entries are neighbours; all but the last of them are left out: what a scatter
+    # does with equal indices is not defined on every device.
     entries = jnp.where(wanted, entries, size).ravel()
     order = jnp.argsort(entries, stable=True)
     entries = entries[order]

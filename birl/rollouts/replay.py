@@ -23,9 +23,9 @@ LEAST_ERROR = 1e-6  # so that a transition with an error of 0 can be sampled aga
 class Indices(NamedTuple):
     """Where sampled transitions are in the replay; arrays of one shape."""
 
-    rows: np.ndarray  # counted from the first row that was ever written
-    envs: np.ndarray
-    probabilities: np.ndarray  # with which each was sampled, up to a factor
+    rows: Array  # counted from the first row that was ever written
+    envs: Array
+    probabilities: Array  # with which each was sampled, up to a factor
 
 
 class Replay:
