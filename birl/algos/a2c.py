@@ -39,11 +39,13 @@ from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, values="V(s)", distribution=True)
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """A2C's settings. The defaults are OpenAI Baselines', but RMSProp is PyTorch's."""
@@ -144,7 +146,7 @@ def loss(
     }
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one gradient step on a rollout, and the metrics."""
     progress = state.env_steps / config.run.total_steps

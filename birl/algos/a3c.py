@@ -47,6 +47,7 @@ from birl.nets.policies import ActorCriticPolicy
 from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.finite import check_finite_metrics, for_learning
+from birl.traced import traced_settings
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
 
 SUPPORTS = Supports(
@@ -54,6 +55,7 @@ SUPPORTS = Supports(
 )
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """A3C's settings."""
@@ -133,7 +135,7 @@ def loss(
     }
 
 
-@partial(jax.jit, static_argnames=("layouts", "config"))
+@partial(jax.jit, static_argnames="layouts")
 def gradients(
     weights: Weights, number: Array, key: Array, rollout: Rollout, layouts: Layouts, config: Config
 ) -> tuple[Array, Array, Array, Metrics]:

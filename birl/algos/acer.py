@@ -67,6 +67,7 @@ from birl.rollouts.finite import check_finite_metrics
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 SUPPORTS = Supports(
@@ -74,6 +75,7 @@ SUPPORTS = Supports(
 )
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """ACER's settings. The defaults are OpenAI Baselines', except RMSProp and `learning_starts`."""
@@ -218,7 +220,7 @@ def gradients(learner: Learner, rollout: Rollout, config: Config) -> tuple[PyTre
     return gradient, metrics | {"optimizer/learning_rate": value_at(config.learning_rate, progress)}
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one gradient step on a rollout, new or replayed, and the metrics."""
     counts = state.env_steps, state.gradient_steps
@@ -233,7 +235,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     return state, metrics | {"optimizer/grad_norm": norm}
 
 
-count = jax.jit(count_rollout, static_argnames="discount")
+count = jax.jit(count_rollout)
 
 
 def sample_replayed(replay: Replay, key: Array, env_steps: int, config: Config) -> list[Rollout]:
@@ -263,10 +265,7 @@ def train(
     snapshot: Snapshot | None = None,
     make_network: MakeActorQ | None = None,
 ) -> Iterator[Update]:
-    """Learn until `total_steps`, yielding after each new rollout, or every `report_every` steps.
-
-    With `state` and `snapshot`, training continues from there.
-    """
+    """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)
     if config.pool != "none":
         require_own_envs(envs)

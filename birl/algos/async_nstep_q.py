@@ -39,11 +39,13 @@ from birl.nets.recurrent import CoreName
 from birl.nets.values import MakeQNetwork, make_q_network, max_q_values
 from birl.nets.values import act as act
 from birl.registry import Supports
+from birl.traced import traced_settings
 from birl.types import Array, Snapshot, Update
 
 SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, passed_envs=False, actor_learners=True, values="Q(s, ·)")
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """The settings of asynchronous n-step Q-learning."""

@@ -55,11 +55,13 @@ from birl.rollouts.gradient_steps import gradient_steps_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 SUPPORTS = Supports(("Box",), bounded=True, prefill=True)
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """DDPG's settings."""
@@ -216,15 +218,11 @@ def learn(
 ) -> tuple[State, Metrics]:
     """One gradient step of the critic, then of the actor, then the targets' soft update."""
     network = state.network
-    step = partial(gradient_step, optimizer_of(config))
+    step = partial(gradient_step, optimizer_of(config), max_grad_norm=config.max_grad_norm)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
-    critic, critic_optimizer, norm = step(
-        network.critic, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
-    )
+    critic, critic_optimizer, norm = step(network.critic, state.critic_optimizer, gradients, critic_learning_rate)
     gradients, actor_metrics = jax.grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)
-    actor, actor_optimizer, actor_norm = step(
-        network.actor, state.actor_optimizer, gradients, actor_learning_rate, config.max_grad_norm
-    )
+    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, actor_learning_rate)
     network = eqx.tree_at(lambda network: (network.actor, network.critic), network, (actor, critic))
     state = state._replace(
         network=network,
@@ -252,7 +250,7 @@ def explore(
     return after_rollout(exploration, rollout, scale, key), metrics
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
     """The state after a rollout and its gradient steps on batches [G, N, ...], and the metrics."""
     progress = state.env_steps / config.run.total_steps

@@ -37,11 +37,13 @@ from birl.nets.policies import CompatiblePolicy
 from birl.registry import Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(("Box",), bounded=True, values="V(s)")
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """DPG's settings."""
@@ -190,7 +192,7 @@ def learn(
     }
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after learning from a rollout's steps one after the other, and the metrics."""
     progress = state.env_steps / config.run.total_steps

@@ -43,11 +43,13 @@ from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Indices, Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, prefill=True, values="Q(s, ·)")
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """DQN's settings."""
@@ -201,12 +203,7 @@ def unroll(network: QNetworkLike, observations: PyTree, memory: PyTree, resets: 
 
 
 def loss(
-    network: QNetworkLike,
-    target: QNetworkLike,
-    normalizer: Normalizer,
-    batch: Batch,
-    correction: Array,
-    config: Config,
+    network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Batch, correction: Array, config: Config
 ) -> tuple[Array, tuple[Metrics, Array]]:
     """The weighted Huber loss, with (metrics, TD errors).
 
@@ -240,7 +237,7 @@ def learn(
     return state, (metrics | {"optimizer/grad_norm": norm}, errors)
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(
     state: State, rollout: Rollout, batches: Batch | None, config: Config
 ) -> tuple[State, Metrics, Array | None]:

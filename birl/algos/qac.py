@@ -41,6 +41,7 @@ from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -48,6 +49,7 @@ SUPPORTS = Supports(
 )
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """QAC's settings."""
@@ -173,7 +175,7 @@ def loss(
     }
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one gradient step of the actor and one of the critic, and the metrics."""
     progress = state.env_steps / config.run.total_steps

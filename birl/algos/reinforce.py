@@ -40,6 +40,7 @@ from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -53,6 +54,7 @@ SUPPORTS = Supports(
 )
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """REINFORCE's settings."""
@@ -174,7 +176,7 @@ def loss(
     return total + config.value_weight * value_loss, metrics
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one gradient step on a rollout, and the metrics."""
     progress = state.env_steps / config.run.total_steps

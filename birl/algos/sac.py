@@ -47,6 +47,7 @@ from birl.rollouts.gradient_steps import gradient_steps_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 Actor = GaussianActor | StateDependentActor
@@ -56,6 +57,7 @@ Critics = tuple[ActionCritic, ActionCritic]
 SUPPORTS = Supports(("Box",), bounded=True, prefill=True, distribution=True)
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """SAC's settings."""
@@ -221,27 +223,23 @@ def learn(
     """One gradient step on one batch: of the critics, then the actor, then the temperature."""
     transitions, (target_noise, actor_noise) = batch_and_noise
     batch = normalize_batch(transitions, state.network.bounds, state.normalizer)
-    step = partial(gradient_step, optimizer_of(config))
+    step = partial(gradient_step, optimizer_of(config), max_grad_norm=config.max_grad_norm)
     network = state.network
     temperature = jnp.exp(state.log_temperature)
 
     targets = targets_of(state, batch, target_noise)
     gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(network.critics, targets, batch)
-    critics, critic_optimizer, norm = step(
-        network.critics, state.critic_optimizer, gradients, rates.critic, config.max_grad_norm
-    )
+    critics, critic_optimizer, norm = step(network.critics, state.critic_optimizer, gradients, rates.critic)
 
     (policy_loss, entropy), gradients = jax.value_and_grad(actor_loss, has_aux=True)(
         network.actor, critics, temperature, batch, actor_noise
     )
-    actor, actor_optimizer, actor_norm = step(
-        network.actor, state.actor_optimizer, gradients, rates.actor, config.max_grad_norm
-    )
+    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, rates.actor)
 
     target_entropy = target_entropy_of(config, network.bounds.size)
     alpha_loss, gradient = jax.value_and_grad(temperature_loss)(state.log_temperature, entropy, target_entropy)
     log_temperature, temperature_optimizer, _ = step(
-        state.log_temperature, state.temperature_optimizer, gradient, rates.temperature, None
+        state.log_temperature, state.temperature_optimizer, gradient, rates.temperature, max_grad_norm=None
     )
 
     state = state._replace(
@@ -257,7 +255,7 @@ def learn(
     return state, metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
     """The state after a rollout and its gradient steps, and the metrics."""
     progress = state.env_steps / config.run.total_steps

@@ -45,6 +45,7 @@ from birl.rollouts.gradient_steps import gradient_steps_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
 Network = ActorTwinCritics[DeterministicActor]
@@ -53,6 +54,7 @@ Critics = tuple[ActionCritic, ActionCritic]
 SUPPORTS = Supports(("Box",), bounded=True, prefill=True)
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """TD3's settings. Noise is that of actions on [-1, 1]."""
@@ -229,7 +231,7 @@ def learn(
     return state, metrics | {"optimizer/grad_norm": norm}
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
     """The state after a rollout and its gradient steps, and the metrics."""
     progress = state.env_steps / config.run.total_steps

@@ -43,11 +43,13 @@ from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, values="V(s)", distribution=True)
 
 
+@traced_settings
 @dataclass(frozen=True)
 class Config:
     """TRPO's settings."""
@@ -228,7 +230,7 @@ def fit_epoch(
     return jax.lax.scan(partial(fit_minibatch, actor=actor, learning_rate=learning_rate, config=config), critic, parts)
 
 
-@partial(jax.jit, static_argnames="config")  # no donation: a user may keep update.state
+@jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one policy step and all critic epochs, and the metrics."""
     batch = batch_of(state, rollout, config)

@@ -68,7 +68,7 @@ def q_loss(
     return value_loss, {"loss/value": value_loss, "value/td_error": td_error}
 
 
-@partial(jax.jit, static_argnames=("loss", "layouts", "config"))
+@partial(jax.jit, static_argnames=("loss", "layouts"))
 def gradients(
     weights: Weights,
     number: Array,

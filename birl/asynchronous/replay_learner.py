@@ -76,7 +76,7 @@ def begin_cycle(weights: Weights, learner: ActorLearner, work: Work, sample_sequ
         cycle.begin(rollout, sequences, own, key)
 
 
-@partial(jax.jit, static_argnames=("gradients", "layouts", "config"))
+@partial(jax.jit, static_argnames=("gradients", "layouts"))
 def flat_gradients(
     weights: Weights, key: Array, rollout: Rollout, gradients: Gradients, layouts: Layouts, config: Any
 ) -> tuple[Array, Metrics]:
@@ -95,7 +95,7 @@ def flat_gradients(
     return flatten_tree(gradient), metrics | {"optimizer/grad_norm": norm}
 
 
-@partial(jax.jit, static_argnames=("layout", "discount"))
+@partial(jax.jit, static_argnames="layout")
 def after_rollout(
     own: Array, key: Array, rollout: Rollout, layout: ParameterLayout, discount: float
 ) -> tuple[Array, Array]:

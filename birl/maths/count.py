@@ -27,18 +27,22 @@ class Count:
         low = self.words[1] + jnp.asarray(more).astype(jnp.uint32)
         return Count(jnp.stack([self.words[0] + (low < self.words[1]), low]))  # a smaller low word has overflowed
 
-    def __truediv__(self, total: float) -> Number:
+    def __truediv__(self, total: "float | Count") -> Number:
         """The fraction count / total, in float32."""
-        high, low = self.words.astype(np.float32)
-        return (high * np.float32(2**32) + low) / np.float32(total)
+        return self._rounded() / (total._rounded() if isinstance(total, Count) else np.float32(total))
 
-    def __lt__(self, limit: int) -> Number:
-        return self.is_below(count_of(limit))
+    def __lt__(self, limit: "int | Count") -> Number:
+        return self.is_below(limit if isinstance(limit, Count) else count_of(limit))
 
     def is_below(self, other: "Count") -> Number:
         """Whether the count is less than another one, which may be traced."""
         high, low = other.words
         return (self.words[0] < high) | ((self.words[0] == high) & (self.words[1] < low))
+
+    def _rounded(self) -> Number:
+        """The count in float32."""
+        high, low = self.words.astype(np.float32)
+        return high * np.float32(2**32) + low
 
     def __int__(self) -> int:
         high, low = np.asarray(self.words).tolist()

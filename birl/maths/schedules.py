@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -25,7 +26,8 @@ MOST_SHOWN = 10  # points of a schedule in a message
 class Schedule:
     """A number as a function of progress, the fraction of total_steps done.
 
-    Use the functions below to build one.
+    Use the functions below to build one. In a compiled function that takes a schedule, values and
+    points are traced: another one of the same kind and length compiles nothing.
     """
 
     kind: Literal["constant", "linear", "exponential", "piecewise"]
@@ -86,6 +88,23 @@ class Schedule:
         return schedule(function)
 
 
+def _flatten(schedule: Schedule) -> tuple[tuple[Any, Any], str]:
+    return (_as_array(schedule.values), _as_array(schedule.points)), schedule.kind
+
+
+def _unflatten(kind: str, arrays: tuple[Any, Any]) -> Schedule:
+    schedule = object.__new__(Schedule)  # no checks: these may be tracers
+    vars(schedule).update(kind=kind, values=arrays[0], points=arrays[1])
+    return schedule
+
+
+def _as_array(numbers: Any) -> Any:
+    return np.array(numbers, np.float32) if isinstance(numbers, tuple) else numbers
+
+
+jax.tree_util.register_pytree_node(Schedule, _flatten, _unflatten)
+
+
 def constant(value: float) -> Schedule:
     """One value throughout the run."""
     return Schedule("constant", (value,))
@@ -122,7 +141,7 @@ def schedule(function: Callable[[float], Any]) -> Schedule:
     return piecewise(points, values)
 
 
-def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> Float[Array, ""]:
+def value_at(schedule: float | Float[Array, ""] | Schedule, progress: float | Float[Array, ""]) -> Float[Array, ""]:
     """The value of a schedule at a progress from 0 to 1; a plain number is constant."""
     if not isinstance(schedule, Schedule):
         return jnp.asarray(schedule, jnp.float32)
@@ -131,12 +150,12 @@ def value_at(schedule: float | Schedule, progress: float | Float[Array, ""]) -> 
         case "constant":
             return jnp.asarray(schedule.values[0], jnp.float32)
         case "linear":
-            return jnp.interp(progress, jnp.array([0.0, *schedule.points]), jnp.array(schedule.values))
+            return jnp.interp(progress, jnp.array([0.0, *schedule.points]), jnp.asarray(schedule.values))
         case "exponential":
             start, end = schedule.values
-            return start * jnp.exp(progress * math.log(end / start))
+            return start * jnp.exp(progress * jnp.log(end / start))
         case "piecewise":
-            return jnp.interp(progress, jnp.array(schedule.points), jnp.array(schedule.values))
+            return jnp.interp(progress, jnp.asarray(schedule.points), jnp.asarray(schedule.values))
 
 
 def number_at(schedule: float | Schedule, progress: float) -> float:

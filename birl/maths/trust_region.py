@@ -103,7 +103,7 @@ def line_search(
     parameters: Vector,
     step: Vector,
     max_kl: Scalar,  # δ
-    factor: float,
+    factor: Scalar,
     max_tries: int,
 ) -> LineSearch:
     """The first of parameters + factorᵏ · step, k = 0, 1, ..., with KL ≤ δ and a lower loss.
