@@ -97,9 +97,7 @@ class CompiledSource:
     def advance(self, cycle: Cycle[State], state: State) -> tuple[State, Metrics]:
         """The state after a chunk of cycles, and the metrics of the last one."""
         if self._program is None:
-            self._program = jax.jit(
-                partial(run_chunk, cycle, self.collector, self.clip_rewards), static_argnames="config"
-            )
+            self._program = jax.jit(partial(run_chunk, cycle, self.collector, self.clip_rewards))
         before = time.perf_counter()
         limit, most = self._pace.next_chunk(int(state.env_steps))  # type: ignore[attr-defined]
         chunk = self._program(state, self.position, None, config=self.config, limit=limit, most=most)
