@@ -42,9 +42,12 @@ class RunLog:
         waited = self._progress.wall_seconds() - self._last["seconds"] >= self._run.log_seconds
         return crossed(int(self._last["env_steps"]), self._progress.steps, spacing) and waited
 
-    def write_update(self, update: Update) -> None:
-        """Log the metrics of an update, if `log_every` includes it, with how fast it was."""
-        if int(update.state.updates) % self._run.log_every:
+    def write_update(self, update: Update, before: int) -> None:
+        """Log the metrics of an update, if `log_every` includes it, with how fast it was.
+
+        Updates `before` + 1 to this one are new: with compiled environments they can be many.
+        """
+        if not crossed(before, int(update.state.updates), self._run.log_every):
             return
         seconds = self._progress.wall_seconds()
         env_steps = int(update.state.env_steps)

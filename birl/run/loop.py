@@ -184,6 +184,7 @@ class Run:
     def _take(self, update: Update) -> None:
         """Count an update, and log it where that is due."""
         self._report_first(update)
+        self._updates_before = int(self.state.updates)
         self.update = update
         self._is_pending = True
         self._steps_before = self._progress.steps
@@ -191,7 +192,7 @@ class Run:
         due = self._evaluation_due() or self._checkpoint_due() or self._parts.log.is_due()
         self._is_logged = due or bool(self._signals)
         if self._is_logged:
-            self._parts.log.write_update(update)
+            self._parts.log.write_update(update, self._updates_before)
 
     def _complete(self) -> None:
         """Evaluate and save the latest update where that is due; end the run after a signal."""
@@ -199,7 +200,7 @@ class Run:
             return
         self._is_pending = False
         if self._signals and not self._is_logged:
-            self._parts.log.write_update(self.update)
+            self._parts.log.write_update(self.update, self._updates_before)
         if self._evaluation_due():
             self._evaluate(self.update)
         if crossed(self._steps_before, self.env_steps, self.config.run.video_every):
