@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
     from birl.envs.check import check_env
+    from birl.envs.compiled.interface import CompiledEnv
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
@@ -57,6 +58,7 @@ ALGORITHMS: dict[str, str] = {
 
 _HOMES = {
     "AtariConfig": "birl.config",
+    "CompiledEnv": "birl.envs.compiled.interface",
     "ConfigError": "birl.config",
     "EnvConfig": "birl.config",
     "RunConfig": "birl.config",
@@ -83,6 +85,7 @@ _HOMES = {
 __all__ = [
     "ALGORITHMS",
     "AtariConfig",
+    "CompiledEnv",
     "ConfigError",
     "EnvConfig",
     "Policy",

@@ -2,6 +2,7 @@
 
 import os
 
+from birl.compiled_ids import is_compiled, is_compiled_id
 from birl.config import AtariConfig, EnvConfig, require
 from birl.functions import is_local
 
@@ -28,11 +29,32 @@ def validate_env(env: EnvConfig) -> None:
         f"env.max_episode_steps {limit} is less than 1; use None for the environment's own limit",
     )
     require(env.step_timeout > 0, f"env.step_timeout {env.step_timeout} is not more than 0 seconds; use 60")
+    if is_compiled(env):
+        _validate_compiled(env)
     _validate_workers(env)
     _validate_ray_actors(env)
     _validate_wrappers(env)
     if is_atari(env.id):
         _validate_atari(env, env.atari)
+
+
+def _validate_compiled(env: EnvConfig) -> None:
+    """Raise ConfigError for what does not go with environments that JAX steps in this process."""
+    by_id = is_compiled_id(env.id)
+    what = f"env.id {env.id!r}, which is a compiled environment" if by_id else "env.backend 'compiled'"
+    instead = "" if by_id else ", or backend gymnasium"
+    wrong = f"env.workers {env.workers} does not go with {what}"
+    require(env.workers == 0, f"{wrong}: JAX steps it in this process; use workers 0{instead}")
+    wrong = f"env.ray_actors {env.ray_actors} does not go with {what}"
+    require(env.ray_actors == 0, f"{wrong}: JAX steps it in this process; use ray_actors 0{instead}")
+    paths = tuple(wrapper.path for wrapper in env.wrappers)
+    wrong = f"env.wrappers {paths} do not go with {what}: they wrap Gymnasium's environments"
+    remedy = "leave them out and change the environment itself, in a class of your own"
+    require(not paths, f"{wrong}; {remedy}{instead}")
+    wrong = f"env.backend {env.backend!r} does not go with {what}"
+    require(env.backend != "envpool", f"{wrong}; use backend compiled")
+    wrong = f"env.id {env.id!r} does not go with {what}: Atari games are not written in JAX"
+    require(not is_atari(env.id), f"{wrong}; use backend gymnasium or envpool")
 
 
 def is_atari(env_id: str) -> bool:

@@ -12,6 +12,7 @@ import gymnasium as gym
 
 from birl import ALGORITHMS
 from birl.checks import validate_run
+from birl.compiled_ids import is_compiled, is_compiled_id
 from birl.config import ConfigError, require
 from birl.suggestions import suggest_algorithm
 
@@ -33,6 +34,7 @@ class Supports:
     passed_envs: bool = True  # environments passed to `train` as envs=
     ray_rollouts: bool = False  # `env.ray_actors`: rollouts from Ray actors
     prefill: bool = False  # `prefill`: a replay of single steps, which others can be added to
+    compiled: bool = False  # compiled environments: acting, stepping and learning are one program
     actor_learners: bool = False  # `pool`: serial, processes or Ray
     values: str = ""  # what `policy.values` gives; "": the part that acts has no values
     values_need: str = ""  # the setting without which they are not learned
@@ -58,6 +60,7 @@ def name_of(config: Any) -> str:
 def validate(name: str, config: Any) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_run(config.run)
+    require_compiled_supported(config)
     algorithm_named(name).validate(config)
 
 
@@ -74,6 +77,11 @@ def algorithms_for(space: gym.Space) -> list[str]:
 def algorithms_with_ray_rollouts() -> list[str]:
     """The names of the algorithms that take rollouts from Ray actors."""
     return [name for name in ALGORITHMS if supports(name).ray_rollouts]
+
+
+def algorithms_with_compiled_envs() -> list[str]:
+    """The names of the algorithms that learn in compiled environments."""
+    return [name for name in ALGORITHMS if supports(name).compiled]
 
 
 def algorithms_with_prefill() -> list[str]:
@@ -104,7 +112,7 @@ def require_supported(config: Any, action_space: gym.Space) -> None:
     """
     declared = _declared(config)
     if declared is not None and not _takes(declared, action_space):
-        name = type(config).__module__.rpartition(".")[2].replace("_", "-")
+        name = _shown_name(config)
         others = ", ".join(algorithms_for(action_space)) or "none"
         bounds = " with finite bounds" if declared.bounded else ""
         rescale = _lacks_bounds(declared, action_space)
@@ -123,6 +131,22 @@ def require_ray_supported(config: Any) -> None:
         raise ConfigError(f"env.ray_actors {config.env.ray_actors}: only {names} take rollouts from Ray actors; use 0")
 
 
+def require_compiled_supported(config: Any) -> None:
+    """Raise ConfigError if the settings ask for compiled environments, and the algorithm has none.
+
+    The message names the algorithms that have.
+    """
+    declared = _declared(config)
+    if is_compiled(config.env) and declared is not None and not declared.compiled:
+        by_id = is_compiled_id(config.env.id)
+        setting = f"env.id {config.env.id!r} is a compiled environment" if by_id else "env.backend 'compiled'"
+        name = _shown_name(config)
+        names = ", ".join(algorithms_with_compiled_envs())
+        instead = "" if by_id else "; or use backend gymnasium"
+        reason = f"{name} steps environments on the host"
+        raise ConfigError(f"{setting}: {reason}; algorithms with compiled environments: {names}{instead}")
+
+
 def action_kind(space: gym.Space) -> str:
     """The kind of an action space, by Gymnasium's name for it."""
     return next((kind for kind in EVERY_ACTION if isinstance(space, vars(gym.spaces)[kind])), type(space).__name__)
@@ -131,6 +155,11 @@ def action_kind(space: gym.Space) -> str:
 def _declared(config: Any) -> Supports | None:
     """What the algorithm of this Config declares; None for a user's own without SUPPORTS."""
     return vars(sys.modules[type(config).__module__]).get("SUPPORTS")
+
+
+def _shown_name(config: Any) -> str:
+    """The name of the algorithm of this Config, which may be a user's own."""
+    return type(config).__module__.rpartition(".")[2].replace("_", "-")
 
 
 def _takes(declared: Supports, space: gym.Space) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from birl import ALGORITHMS
+from birl.compiled_ids import CLASSIC, OWN, SUITES
 
 # Names of a setting elsewhere, and what it is called here. Where algorithms differ, the groups are
 # tried from left to right; a group is what to set together.
@@ -195,6 +196,17 @@ def suggest_env(env_id: str) -> str:
     return f"you may mean {module}{colon}{suggested}" if suggested != name else ""
 
 
+def suggest_compiled(env_id: str) -> str:
+    """What to say of an unknown compiled environment: "you may mean CartPole-v1", or ""."""
+    prefix, slash, name = env_id.partition("/")
+    if slash and (near := get_close_matches(prefix.casefold(), SUITES, n=1, cutoff=SIMILAR)):
+        return f"you may mean {near[0]}/{name}"
+    known = {one.rpartition("/")[2].partition("-v")[0].casefold(): one for one in (*CLASSIC, *OWN)}
+    wanted = env_id.rpartition("/")[2].partition("-v")[0].casefold()
+    near = get_close_matches(wanted, known, n=1, cutoff=SIMILAR)
+    return f"you may mean {known[near[0]]}" if near else ""
+
+
 def _plain(name: str) -> str:
     """A name without dashes, capitals and the part of the settings that it is in."""
     return name.lstrip("-").replace("-", "_").rpartition(".")[2].casefold()
@@ -207,4 +219,5 @@ def _latest_ids() -> dict[str, str]:
     found = {}
     for spec in sorted(gym.registry.values(), key=lambda spec: (not spec.namespace, spec.version or 0)):
         found[spec.name.casefold()] = spec.id  # of two ids with one name, the one without a namespace
+    found |= {name.rpartition("/")[2].partition("-v")[0].casefold(): name for name in OWN}
     return found | {game.casefold(): f"ALE/{game}-v5" for game in GAMES.split()}

@@ -17,8 +17,9 @@ PAGES = {"algorithms.md": "", "algorithms.zh-CN.md": ".zh-CN"}  # a page, and th
 SECTION = re.compile(r"(<!-- support:begin -->\n).*?(<!-- support:end -->)", re.DOTALL)
 HEADERS = {
     "": "algorithm | actions | needs finite bounds | masks | recurrent | `envs=` | `prefill` | Ray rollouts | "
-    "actor-learners",
-    ".zh-CN": "算法 | 动作 | 要求边界有限 | 掩码 | 循环网络 | `envs=` | `prefill` | Ray rollout | 演员-学习者",
+    "compiled environments | actor-learners",
+    ".zh-CN": "算法 | 动作 | 要求边界有限 | 掩码 | 循环网络 | `envs=` | `prefill` | Ray rollout | 编译环境 | "
+    "演员-学习者",
 }
 WORDS = {"": ("any", "yes", "-"), ".zh-CN": ("任意", "是", "-")}  # every action space, supported, not supported
 
@@ -54,6 +55,7 @@ def _cells(declared: Supports, every: str, yes: str, no: str) -> list[str]:
         declared.passed_envs,
         declared.prefill,
         declared.ray_rollouts,
+        declared.compiled,
         declared.actor_learners,
     )
     return [actions, *[yes if claim else no for claim in claims]]

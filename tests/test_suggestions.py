@@ -7,7 +7,7 @@ import pytest
 import birl
 from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.registry import algorithm_named
-from birl.suggestions import ELSEWHERE, VARIANTS, suggest_algorithm, suggest_env, suggest_setting
+from birl.suggestions import ELSEWHERE, VARIANTS, suggest_algorithm, suggest_compiled, suggest_env, suggest_setting
 
 SHARED = [field.name for part in (EnvConfig, AtariConfig, RunConfig) for field in dataclasses.fields(part)]
 PLANNED = {"wrapper"}  # options that are not fields of a Config
@@ -112,10 +112,27 @@ def test_every_variant_begins_with_an_algorithm():
         ("HalfCheetahBulletEnv-v0", "HalfCheetah-v5"),
         ("LunarLander-v2", "LunarLander-v3"),
         ("my_module:Acrobot-v7", "my_module:Acrobot-v1"),
+        ("MemoryGrid-v0", "birl/MemoryGrid-v0"),
     ],
 )
 def test_an_environment_is_recognised_by_its_name(env_id, meant):
     assert suggest_env(env_id) == f"you may mean {meant}"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "meant"),
+    [
+        ("cartpole", "CartPole-v1"),
+        ("CartPole-v0", "CartPole-v1"),
+        ("birl/MemoryGrid", "birl/MemoryGrid-v0"),
+        ("MemoryGrd-v0", "birl/MemoryGrid-v0"),
+        ("gymnx/Breakout-MinAtar", "gymnax/Breakout-MinAtar"),
+        ("Brax/ant", "brax/ant"),
+    ],
+)
+def test_a_compiled_environment_is_recognised_by_its_name(env_id, meant):
+    assert suggest_compiled(env_id) == f"you may mean {meant}"
+    assert suggest_compiled("Hopper-v5") == suggest_compiled("my/Own-v0") == ""
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "MyOwn-v0"])

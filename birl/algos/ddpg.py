@@ -58,7 +58,7 @@ from birl.rollouts.state import begin, count_rollout
 from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True)
 
 
 @traced_settings

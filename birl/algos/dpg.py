@@ -40,7 +40,7 @@ from birl.rollouts.state import begin, count_rollout
 from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
-SUPPORTS = Supports(("Box",), bounded=True, values="V(s)")
+SUPPORTS = Supports(("Box",), bounded=True, compiled=True, values="V(s)")
 
 
 @traced_settings

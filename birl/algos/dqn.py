@@ -46,7 +46,7 @@ from birl.rollouts.state import begin, count_rollout
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
 
-SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, prefill=True, values="Q(s, ·)")
+SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, prefill=True, compiled=True, values="Q(s, ·)")
 
 
 @traced_settings

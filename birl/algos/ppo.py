@@ -44,7 +44,9 @@ from birl.rollouts.state import begin, count_rollout
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
-SUPPORTS = Supports(EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, values="V(s)", distribution=True)
+SUPPORTS = Supports(
+    EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, compiled=True, values="V(s)", distribution=True
+)
 
 
 @traced_settings

@@ -45,7 +45,13 @@ from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
-    EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, values="Q(s, ·) or V(s)", distribution=True
+    EVERY_ACTION,
+    masks=True,
+    recurrent=True,
+    ray_rollouts=True,
+    compiled=True,
+    values="Q(s, ·) or V(s)",
+    distribution=True,
 )
 
 

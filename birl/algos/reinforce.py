@@ -48,6 +48,7 @@ SUPPORTS = Supports(
     masks=True,
     recurrent=True,
     ray_rollouts=True,
+    compiled=True,
     values="V(s)",
     values_need="baseline",
     distribution=True,

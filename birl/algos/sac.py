@@ -54,7 +54,7 @@ Actor = GaussianActor | StateDependentActor
 Network = ActorTwinCritics[Actor]
 Critics = tuple[ActionCritic, ActionCritic]
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True, distribution=True)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, distribution=True)
 
 
 @traced_settings

@@ -51,7 +51,7 @@ from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, 
 Network = ActorTwinCritics[DeterministicActor]
 Critics = tuple[ActionCritic, ActionCritic]
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True)
 
 
 @traced_settings

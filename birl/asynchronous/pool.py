@@ -14,6 +14,7 @@ from birl.asynchronous.replay_cycle import ReplayShare
 from birl.asynchronous.serial import SerialPool
 from birl.config import ConfigError
 from birl.envs.make import spaces_of
+from birl.registry import require_compiled_supported
 from birl.speed import prepare_jax
 from birl.types import Metrics, Snapshot, Update
 
@@ -54,6 +55,7 @@ def train_actor_learners(
     `module` is the algorithm's. `init` makes a State from observation and action space, `replay` a
     ReplayShare from the action space. With `state` and `snapshot`, training continues there.
     """
+    require_compiled_supported(config)
     prepare_jax(config)
     observation_space, action_space = spaces_of(config.env)
     if state is None:

@@ -39,10 +39,11 @@ def listed(algorithm: str | None = None, env: str | None = None) -> list[str | T
 
 def support_table(algorithms: Sequence[str]) -> Table:
     """One row for each algorithm: which actions it takes, and what else it supports."""
-    table = _table("algorithm", "actions", "action masks", "recurrent", "Ray")
+    table = _table("algorithm", "actions", "masks", "recurrent", "Ray", "compiled")
     for name in algorithms:
         declared = supports(name)
-        table.add_row(name, _actions(declared), _mark(declared.masks), _mark(declared.recurrent), _ray(declared))
+        marks = [_mark(declared.masks), _mark(declared.recurrent), _ray(declared), _mark(declared.compiled)]
+        table.add_row(name, _actions(declared), *marks)
     return table
 
 

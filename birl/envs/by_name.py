@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from birl.config import ConfigError, EnvConfig, Wrapper, require
+from birl.envs.compiled.interface import CompiledEnv
 from birl.functions import function_named
 
 _made: "weakref.WeakValueDictionary[int, gym.Env]" = weakref.WeakValueDictionary()  # by id
@@ -19,6 +20,9 @@ def env_from(function: Callable[..., Any], config: EnvConfig, render_mode: str |
     arguments = config.kwargs | rendering
     _require_fits(function, (), arguments, f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}")
     env = function(**arguments)
+    is_compiled_env = isinstance(env, CompiledEnv) and not isinstance(env, gym.Env)
+    wrong = f"env.id {config.id!r} is a compiled environment"
+    require(not is_compiled_env, f"{wrong}; use backend compiled (--backend compiled)")
     remedy = "return one gymnasium.Env; Birl makes num_envs of them"
     require(isinstance(env, gym.Env), f"env.id {config.id!r} returned {env!r}; {remedy}")
     again = _made.get(id(env)) is env

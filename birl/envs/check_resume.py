@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import replace
 
+from birl.compiled_ids import is_compiled
 from birl.config import EnvConfig
 from birl.envs.findings import Finding, ok, warning
 from birl.envs.make import make_envs
@@ -20,6 +21,8 @@ TRIAL_SECONDS = 5.0  # of CPU time: the trial stops then, because a simulator ma
 
 def check_resume(config: EnvConfig) -> list[Finding]:
     """Whether environments restored from a snapshot go on as the originals do."""
+    if is_compiled(config):
+        return [ok("exact resume", "the state of a compiled environment is arrays, which a checkpoint holds")]
     config = _trial_config(config)
     with make_envs(config, 0) as envs, make_envs(config, 1) as others:
         problem = _restore_trial(envs, others)
@@ -34,8 +37,10 @@ def restore_problem(config: EnvConfig) -> str:
 
     Environments that are restored by replaying their episodes are tried, and those inside wrappers
     of the user's. Any other state that is copied needs no trial, and environments that cannot be
-    saved say so themselves.
+    saved say so themselves. The state of compiled ones is arrays.
     """
+    if is_compiled(config):
+        return ""
     config = _trial_config(config)
     try:
         with make_envs(config, 0) as envs:

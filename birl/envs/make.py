@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium as gym
 
+from birl.compiled_ids import has_twin, is_compiled
 from birl.config import EnvConfig, require
 from birl.env_checks import is_atari, validate_env
 from birl.envs.atari import Atari, ale_arguments, step_limit
@@ -24,14 +25,26 @@ from birl.envs.wrappers import HideVelocities, StepTimeout, positions
 from birl.types import Envs
 from birl.workers.envs import WorkerEnvs
 
+if TYPE_CHECKING:  # they need JAX, which worker processes do without
+    from birl.envs.compiled.copies import CompiledCopies
+    from birl.envs.compiled.host import CompiledEnvs
+
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"  # the vector environment with snapshots
+HostEnvs: TypeAlias = "SerialEnvs | VectorAdapter | WorkerEnvs | CompiledEnvs"
 VECTOR_FROM = 8  # CartPoles; with fewer, its fixed 70 µs a step cost more than stepping one by one
 
 
-def make_envs(config: EnvConfig, seed: int) -> SerialEnvs | VectorAdapter | WorkerEnvs:
-    """The environments, not yet reset. A context manager that closes them."""
+def make_envs(config: EnvConfig, seed: int) -> HostEnvs:
+    """The environments, not yet reset. A context manager that closes them.
+
+    In place of compiled ones, Gymnasium's of the same physics are made where there are any.
+    """
     _validate(config)
     require(seed >= 0, f"run.seed {seed} is negative; use 0 or more")
+    if is_compiled(config):
+        if not has_twin(config):
+            return _compiled_envs(config)
+        config = replace(config, backend="gymnasium")
     if config.backend == "envpool":
         return make_envpool(config, seed)
     if config.workers:  # CartPole too: its vector environment has one generator, which workers cannot share
@@ -60,6 +73,10 @@ def make_share(config: EnvConfig, share: range) -> SerialEnvs:
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     """One environment, wrapped as in training: to evaluate, play or record."""
     _validate(config)
+    if is_compiled(config):
+        if not has_twin(config):
+            return _compiled_env(config, render_mode)
+        config = replace(config, backend="gymnasium")
     register_probes()
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with errors_explained(config, render_mode):
@@ -111,6 +128,8 @@ def as_envs(envs: object, config: EnvConfig) -> Envs:
 
 def episode_limit(config: EnvConfig) -> int | None:
     """The steps after which an episode is truncated; None if no limit is known beforehand."""
+    if is_compiled(config):
+        return _compiled_copies(config).limit
     if is_atari(config.id):
         return step_limit(config)
     if config.max_episode_steps is not None:
@@ -125,13 +144,38 @@ def episode_limit(config: EnvConfig) -> int | None:
 def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
     """The observation and action space that networks see.
 
-    Makes one environment and closes it, so a config that cannot work fails here.
+    Makes one environment and closes it, so a config that cannot work fails here. A compiled one is
+    made, and traced.
     """
     _validate(config)
+    if is_compiled(config):
+        return _compiled_copies(config).spaces
     with make_envs(replace(config, num_envs=1, workers=0, ray_actors=0), 0) as envs:
         if config.backend == "gymnasium" and (newer := newer_version(config.id)):
             warnings.warn(f"env.id {config.id!r} is an old version; use {newer}", stacklevel=2)
         return envs.observation_space, envs.action_space
+
+
+def _compiled_envs(config: EnvConfig) -> "CompiledEnvs":
+    from birl.envs.compiled.host import CompiledEnvs, programs_of
+
+    return CompiledEnvs(programs_of(config))
+
+
+def _compiled_copies(config: EnvConfig) -> "CompiledCopies":
+    from birl.envs.compiled.host import programs_of
+
+    return programs_of(config).copies
+
+
+def _compiled_env(config: EnvConfig, render_mode: str | None) -> gym.Env:
+    """A compiled environment that Gymnasium does not have, to play or record."""
+    from birl.envs.compiled.host import CompiledGymEnv
+
+    env: gym.Env = CompiledGymEnv(config, None if render_mode is None else "rgb_array")
+    env = HideVelocities(env, positions(config.id)) if config.hide_velocities else env
+    with errors_explained(config, render_mode):
+        return gym.wrappers.HumanRendering(env) if render_mode == "human" else env
 
 
 def _validate(config: EnvConfig) -> None:

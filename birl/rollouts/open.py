@@ -13,7 +13,7 @@ from birl.compiled_ids import is_compiled
 from birl.config import require
 from birl.envs.compiled.copies import copies_of
 from birl.envs.make import open_envs
-from birl.registry import require_ray_supported
+from birl.registry import require_compiled_supported, require_ray_supported
 from birl.rollouts.collector import Act, Collector
 from birl.rollouts.episode_stats import EpisodeStats, without_unknown
 from birl.rollouts.finite import check_finite_metrics, for_learning
@@ -134,6 +134,7 @@ def open_rollouts(
     Environments that were passed in are left open for their owner to close.
     """
     require_ray_supported(config)
+    require_compiled_supported(config)
     speed.prepare_jax(config)
     if is_compiled(config.env):
         from birl.rollouts.chunks import CompiledSource

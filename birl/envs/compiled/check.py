@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import ConfigError, require
-from birl.envs.compiled.interface import CompiledEnv
-from birl.envs.spaces import at_path, shown, walk
+from birl.envs.compiled.interface import CompiledEnv, HasActionMask
+from birl.envs.spaces import at_path, mask_width, shown, walk
 from birl.types import PyTree
 
 KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
@@ -31,6 +31,8 @@ def require_compiles(env: CompiledEnv, name: str) -> None:
     for part, value in zip(("reward", "terminated", "truncated"), stepped[2:], strict=True):
         single = isinstance(value, jax.ShapeDtypeStruct) and value.shape == ()
         require(single, f"{name}: step returned {part} {_text(value)}; return one number, an array of shape ()")
+    if isinstance(env, HasActionMask):
+        _require_mask(name, env, state)
 
 
 def _traced(name: str, function: str, call: Any, *inputs: Any) -> Any:
@@ -56,11 +58,23 @@ def _require_observation(name: str, function: str, space: gym.Space, observation
         require(shape == (leaf.shape or ()), f"{wrong}; its space {shown(leaf)} says {leaf.shape or ()}")
 
 
+def _require_mask(name: str, env: Any, state: PyTree) -> None:
+    width = mask_width(env.action_space)
+    mask = _traced(name, "action_mask", env.action_mask, state)
+    wrong = f"{name}: action_mask returned {_text(mask)}"
+    shape = mask.shape if isinstance(mask, jax.ShapeDtypeStruct) else None
+    remedy = f"return an array of shape ({width},), true where a choice is allowed"
+    require(width is None or shape == (width,), f"{wrong}; action space {shown(env.action_space)}: {remedy}")
+
+
 def _require_same_state(name: str, before: PyTree, after: PyTree) -> None:
     structures: list[Any] = [jax.tree.structure(before), jax.tree.structure(after)]
     same = structures[0] == structures[1]
     require(same, f"{name}: step returned a state of another structure than reset; return the same pytree")
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        is_key = jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
+        remedy = "keep jax.random.key_data of it, and wrap_key_data where it is used"
+        require(not is_key, f"{name}: its state holds a random key of type {old.dtype}, which is no array; {remedy}")
         wrong = f"{name}: reset returned a state with an array {_text(old)}, and step one with {_text(new)}"
         kinds = np.dtype(old.dtype).kind, np.dtype(new.dtype).kind
         fits = old.shape == new.shape and kinds[0] == kinds[1]

@@ -17,7 +17,7 @@ from birl.envs.compiled.check import require_compiles
 from birl.envs.compiled.find import make_compiled
 from birl.envs.compiled.interface import CompiledEnv, HasActionMask, HasEpisodeLimit
 from birl.envs.observations import ObservationLayout, layout_of
-from birl.envs.spaces import at_path, is_composite, shown
+from birl.envs.spaces import at_path, is_composite, learnable_actions, mask_width, shown
 from birl.envs.wrappers import kept_space, positions
 from birl.types import Array, PyTree, Step
 
@@ -114,7 +114,7 @@ class CompiledCopies:
 
     def _masks(self, states: PyTree, observations: PyTree, terminated: Array, truncated: Array) -> Array | None:
         """[B, A] which actions are allowed; where there is no next action, all are."""
-        if isinstance(self.env, HasActionMask):
+        if isinstance(self.env, HasActionMask) and mask_width(self.env.action_space) is not None:
             masks = jax.vmap(self.env.action_mask)(states)
         elif self.layout.mask_path is not None:
             masks = at_path(observations, self.layout.mask_path)
@@ -130,6 +130,7 @@ def copies_of(config: EnvConfig) -> CompiledCopies:
     env = make_compiled(config)
     wrong = f"action space {shown(env.action_space)} of the compiled environment {config.id!r} has several parts"
     require(not is_composite(env.action_space), f"{wrong}; use a Box, Discrete, MultiDiscrete or MultiBinary")
+    learnable_actions(env.action_space)
     require_compiles(env, config.id)
     layout = layout_of(env.observation_space, env.action_space, config.ignore_observations)
     kept = tuple(positions(config.id)) if config.hide_velocities else None

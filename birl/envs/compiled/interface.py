@@ -53,3 +53,10 @@ class HasRender(Protocol):
 
     def render(self, state: Any) -> np.ndarray:
         """A picture of the state, [height, width, 3] uint8. It is called outside of JAX."""
+
+
+@runtime_checkable
+class HasFrameRate(Protocol):
+    """An environment that says how fast its pictures are shown."""
+
+    render_fps: float  # pictures per second, one for each step
