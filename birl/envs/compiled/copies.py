@@ -106,7 +106,7 @@ class CompiledCopies:
     def _seen(self, observations: PyTree) -> PyTree:
         """Observations as networks see them: flat, in the layout's types."""
         parts = {
-            name: at_path(observations, path).astype(self.layout.leaves[name].dtype)
+            name: at_path(observations, path).astype(jax.dtypes.canonicalize_dtype(self.layout.leaves[name].dtype))
             for name, path in self.layout.paths.items()
         }
         tree = self.layout.tree(parts)

@@ -97,14 +97,14 @@ class CompiledEnvs:
         self._seed = seed
         self.fresh, self.restore_problem = snapshots.describe([""] * self.num_envs)
         self._now = self.programs.reset(_key(seed))
-        return jax.device_get((self._now.observations, self._now.masks))
+        return self._on_host(self._now)
 
     def step(self, actions: PyTree) -> Step:
         """Step every copy; those whose episode ended in the last step begin a new one."""
         if self._now is None:
             raise RuntimeError("the environments have not been reset; call reset(seed) before step")
         self._now, step = self.programs.step(self._now, self._read_actions(actions))
-        return jax.device_get(step)
+        return jax.device_get(step)._replace(observations=_own(self.observation_space, step.observations))
 
     def snapshot(self) -> Snapshot:
         """The state of every copy."""
@@ -132,7 +132,7 @@ class CompiledEnvs:
         self.fresh, self.restore_problem = snapshots.describe([""] * self.num_envs)
         leaves = [jax.numpy.asarray(snapshot.array_like(name, like)) for name, like in wanted.items()]
         self._now = now = jax.tree.unflatten(jax.tree.structure(template), leaves)
-        return jax.device_get((now.observations, now.masks))
+        return self._on_host(now)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -142,6 +142,9 @@ class CompiledEnvs:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _on_host(self, copies: Copies) -> tuple[PyTree, np.ndarray | None]:
+        return _own(self.observation_space, copies.observations), jax.device_get(copies.masks)
 
 
 class CompiledGymEnv(gym.Env):
@@ -209,7 +212,7 @@ def _narrow(action: Any) -> np.ndarray:
 
 
 def _own(space: gym.Space, observation: PyTree) -> PyTree:
-    """An observation as NumPy arrays, in the types of its space."""
+    """Observations as NumPy arrays, in the types of their space: JAX has no 64 bits."""
     if isinstance(space, spaces.Dict):
         return {key: _own(part, observation[key]) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
