@@ -28,7 +28,8 @@ from birl.checks import (
     validate_run,
     validate_settings,
 )
-from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
+from birl.compiled_ids import is_compiled
+from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
 from birl.env_checks import ATARI_OPTIONS, MOST_ENVS, is_atari, validate_env
 from birl.maths.schedules import linear, piecewise
 from birl.registry import algorithm_named
@@ -291,6 +292,60 @@ def test_run_settings_that_work_pass_and_seed_0_is_one():
 def test_environments_that_cannot_work_are_named_with_their_value_and_a_remedy(env, message):
     with pytest.raises(ConfigError, match="^" + re.escape(message)):
         validate_env(env)
+
+
+COMPILED = "env.id 'birl/MemoryGrid-v0', which is a compiled environment"
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (
+            EnvConfig(backend="compiled", workers=2),
+            "env.workers 2 does not go with env.backend 'compiled': JAX steps it in this process; use workers 0, or "
+            "backend gymnasium",
+        ),
+        (
+            EnvConfig("birl/MemoryGrid-v0", workers=2),
+            f"env.workers 2 does not go with {COMPILED}: JAX steps it in this process; use workers 0",
+        ),
+        (
+            EnvConfig(backend="compiled", ray_actors=2),
+            "env.ray_actors 2 does not go with env.backend 'compiled': JAX steps it in this process; use ray_actors 0, "
+            "or backend gymnasium",
+        ),
+        (
+            EnvConfig("gymnax/Breakout-MinAtar", ray_actors=1),
+            "env.ray_actors 1 does not go with env.id 'gymnax/Breakout-MinAtar', which is a compiled environment",
+        ),
+        (
+            EnvConfig(backend="compiled", wrappers=(Wrapper("a:B"),)),
+            "env.wrappers ('a:B',) do not go with env.backend 'compiled': they wrap Gymnasium's environments; leave "
+            "them out and change the environment itself, in a class of your own, or backend gymnasium",
+        ),
+        (
+            EnvConfig("birl/MemoryGrid-v0", backend="envpool"),
+            f"env.backend 'envpool' does not go with {COMPILED}; use backend compiled",
+        ),
+        (
+            EnvConfig("ALE/Pong-v5", backend="compiled"),
+            "env.id 'ALE/Pong-v5' does not go with env.backend 'compiled': Atari games are not written in JAX; use "
+            "backend gymnasium or envpool",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_go_with_compiled_environments_is_refused_with_a_remedy(env, message):
+    with pytest.raises(ConfigError, match="^" + re.escape(message) + ("$" if "gymnax" not in message else "")):
+        validate_env(env)
+
+
+def test_compiled_environments_are_known_by_their_backend_or_by_an_id_that_only_jax_has():
+    validate_env(EnvConfig(backend="compiled"))
+    assert is_compiled(EnvConfig(backend="compiled"))
+    assert all(is_compiled(EnvConfig(env_id)) for env_id in ("birl/MemoryGrid-v0", "gymnax/x", "brax/ant"))
+    others = ("CartPole-v1", "birl/ProbeMask-v0", "gymnax", "gymnax:Thing-v0", "my.brax:Ant-v0", "ALE/Pong-v5")
+    assert not any(is_compiled(EnvConfig(env_id)) for env_id in others)
 
 
 @pytest.mark.parametrize("option", ATARI_OPTIONS)

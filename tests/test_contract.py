@@ -31,7 +31,16 @@ from birl.envs.make import make_envs
 from birl.envs.spaces import action_shape, mask_width
 from birl.maths.schedules import linear
 from birl.nets.normalize import Normalizer
-from birl.registry import Supports, algorithm_named, algorithms_for, algorithms_with_ray_rollouts, supports
+from birl.registry import (
+    Supports,
+    algorithm_named,
+    algorithms_for,
+    algorithms_with_compiled_envs,
+    algorithms_with_ray_rollouts,
+    require_compiled_supported,
+    supports,
+    validate,
+)
 from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder
 from birl.run.display import number
@@ -614,6 +623,21 @@ def test_what_it_supports_is_declared_once_and_its_config_has_the_fields_for_it(
     assert declared.actions
     assert ({"core", "core_size"} <= fields) == declared.recurrent == ("core" in fields)
     assert ({"pool", "actor_learners"} <= fields) == declared.actor_learners == ("pool" in fields)
+
+
+@every_algorithm
+@pytest.mark.parametrize("env", [EnvConfig("CartPole-v1", backend="compiled"), EnvConfig("birl/MemoryGrid-v0")])
+def test_compiled_environments_are_taken_if_they_are_declared_and_refused_with_the_names_that_take_them(name, env):
+    config = dataclasses.replace(config_of(name), env=env)
+    names = algorithms_with_compiled_envs()
+    assert names == ["reinforce", "qac", "a2c", "ppo", "trpo", "dqn", "dpg", "ddpg", "td3", "sac"]
+    if supports(name).compiled:
+        require_compiled_supported(config)
+        return
+    for refused in (lambda: validate(name, config), lambda: next(algorithm_named(name).train(config))):
+        with pytest.raises(ConfigError, match=rf"^env\.\w+ .*: {name} steps environments on the host; ") as refusal:
+            refused()
+        assert f"algorithms with compiled environments: {', '.join(names)}" in str(refusal.value)
 
 
 @every_algorithm
