@@ -4,24 +4,17 @@ Between two chunks the host logs, evaluates, saves and listens to signals. How m
 has does not change what is learned.
 """
 
-import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl import speed
-from birl.config import ConfigError, RunConfig
-from birl.errors import snapshot_errors
+from birl.config import RunConfig
 from birl.maths.count import Count, count_of
 from birl.rollouts.compiled import CompiledCollector, Position, TracedSource
-from birl.rollouts.episode_ring import ring_metrics
-from birl.rollouts.problems import NONE, Problem, no_problem, raise_problem, with_gradients
-from birl.types import Array, Cycle, Metrics, PyTree, Snapshot, Update
+from birl.rollouts.problems import NONE, Problem, no_problem, with_gradients
+from birl.types import Array, Cycle, Metrics, PyTree
 
 State = TypeVar("State")
 
@@ -68,65 +61,6 @@ def run_chunk(
     return jax.lax.while_loop(goes_on, one, start._replace(metrics=zeros))
 
 
-class CompiledSource:
-    """The source of rollouts of compiled environments (see RolloutSource)."""
-
-    def __init__(self, config: Any, make_collector: Callable[[int], CompiledCollector], clip_rewards: bool) -> None:
-        self.config = config
-        self.collector = make_collector(config.rollout_length)
-        self.num_envs = self.collector.copies.num_envs
-        self.spaces: tuple[gym.Space, gym.Space] = self.collector.copies.spaces
-        self.clip_rewards = clip_rewards
-        self._program: Callable[..., Chunk] | None = None
-        self._pace = Pace(config.run)
-        self._seconds = 0.0  # in programs
-
-    def start(self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None) -> State:
-        """Reset the environments, or restore them; the state, ready to be learned with."""
-        if memory is None:
-            memory = state.network.initial_memory(self.num_envs)  # type: ignore[attr-defined]
-        begin = jax.jit(self.collector.start)
-        key = np.array([0xC0DE, self.config.run.seed], np.uint32)
-        if snapshot is None:
-            self.position = begin(key, memory)
-        else:
-            self.position = _restored(jax.eval_shape(begin, key, memory), snapshot)
-            self._seconds = float(snapshot.values["seconds"])
-        return speed.replicate_unplaced(state)
-
-    def advance(self, cycle: Cycle[State], state: State) -> tuple[State, Metrics]:
-        """The state after a chunk of cycles, and the metrics of the last one."""
-        if self._program is None:
-            self._program = jax.jit(partial(run_chunk, cycle, self.collector, self.clip_rewards))
-        before = time.perf_counter()
-        limit, most = self._pace.next_chunk(int(state.env_steps))  # type: ignore[attr-defined]
-        chunk = self._program(state, self.position, None, config=self.config, limit=limit, most=most)
-        cycles = int(chunk.cycles)
-        elapsed = time.perf_counter() - before
-        self._seconds += elapsed
-        self._pace.took(elapsed, cycles)
-        metrics = {name: float(np.asarray(value)) for name, value in chunk.metrics.items()}
-        raise_problem(chunk.problem, chunk.position.copies.observations, metrics)
-        self.position = chunk.position
-        return chunk.state, metrics
-
-    def report(self, state: Any, metrics: Metrics) -> Update:
-        """The Update to yield: metrics, episode statistics, times, a way to snapshot."""
-        times = {"time/program_seconds": self._seconds}
-        metrics = metrics | ring_metrics(self.position.episodes) | times
-        return Update(state, metrics, self.snapshot, None, self.set_env_attribute)
-
-    def snapshot(self) -> Snapshot:
-        """Everything needed to go on from here, exactly."""
-        arrays = {f"compiled/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.position))}
-        return Snapshot(arrays, {"seconds": self._seconds})
-
-    def set_env_attribute(self, name: str, value: Any) -> None:
-        """Compiled environments have no attributes that change: ConfigError."""
-        wrong = f"attribute {name!r} cannot be set: compiled environments are part of a program"
-        raise ConfigError(f"{wrong}; give the environment a state that changes, or use backend gymnasium")
-
-
 class Pace:
     """How many cycles the next chunk may have, so that it takes CHUNK_SECONDS."""
 
@@ -148,11 +82,3 @@ class Pace:
         if self._chunks > 1 and self._run.log_seconds > 0:  # the first one was compiled
             wanted = max(CHUNK_SECONDS, self._run.log_seconds) / max(seconds / max(cycles, 1), 1e-7)
             self._most = int(min(max(wanted, 1), 2**30))
-
-
-@snapshot_errors()
-def _restored(like: Position, snapshot: Snapshot) -> Position:
-    """The position that a snapshot holds."""
-    leaves, structure = jax.tree.flatten(like)
-    saved = [snapshot.array_like(f"compiled/{i}", leaf) for i, leaf in enumerate(leaves)]
-    return jax.tree.unflatten(structure, saved)

@@ -11,7 +11,6 @@ import gymnasium as gym
 from birl import speed
 from birl.compiled_ids import is_compiled
 from birl.config import require
-from birl.envs.compiled.copies import copies_of
 from birl.envs.make import open_envs
 from birl.registry import require_compiled_supported, require_ray_supported
 from birl.rollouts.collector import Act, Collector
@@ -137,11 +136,11 @@ def open_rollouts(
     require_compiled_supported(config)
     speed.prepare_jax(config)
     if is_compiled(config.env):
-        from birl.rollouts.chunks import CompiledSource
-        from birl.rollouts.compiled import CompiledCollector
+        from birl.rollouts.compiled_source import CompiledSource
 
-        # It has the same methods.
-        yield CompiledSource(config, partial(CompiledCollector, copies_of(config.env), act), clip_rewards)  # type: ignore[misc]
+        wrong = f"envs {envs!r} cannot be compiled: env.backend 'compiled' makes environments of its own"
+        require(envs is None, f"{wrong}; name them by env.id, or use backend gymnasium")
+        yield CompiledSource(config, act, clip_rewards)  # type: ignore[misc]  # it has the same methods
         return
     if config.env.ray_actors == 0:
         with open_envs(config.env, config.run.seed, envs) as here:

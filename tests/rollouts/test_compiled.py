@@ -22,6 +22,7 @@ from birl.functions import name_of_function
 from birl.rollouts.compiled import CompiledCollector
 from birl.rollouts.episode_ring import ring_metrics
 from birl.rollouts.episode_stats import EpisodeStats
+from birl.rollouts.programs import chunk_program, collector_of
 from birl.types import Action, Rollout, Update
 
 ON_POLICY = {"reinforce": reinforce, "qac": qac, "a2c": a2c, "ppo": ppo, "trpo": trpo}
@@ -245,3 +246,29 @@ def test_ppo_learns_cartpole_in_one_program() -> None:
         gae_lambda=0.8, discount=0.98, learning_rate=1e-3,
     )  # fmt: skip
     assert updates(ppo, config)[-1].metrics["episode/return"] > 400
+
+
+def test_runs_with_other_seeds_and_float_settings_share_one_program() -> None:
+    configs = [small(ppo, run={"seed": seed}, learning_rate=rate) for seed, rate in ((1, 1e-3), (2, 1e-3), (3, 3e-4))]
+    updates(ppo, configs[0])
+    program = chunk_program(ppo.cycle, collector_of(configs[0].env, ppo.act, 12), False)
+    known = program._cache_size()
+    for config in configs[1:]:
+        updates(ppo, config)
+    assert program._cache_size() == known
+    updates(ppo, small(ppo, learning_rate=1e-3, epochs=3))
+    assert program._cache_size() > known  # so another program would be noticed
+
+
+def test_a_class_that_was_defined_anew_is_not_taken_for_the_old_one() -> None:
+    def make(reward: float) -> Any:
+        def Own() -> Count:  # noqa: N802
+            return dataclasses.replace(Count(), bad_after=int(reward))
+
+        return Own
+
+    collectors = []
+    for reward in (5, 6):
+        env = EnvConfig(name_of_function(make(reward)), num_envs=2, backend="compiled")
+        collectors.append(collector_of(env, ppo.act, 12))
+    assert collectors[0].copies.env != collectors[1].copies.env

@@ -1,0 +1,86 @@
+"""The source of rollouts of compiled environments: it trains in chunks, each one program."""
+
+import time
+from typing import Any, TypeVar
+
+import gymnasium as gym
+import jax
+import numpy as np
+
+from birl import speed
+from birl.config import ConfigError
+from birl.errors import snapshot_errors
+from birl.rollouts.chunks import Pace
+from birl.rollouts.collector import Act
+from birl.rollouts.compiled import Position
+from birl.rollouts.episode_ring import ring_metrics
+from birl.rollouts.problems import raise_problem
+from birl.rollouts.programs import chunk_program, collector_of, start_program
+from birl.types import Cycle, Metrics, PyTree, Snapshot, Update
+
+State = TypeVar("State")
+
+
+class CompiledSource:
+    """The source of rollouts of compiled environments (see RolloutSource)."""
+
+    def __init__(self, config: Any, act: Act, clip_rewards: bool) -> None:
+        self.config = config
+        self.collector = collector_of(config.env, act, config.rollout_length)
+        self.num_envs = self.collector.copies.num_envs
+        self.spaces: tuple[gym.Space, gym.Space] = self.collector.copies.spaces
+        self.clip_rewards = clip_rewards
+        self._pace = Pace(config.run)
+        self._seconds = 0.0  # in programs
+
+    def start(self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None) -> State:
+        """Reset the environments, or restore them; the state, ready to be learned with."""
+        if memory is None:
+            memory = state.network.initial_memory(self.num_envs)  # type: ignore[attr-defined]
+        begin = start_program(self.collector)
+        key = np.array([0xC0DE, self.config.run.seed], np.uint32)
+        if snapshot is None:
+            self.position = begin(key, memory)
+        else:
+            self.position = _restored(jax.eval_shape(begin, key, memory), snapshot)
+            self._seconds = float(snapshot.values["seconds"])
+        return speed.replicate_unplaced(state)
+
+    def advance(self, cycle: Cycle[State], state: State) -> tuple[State, Metrics]:
+        """The state after a chunk of cycles, and the metrics of the last one."""
+        program = chunk_program(cycle, self.collector, self.clip_rewards)
+        before = time.perf_counter()
+        limit, most = self._pace.next_chunk(int(state.env_steps))  # type: ignore[attr-defined]
+        chunk = program(state, self.position, None, config=self.config, limit=limit, most=most)
+        cycles = int(chunk.cycles)
+        elapsed = time.perf_counter() - before
+        self._seconds += elapsed
+        self._pace.took(elapsed, cycles)
+        metrics = {name: float(np.asarray(value)) for name, value in chunk.metrics.items()}
+        raise_problem(chunk.problem, chunk.position.copies.observations, metrics)
+        self.position = chunk.position
+        return chunk.state, metrics
+
+    def report(self, state: Any, metrics: Metrics) -> Update:
+        """The Update to yield: metrics, episode statistics, times, a way to snapshot."""
+        times = {"time/program_seconds": self._seconds}
+        metrics = metrics | ring_metrics(self.position.episodes) | times
+        return Update(state, metrics, self.snapshot, None, self.set_env_attribute)
+
+    def snapshot(self) -> Snapshot:
+        """Everything needed to go on from here, exactly."""
+        arrays = {f"compiled/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.position))}
+        return Snapshot(arrays, {"seconds": self._seconds})
+
+    def set_env_attribute(self, name: str, value: Any) -> None:
+        """Compiled environments have no attributes that change: ConfigError."""
+        wrong = f"attribute {name!r} cannot be set: compiled environments are part of a program"
+        raise ConfigError(f"{wrong}; give the environment a state that changes, or use backend gymnasium")
+
+
+@snapshot_errors()
+def _restored(like: Position, snapshot: Snapshot) -> Position:
+    """The position that a snapshot holds."""
+    leaves, structure = jax.tree.flatten(like)
+    saved = [snapshot.array_like(f"compiled/{i}", leaf) for i, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(structure, saved)
