@@ -50,6 +50,11 @@ def train(words: Words) -> int:
             return 0
         request = read_request(task, words[len(task) :])
     _allow_modules_here(*named_modules(to_json(request.config)).values())
+    if request.group is not None:
+        from birl.run.group import train_group
+
+        summary = train_group(request.group, request.jobs, request.notices, request.overwrite)
+        return 1 if summary["failed"] else 0
     run_training(request.config, notices=request.notices, overwrite=request.overwrite)
     return 0
 
@@ -60,8 +65,15 @@ def resume(words: Words) -> int:
         from birl.run.driver import resume as run_resume
 
     _allow_modules_here(options.env, trust=options.trust)
-    run_resume(options.run_dir, options.total_steps, workers=options.workers, trust=options.trust, env=options.env)
-    return 0
+    summary = run_resume(
+        options.run_dir,
+        options.total_steps,
+        jobs=options.jobs,
+        workers=options.workers,
+        trust=options.trust,
+        env=options.env,
+    )
+    return 1 if summary.get("failed") else 0
 
 
 def evaluate(words: Words) -> int:

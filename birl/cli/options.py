@@ -13,11 +13,15 @@ RunDir = Annotated[Path, tyro.conf.Positional]
 
 @dataclass(frozen=True)
 class ResumeOptions:
-    """Continue a run from its newest undamaged checkpoint, exactly as if it had not stopped."""
+    """Continue a run from its newest undamaged checkpoint, exactly as if it had not stopped.
 
-    run_dir: RunDir  # the run's directory
+    Of a group, every run that has not finished is continued.
+    """
+
+    run_dir: RunDir  # the run's directory, or a group's
     total_steps: int | None = None  # train to this many environment steps instead; schedules then end there
     workers: int | None = None  # step the environments in this many processes instead; the run stays the same
+    jobs: int | None = None  # runs of a group that train at once; None: the CPU cores
     trust: bool = False  # let a run that was not made here import modules, start processes and reach other machines
     env: str | None = None  # use this environment, e.g. my_module:MyEnv-v0, instead of the run's own
 

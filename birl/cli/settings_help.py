@@ -19,7 +19,7 @@ NETWORK |= {"num_features", "feature_scale"}
 NETWORK_ENDINGS = ("hidden_sizes", "activation", "encoder", "_std")
 OPTION_NAMES = {"wrappers": "wrapper"}  # each use of the option adds one
 SECTIONS = {
-    "start": "where the settings come from, and where the run goes",
+    "start": "where the settings come from, and how many runs to train",
     "algorithm": "how it learns",
     "network": "what the policy and the values are computed with",
     "environment": "which environments, how many, and where they run",

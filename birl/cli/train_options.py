@@ -1,6 +1,7 @@
 """The words of `birl train`: the task, and a Config from a preset, a run or a file, and options."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +12,12 @@ from birl import ALGORITHMS
 from birl.cli.parsing import errors_in_one_line, reading_rules, require_no_unknown
 from birl.cli.setting_texts import text_of
 from birl.cli.settings_help import help_text, names_for_atari, settings_of
+from birl.cli.sweeps import as_words, read_sweeps, require_not_set
 from birl.config import ConfigError, require
 from birl.maths import schedules
 from birl.registry import algorithm_named, name_of
 from birl.run.configure import from_preset, with_settings
+from birl.run.group_plan import GroupPlan, plan_group
 from birl.run.sources import Source, flat_settings, from_file, like_run
 from birl.suggestions import suggest_algorithm, suggest_setting
 
@@ -29,6 +32,9 @@ class StartOptions:
     config: Path | None = None  # begin with the settings in this JSON or TOML file
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False  # move a run that is in run_dir aside, to run_dir.1
     trust: tyro.conf.FlagCreatePairsOff[bool] = False  # let a --like run that was not made here import modules
+    seeds: int | None = None  # train a group of runs with this many seeds: seed, seed + 1, ...
+    sweep: tyro.conf.UseAppendAction[tuple[str, ...]] = ()  # train a group, with each of these values; may be repeated
+    jobs: int | None = None  # runs of a group that train at once, a process each; None: the CPU cores
 
 
 class Request(NamedTuple):
@@ -38,6 +44,8 @@ class Request(NamedTuple):
     config: Any
     notices: list[str]
     overwrite: bool
+    group: GroupPlan | None = None  # the runs of a group; None: one run
+    jobs: int | None = None  # of the group
 
 
 def read_request(task: list[str], words: list[str]) -> Request:
@@ -50,7 +58,21 @@ def read_request(task: list[str], words: list[str]) -> Request:
     config, notice = training_config(algorithm, env_id, words, sources)
     notices = [notice] if not sources else [f"settings of {source.name}" for source in sources]
     notices += [text for source in sources for text in source.notices]
-    return Request(algorithm, config, notices, start.overwrite)
+    group = None
+    if start.seeds is not None or start.sweep:
+        group = _group(config, start, lambda more: training_config(algorithm, env_id, [*words, *more], sources)[0])
+        require_not_set(group.sweep, settings_of(config), words)
+    wrong = f"--jobs {start.jobs} is for a group of runs; add --seeds or --sweep, or leave it out"
+    require(start.jobs is None or group is not None, wrong)
+    return Request(algorithm, config, notices, start.overwrite, group, start.jobs)
+
+
+def _group(config: Any, start: StartOptions, configure: Callable[[list[str]], Any]) -> GroupPlan:
+    """The runs that --seeds and --sweep ask for; `configure` gives the Config with more options."""
+    settings = settings_of(config)
+    texts = read_sweeps(start.sweep, settings)
+    one = 1 if start.seeds is None else start.seeds
+    return plan_group(lambda point: configure(as_words(point, settings)), texts, one)
 
 
 def training_help(task: list[str], words: list[str], columns: int) -> str:
@@ -101,12 +123,12 @@ def with_options(config: Any, words: list[str], prog: str) -> Any:
 
 def _start_options(words: list[str]) -> tuple[StartOptions, list[str]]:
     """The options that are no settings, and the other words."""
-    with errors_in_one_line():
+    with reading_rules(), errors_in_one_line():
         return tyro.cli(StartOptions, args=words, prog="birl train", return_unknown_args=True, add_help=False)
 
 
 def _start_texts() -> list[tuple[str, str]]:
-    metavars = {"like": "RUN", "config": "FILE"}
+    metavars = {"like": "RUN", "config": "FILE", "seeds": "INT", "sweep": "NAME=VALUE,VALUE", "jobs": "INT"}
     names = [field.name for field in dataclasses.fields(StartOptions)]
     return [(f"--{name} {metavars.get(name, '')}".strip(), text_of(StartOptions, name)) for name in names]
 

@@ -5,13 +5,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
+from birl.functions import name_of_function
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
+from birl.run.evaluate import PASSED_IN
 from birl.run.sources import like_run
 from birl.suggestions import suggest_setting
 
+MakeEnv = Callable[..., gym.Env]
 Change = Callable[[Any], Any]  # from a Config to one with other settings
 
 
@@ -82,6 +87,39 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
         remedy = suggest_setting(name, own | env | atari | run) or f"birl train {algorithm} --help lists them"
         raise ConfigError(f"{algorithm} has no setting {name!r}; {remedy}")
     return dataclasses.replace(config, env=changed_env, run=changed_run, **changed_own)
+
+
+def called_env(
+    algorithm: Any, env: str | EnvConfig | None, envs: Any, make_env: MakeEnv | None
+) -> str | EnvConfig | None:
+    """The environment that is to be trained on: its id or settings; None: that of the Config."""
+    given = [name for name, value in {"env": env, "envs": envs, "make_env": make_env}.items() if value is not None]
+    if not isinstance(algorithm, str) and not given:
+        return None
+    example = 'birl.train("ppo", "CartPole-v1")'
+    require(bool(given), f"an environment is needed: {example}, or one of make_env= and envs=")
+    require(len(given) == 1, f"{' and '.join(given)} each name the environments; use one of them")
+    if envs is not None:
+        return PASSED_IN
+    if make_env is None:
+        return env
+    remedy = "pass the class, or a function that makes a new environment each time: make_env=lambda: MyEnv()"
+    require(callable(make_env), f"make_env {make_env!r} is not a function; {remedy}")
+    return name_of_function(make_env)
+
+
+def called_config(algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any]) -> tuple[Any, list[str]]:
+    """The Config of a run, and what to say about where its defaults come from."""
+    if isinstance(algorithm, str):
+        assert env is not None
+        config, notice = configured(algorithm, env, settings)
+        return config, [notice]
+    name_of(algorithm)  # refuses anything that is no Config
+    if isinstance(env, EnvConfig):
+        algorithm = dataclasses.replace(algorithm, env=env)
+    elif env is not None:
+        algorithm = dataclasses.replace(algorithm, env=dataclasses.replace(algorithm.env, id=env))
+    return with_settings(algorithm, settings), []
 
 
 def _like(

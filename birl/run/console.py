@@ -127,7 +127,7 @@ class Console:
         known = [("return {}", self._metrics.get("episode/return", math.nan)), ("{} steps/s", speed)]
         facts = [text.format(number(value)) for text, value in known if math.isfinite(value)]
         shares = [f"{name} {self._metrics[metric]:.0%}" for name, metric in SHARES.items() if metric in self._metrics]
-        time_left = [f"{_duration(left)} left"] if math.isfinite(left) else []
+        time_left = [f"{duration(left)} left"] if math.isfinite(left) else []
         return Status(self._title, self._fraction(), self._numbers() + time_left, facts + shares)
 
     def _fraction(self) -> float:
@@ -147,7 +147,7 @@ class Console:
             score = f"evaluation {score_text(*found)}"
         else:
             score = f"training return {number(self._metrics.get('episode/return', math.nan))}, not evaluated"
-        return f"{self._title}: {steps} in {_duration(self._seconds)}, {score}"
+        return f"{self._title}: {steps} in {duration(self._seconds)}, {score}"
 
 
 def score_text(mean: float, deviation: float, episodes: float) -> str:
@@ -162,7 +162,8 @@ def memory_size(size: float) -> str:
     return f"{size / unit:.1f} {name}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as text: 3.2 s, 4:05, 1:02:03."""
     if not math.isfinite(seconds):
         return "-"
     if seconds < 60:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from birl.config import require
+from birl.config import ConfigError, require
 from birl.config_json import to_json
 from birl.errors import CheckpointError, RunDirectoryError
 from birl.run.files import read_json, write_json
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
+GROUP = "group.json"  # of a directory that holds the runs of a group
 RUN_PARTS = (CONFIG, METRICS, CHECKPOINTS)
 ALL_PARTS = (
     *RUN_PARTS,
@@ -103,11 +104,20 @@ def claim_directory(name: str, config: Any, overwrite: bool = False) -> tuple[Pa
     It is `run_dir`, or else runs/NAME-ENV-SEED, numbered if that exists. With `overwrite` it is
     not numbered: a run that is there is moved aside.
     """
-    plain = f"{name}-{config.env.id.replace('/', '-').replace(':', '-')}-{config.run.seed}"
-    if config.run.run_dir is not None or overwrite:
-        path = Path("runs") / plain if config.run.run_dir is None else Path(config.run.run_dir)
+    return claim_named(f"{task_name(name, config)}-{config.run.seed}", config.run.run_dir, overwrite)
+
+
+def task_name(name: str, config: Any) -> str:
+    """ALGORITHM-ENV, the beginning of a directory's name."""
+    return f"{name}-{config.env.id.replace('/', '-').replace(':', '-')}"
+
+
+def claim_named(plain: str, run_dir: str | None, overwrite: bool) -> tuple[Path, list[Path], Path | None]:
+    """As `claim_directory`, for a name in runs/ that is used if `run_dir` is None."""
+    if run_dir is not None or overwrite:
+        path = Path("runs") / plain if run_dir is None else Path(run_dir)
         require(not path.exists() or path.is_dir(), f"run_dir {path} is a file; name a directory")
-        moved = move_aside(path) if overwrite and holds_run(path) else None
+        moved = move_aside(path) if overwrite and (holds_run(path) or is_group(path)) else None
         require_no_run(path)
         made = _missing(path)
         path.mkdir(parents=True, exist_ok=True)
@@ -142,6 +152,11 @@ def holds_run(path: Path) -> bool:
     return any((path / part).exists() for part in RUN_PARTS)
 
 
+def is_group(path: Path) -> bool:
+    """Whether this directory holds a group of runs."""
+    return os.path.lexists(path / GROUP)
+
+
 def runs_below(directory: Path) -> list[Path]:
     """The directories below this one that hold runs, in the order of their names."""
     found = []
@@ -154,11 +169,12 @@ def runs_below(directory: Path) -> list[Path]:
 
 
 def require_no_run(path: Path) -> None:
-    """Raise ConfigError if this directory holds a run."""
-    held = [part for part in RUN_PARTS if (path / part).exists()]
+    """Raise ConfigError if this directory holds a run or a group of runs."""
+    held = [part for part in (*RUN_PARTS, GROUP) if (path / part).exists()]
     aside = "move it aside: --overwrite (overwrite=True in Python)"
     remedy = f"continue it with birl resume {path}, choose another run_dir, or {aside}"
-    require(not held, f"run_dir {path} already holds a run ({', '.join(held)}); {remedy}")
+    what = "a group" if GROUP in held else "a run"
+    require(not held, f"run_dir {path} already holds {what} ({', '.join(held)}); {remedy}")
 
 
 def remove_unstarted(path: Path, before: set[str]) -> None:
@@ -220,8 +236,16 @@ def differences(found: StoredSettings, verified: StoredSettings) -> list[str]:
 
 def require_run(run_dir: Path) -> None:
     """Raise ConfigError if this directory holds no run."""
+    require_no_group(run_dir)
     held = any(os.path.lexists(run_dir / part) for part in (CONFIG, CHECKPOINTS))
     require(held, f"{run_dir} holds no run: there is no {CONFIG}; start one with birl train")
+
+
+def require_no_group(path: Path) -> None:
+    """Raise ConfigError if this directory holds a group of runs; it names one of them."""
+    if is_group(path):
+        one = next(iter(runs_below(path)), path / "seed-1")
+        raise ConfigError(f"{path} is a group of runs; name one of them, such as {one}")
 
 
 def read_settings(run_dir: Path) -> StoredSettings:

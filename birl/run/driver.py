@@ -1,13 +1,11 @@
 """Starting a run: `start` and `train` begin a new one, `reopen` and `resume` continue one."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import gymnasium as gym
 
 from birl.config import EnvConfig, require
 from birl.config_json import from_json
@@ -15,9 +13,10 @@ from birl.functions import name_of_function
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
-from birl.run.configure import configured, with_settings
-from birl.run.directory import CHECKPOINTS, new_directory, require_run, verified_settings
+from birl.run.configure import MakeEnv, called_config, called_env, with_settings
+from birl.run.directory import CHECKPOINTS, is_group, new_directory, require_run, verified_settings
 from birl.run.evaluate import PASSED_IN
+from birl.run.group_start import continue_group, start_group
 from birl.run.lock import locked
 from birl.run.loop import Run
 from birl.run.modules import local_notice
@@ -26,17 +25,29 @@ from birl.run.progress import RunProgress
 from birl.run.trust import allowed_run, is_own, unsigned_notice
 from birl.run.versions import changed_versions
 
-MakeEnv = Callable[..., gym.Env]
 
-
-def train(algorithm: Any, env: str | EnvConfig | None = None, **options: Any) -> dict[str, Any]:
+def train(
+    algorithm: Any,
+    env: str | EnvConfig | None = None,
+    *,
+    seeds: int | None = None,
+    sweep: Mapping[str, Iterable[Any]] | None = None,
+    jobs: int | None = None,
+    **options: Any,
+) -> dict[str, Any]:
     """Train in a new run directory; the content of its summary.json.
 
     `birl.train("ppo", "CartPole-v1", total_steps=100_000)` begins with the preset of the task;
     `birl.train(config)` takes a Config as it is. The options are those of `birl.start`, of which
     this is the loop with an empty body.
+
+    With `seeds` or `sweep` it is a group of runs: this many seeds of every combination of the
+    values in `sweep`, which are lists by the names of settings. `jobs` of them train at once.
     """
-    return _run_to_end(start(algorithm, env, **options))
+    if seeds is None and sweep is None:
+        require(jobs is None, f"jobs {jobs} is for a group of runs; add seeds= or sweep=, or leave it out")
+        return _run_to_end(start(algorithm, env, **options))
+    return start_group(algorithm, env, 1 if seeds is None else seeds, sweep or {}, jobs, **options)
 
 
 def start(
@@ -61,7 +72,7 @@ def start(
     `overwrite`, a run that is in run_dir is moved aside, to run_dir.1; it is never deleted. All
     other settings have the names of the command line's options: `total_steps`, `learning_rate`.
     """
-    config, notice = _config(algorithm, _env_of(algorithm, env, envs, make_env), settings)
+    config, notice = called_config(algorithm, called_env(algorithm, env, envs, make_env), settings)
     if envs is not None and isinstance(algorithm, str) and "num_envs" not in settings:
         config = _with_env(config, num_envs=envs.num_envs)
     config = _with_encoder(config, make_encoder)
@@ -72,11 +83,17 @@ def start(
     return Run(open_new, PassedIn(envs, eval_envs, make_network), quiet)
 
 
-def resume(run_dir: str | Path, total_steps: int | None = None, **options: Any) -> dict[str, Any]:
+def resume(
+    run_dir: str | Path, total_steps: int | None = None, *, jobs: int | None = None, **options: Any
+) -> dict[str, Any]:
     """Continue a run from its newest undamaged checkpoint, as if it had not stopped; its summary.
 
-    The options are those of `birl.reopen`, of which this is the loop with an empty body.
+    The options are those of `birl.reopen`, of which this is the loop with an empty body. Of a group
+    of runs, every one that has not finished is continued, `jobs` at once.
     """
+    if is_group(Path(run_dir)):
+        return continue_group(Path(run_dir), total_steps, jobs, **options)
+    require(jobs is None, f"jobs {jobs} is for a group of runs, and {run_dir} is none; leave it out")
     return _run_to_end(reopen(run_dir, total_steps, **options))
 
 
@@ -121,37 +138,6 @@ def _require_other(envs: Any, eval_envs: Any) -> None:
     require(eval_envs is None or envs is not None, "eval_envs are for envs=; without envs= Birl makes its own")
     same = eval_envs is not None and eval_envs is envs
     require(not same, "eval_envs are the same as envs; make others: an evaluation would disturb the training episodes")
-
-
-def _env_of(algorithm: Any, env: str | EnvConfig | None, envs: Any, make_env: MakeEnv | None) -> str | EnvConfig | None:
-    """The environment that is to be trained on: its id or settings; None: that of the Config."""
-    given = [name for name, value in {"env": env, "envs": envs, "make_env": make_env}.items() if value is not None]
-    if not isinstance(algorithm, str) and not given:
-        return None
-    example = 'birl.train("ppo", "CartPole-v1")'
-    require(bool(given), f"an environment is needed: {example}, or one of make_env= and envs=")
-    require(len(given) == 1, f"{' and '.join(given)} each name the environments; use one of them")
-    if envs is not None:
-        return PASSED_IN
-    if make_env is None:
-        return env
-    remedy = "pass the class, or a function that makes a new environment each time: make_env=lambda: MyEnv()"
-    require(callable(make_env), f"make_env {make_env!r} is not a function; {remedy}")
-    return name_of_function(make_env)
-
-
-def _config(algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any]) -> tuple[Any, list[str]]:
-    """The Config of a run, and what to say about where its defaults come from."""
-    if isinstance(algorithm, str):
-        assert env is not None
-        config, notice = configured(algorithm, env, settings)
-        return config, [notice]
-    name_of(algorithm)  # refuses anything that is no Config
-    if isinstance(env, EnvConfig):
-        algorithm = dataclasses.replace(algorithm, env=env)
-    elif env is not None:
-        algorithm = _with_env(algorithm, id=env)
-    return with_settings(algorithm, settings), []
 
 
 def _open_new(name: str, config: Any, notices: Sequence[str], overwrite: bool, stack: ExitStack) -> Opened:

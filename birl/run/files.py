@@ -44,6 +44,21 @@ def open_to_read(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def open_to_append(path: Path) -> BinaryIO:
+    """The file, open for writing at its end, made if it does not exist; as `open_to_read`."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_FOLLOW | NO_WAIT, 0o666)
+    except OSError as problem:
+        if problem.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise CheckpointError(f"{path} is not a regular file; remove it") from problem
+        raise
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        raise CheckpointError(f"{path} is not a regular file with one name; remove it")
+    return os.fdopen(descriptor, "ab", buffering=0)
+
+
 def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
     """The content of the file; CheckpointError if it has more than `limit` bytes."""
     with open_to_read(path) as file:

@@ -16,7 +16,7 @@ from birl.registry import algorithm_named, name_of
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
 from birl.run.checkpoint import load as load_checkpoint
-from birl.run.directory import CHECKPOINTS
+from birl.run.directory import CHECKPOINTS, require_no_group
 from birl.run.manifest import MANIFEST
 from birl.run.policy import Policy, make_policy
 from birl.run.policy_file import read_policy, require_fits
@@ -145,6 +145,7 @@ def find_checkpoint(path: Path) -> Checkpoint:
     """
     if os.path.lexists(path / MANIFEST):
         return load_checkpoint(path)
+    require_no_group(path)
     directory = path / CHECKPOINTS
     report = partial(warnings.warn, stacklevel=4)
     found = checkpoint_folder.numbered(directory)[::-1]

@@ -184,7 +184,7 @@ def _rows(path: Path) -> Iterator[tuple[Row, bytes]]:
     with open_to_read(path) as file:
         require_size(file, path, FILE_BYTES)
         for number, line in enumerate(_lines(file), start=1):
-            row = _to_row(line)
+            row = parse_row(line)
             if row is None:
                 damaged.append(number)
             else:
@@ -207,7 +207,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line.rstrip(b"\r\n")
 
 
-def _to_row(line: bytes) -> Row | None:
+def parse_row(line: bytes) -> Row | None:
     """The row in this line: env_steps, and numbers or nulls by name; None if it is no row."""
     try:
         row = json.loads(line.decode())

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,7 +24,7 @@ def connect_to_parent(calls: int, answers: int, lifeline: int, memory: int) -> t
         signal.signal(number, _ignore)
     for descriptor in (calls, answers, lifeline, memory):
         os.set_inheritable(descriptor, False)  # or a simulator that outlives this process would hide its death
-    _die_with_parent(lifeline)
+    die_with_parent(lifeline)
     return Connection(calls, writable=False), Connection(answers, readable=False)
 
 
@@ -35,11 +36,7 @@ def as_failure(error: BaseException) -> Failure:
     return Failure(reason, traceback.format_exc(), *kinds)
 
 
-def _ignore(number: int, frame: Any) -> None:
-    """A handler in place of SIG_IGN, which a simulator started by an environment would inherit."""
-
-
-def _die_with_parent(lifeline: int) -> None:
+def die_with_parent(lifeline: int) -> None:
     """Have the kernel end this process with its parent, even if an environment hangs.
 
     PR_SET_PDEATHSIG would be too early: it acts when the thread that started this process ends.
@@ -54,3 +51,21 @@ def _die_with_parent(lifeline: int) -> None:
     poller.register(lifeline, 0)
     if poller.poll(0):  # it was closed before
         sys.exit(1)
+
+
+def end_with_parent(lifeline: int) -> None:
+    """Have this process killed once its parent has ended, on every system; see die_with_parent."""
+    os.set_inheritable(lifeline, False)
+    die_with_parent(lifeline)
+    if sys.platform != "linux":
+        threading.Thread(target=_kill_at_end_of, args=(lifeline,), daemon=True).start()
+
+
+def _kill_at_end_of(lifeline: int) -> None:
+    while os.read(lifeline, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """A handler in place of SIG_IGN, which a simulator started by an environment would inherit."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from birl.config import EnvConfig
 from birl.workers.faults import Failure
+from birl.workers.programs import describe_exit
 
 STEP, CALL = b"s", b"c"  # what a child is asked; after CALL come the function's name and argument
 STEPPED, VALUE, ERROR = b"k", b"v", b"e"  # what it answers; after VALUE or ERROR comes the value or the Failure
@@ -70,10 +71,7 @@ class WorkerProcess:
                 return value if kind == VALUE else Failure(*value)
         except (EOFError, ConnectionError):
             pass
-        code = self.kill()
-        signals = {number.value: number.name for number in signal.Signals}
-        cause = f"exited with code {code}" if code >= 0 else f"was ended by {signals.get(-code, f'signal {-code}')}"
-        return Failure(f"its process {cause}")
+        return Failure(f"its process {describe_exit(self.kill())}")
 
     def stop_calls(self) -> None:
         """Tell it to close its environments and exit."""

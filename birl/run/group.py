@@ -1,0 +1,148 @@
+"""Training a group of runs, its lanes: `train_group` begins one, `resume_group` continues one."""
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from birl.config import require
+from birl.env_checks import require_importable
+from birl.envs.make import spaces_of
+from birl.functions import is_local
+from birl.registry import require_supported, validate
+from birl.run.evaluate import PASSED_IN
+from birl.run.files import write_json
+from birl.run.group_console import GroupConsole, lane_text, lanes_text, point_text, settings_text
+from birl.run.group_file import Group, make_group, read_group
+from birl.run.group_plan import GroupPlan
+from birl.run.group_progress import GroupProgress
+from birl.run.group_summary import make_group_summary
+from birl.run.lane import LaneEnd, LaneOptions, is_finished, lane_summary
+from birl.run.lane_processes import LOG, run_processes
+from birl.run.lock import locked
+from birl.run.signals import Interrupted, caught_signals
+from birl.run.summary import SUMMARY
+from birl.workers.programs import usable_cpus
+
+
+def train_group(
+    plan: GroupPlan,
+    jobs: int | None = None,  # lanes that train at once; None: the CPU cores
+    notices: Sequence[str] = (),
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Train every lane of a new group; the content of its summary.json."""
+    require_jobs(jobs)
+    require_trainable(plan)
+    group, moved = make_group(plan, None, overwrite)
+    console = GroupConsole(_title(group), len(group.lanes), quiet=quiet)
+    aside = [f"what was in {group.directory} is in {moved} now"] if moved is not None else []
+    # The user has just asked for these settings, whether or not they could be signed.
+    return _train(group, LaneOptions(trust=True), jobs, console, [*notices, *aside])
+
+
+def resume_group(directory: Path, options: LaneOptions, jobs: int | None = None, quiet: bool = False) -> dict[str, Any]:
+    """Continue every lane of a group that has not finished; the content of its summary.json."""
+    require_jobs(jobs)
+    group = read_group(directory)
+    return _train(group, options, jobs, GroupConsole(_title(group), len(group.lanes), quiet=quiet), [])
+
+
+def require_jobs(jobs: int | None) -> None:
+    """Raise ConfigError for an impossible number of lanes at once."""
+    require(jobs is None or jobs >= 1, f"jobs {jobs} must be at least 1: the number of lanes that train at once")
+
+
+def require_trainable(plan: GroupPlan) -> None:
+    """Raise ConfigError if a lane cannot be trained; makes each kind of environment once."""
+    for config in [lane.config for lane in plan.lanes if lane.seed == plan.seeds[0]]:
+        require(config.env.id != PASSED_IN, "envs= are only in this process, and each lane is a process; use make_env=")
+        require_importable(config.env, "a group of runs", "birl.train without seeds and sweep")
+        encoder = str(vars(config).get("encoder", ""))
+        wrong = (
+            f"encoder {encoder!r} is a function that only this process has, and a group of runs uses other processes"
+        )
+        require(not is_local(encoder), f"{wrong}; put it into a module that can be imported")
+        validate(plan.algorithm, config)
+        require_supported(config, spaces_of(config.env)[1])
+
+
+def run_lanes(
+    group: Group, run_dirs: Sequence[Path], options: LaneOptions, jobs: int, signals: Sequence[int]
+) -> Iterator[LaneEnd | None]:
+    """Train these lanes of a group: how each ends, and None while nothing has happened.
+
+    This is the only place that knows where lanes train. Whatever trains them continues the run in
+    each directory, and after a signal saves and ends.
+    """
+    return run_processes(run_dirs, options, jobs, signals)
+
+
+def _title(group: Group) -> str:
+    return f"{group.algorithm} {group.env_id}"
+
+
+def _train(
+    group: Group, options: LaneOptions, jobs: int | None, console: GroupConsole, notices: Sequence[str]
+) -> dict[str, Any]:
+    """Train the lanes that have not finished, and write the group's summary."""
+    names = {lane.run_dir: lane.name for lane in group.lanes}
+    with caught_signals() as signals, locked(group.directory), closing(console):
+        left = [lane.run_dir for lane in group.lanes if not is_finished(lane.run_dir, options.total_steps)]
+        at_once = min(jobs or usable_cpus(), max(1, len(left)))
+        lanes = f"{len(left)} of {len(names)} lanes to train, {at_once} at a time"
+        for notice in [*notices, f"group directory {group.directory}", lanes]:
+            console.message(notice)
+        progress = GroupProgress([(lane.name, lane.run_dir) for lane in group.lanes], options.total_steps)
+        for run_dir in names.keys() - set(left):
+            progress.end(names[run_dir], True)
+        ends: dict[str, LaneEnd] = {}
+        problems: dict[str, str] = {}
+        with closing(run_lanes(group, left, options, at_once, signals)) as training:  # type: ignore[type-var]
+            for end in training:
+                if end is not None:
+                    name = names[end.run_dir]
+                    ends[name] = end
+                    progress.end(name, end.problem is None and not end.stopped)
+                    _report(console, name, end)
+                problems = {name: end.problem for name, end in ends.items() if end.problem is not None}
+                finished = len(names) - len(left) + len(ends) - len(problems)
+                running = min(at_once, len(left) - len(ends))
+                console.show(progress.status, finished, running, len(problems))
+        if signals:
+            _stop(console, group, [names[run_dir] for run_dir in left], ends, signals[0])
+        summary = make_group_summary(group, problems)
+        write_json(group.directory / SUMMARY, summary)
+        _show_results(console, group, summary)
+    return summary
+
+
+def _report(console: GroupConsole, name: str, end: LaneEnd) -> None:
+    """Say how a lane ended."""
+    if end.problem is not None:
+        console.warn(f"{name} failed: {end.problem}; see {end.run_dir / LOG}")
+    elif end.stopped:
+        console.message(f"{name}: stopped")
+    else:
+        console.message(lane_text(name, lane_summary(end.run_dir)))
+
+
+def _stop(console: GroupConsole, group: Group, names: Sequence[str], ends: dict[str, LaneEnd], number: int) -> None:
+    """End after a signal: say how to continue."""
+    left = [name for name in names if name not in ends or ends[name].stopped or ends[name].problem is not None]
+    remedy = f"continue with: birl resume {group.directory}"
+    console.message(f"{signal.Signals(number).name}: {lanes_text(left)} not finished; {remedy}")
+    raise Interrupted(128 + number)
+
+
+def _show_results(console: GroupConsole, group: Group, summary: dict[str, Any]) -> None:
+    """Show the result of each combination of settings, and which lanes failed."""
+    for point in summary["points"]:
+        settings = settings_text(point["settings"])
+        console.message(f"{_title(group)}{f', {settings}' if settings else ''}: {point_text(point)}")
+    failed = summary["failed"]
+    if failed:
+        remedy = f"to try again: birl resume {group.directory}"
+        console.warn(f"{len(failed)} of {len(group.lanes)} lanes failed: {', '.join(failed)}; {remedy}")

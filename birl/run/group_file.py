@@ -1,0 +1,108 @@
+"""The directory of a group: group.json, and a run directory for each lane.
+
+A lane's directory is complete before its training begins: it is a run without a checkpoint. So
+starting a lane and continuing it are the same, and both are what `birl resume` does.
+"""
+
+import dataclasses
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from birl.config import require
+from birl.config_json import to_json
+from birl.errors import CheckpointError
+from birl.run.directory import GROUP, claim_named, is_group, task_name, write_config
+from birl.run.files import read_json, require_real_directory, write_json
+from birl.run.group_plan import GroupPlan
+
+FORMAT = 1
+GROUP_BYTES = 1 << 26  # the largest group.json that is read; a lane takes about 100 bytes
+
+
+class StoredLane(NamedTuple):
+    """A lane as group.json names it."""
+
+    name: str
+    seed: int
+    settings: dict[str, Any]  # the swept settings, as JSON
+    run_dir: Path
+
+
+class Group(NamedTuple):
+    """A group as its group.json says."""
+
+    directory: Path
+    algorithm: str
+    env_id: str
+    ray_address: str | None  # the cluster that its lanes are tasks of
+    lanes: list[StoredLane]
+
+    def points(self) -> list[tuple[dict[str, Any], list[StoredLane]]]:
+        """Each combination of swept settings, with its lanes in the order of their seeds."""
+        found: list[tuple[dict[str, Any], list[StoredLane]]] = []
+        for lane in self.lanes:
+            own = next((lanes for settings, lanes in found if settings == lane.settings), None)
+            if own is None:
+                found.append((lane.settings, [lane]))
+            else:
+                own.append(lane)
+        return found
+
+
+def make_group(plan: GroupPlan, ray_address: str | None, overwrite: bool) -> tuple[Group, Path | None]:
+    """Make the directories of a group; the group, and where the one that was there before is now.
+
+    They are `run_dir`, or else runs/ALGORITHM-ENV-group, numbered if that exists; without "-group"
+    the second would have the name of the run with seed 2. group.json is written last, so what has
+    one is complete.
+    """
+    name = f"{task_name(plan.algorithm, plan.config)}-group"
+    directory, _, moved = claim_named(name, plan.config.run.run_dir, overwrite)
+    for lane in plan.lanes:
+        run_dir = directory / lane.name
+        run_dir.mkdir(parents=True)
+        run = dataclasses.replace(lane.config.run, run_dir=str(run_dir))
+        write_config(run_dir, plan.algorithm, dataclasses.replace(lane.config, run=run))
+    write_json(directory / GROUP, _to_json(plan, ray_address))
+    return read_group(directory), moved
+
+
+def read_group(directory: Path) -> Group:
+    """The group in this directory; CheckpointError if its group.json is damaged."""
+    require(is_group(directory), f"{directory} holds no group of runs: there is no {GROUP}")
+    path = directory / GROUP
+    match read_json(path, GROUP_BYTES):
+        case {"algorithm": str(algorithm), "env": str(env_id), "lanes": list(lanes), **rest} if lanes:
+            address = str(rest["ray_address"]) if rest.get("ray_address") is not None else None
+            return Group(directory, algorithm, env_id, address, [_read_lane(lane, path) for lane in lanes])
+    raise CheckpointError(f"{path} is damaged: it must name an algorithm, an environment and lanes")
+
+
+def _to_json(plan: GroupPlan, ray_address: str | None) -> dict[str, Any]:
+    lanes = [{"directory": lane.name, "seed": lane.seed, "settings": to_json(lane.settings)} for lane in plan.lanes]
+    return {
+        "format": FORMAT,
+        "algorithm": plan.algorithm,
+        "env": plan.config.env.id,
+        "config": to_json(plan.config),
+        "seeds": list(plan.seeds),
+        "sweep": to_json(plan.sweep),
+        "ray_address": ray_address,
+        "lanes": lanes,
+    }
+
+
+def _read_lane(stored: Any, path: Path) -> StoredLane:
+    match stored:
+        case {"directory": str(name), "seed": int(seed), "settings": dict(settings)} if _is_inside(name):
+            run_dir = path.parent / name
+            for part in (run_dir, *run_dir.parents[: len(PurePosixPath(name).parts) - 1]):
+                require_real_directory(part)  # behind a link, other people's files would be written
+            return StoredLane(name, seed, settings, run_dir)
+    raise CheckpointError(f"{path} is damaged: {stored!r} is not a lane with a directory below {path.parent}")
+
+
+def _is_inside(name: str) -> bool:
+    """Whether this path stays below the directory that it is in."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and len(path.parts) > 0 and ".." not in path.parts

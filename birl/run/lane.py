@@ -1,0 +1,77 @@
+"""A lane: one run of a group. How it is continued, whether it has finished, how it ended."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from birl.errors import CheckpointError
+from birl.run.directory import CONFIG
+from birl.run.files import read_json
+from birl.run.summary import SUMMARY
+
+
+class LaneOptions(NamedTuple):
+    """How to continue each lane; the options of `birl resume`."""
+
+    total_steps: int | None = None
+    workers: int | None = None
+    trust: bool = False
+    env: str | None = None
+
+    def words(self) -> list[str]:
+        """As words of the command line."""
+        given = {"--total-steps": self.total_steps, "--workers": self.workers, "--env": self.env}
+        words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        return [*words, "--trust"] if self.trust else words
+
+
+class LaneEnd(NamedTuple):
+    """How the training of a lane ended in this process."""
+
+    run_dir: Path
+    problem: str | None = None  # why it failed; None: it did not
+    stopped: bool = False  # by a signal, before its end: it can be continued
+
+
+def lane_summary(run_dir: Path) -> dict[str, Any] | None:
+    """The summary of a lane; None if it has none, or a damaged one."""
+    match _json_of(run_dir / SUMMARY):
+        case {"env_steps": int(), "evaluation": dict() | None} as summary:
+            return summary
+    return None
+
+
+def total_steps_of(run_dir: Path, given: int | None = None) -> int:
+    """The environment steps that a lane is to train for; 0 if its settings cannot be read."""
+    if given is not None:
+        return given
+    match _json_of(run_dir / CONFIG):
+        case {"config": {"run": {"total_steps": int(steps)}}}:
+            return steps
+    return 0
+
+
+def is_finished(run_dir: Path, total_steps: int | None = None) -> bool:
+    """Whether a lane has its summary, with the steps or the return that it trains for."""
+    summary = lane_summary(run_dir)
+    if summary is None:
+        return False
+    goal, best = _goal_of(run_dir), summary.get("best_return")
+    reached = goal is not None and isinstance(best, int | float) and best >= goal
+    total = total_steps_of(run_dir, total_steps)
+    return 0 < total <= summary["env_steps"] or (reached and total_steps is None)
+
+
+def _goal_of(run_dir: Path) -> float | None:
+    match _json_of(run_dir / CONFIG):
+        case {"config": {"run": {"stop_at_return": int() | float() as goal}}}:
+            return goal
+    return None
+
+
+def _json_of(path: Path) -> Any:
+    """The content of a JSON file; None if it is missing, or damaged: the lane itself says so."""
+    try:
+        return read_json(path) if os.path.lexists(path) else None
+    except CheckpointError:
+        return None
