@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from birl import ALGORITHMS
+from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
 from birl.config import EnvConfig, Wrapper
 from birl.config_json import to_json
-from birl.run.console import score_text
+from birl.run.directory import is_group
 from birl.run.display import number
 from birl.run.modules import named_modules
 from birl.run.signals import starting
@@ -77,24 +78,28 @@ def resume(words: Words) -> int:
 
 
 def evaluate(words: Words) -> int:
-    description = "Score the best policy of a run, or of one checkpoint directory, over whole episodes."
+    description = "Score the best policy of a run, of each run of a group, or of one checkpoint, over whole episodes."
     options = policy_options(words, "eval", description, episodes=20)
     with starting():
         from birl.run.evaluate import evaluate as run_evaluation
 
     _allow_modules_here(options.env, trust=options.trust)
-    evaluation = run_evaluation(
-        options.run_dir,
-        options.episodes,
-        options.seed,
-        not options.sample,
-        max_steps=options.max_steps,
-        trust=options.trust,
-        env=options.env,
-    )
-    returns = evaluation.returns
-    score = score_text(returns.mean(), returns.std(), options.episodes)
-    print(f"{score} (min {number(returns.min())}, max {number(returns.max())})")
+
+    def evaluate_run(run_dir: Path) -> Any:
+        return run_evaluation(
+            run_dir,
+            options.episodes,
+            options.seed,
+            not options.sample,
+            max_steps=options.max_steps,
+            trust=options.trust,
+            env=options.env,
+        )
+
+    if is_group(options.run_dir):
+        return show_group_evaluation(options.run_dir, evaluate_run, print)
+    evaluation = evaluate_run(options.run_dir)
+    print(range_text(evaluation))
     print(f"length {number(evaluation.lengths.mean())} steps")
     if len(evaluation.successes):
         print(f"success rate {100 * evaluation.metrics()['eval/success_mean']:.0f} %")

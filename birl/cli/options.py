@@ -30,7 +30,7 @@ class ResumeOptions:
 class PolicyOptions:
     """Which policy to use, and for which episodes."""
 
-    run_dir: RunDir  # a run's directory, one of its checkpoints, or a policy file
+    run_dir: RunDir  # a run's directory, one of its checkpoints, or a policy file; of eval also a group's
     episodes: int  # number of episodes
     seed: int = 0  # seed of the environments
     sample: bool = False  # sample actions instead of taking the most likely ones

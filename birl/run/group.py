@@ -93,6 +93,10 @@ def _train(
         left = [lane.run_dir for lane in group.lanes if not is_finished(lane.run_dir, options.total_steps)]
         at_once = min(jobs or usable_cpus(), max(1, len(left)))
         lanes = f"{len(left)} of {len(names)} lanes to train, {at_once} at a time"
+        if not left:
+            lanes = (
+                f"all {len(names)} lanes have finished; to train longer: birl resume {group.directory} --total-steps N"
+            )
         for notice in [*notices, f"group directory {group.directory}", lanes]:
             console.message(notice)
         progress = GroupProgress([(lane.name, lane.run_dir) for lane in group.lanes], options.total_steps)

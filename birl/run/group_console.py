@@ -54,11 +54,10 @@ class GroupConsole:
             self._display.close()
 
     def _status(self, found: GroupStatus, finished: int, running: int, failed: int) -> Status:
-        fraction = min(1.0, found.env_steps / found.total_steps) if found.total_steps > 0 else 0.0
         lanes = f"{finished} of {self._lanes} lanes done, {running} running" + (f", {failed} failed" if failed else "")
-        numbers = [f"{fraction:4.0%}", lanes, f"{found.env_steps:,} / {found.total_steps:,} steps"]
+        numbers = [f"{found.fraction:4.0%}", lanes, f"{found.env_steps:,} / {found.total_steps:,} steps"]
         if found.steps_per_second > 0:
-            left = max(0, found.total_steps - found.env_steps) / found.steps_per_second
+            left = (1 - found.fraction) * found.total_steps / found.steps_per_second
             numbers.append(f"{duration(left)} left")
         facts = []
         if (worst := found.worst) is not None:
@@ -66,7 +65,7 @@ class GroupConsole:
             facts = [f"return {number(mean)} +/- {number(deviation)}", f"worst {number(worst[1])} ({worst[0]})"]
         if found.steps_per_second > 0:
             facts.append(f"{number(found.steps_per_second)} steps/s")
-        return Status(self._title, fraction, numbers, facts)
+        return Status(self._title, found.fraction, numbers, facts)
 
 
 def point_text(point: dict[str, Any]) -> str:

@@ -52,6 +52,7 @@ class LaneMetrics:
 class GroupStatus(NamedTuple):
     """How far a group is."""
 
+    fraction: float  # of the whole group, 0 to 1
     env_steps: int  # of all lanes
     total_steps: int
     steps_per_second: float  # of the lanes that run now, together
@@ -75,29 +76,34 @@ class GroupProgress:
         self._lanes = dict(lanes)
         self._metrics = {name: LaneMetrics(run_dir) for name, run_dir in self._lanes.items()}
         self._totals = {name: total_steps_of(run_dir, total_steps) for name, run_dir in self._lanes.items()}
-        self._ended: dict[str, int] = {}  # the steps of lanes that have ended
+        self._finished: dict[str, int] = {}  # the steps of lanes that have finished
+        self._ended: set[str] = set()
         for metrics in self._metrics.values():
             metrics.read()
             metrics.values.pop(SPEED, None)  # of an earlier process
 
     def end(self, name: str, finished: bool) -> None:
-        """Count a lane as ended. One that finished has all its steps, however many that were."""
+        """Count a lane as ended. One that finished counts as whole, however many steps it took."""
         self._metrics[name].read()
-        summary = lane_summary(self._lanes[name]) if finished else None
-        steps = self._metrics[name].env_steps if summary is None else summary["env_steps"]
-        self._ended[name] = steps
-        if finished or steps > self._totals[name]:
-            self._totals[name] = steps
+        self._ended.add(name)
+        if finished:
+            summary = lane_summary(self._lanes[name])
+            self._finished[name] = self._metrics[name].env_steps if summary is None else summary["env_steps"]
 
     def status(self) -> GroupStatus:
         """How far the lanes are now."""
-        for name in self._lanes.keys() - self._ended.keys():
+        for name in self._lanes.keys() - self._ended:
             self._metrics[name].read()
-        steps = {name: self._ended.get(name, metrics.env_steps) for name, metrics in self._metrics.items()}
+        steps = {name: self._finished.get(name, metrics.env_steps) for name, metrics in self._metrics.items()}
+        fractions = [
+            1.0 if name in self._finished else min(1.0, steps[name] / max(1, total))
+            for name, total in self._totals.items()
+        ]
         speeds = (metrics.values.get(SPEED, 0.0) for name, metrics in self._metrics.items() if name not in self._ended)
         returns = {
             name: metrics.values["episode/return"]
             for name, metrics in self._metrics.items()
             if "episode/return" in metrics.values
         }
-        return GroupStatus(sum(steps.values()), sum(self._totals.values()), sum(speeds), returns)
+        total = sum(self._totals.values())
+        return GroupStatus(sum(fractions) / len(fractions), sum(steps.values()), total, sum(speeds), returns)
