@@ -19,6 +19,10 @@ EXTRAS = {
     "shimmy": "shimmy[dm-control]",
     "highway_env": "highway-env",
     "popgym": "popgym",
+    "gymnax": "birl[gymnax]",
+    "six": "birl[gymnax]",  # gymnax imports it and does not say so
+    "brax": "birl[brax]",
+    "jumanji": "birl[jumanji]",
 }
 
 
