@@ -12,6 +12,7 @@ anything else there, such as a seed, is an AttributeError: the program is reused
 import types
 import typing
 import weakref
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +24,7 @@ from birl.maths.count import Count, count_of
 from birl.maths.schedules import Schedule
 
 Kind = TypeVar("Kind", bound=type)
+State = TypeVar("State")
 
 # Floats that change the program itself: the number of gradient steps, the structure of the State.
 CONSTANT_FLOATS = frozenset({"update_ratio", "noise_rate", "noise_time_step"})
@@ -75,6 +77,21 @@ def traced_fields(kind: Any) -> tuple[str, ...]:
     return tuple(name for name in may_be_float if name not in CONSTANT_FLOATS)
 
 
+def place_together(place: Callable[[Any], Any], state: State, config: Any) -> State:
+    """The state where `place` puts it; the Config's leaves are kept beside it from now on.
+
+    Calls that get a state on several devices would copy each leaf there: 700 µs for A2C, with two.
+    """
+    _flattened.pop(id(config), None)
+    jax.tree.leaves(config)
+    if id(config) not in _flattened:  # its class is not registered: a static argument
+        return place(state)
+    flat, reference = _flattened[id(config)]
+    state, values = place((state, flat.values))
+    _flattened[id(config)] = flat._replace(values=values), reference
+    return state
+
+
 def _options(hint: Any) -> tuple[Any, ...]:
     """The types of a union; the type itself if it is none."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
@@ -113,9 +130,9 @@ def _leaves_of(value: Any) -> Any:
         case None:
             return None
         case int():
-            return jax.tree.map(jax.device_put, count_of(value))
+            return jax.device_put(count_of(value))
         case Schedule():
-            return jax.tree.map(jax.device_put, value)
+            return jax.device_put(value)
         case _:
             return jax.device_put(np.float32(value))
 

@@ -19,6 +19,7 @@ from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.rollouts.replay import Replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
+from birl.traced import place_together
 from birl.types import Array, Cycle, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 State = TypeVar("State")
@@ -73,7 +74,7 @@ class RolloutSource:
         self.collector = self._make_collector(self.config.rollout_length, memory, **options)
         self.collector.start(self.config.run.seed, snapshot)
         self._snapshot = snapshot
-        return speed.replicate_unplaced(state)
+        return place_together(speed.replicate_unplaced, state, self.config)
 
     def add_replay(self, replay: Replay, prefill: str | None = None) -> Replay:
         """Restore a replay from the snapshot; without one, fill it with the transitions of a file.

@@ -47,6 +47,23 @@ print(json.dumps({"devices": jax.local_device_count()}))
 """
 
 
+SETTINGS = """
+import json, jax, numpy as np
+from gymnasium import spaces
+from birl.algos import a2c
+from birl.speed import prepare_jax, replicate_unplaced
+from birl.traced import place_together
+config = a2c.Config(encoder="cnn_small")
+prepare_jax(config)
+state = a2c.init(config, spaces.Box(0, 255, (2, 24, 20), np.uint8), spaces.Discrete(2))
+kept = []
+for _ in range(2):
+    state = place_together(replicate_unplaced, state, config)
+    kept.append([len(leaf.devices()) for leaf in jax.tree.leaves(config)])
+print(json.dumps(kept))
+"""
+
+
 def outcome(program, *words, **variables):
     """What a program prints with these environment variables; NPROC is set only if it is one."""
     environment = {name: value for name, value in os.environ.items() if name != "NPROC"} | variables
@@ -138,3 +155,10 @@ def test_an_update_that_learns_from_images_is_compiled_once_and_its_arrays_lie_w
         "fresh": programs,
         "divided": [[1296, 128]] * (divided if expected_devices() > 1 else 0),
     }
+
+
+def test_settings_are_kept_on_the_devices_of_the_state():
+    for devices, variables in ((expected_devices(), {}), (1, {"NPROC": "1"})):
+        first, again = outcome(SETTINGS, **variables)
+        assert len(first) > 5
+        assert {*first, *again} == {devices}
