@@ -291,11 +291,15 @@ sys.exit(code)
             ["--learning-rate", "0.002", "--discount", "0.9", "--clip-range", "0.1", "--entropy-weight", "0.02"],
         ),
         (
+            ["a2c", "CartPole-v1", "--num-envs", "2", "--backend", "compiled"],
+            ["--learning-rate", "0.002", "--discount", "0.9", "--optimizer-epsilon", "0.0001"],
+        ),
+        (
             ["dqn", "CartPole-v1", "--learning-starts", "100", "--batch-size", "8"],
             ["--learning-rate", "0.002", "--target-rate", "0.5", "--max-grad-norm", "1"],
         ),
     ],
-    ids=["ppo", "dqn"],
+    ids=["ppo", "compiled environments", "dqn"],
 )
 def test_a_second_process_with_other_float_settings_compiles_nothing(words, others, tmp_path):
     def misses(*more: str) -> int:

