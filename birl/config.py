@@ -99,7 +99,7 @@ class EnvConfig:
     backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium"  # what steps them; compiled: JAX
     workers: int = 0  # processes that step the environments; 0: this process
     ray_actors: int = 0  # Ray actors that collect rollouts, each with its share of the environments; 0: this process
-    ray_address: str | None = None  # address of a Ray cluster; None: the run starts one on this machine and stops it
+    ray_address: str | None = None  # of a Ray cluster, for ray_actors or the runs of a group; None: one on this machine
     step_timeout: float = 60.0  # seconds a worker may take for a step before it is replaced
     hide_velocities: bool = False  # remove velocities from the observation, so that the policy needs memory
     max_episode_steps: int | None = None  # truncate episodes after this many steps; None: the environment's own limit

@@ -70,6 +70,7 @@ def resume(words: Words) -> int:
         options.run_dir,
         options.total_steps,
         jobs=options.jobs,
+        ray_address=options.ray_address,
         workers=options.workers,
         trust=options.trust,
         env=options.env,

@@ -22,6 +22,7 @@ class ResumeOptions:
     total_steps: int | None = None  # train to this many environment steps instead; schedules then end there
     workers: int | None = None  # step the environments in this many processes instead; the run stays the same
     jobs: int | None = None  # runs of a group that train at once; None: the CPU cores
+    ray_address: str | None = None  # train the runs of a group as tasks of this Ray cluster; None: in processes here
     trust: bool = False  # let a run that was not made here import modules, start processes and reach other machines
     env: str | None = None  # use this environment, e.g. my_module:MyEnv-v0, instead of the run's own
 

@@ -84,16 +84,23 @@ def start(
 
 
 def resume(
-    run_dir: str | Path, total_steps: int | None = None, *, jobs: int | None = None, **options: Any
+    run_dir: str | Path,
+    total_steps: int | None = None,
+    *,
+    jobs: int | None = None,
+    ray_address: str | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Continue a run from its newest undamaged checkpoint, as if it had not stopped; its summary.
 
     The options are those of `birl.reopen`, of which this is the loop with an empty body. Of a group
-    of runs, every one that has not finished is continued, `jobs` at once.
+    of runs, every one that has not finished is continued, `jobs` at once: in processes here, or as
+    tasks of the Ray cluster at `ray_address`.
     """
     if is_group(Path(run_dir)):
-        return continue_group(Path(run_dir), total_steps, jobs, **options)
-    require(jobs is None, f"jobs {jobs} is for a group of runs, and {run_dir} is none; leave it out")
+        return continue_group(Path(run_dir), total_steps, jobs, ray_address, **options)
+    for name, value in {"jobs": jobs, "ray_address": ray_address}.items():
+        require(value is None, f"{name} {value} is for a group of runs, and {run_dir} is none; leave it out")
     return _run_to_end(reopen(run_dir, total_steps, **options))
 
 

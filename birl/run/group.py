@@ -1,5 +1,6 @@
 """Training a group of runs, its lanes: `train_group` begins one, `resume_group` continues one."""
 
+import dataclasses
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -20,6 +21,7 @@ from birl.run.group_progress import GroupProgress
 from birl.run.group_summary import make_group_summary
 from birl.run.lane import LaneEnd, LaneOptions, is_finished, lane_summary
 from birl.run.lane_processes import LOG, run_processes
+from birl.run.lane_ray import run_on_ray
 from birl.run.lock import locked
 from birl.run.signals import Interrupted, caught_signals
 from birl.run.summary import SUMMARY
@@ -36,18 +38,42 @@ def train_group(
     """Train every lane of a new group; the content of its summary.json."""
     require_jobs(jobs)
     require_trainable(plan)
-    group, moved = make_group(plan, None, overwrite)
+    address = lane_address(plan.config)
+    plan = plan if address is None else _without_address(plan)
+    group, moved = make_group(plan, address, overwrite)
     console = GroupConsole(_title(group), len(group.lanes), quiet=quiet)
     aside = [f"what was in {group.directory} is in {moved} now"] if moved is not None else []
     # The user has just asked for these settings, whether or not they could be signed.
-    return _train(group, LaneOptions(trust=True), jobs, console, [*notices, *aside])
+    return _train(group, LaneOptions(trust=True), jobs, address, console, [*notices, *aside])
 
 
-def resume_group(directory: Path, options: LaneOptions, jobs: int | None = None, quiet: bool = False) -> dict[str, Any]:
-    """Continue every lane of a group that has not finished; the content of its summary.json."""
+def resume_group(
+    directory: Path,
+    options: LaneOptions,
+    jobs: int | None = None,
+    ray_address: str | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Continue every lane of a group that has not finished; the content of its summary.json.
+
+    They train here unless `ray_address` is given: a group that somebody else made cannot choose a
+    cluster.
+    """
     require_jobs(jobs)
     group = read_group(directory)
-    return _train(group, options, jobs, GroupConsole(_title(group), len(group.lanes), quiet=quiet), [])
+    console = GroupConsole(_title(group), len(group.lanes), quiet=quiet)
+    before = group.ray_address if ray_address is None else None
+    notices = [f"its lanes trained on a Ray cluster before (--ray-address {before}); now they train here"]
+    return _train(group, options, jobs, ray_address, console, notices if before else [])
+
+
+def lane_address(config: Any) -> str | None:
+    """The Ray cluster whose tasks the lanes are; None if they train here.
+
+    If the settings ask for Ray actors, the address is theirs.
+    """
+    has_actors = config.env.ray_actors > 0 or vars(config).get("pool") == "ray"
+    return None if has_actors else config.env.ray_address
 
 
 def require_jobs(jobs: int | None) -> None:
@@ -70,13 +96,15 @@ def require_trainable(plan: GroupPlan) -> None:
 
 
 def run_lanes(
-    group: Group, run_dirs: Sequence[Path], options: LaneOptions, jobs: int, signals: Sequence[int]
+    run_dirs: Sequence[Path], options: LaneOptions, jobs: int, ray_address: str | None, signals: Sequence[int]
 ) -> Iterator[LaneEnd | None]:
     """Train these lanes of a group: how each ends, and None while nothing has happened.
 
     This is the only place that knows where lanes train. Whatever trains them continues the run in
     each directory, and after a signal saves and ends.
     """
+    if ray_address is not None:
+        return run_on_ray(run_dirs, options, ray_address, jobs, signals)
     return run_processes(run_dirs, options, jobs, signals)
 
 
@@ -84,15 +112,32 @@ def _title(group: Group) -> str:
     return f"{group.algorithm} {group.env_id}"
 
 
+def _without_address(plan: GroupPlan) -> GroupPlan:
+    """The plan with lanes that do not name the cluster: they are the same wherever they train."""
+
+    def changed(config: Any) -> Any:
+        return dataclasses.replace(config, env=dataclasses.replace(config.env, ray_address=None))
+
+    lanes = tuple(lane._replace(config=changed(lane.config)) for lane in plan.lanes)
+    return plan._replace(config=changed(plan.config), lanes=lanes)
+
+
 def _train(
-    group: Group, options: LaneOptions, jobs: int | None, console: GroupConsole, notices: Sequence[str]
+    group: Group,
+    options: LaneOptions,
+    jobs: int | None,
+    address: str | None,
+    console: GroupConsole,
+    notices: Sequence[str],
 ) -> dict[str, Any]:
     """Train the lanes that have not finished, and write the group's summary."""
     names = {lane.run_dir: lane.name for lane in group.lanes}
     with caught_signals() as signals, locked(group.directory), closing(console):
         left = [lane.run_dir for lane in group.lanes if not is_finished(lane.run_dir, options.total_steps)]
-        at_once = min(jobs or usable_cpus(), max(1, len(left)))
-        lanes = f"{len(left)} of {len(names)} lanes to train, {at_once} at a time"
+        # A cluster itself decides how many run at once.
+        at_once = min(jobs or (usable_cpus() if address is None else len(left)), max(1, len(left)))
+        where = "" if address is None else f", as tasks of the Ray cluster at {address}"
+        lanes = f"{len(left)} of {len(names)} lanes to train, {at_once} at a time{where}"
         if not left:
             lanes = (
                 f"all {len(names)} lanes have finished; to train longer: birl resume {group.directory} --total-steps N"
@@ -104,7 +149,7 @@ def _train(
             progress.end(names[run_dir], True)
         ends: dict[str, LaneEnd] = {}
         problems: dict[str, str] = {}
-        with closing(run_lanes(group, left, options, at_once, signals)) as training:  # type: ignore[type-var]
+        with closing(run_lanes(left, options, at_once, address, signals)) as training:  # type: ignore[type-var]
             for end in training:
                 if end is not None:
                     name = names[end.run_dir]

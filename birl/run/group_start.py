@@ -55,6 +55,7 @@ def continue_group(
     directory: Path,
     total_steps: int | None,
     jobs: int | None,
+    ray_address: str | None,
     *,
     workers: int | None = None,
     trust: bool = False,
@@ -70,7 +71,7 @@ def continue_group(
     _require_data(
         envs=envs, eval_envs=eval_envs, make_env=make_env, make_network=make_network, make_encoder=make_encoder
     )
-    return resume_group(directory, LaneOptions(total_steps, workers, trust, env), jobs, quiet)
+    return resume_group(directory, LaneOptions(total_steps, workers, trust, env), jobs, ray_address, quiet)
 
 
 def _require_data(**given: Any) -> None:

@@ -230,3 +230,56 @@ def call_each(
                 except ray.exceptions.RayError as problem:
                     answer = Failure(cause_of(problem), str(problem))
                 yield running.pop(reference), answer
+
+
+class SignalFlag:
+    """An actor that tells tasks which signal the run has received; 0: none."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def set(self, number: int) -> None:
+        self._number = number
+
+    def read(self) -> int:
+        return self._number
+
+
+def run_tasks(
+    function: Callable[[Any, Callable[[], int]], Answer],
+    arguments: Iterator[Any],
+    address: str | None,
+    at_once: int,
+    signals: Sequence[int],
+) -> Iterator[tuple[int, Answer | Failure] | None]:
+    """(position of the argument, result) as tasks finish, and None while none does.
+
+    A task calls the function with its argument and with a function that gives the signal which this
+    process has received, or 0. After a signal no other task is started.
+    """
+    with connected(address, 1):
+        flag: Any = ray.remote(SignalFlag).options(num_cpus=0).remote()
+        remote: Any = ray.remote(num_cpus=1, max_calls=1, runtime_env={"env_vars": ONE_THREAD})(_call_with_flag)
+        numbered = enumerate(arguments)
+        running: dict[Any, int] = {}
+        told = False
+        while True:
+            while not signals and len(running) < at_once and (following := next(numbered, None)) is not None:
+                index, argument = following
+                running[remote.remote(function, argument, flag)] = index
+            if not running:
+                return
+            if signals and not told:
+                told = True
+                ray.get(flag.set.remote(signals[0]))
+            for reference in ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)[0]:
+                try:
+                    answer: Answer | Failure = ray.get(reference)
+                except ray.exceptions.RayError as problem:
+                    answer = Failure(cause_of(problem), str(problem))
+                yield running.pop(reference), answer
+            yield None
+
+
+def _call_with_flag(function: Callable[[Any, Callable[[], int]], Answer], argument: Any, flag: Any) -> Answer:
+    return function(argument, lambda: ray.get(flag.read.remote()))
