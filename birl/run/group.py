@@ -7,15 +7,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from birl.config import require
+from birl.config import ConfigError, require
 from birl.env_checks import require_importable
 from birl.envs.make import spaces_of
 from birl.functions import is_local
 from birl.registry import require_supported, validate
+from birl.run.directory import has_begun
 from birl.run.evaluate import PASSED_IN
 from birl.run.files import write_json
 from birl.run.group_console import GroupConsole, lane_text, lanes_text, point_text, settings_text
-from birl.run.group_file import Group, make_group, read_group
+from birl.run.group_file import Group, discard_group, make_group, read_group
 from birl.run.group_plan import GroupPlan
 from birl.run.group_progress import GroupProgress
 from birl.run.group_summary import make_group_summary
@@ -44,7 +45,12 @@ def train_group(
     console = GroupConsole(_title(group), len(group.lanes), quiet=quiet)
     aside = [f"what was in {group.directory} is in {moved} now"] if moved is not None else []
     # The user has just asked for these settings, whether or not they could be signed.
-    return _train(group, LaneOptions(trust=True), jobs, address, console, [*notices, *aside])
+    try:
+        return _train(group, LaneOptions(trust=True), jobs, address, console, [*notices, *aside])
+    except ConfigError:
+        if not any(has_begun(lane.run_dir) for lane in group.lanes):
+            discard_group(group, moved)  # so that the corrected command works
+        raise
 
 
 def resume_group(

@@ -5,6 +5,8 @@ starting a lane and continuing it are the same, and both are what `birl resume` 
 """
 
 import dataclasses
+import shutil
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -65,6 +67,19 @@ def make_group(plan: GroupPlan, ray_address: str | None, overwrite: bool) -> tup
         write_config(run_dir, plan.algorithm, dataclasses.replace(lane.config, run=run))
     write_json(directory / GROUP, _to_json(plan, ray_address))
     return read_group(directory), moved
+
+
+def discard_group(group: Group, moved: Path | None) -> None:
+    """Remove a new group of which no lane has begun, and put back what was moved aside for it."""
+    (group.directory / GROUP).unlink(missing_ok=True)
+    for lane in group.lanes:
+        shutil.rmtree(lane.run_dir, ignore_errors=True)
+    with suppress(OSError):  # only empty directories are removed, and perhaps something else is there now
+        for folder in sorted({lane.run_dir.parent for lane in group.lanes} - {group.directory}):
+            folder.rmdir()
+        group.directory.rmdir()
+        if moved is not None:
+            moved.rename(group.directory)
 
 
 def read_group(directory: Path) -> Group:

@@ -75,6 +75,7 @@ def test_no_cluster_is_named_in_one_line(tmp_path):
     code, said = call(*words)
     assert code == 2
     assert "env.ray_address '127.0.0.1:9': no cluster answers there" in said
+    assert not (tmp_path / "group").exists(), "the corrected command works"
 
 
 def test_a_machine_without_the_directory_gets_the_files_and_gives_them_back(group, tmp_path):
