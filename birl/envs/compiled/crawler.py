@@ -1,6 +1,7 @@
 """A small robot that pulls itself along the ground by an arm with two motors."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -40,25 +41,25 @@ class CrawlerState(NamedTuple):
 class Crawler:
     """A box on the ground with an arm of two links, a shoulder and an elbow, at its front.
 
-    It has five coordinates q: x and z of the box's centre, its pitch, and the angles of shoulder and
-    elbow. The links have no mass, and motors have the inertia of their rotors as seen through their
-    gears, so each coordinate has an inertia Mᵢ of its own: the box's mass twice, its moment of
-    inertia, and the rotors'. Three points p(q) may touch the ground, z = 0: the box's rear and front
-    lower edges, and the arm's tip, which alone is of rubber. With their Jacobians J = ∂p/∂q, each
-    substep of h seconds is one of semi-implicit Euler's method:
+    It has five coordinates q: x and z of the box's centre, its pitch, and the angles of shoulder
+    and elbow. The links have no mass, and motors have the inertia of their rotors as seen through
+    their gears, so each coordinate has an inertia Mᵢ of its own: the box's mass twice, its moment
+    of inertia, and the rotors'. Three points p(q) may touch the ground, z = 0: the box's rear and
+    front lower edges, and the arm's tip, which alone is of rubber. With their Jacobians J = ∂p/∂q,
+    each substep of h seconds is one of semi-implicit Euler's method:
 
         N = max(0, -k p_z - c J_z q̇) where p_z < 0, otherwise 0     a spring and a damper
         τ = τ_max action - d q̇ for the joints, 0 for the others     motors with friction
         q̇ ← q̇ + h (weight + τ + J_zᵀ N) / M
         q̇ ← q̇ + J_xᵀ λ / M, |λ| ≤ h μ N, for one point after another
-        q  ← q + h q̇
+        q ← q + h q̇
 
-    λ is the impulse that stops the point's sliding, as far as Coulomb's friction μ N can. Joints stop
-    at the ends of their ranges, and velocities are limited, so that no action makes a number infinite.
+    λ is the impulse that stops the point's sliding, as far as Coulomb's friction μ N can. Joints
+    stop at the ends of their ranges. Speeds are limited, so that no action makes a number infinite.
 
-    The observation is z, pitch, shoulder, elbow, the five velocities, and the height of the tip. The
-    reward is the mean forward speed in the step, in m/s, less what the motors cost. An episode ends
-    when the box has fallen over.
+    The observation is z, pitch, shoulder, elbow, the five velocities, and the height of the tip.
+    The reward is the mean forward speed in the step, in m/s, less what the motors cost. An episode
+    ends when the box has fallen over.
     """
 
     control_weight: float = 0.05  # the cost of one motor at full torque
@@ -83,7 +84,7 @@ class Crawler:
         return after, observe(after), speed - self.control_weight * jnp.sum(action**2), fell, jnp.bool_(False)
 
     def render(self, state: CrawlerState) -> np.ndarray:
-        """The robot from the side; the picture moves with it, and the ground has a mark every 0.2 m."""
+        """The robot from the side; the picture moves with it. The ground changes every 0.2 m."""
         x, height, pitch = np.asarray(state.positions, np.float64)[:3]
         joints = np.asarray(arm(state.positions), np.float64)
         rows, columns = np.indices(PICTURE)
@@ -96,7 +97,7 @@ class Crawler:
         along = across @ [np.cos(pitch), np.sin(pitch)], across @ [-np.sin(pitch), np.cos(pitch)]
         box = (np.abs(along[0]) < BODY_LENGTH / 2) & (np.abs(along[1]) < BODY_HEIGHT / 2)
         picture[box] = [52, 101, 164]
-        for start, end in zip(joints, joints[1:], strict=False):
+        for start, end in pairwise(joints):
             picture[distances(points, start, end) < 0.018] = [70, 74, 84]
         for joint, colour in zip(joints, ([245, 170, 40], [245, 170, 40], [200, 45, 40]), strict=True):
             picture[distances(points, joint, joint) < 0.026] = colour
@@ -130,7 +131,7 @@ def turned(point: Array, angle: Array) -> Array:
     return jnp.stack([cosine * point[0] - sine * point[1], sine * point[0] + cosine * point[1]])
 
 
-def substep(state: CrawlerState, torques: Array) -> CrawlerState:
+def substep(state: CrawlerState, torques: Array, seconds: float = SECONDS) -> CrawlerState:
     """The state a substep later."""
     positions, velocities = state
     heights = contacts(positions)[:, 1]
@@ -138,18 +139,19 @@ def substep(state: CrawlerState, torques: Array) -> CrawlerState:
     springs = STIFFNESS * -heights - DAMPING * (slopes[:, 1] @ velocities)
     normals = jnp.where(heights < 0, jnp.maximum(springs, 0.0), 0.0)
     motors = jnp.concatenate([jnp.zeros(3), torques - MOTOR_DAMPING * velocities[3:]])
-    velocities = stopped(positions, velocities + SECONDS * (WEIGHT + motors + normals @ slopes[:, 1]) / INERTIAS)
-    for slope, most in zip(slopes[:, 0], SECONDS * FRICTION * normals, strict=True):
+    velocities = velocities + seconds * (WEIGHT + motors + normals @ slopes[:, 1]) / INERTIAS
+    velocities = stopped(positions, velocities, seconds)  # first: a joint at its stop must not push by friction
+    for slope, most in zip(slopes[:, 0], seconds * FRICTION * normals, strict=True):
         stopping = -(slope @ velocities) / jnp.sum(slope**2 / INERTIAS)
         velocities = velocities + jnp.clip(stopping, -most, most) * slope / INERTIAS
-    velocities = stopped(positions, jnp.clip(velocities, -MOST_SPEEDS, MOST_SPEEDS))
-    return CrawlerState(positions + SECONDS * velocities, velocities)
+    velocities = stopped(positions, jnp.clip(velocities, -MOST_SPEEDS, MOST_SPEEDS), seconds)
+    return CrawlerState(positions + seconds * velocities, velocities)
 
 
-def stopped(positions: Array, velocities: Array) -> Array:
+def stopped(positions: Array, velocities: Array, seconds: float) -> Array:
     """[5] velocities that take no joint beyond its stops within a substep."""
     angles = positions[3:]
-    spins = jnp.clip(velocities[3:], (LEAST_ANGLES - angles) / SECONDS, (MOST_ANGLES - angles) / SECONDS)
+    spins = jnp.clip(velocities[3:], (LEAST_ANGLES - angles) / seconds, (MOST_ANGLES - angles) / seconds)
     return jnp.concatenate([velocities[:3], spins])
 
 

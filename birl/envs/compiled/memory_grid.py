@@ -1,4 +1,4 @@
-"""A grid world that takes memory: a lamp at the start says which door at the end is the right one."""
+"""A grid world that takes memory: a lamp at the start says which door at the end is right."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -35,11 +35,11 @@ class MemoryGrid:
         # # # # # # # # # # D #      D a door: the upper is right if the lamp is red
         # # # # # # # # # # # #
 
-    The agent sees the 3 × 3 cells around it: of each, whether it is a wall, a door, a red lamp and a
-    blue lamp. So it sees the lamp only from where it begins, and what it sees between the doors is
-    always the same: without memory it finds the right door in half of the episodes, whatever it
-    does. An episode ends at a door. The reward is 1 for the right one and 0 for all else, so the mean
-    return is the share of successes.
+    The agent sees the 3 × 3 cells around it: of each, whether it is a wall, a door, a red lamp and
+    a blue lamp. So it sees the lamp only from where it begins. What it sees between the doors is
+    always the same: without memory it finds the right one in at most half of the episodes. An
+    episode ends at a door. The reward is 1 for the right one and 0 for all else, so the mean return
+    is the share of successes.
     """
 
     length: int = 8  # moves from the lamp to the doors
