@@ -19,6 +19,7 @@ OWN = {  # Birl's own, which exist only in JAX
 SUITES = {  # PREFIX/NAME: the function that makes NAME
     "gymnax": "birl.envs.compiled.gymnax:make_gymnax",
     "brax": "birl.envs.compiled.brax:make_brax",
+    "jumanji": "birl.envs.compiled.jumanji:make_jumanji",
 }
 
 

@@ -71,6 +71,9 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
     ("package", "files"),
     [
         ("envpool", ["envs/envpool.py"]),
+        ("gymnax", ["envs/compiled/gymnax.py"]),
+        ("brax", ["envs/compiled/brax.py"]),
+        ("jumanji", ["envs/compiled/jumanji.py"]),
         ("tensorboard", ["run/tensorboard.py"]),
         ("wandb", ["run/wandb.py"]),
         ("trackio", ["run/trackio.py"]),
@@ -89,9 +92,11 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
     """A missing extra must not matter until it is used."""
     code = """
 import importlib, pkgutil, sys, birl
-NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard")
+NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard",
+         "gymnax", "brax", "jumanji")
+OWN = ("wandb", "tensorboard", "ray", "gymnax", "brax", "jumanji")  # files that are read only when they are used
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
-    if module.name.rpartition(".")[2] not in ("wandb", "tensorboard", "ray"):
+    if module.name.rpartition(".")[2] not in OWN:
         importlib.import_module(module.name)
 print([name for name in NAMES if name in sys.modules])
 """

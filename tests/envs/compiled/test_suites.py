@@ -1,0 +1,29 @@
+"""Suites of environments as extras of Birl."""
+
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from birl.compiled_ids import SUITES
+from birl.config import ConfigError, EnvConfig
+from birl.envs.compiled.find import make_compiled
+from birl.envs.explain import EXTRAS
+
+ROOT = Path(__file__).parents[3]
+MISSING = [name for name in SUITES if find_spec(name) is None]
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_suite_is_an_extra(suite: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert suite in extras
+    assert EXTRAS[suite] == f"birl[{suite}]"
+
+
+@pytest.mark.parametrize("suite", MISSING)
+def test_a_missing_suite_is_named_with_its_extra(suite: str) -> None:
+    remedy = rf"needs the module {suite}, which is not installed: pip install 'birl\[{suite}\]'"
+    with pytest.raises(ConfigError, match=remedy):
+        make_compiled(EnvConfig(f"{suite}/anything"))
