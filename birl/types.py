@@ -152,6 +152,8 @@ class Update(NamedTuple):
 class Source(Protocol):
     """Where a cycle gets its rollouts: environments on the host, or in the same program."""
 
+    replay: Any  # past rollouts, where an algorithm learns from them: a rollouts.device_replay.AnyReplay
+
     def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout:
         """The next rollout, ready to learn from; a new random key every `steps_per_key` steps."""
 

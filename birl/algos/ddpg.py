@@ -45,18 +45,19 @@ from birl.nets.exploration_noise import (
     initial_exploration,
     initial_noise_memory,
     noisy_actions,
+    without_noise,
 )
 from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
 from birl.nets.policies import DeterministicPolicy
 from birl.registry import Supports
-from birl.rollouts.gradient_steps import gradient_steps_due
+from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.traced import traced_settings
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True)
 
@@ -269,6 +270,15 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     return state._replace(exploration=exploration), metrics | noise_metrics
 
 
+def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
+    """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
+    rollout = without_noise(source.collect(policy(state), state.key))
+    source.replay.add(rollout)
+    due, owed = gradient_steps_due(config, state, source.replay, rollout)
+    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.batch_size))
+    return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
+
+
 def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
@@ -281,18 +291,9 @@ def train(
     with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         memory = initial_noise_memory(state.network.initial_memory(rollouts.num_envs), config.noise, rollouts.num_envs)
-        state = rollouts.start(state, snapshot, memory=memory)
+        current = rollouts.start(state, snapshot, memory=memory)
         like = without_noise(rollouts.empty_rollout())
-        replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
-        while int(state.env_steps) < config.run.total_steps:
-            rollout = without_noise(rollouts.collect(policy(state), state.key))
-            replay.add(rollout)
-            due, owed = gradient_steps_due(config, state, replay, rollout)
-            batches = replay.sample(state.key, (due, config.batch_size)) if due else None
-            state, metrics = update(state._replace(owed=owed), rollout, batches, config)
-            yield rollouts.report(state, metrics)
-
-
-def without_noise(rollout: Rollout) -> Rollout:
-    """The rollout without the noise's memory, from which nothing is learned."""
-    return rollout._replace(memory=())
+        rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
+        while int(current.env_steps) < config.run.total_steps:
+            current, metrics = rollouts.advance(cycle, current)
+            yield rollouts.report(current, metrics)

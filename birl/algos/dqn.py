@@ -37,14 +37,23 @@ from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
 from birl.nets.policies import QPolicy
 from birl.nets.recurrent import CoreName, rollout_resets
-from birl.nets.values import MakeQNetwork, QNetworkLike, act, double_q_values, make_q_network, q_of_actions
+from birl.nets.values import (
+    MakeQNetwork,
+    QNetworkLike,
+    act,
+    double_q_values,
+    make_q_network,
+    q_of_actions,
+    values_after_burn_in,
+)
 from birl.registry import Supports
-from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due
+from birl.rollouts.device_replay import AnyReplay
+from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Indices, Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.traced import traced_settings
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, prefill=True, compiled=True, values="Q(s, ·)")
 
@@ -182,8 +191,8 @@ def sequence_errors(
     """[T, N] r + γᵏ max Q'(s', ·) - Q(s, a) of sequences after the burn-in, and `valid`."""
     observations = normalize_observations(normalizer.observations, batch.observations)
     resets = rollout_resets(batch)
-    action_values = unroll(network, observations, batch.memory, resets, config.burn_in)
-    target_values = unroll(target, observations, batch.memory, resets, config.burn_in)
+    action_values = values_after_burn_in(network, observations, batch.memory, resets, config.burn_in)
+    target_values = values_after_burn_in(target, observations, batch.memory, resets, config.burn_in)
     batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None, resets=None))
     selector_values = action_values if config.double else target_values
     bootstrap = double_q_values(selector_values[1:], target_values[1:], without_first(batch.action_masks))
@@ -191,15 +200,6 @@ def sequence_errors(
     rewards = batch.rewards * reward_scale(normalizer)
     targets = n_step_returns(rewards, *flags, bootstrap, config.discount, config.n_step)
     return jax.lax.stop_gradient(targets) - q_of_actions(action_values[:-1], batch.actions), batch.valid
-
-
-def unroll(network: QNetworkLike, observations: PyTree, memory: PyTree, resets: Array, burn_in: int) -> Array:
-    """Action values after the burn-in, which only computes the memory that they start from."""
-    if burn_in:
-        _, memory = jax.lax.stop_gradient(
-            network(jax.tree.map(lambda x: x[:burn_in], observations), memory, resets[:burn_in])
-        )
-    return network(jax.tree.map(lambda x: x[burn_in:], observations), memory, resets[burn_in:])[0]
 
 
 def loss(
@@ -256,14 +256,31 @@ def update(
     return state._replace(epsilon=epsilon), metrics, errors
 
 
-def sample_batches(replay: Replay, key: Array, config: Config) -> tuple[Batch, Indices | None]:
+def sample_batches(replay: AnyReplay, key: Array, config: Config) -> tuple[Batch, Indices | None]:
     """The G batches of one update, and the indices of their transitions; None for sequences."""
-    rng = np.random.default_rng(np.asarray(key))
+    rng = replay.rng(key)
     shape = gradient_steps(config), config.batch_size
     indices = replay.sample_indices(rng, shape)
     if replay.recurrent:  # never prioritized, so all probabilities are 1
         return Batch(replay.sample_sequences(rng, shape), indices.probabilities), None
     return Batch(replay.gather(indices), indices.probabilities), indices
+
+
+def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
+    """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
+    rollout = source.collect(policy(state), state.key)
+    source.replay.add(rollout)
+    due, owed = gradient_steps_due(config, state, source.replay, rollout)
+
+    def learn_from(sampled: tuple[Batch, Indices | None] | None) -> tuple[State, Metrics, Array, Indices | None]:
+        batches, indices = sampled or (None, None)
+        return *update(state._replace(owed=owed), rollout, batches, config), indices
+
+    sample = partial(sample_batches, source.replay, state.key, config)
+    state, metrics, errors, indices = update_if_due(due, sample, learn_from)
+    if indices is not None:
+        source.replay.set_errors(indices, errors)
+    return state, metrics
 
 
 def train(
@@ -278,20 +295,10 @@ def train(
     with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         require_sequences_fit(config, remembers(state.network))
-        state = rollouts.start(state, snapshot)
-        replay = rollouts.add_replay(make_replay(config, rollouts.empty_rollout()), config.prefill)
-        while int(state.env_steps) < config.run.total_steps:
-            rollout = rollouts.collect(policy(state), state.key)
-            replay.add(rollout)
-            due, owed = gradient_steps_due(config, state, replay, rollout)
-            batches, indices = sample_batches(replay, state.key, config) if due else (None, None)
-            state, metrics, errors = update(state._replace(owed=owed), rollout, batches, config)
-            if indices is not None:
-                replay.set_errors(indices, errors)
-            yield rollouts.report(state, metrics)
-
-
-def make_replay(config: Config, like: Rollout) -> Replay:
-    """An empty replay for rollouts like this one."""
-    exponent = config.priority_exponent if config.prioritized else None
-    return Replay(config.replay_size, like, config.discount, config.n_step, config.frame_stack, exponent)
+        current = rollouts.start(state, snapshot)
+        exponent = config.priority_exponent if config.prioritized else None
+        kept = rollouts.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent
+        rollouts.add_replay(Replay(config.replay_size, *kept), config.prefill)
+        while int(current.env_steps) < config.run.total_steps:
+            current, metrics = rollouts.advance(cycle, current)
+            yield rollouts.report(current, metrics)

@@ -28,7 +28,7 @@ from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
 from birl.nets.continuous import ActionCritic, random_in_warmup
 from birl.nets.encoders import EncoderName
-from birl.nets.gsde import StateDependentActor, make_sac_actor, require_own_head, steps_per_matrix, validate_gsde
+from birl.nets.gsde import StateDependentActor, make_sac_actor, matrix_steps, require_own_head, validate_gsde
 from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
@@ -43,12 +43,12 @@ from birl.nets.twin_critics import (
     twin_values,
 )
 from birl.registry import Supports
-from birl.rollouts.gradient_steps import gradient_steps_due
+from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.traced import traced_settings
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 Actor = GaussianActor | StateDependentActor
 Network = ActorTwinCritics[Actor]
@@ -198,10 +198,7 @@ def actor_loss(
 
 
 def temperature_loss(log_temperature: Array, entropy: Array, target_entropy: float) -> Array:
-    """α (H - H̄): its gradient lowers α while the entropy is above its target, and raises it below.
-
-    Haarnoja et al. 2018, section 5.
-    """
+    """α (H - H̄), which lowers α while the entropy is above its target (Haarnoja et al., sec. 5)."""
     return jnp.exp(log_temperature) * (jax.lax.stop_gradient(entropy) - target_entropy)
 
 
@@ -270,8 +267,16 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         state, step_metrics = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": rates.critic}
     state = count_rollout(state, rollout, config.discount)
-    state = state._replace(in_warmup=state.env_steps < config.learning_starts)
-    return state, metrics
+    return state._replace(in_warmup=state.env_steps < config.learning_starts), metrics
+
+
+def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
+    """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
+    rollout = source.collect(policy(state), state.key, matrix_steps(config, state.in_warmup))
+    source.replay.add(rollout)
+    due, owed = gradient_steps_due(config, state, source.replay, rollout)
+    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.batch_size))
+    return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
 
 
 def train(
@@ -285,14 +290,9 @@ def train(
     validate(config)
     with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
-        state = rollouts.start(state, snapshot)
+        current = rollouts.start(state, snapshot)
         like = rollouts.empty_rollout()
-        replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
-        while int(state.env_steps) < config.run.total_steps:
-            matrix_steps = 1 if state.in_warmup else steps_per_matrix(config)  # uniform actions are not repeated
-            rollout = rollouts.collect(policy(state), state.key, matrix_steps)
-            replay.add(rollout)
-            due, owed = gradient_steps_due(config, state, replay, rollout)
-            batches = replay.sample(state.key, (due, config.batch_size)) if due else None
-            state, metrics = update(state._replace(owed=owed), rollout, batches, config)
-            yield rollouts.report(state, metrics)
+        rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
+        while int(current.env_steps) < config.run.total_steps:
+            current, metrics = rollouts.advance(cycle, current)
+            yield rollouts.report(current, metrics)

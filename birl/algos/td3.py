@@ -41,12 +41,12 @@ from birl.nets.twin_critics import (
     twin_values,
 )
 from birl.registry import Supports
-from birl.rollouts.gradient_steps import gradient_steps_due
+from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.traced import traced_settings
-from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Transitions, Update
+from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 Network = ActorTwinCritics[DeterministicActor]
 Critics = tuple[ActionCritic, ActionCritic]
@@ -257,6 +257,15 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
     return state, metrics
 
 
+def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
+    """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
+    rollout = source.collect(policy(state), state.key)
+    source.replay.add(rollout)
+    due, owed = gradient_steps_due(config, state, source.replay, rollout)
+    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.batch_size))
+    return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
+
+
 def train(
     config: Config,
     envs: Envs | gym.vector.VectorEnv | None = None,
@@ -268,13 +277,9 @@ def train(
     validate(config)
     with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
-        state = rollouts.start(state, snapshot)
+        current = rollouts.start(state, snapshot)
         like = rollouts.empty_rollout()
-        replay = rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
-        while int(state.env_steps) < config.run.total_steps:
-            rollout = rollouts.collect(policy(state), state.key)
-            replay.add(rollout)
-            due, owed = gradient_steps_due(config, state, replay, rollout)
-            batches = replay.sample(state.key, (due, config.batch_size)) if due else None
-            state, metrics = update(state._replace(owed=owed), rollout, batches, config)
-            yield rollouts.report(state, metrics)
+        rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
+        while int(current.env_steps) < config.run.total_steps:
+            current, metrics = rollouts.advance(cycle, current)
+            yield rollouts.report(current, metrics)

@@ -144,3 +144,8 @@ def select_rows(which: Array, trees: PyTree, others: PyTree) -> PyTree:
     return jax.tree.map(
         lambda x, other: jnp.where(jax.lax.broadcast_in_dim(which, x.shape, (0,)), x, other), trees, others
     )
+
+
+def without_noise(rollout: Rollout) -> Rollout:
+    """The rollout without the noise's memory, from which nothing is learned."""
+    return rollout._replace(memory=())

@@ -134,6 +134,14 @@ def steps_per_matrix(settings: MatrixSettings) -> int:
     return settings.rollout_length if settings.gsde_every is None else settings.gsde_every
 
 
+def matrix_steps(settings: MatrixSettings, in_warmup: Array) -> Array:
+    """The same as long as actions are not uniform random: those are not repeated."""
+    steps = steps_per_matrix(settings)
+    if isinstance(in_warmup, jax.core.Tracer):
+        return jnp.where(in_warmup, 1, steps)
+    return 1 if in_warmup else steps
+
+
 def validate_gsde(config: MatrixSettings, state_dependent_std: bool = False) -> None:
     """Check that the settings of gSDE belong to a run with gSDE, and go with the others."""
     every, length = config.gsde_every, config.rollout_length

@@ -113,3 +113,14 @@ def max_q_values(
 ) -> Float[Array, "*batch"]:
     """max Q(s, ·) over the allowed actions."""
     return double_q_values(action_values, action_values, action_masks)
+
+
+def values_after_burn_in(
+    network: QNetworkLike, observations: PyTree, memory: PyTree, resets: Array, burn_in: int
+) -> Array:
+    """Action values after the burn-in, which only computes the memory that they start from."""
+    if burn_in:
+        _, memory = jax.lax.stop_gradient(
+            network(jax.tree.map(lambda x: x[:burn_in], observations), memory, resets[:burn_in])
+        )
+    return network(jax.tree.map(lambda x: x[burn_in:], observations), memory, resets[burn_in:])[0]

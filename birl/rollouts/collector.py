@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import jax
 import numpy as np
 from gymnasium import spaces
@@ -67,8 +68,10 @@ class Collector:
 
     def empty_rollout(self) -> Rollout:
         """A rollout to fill, with its first observations and memory in place."""
-        rollout = _empty_rollout(self.length, self.envs, self.observations, self.memory, self.masks, self.behaviour)
-        return rollout._replace(resets=self.resets)
+        shape, space = (self.length, self.envs.num_envs), self.envs.action_space
+        rollout = empty_rollout(shape, space, self.observations, self.memory, self.masks, self.behaviour)
+        game_over = np.zeros(shape, bool) if self.envs.has_lives else None
+        return rollout._replace(resets=self.resets, game_over=game_over)
 
     def snapshot(self) -> Snapshot:
         """Everything needed to continue from here, exactly."""
@@ -137,12 +140,16 @@ def _without_behaviour(act: Act, *inputs: PyTree) -> Action:
     return act(*inputs)._replace(behaviour=None)  # what is not kept is not computed
 
 
-def _empty_rollout(
-    length: int, envs: Envs, observations: PyTree, memory: PyTree, masks: np.ndarray | None, behaviour: PyTree
+def empty_rollout(
+    shape: tuple[int, int],
+    space: gym.Space,
+    observations: PyTree,
+    memory: PyTree,
+    masks: np.ndarray | None,
+    behaviour: PyTree = None,
 ) -> Rollout:
-    """A rollout of zeros to write to, with the first observations, masks and memory in place."""
-    shape = (length, envs.num_envs)
-    space = envs.action_space
+    """A rollout [T, B] of zeros to write to, with the first observations, masks and memory in place."""
+    length = shape[0]
     columns = () if isinstance(space, spaces.Discrete) else (int(np.prod(action_shape(space))),)
     numbers = isinstance(space, spaces.Box) or is_composite(space)
     rollout = Rollout(
@@ -155,7 +162,6 @@ def _empty_rollout(
         memory=memory,
         action_masks=None if masks is None else np.ones((length + 1, *masks.shape), bool),
         behaviour=jax.tree.map(lambda x: np.zeros((length, *x.shape), x.dtype), behaviour),
-        game_over=np.zeros(shape, bool) if envs.has_lives else None,
     )
     _put(rollout.observations, 0, observations)
     _put(rollout.action_masks, 0, masks)

@@ -5,6 +5,7 @@ checkpoints, prefill and `run.replay` are those of the host's. Here everything i
 shape, so that the compiler writes a rollout in place.
 """
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -46,17 +47,26 @@ class RingShape:
     n_step: int  # rewards in a transition
 
 
+@jax.tree_util.register_pytree_node_class
 class DeviceReplay:
-    """The newest rollouts, on the device. Methods replace `arrays`, which may be tracers."""
+    """The newest rollouts, on the device; a pytree.
+
+    Methods replace `arrays`, which may be tracers. So inside a branch of a program nothing is added.
+    """
 
     def __init__(self, shape: RingShape, arrays: ReplayArrays, empty: Replay) -> None:
         self.shape = shape
         self.arrays = arrays
         self._empty = empty  # the same replay on the host, without its arrays
 
-    def with_arrays(self, arrays: ReplayArrays) -> "DeviceReplay":
-        """The same replay with other arrays: those of a trace, or of the program's end."""
-        return DeviceReplay(self.shape, arrays, self._empty)
+    def tree_flatten(self) -> tuple[Sequence[ReplayArrays], tuple[RingShape, Replay]]:
+        """The arrays, and what is constant in a program."""
+        return (self.arrays,), (self.shape, self._empty)
+
+    @classmethod
+    def tree_unflatten(cls, constant: tuple[RingShape, Replay], arrays: Sequence[ReplayArrays]) -> "DeviceReplay":
+        """A replay with these arrays."""
+        return cls(constant[0], arrays[0], constant[1])
 
     def __len__(self) -> int:
         """The number of environment steps in the replay."""
@@ -219,6 +229,9 @@ class DeviceReplay:
     def _entries(self, rows: Array, envs: Array) -> Array:
         """The entries of the sum tree for these transitions."""
         return (rows % self.shape.ring_size) * self.shape.num_envs + envs
+
+
+AnyReplay = Replay | DeviceReplay
 
 
 def to_device(host: Replay) -> DeviceReplay:

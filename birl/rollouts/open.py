@@ -56,7 +56,7 @@ class RolloutSource:
         self.clip_rewards = clip_rewards
         self._make_collector = make_collector
         self._snapshot: Snapshot | None = None  # that the run continues from
-        self._replay: Replay | None = None
+        self.replay: Replay | None = None
         self._user_replay: UserReplay | None = None
         self._collected_at = 0.0
 
@@ -86,7 +86,7 @@ class RolloutSource:
             replay.restore(self._snapshot, self.collector.envs.fresh)  # type: ignore[attr-defined]
         elif prefill is not None:
             self._user_replay.prefill(prefill)
-        self._replay = replay
+        self.replay = replay
         return replay
 
     def empty_rollout(self) -> Rollout:
@@ -108,14 +108,14 @@ class RolloutSource:
         metrics = check_finite_metrics(metrics)
         self.collector.episode_stats.seconds["learning"] += time.perf_counter() - self._collected_at
         metrics |= without_unknown(self.collector.episode_stats.metrics())
-        if self._replay is not None:
-            metrics |= {"replay/steps": len(self._replay), "replay/bytes": self._replay.bytes}
+        if self.replay is not None:
+            metrics |= {"replay/steps": len(self.replay), "replay/bytes": self.replay.bytes}
         return Update(state, metrics, self.snapshot, self._user_replay, self.set_env_attribute)
 
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         snapshot = self.collector.snapshot()
-        return snapshot if self._replay is None else self._replay.snapshot(snapshot)
+        return snapshot if self.replay is None else self.replay.snapshot(snapshot)
 
     def set_env_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment when its next episode begins."""

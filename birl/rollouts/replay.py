@@ -13,6 +13,7 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.errors import snapshot_errors
+from birl.rollouts.frame_stacks import newest_frame, require_stacks
 from birl.rollouts.free_memory import free_memory
 from birl.rollouts.sum_tree import SumTree
 from birl.types import Array, PyTree, Rollout, Snapshot, Transitions
@@ -100,7 +101,7 @@ class Replay:
         """Add a rollout; it replaces the oldest."""
         begins = ~np.concatenate([(self.last_valid | self.continues)[None], rollout.valid[:-1]])
         if self.frame_stack > 1:
-            jax.tree.map(partial(_require_stacks, begins=begins, follows=rollout.valid), rollout.observations)
+            jax.tree.map(partial(require_stacks, begins=begins, follows=rollout.valid), rollout.observations)
         self.append(kept_part(rollout, self.frame_stack), begins, rollout.memory)
         self.continues = np.zeros(self.num_envs, bool)
 
@@ -117,6 +118,10 @@ class Replay:
             # These rows are overwritten now, or some of their stacked frames are.
             self._set_weights(np.arange(sampleable_before.start, self.sampleable.start), 0.0)
             self._set_weights(np.arange(sampleable_before.stop, self.sampleable.stop), self.largest)
+
+    def rng(self, key: Array) -> np.random.Generator:
+        """What `sample_indices` and `sample_sequences` take for randomness."""
+        return np.random.default_rng(np.asarray(key))
 
     def sample_indices(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Indices:
         """Indices of transitions, sampled uniformly or in proportion to their priorities."""
@@ -137,7 +142,7 @@ class Replay:
 
     def sample(self, key: Array, shape: tuple[int, ...]) -> Transitions:
         """Transitions sampled with this random key."""
-        return self.gather(self.sample_indices(np.random.default_rng(np.asarray(key)), shape))
+        return self.gather(self.sample_indices(self.rng(key), shape))
 
     def set_errors(self, indices: Indices, errors: np.ndarray) -> None:
         """Set the priorities of transitions to their new errors, if there are priorities."""
@@ -203,6 +208,13 @@ class Replay:
             values["continues"] = self.continues.tolist()
         return Snapshot(snapshot.arrays | arrays, snapshot.values | {"replay": values}, snapshot.exact, snapshot.reason)
 
+    def to_host(self, writeable: bool = False) -> "Replay":
+        """The replay itself, which is on the host."""
+        return self
+
+    def take_over(self, host: "Replay") -> None:
+        """Go on with what is in a replay that `to_host` gave: it is this one."""
+
     @snapshot_errors()
     def restore(self, snapshot: Snapshot, fresh: np.ndarray) -> None:
         """Restore a snapshot.
@@ -258,35 +270,10 @@ def _write(columns: PyTree, span: slice | int, arrays: PyTree) -> None:
 
 def kept_part(rollout: Rollout, frame_stack: int) -> Rollout:
     """The part of a rollout to keep; its last observation is the first of the next rollout."""
-    newest = jax.tree.map(lambda x: _newest_frame(x, frame_stack)[:-1], rollout.observations)
+    newest = jax.tree.map(lambda x: newest_frame(x, frame_stack)[:-1], rollout.observations)
     masks = None if rollout.action_masks is None else rollout.action_masks[:-1]
     rollout = rollout._replace(game_over=None, successes=None, memory=None, resets=None)
     return rollout._replace(observations=newest, action_masks=masks)
-
-
-def _newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:
-    """The newest frame of stacks [T, B, frames, ...]; the observations if they are not stacked."""
-    if frame_stack == 1:
-        return observations
-    frames = observations.shape[2] if observations.ndim > 2 else 0
-    require(
-        frames == frame_stack,
-        f"frame_stack {frame_stack} does not fit observations of shape {observations.shape[2:]}; use 1",
-    )
-    return observations[:, :, -1]
-
-
-def _require_stacks(observations: np.ndarray, begins: np.ndarray, follows: np.ndarray) -> None:
-    """Raise ConfigError unless observations are stacks of frames.
-
-    Each is the one before with one frame more; the first of an episode is one frame repeated.
-    """
-    starts = observations[:-1][begins]
-    grows = np.array_equal(observations[1:, :, :-1][follows], observations[:-1, :, 1:][follows])
-    if not grows or np.any(starts[:, :-1] != starts[:, -1:]):
-        raise ConfigError(
-            "observations are not stacks of frames, newest last, that begin with one frame repeated; use frame_stack 1"
-        )
 
 
 def _require_room(needed: int, size: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.registry import algorithms_with_prefill
+from birl.rollouts.device_replay import AnyReplay
 from birl.rollouts.free_memory import free_memory
 from birl.rollouts.replay import Replay
 from birl.rollouts.transition_arrays import Arrays, TransitionFormat, masks_apart, named_arrays
@@ -26,17 +27,19 @@ class UserReplay:
     """The replay of a run. What is added is sampled, and saved in checkpoints, like other steps."""
 
     def __init__(
-        self, replay: Replay, spaces: tuple[gym.Space, gym.Space], clip_rewards: bool, now: Callable[[], Now]
+        self, replay: AnyReplay, spaces: tuple[gym.Space, gym.Space], clip_rewards: bool, now: Callable[[], Now]
     ) -> None:
         self._replay = replay
         self._clip_rewards = clip_rewards
         self._now = now  # where the environments are
-        masked = replay.columns.action_masks is not None
-        self._format = TransitionFormat(*spaces, masked, replay.frame_stack)
+        host = replay.to_host()
+        masked = host.columns.action_masks is not None
+        self._format = TransitionFormat(*spaces, masked, host.frame_stack)
 
     def __len__(self) -> int:
         """The number of transitions in the replay."""
-        return int(np.count_nonzero(self._replay.columns.valid[: self._replay.written]))
+        replay = self._replay.to_host()
+        return int(np.count_nonzero(replay.columns.valid[: replay.written]))
 
     def add(
         self,
@@ -70,7 +73,8 @@ class UserReplay:
         """Put the transitions of a file, or of a Minari dataset, into the empty replay."""
         self._require_single_steps()
         label = f"prefill {source}"
-        size = self._replay.ring_size * self._replay.num_envs
+        replay = self._replay.to_host()
+        size = replay.ring_size * replay.num_envs
         if source.startswith(MINARI):
             from birl.rollouts.minari import read_dataset  # which needs an extra
 
@@ -85,7 +89,7 @@ class UserReplay:
         The newest step of each environment is left out: its successor is not in the replay yet.
         """
         self._require_single_steps()
-        replay = self._replay
+        replay = self._replay.to_host()
         valid = replay.columns.valid
         every_row = np.arange(replay.sampleable.start, max(replay.written - 1, replay.sampleable.start))
         # One environment after the other, so that steps that follow one another stay together.
@@ -97,7 +101,7 @@ class UserReplay:
             Path(path),
             len(rows),
             list(self._format.expected()),
-            lambda name, span: self._rows_of(name, rows[span], envs[span]),
+            lambda name, span: self._rows_of(replay, name, rows[span], envs[span]),
         )
 
     def _insert(self, arrays: Arrays, label: str, now: Now | None) -> None:
@@ -106,7 +110,9 @@ class UserReplay:
             transitions = transitions._replace(rewards=np.sign(transitions.rewards))
         count = len(transitions.rewards)
         require(count > 0, f"{label} holds no transitions")
-        kept = insert(self._replay, transitions, now)
+        replay = self._replay.to_host(writeable=True)
+        kept = insert(replay, transitions, now)
+        self._replay.take_over(replay)
         if kept < count:
             why = "episode ends, and steps whose successor is not the next one, take a place of their own"
             warnings.warn(
@@ -115,9 +121,8 @@ class UserReplay:
                 stacklevel=2,
             )
 
-    def _rows_of(self, name: str, rows: np.ndarray, envs: np.ndarray) -> np.ndarray:
+    def _rows_of(self, replay: Replay, name: str, rows: np.ndarray, envs: np.ndarray) -> np.ndarray:
         """Some rows of one array, as `add` takes it."""
-        replay = self._replay
         here, following = (rows % replay.ring_size, envs), ((rows + 1) % replay.ring_size, envs)
         match name.partition("/")[0]:
             case "observations":
@@ -143,7 +148,7 @@ class UserReplay:
     def _require_single_steps(self) -> None:
         """Raise ConfigError if the algorithm learns from sequences."""
         names = ", ".join(algorithms_with_prefill())
-        columns = self._replay.columns
+        columns = self._replay.to_host().columns
         wrong = "transitions cannot be added to a replay of sequences"
         require(columns.behaviour is None, f"{wrong} with the probabilities of their actions; use {names}")
         require(not self._replay.recurrent, f"{wrong} with the memory of a recurrent network; use core feedforward")
