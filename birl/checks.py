@@ -224,3 +224,11 @@ def validate_exploration(config: ExplorationSettings) -> None:
     sums = all(chance >= 0 for chance in chances) and isclose(sum(chances), 1, abs_tol=1e-6)
     require(sums, f"exploration_chances {chances} must not be negative and add up to 1, not {sum(chances):g}")
     require(0 < fraction <= 1, f"exploration_fraction {fraction} must lie in (0, 1]; 0.5 is usual")
+
+
+def require_sequences_fit(config: Any, recurrent: bool) -> None:
+    """Raise ConfigError if settings for sequences meet a network without memory, or the reverse."""
+    apart = "prioritized samples single steps, and a recurrent network learns from sequences; use one of the two"
+    require(not (recurrent and config.prioritized), apart)
+    wrong = f"burn_in {config.burn_in} warms up a memory, and this network has none"
+    require(recurrent or not config.burn_in, f"{wrong}; use 0, or core lstm")

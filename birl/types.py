@@ -154,7 +154,7 @@ class Source(Protocol):
 
     replay: Any  # past rollouts, where an algorithm learns from them: a rollouts.device_replay.AnyReplay
 
-    def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout:
+    def collect(self, policy: PyTree, key: Array, steps_per_key: Array = 1) -> Rollout:
         """The next rollout, ready to learn from; a new random key every `steps_per_key` steps."""
 
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import require_config, validate_replay, validate_settings
+from birl.checks import require_config, require_sequences_fit, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
@@ -127,14 +127,6 @@ def validate(config: Config) -> None:
     wrong = f"burn_in {config.burn_in} must leave a step of rollout_length {config.rollout_length}"
     require(0 <= config.burn_in < config.rollout_length, f"{wrong}; use at most {config.rollout_length - 1}")
     validate_replay(config)
-
-
-def require_sequences_fit(config: Config, recurrent: bool) -> None:
-    """Raise ConfigError if settings for sequences meet a network without memory, or the reverse."""
-    apart = "prioritized samples single steps, and a recurrent network learns from sequences; use one of the two"
-    require(not (recurrent and config.prioritized), apart)
-    wrong = f"burn_in {config.burn_in} warms up a memory, and this network has none"
-    require(recurrent or not config.burn_in, f"{wrong}; use 0, or core lstm")
 
 
 def init(

@@ -134,7 +134,7 @@ def steps_per_matrix(settings: MatrixSettings) -> int:
     return settings.rollout_length if settings.gsde_every is None else settings.gsde_every
 
 
-def matrix_steps(settings: MatrixSettings, in_warmup: Array) -> Array:
+def matrix_steps(settings: MatrixSettings, in_warmup: Array) -> int | Array:
     """The same as long as actions are not uniform random: those are not repeated."""
     steps = steps_per_matrix(settings)
     if isinstance(in_warmup, jax.core.Tracer):

@@ -13,8 +13,10 @@ import numpy as np
 from birl.config import RunConfig
 from birl.maths.count import Count, count_of
 from birl.rollouts.compiled import CompiledCollector, Position, TracedSource
+from birl.rollouts.device_replay import DeviceReplay
+from birl.rollouts.gradient_steps import newest_metrics, unknown
 from birl.rollouts.problems import NONE, Problem, no_problem, with_gradients
-from birl.types import Array, Cycle, Metrics, PyTree
+from birl.types import Array, Cycle, Metrics
 
 State = TypeVar("State")
 
@@ -26,8 +28,8 @@ class Chunk(NamedTuple):
 
     state: Any
     position: Position
-    replay: PyTree
-    metrics: Metrics  # of the newest cycle
+    replay: DeviceReplay | None
+    metrics: Metrics  # of the newest cycle; those of gradient steps of the newest that took some
     problem: Problem
     cycles: Array  # in this chunk
 
@@ -38,7 +40,7 @@ def run_chunk(
     clip_rewards: bool,
     state: State,
     position: Position,
-    replay: PyTree,
+    replay: DeviceReplay | None,
     config: Any,
     limit: Count,
     most: Array,
@@ -53,12 +55,12 @@ def run_chunk(
         source = TracedSource(collector, chunk.position, clip_rewards, chunk.replay)
         state, metrics = cycle(chunk.state, source, config)
         problem = with_gradients(no_problem() if source.problem is None else source.problem, metrics)
-        return Chunk(state, source.position, source.replay, metrics, problem, chunk.cycles + 1)
+        newest = newest_metrics(metrics, chunk.metrics)
+        return Chunk(state, source.position, source.replay, newest, problem, chunk.cycles + 1)
 
     start = Chunk(state, position, replay, {}, no_problem(), jnp.int32(0))
     metrics = jax.eval_shape(lambda chunk: one(chunk).metrics, start)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
-    return jax.lax.while_loop(goes_on, one, start._replace(metrics=zeros))
+    return jax.lax.while_loop(goes_on, one, start._replace(metrics=unknown(metrics)))
 
 
 class Pace:

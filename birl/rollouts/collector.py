@@ -148,7 +148,7 @@ def empty_rollout(
     masks: np.ndarray | None,
     behaviour: PyTree = None,
 ) -> Rollout:
-    """A rollout [T, B] of zeros to write to, with the first observations, masks and memory in place."""
+    """A rollout [T, B] of zeros to write to, with the first observations, masks and memory."""
     length = shape[0]
     columns = () if isinstance(space, spaces.Discrete) else (int(np.prod(action_shape(space))),)
     numbers = isinstance(space, spaces.Box) or is_composite(space)

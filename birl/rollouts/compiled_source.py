@@ -11,12 +11,17 @@ from birl import speed
 from birl.config import ConfigError
 from birl.errors import snapshot_errors
 from birl.rollouts.chunks import Pace
-from birl.rollouts.collector import Act
+from birl.rollouts.collector import Act, empty_rollout
 from birl.rollouts.compiled import Position
+from birl.rollouts.device_replay import DeviceReplay, to_device
 from birl.rollouts.episode_ring import ring_metrics
+from birl.rollouts.gradient_steps import known_metrics
 from birl.rollouts.problems import raise_problem
 from birl.rollouts.programs import chunk_program, collector_of, start_program
-from birl.types import Cycle, Metrics, PyTree, Snapshot, Update
+from birl.rollouts.replay import Replay
+from birl.rollouts.transition_rows import Now
+from birl.rollouts.user_replay import UserReplay
+from birl.types import Cycle, Metrics, PyTree, Rollout, Snapshot, Update
 
 State = TypeVar("State")
 
@@ -30,6 +35,9 @@ class CompiledSource:
         self.num_envs = self.collector.copies.num_envs
         self.spaces: tuple[gym.Space, gym.Space] = self.collector.copies.spaces
         self.clip_rewards = clip_rewards
+        self.replay: DeviceReplay | None = None
+        self._user_replay: UserReplay | None = None
+        self._snapshot: Snapshot | None = None  # that the run continues from
         self._pace = Pace(config.run)
         self._seconds = 0.0  # in programs
 
@@ -44,38 +52,63 @@ class CompiledSource:
         else:
             self.position = _restored(jax.eval_shape(begin, key, memory), snapshot)
             self._seconds = float(snapshot.values["seconds"])
+        self._snapshot = snapshot
         return speed.replicate_unplaced(state)
+
+    def add_replay(self, replay: Replay, prefill: str | None = None) -> None:
+        """Restore a replay from the snapshot, or prefill it; then it goes to the device."""
+        if self._snapshot is not None:
+            replay.restore(self._snapshot, np.zeros(self.num_envs, bool))
+        elif prefill is not None:
+            UserReplay(replay, self.spaces, self.clip_rewards, self._now).prefill(prefill)
+        self.replay = to_device(replay)
+        self._user_replay = UserReplay(self.replay, self.spaces, self.clip_rewards, self._now)
+
+    def empty_rollout(self) -> Rollout:
+        """A rollout of zeros, for the shapes and types of a replay."""
+        shape, action_space = (self.collector.length, self.num_envs), self.spaces[1]
+        here = jax.tree.map(np.asarray, self.position)
+        return empty_rollout(shape, action_space, here.copies.observations, here.memory, here.copies.masks)
 
     def advance(self, cycle: Cycle[State], state: State) -> tuple[State, Metrics]:
         """The state after a chunk of cycles, and the metrics of the last one."""
         program = chunk_program(cycle, self.collector, self.clip_rewards)
         before = time.perf_counter()
         limit, most = self._pace.next_chunk(int(state.env_steps))  # type: ignore[attr-defined]
-        chunk = program(state, self.position, None, config=self.config, limit=limit, most=most)
+        chunk = program(state, self.position, replay=self.replay, config=self.config, limit=limit, most=most)
         cycles = int(chunk.cycles)
         elapsed = time.perf_counter() - before
         self._seconds += elapsed
         self._pace.took(elapsed, cycles)
-        metrics = {name: float(np.asarray(value)) for name, value in chunk.metrics.items()}
+        metrics = known_metrics(chunk.metrics)
         raise_problem(chunk.problem, chunk.position.copies.observations, metrics)
         self.position = chunk.position
+        if self.replay is not None and chunk.replay is not None:
+            self.replay.arrays = chunk.replay.arrays
         return chunk.state, metrics
 
     def report(self, state: Any, metrics: Metrics) -> Update:
         """The Update to yield: metrics, episode statistics, times, a way to snapshot."""
         times = {"time/program_seconds": self._seconds}
         metrics = metrics | ring_metrics(self.position.episodes) | times
-        return Update(state, metrics, self.snapshot, None, self.set_env_attribute)
+        if self.replay is not None:
+            metrics |= {"replay/steps": len(self.replay), "replay/bytes": self.replay.bytes}
+        return Update(state, metrics, self.snapshot, self._user_replay, self.set_env_attribute)
 
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         arrays = {f"compiled/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.position))}
-        return Snapshot(arrays, {"seconds": self._seconds})
+        snapshot = Snapshot(arrays, {"seconds": self._seconds})
+        return snapshot if self.replay is None else self.replay.snapshot(snapshot)
 
     def set_env_attribute(self, name: str, value: Any) -> None:
         """Compiled environments have no attributes that change: ConfigError."""
         wrong = f"attribute {name!r} cannot be set: compiled environments are part of a program"
         raise ConfigError(f"{wrong}; give the environment a state that changes, or use backend gymnasium")
+
+    def _now(self) -> Now:
+        copies = jax.tree.map(np.asarray, self.position.copies)
+        return Now(copies.observations, copies.masks)
 
 
 @snapshot_errors()

@@ -51,22 +51,22 @@ class RingShape:
 class DeviceReplay:
     """The newest rollouts, on the device; a pytree.
 
-    Methods replace `arrays`, which may be tracers. So inside a branch of a program nothing is added.
+    Methods replace `arrays`, which may be tracers: so add nothing inside a branch of a program.
     """
 
-    def __init__(self, shape: RingShape, arrays: ReplayArrays, empty: Replay) -> None:
+    def __init__(self, shape: RingShape, arrays: ReplayArrays, empty: Replay | None = None) -> None:
         self.shape = shape
         self.arrays = arrays
-        self._empty = empty  # the same replay on the host, without its arrays
+        self._empty = empty  # the same replay on the host, without its arrays; None inside a program
 
-    def tree_flatten(self) -> tuple[Sequence[ReplayArrays], tuple[RingShape, Replay]]:
+    def tree_flatten(self) -> tuple[Sequence[ReplayArrays], RingShape]:
         """The arrays, and what is constant in a program."""
-        return (self.arrays,), (self.shape, self._empty)
+        return (self.arrays,), self.shape
 
     @classmethod
-    def tree_unflatten(cls, constant: tuple[RingShape, Replay], arrays: Sequence[ReplayArrays]) -> "DeviceReplay":
-        """A replay with these arrays."""
-        return cls(constant[0], arrays[0], constant[1])
+    def tree_unflatten(cls, shape: RingShape, arrays: Sequence[ReplayArrays]) -> "DeviceReplay":
+        """A replay with these arrays, for use inside a program."""
+        return cls(shape, arrays[0])
 
     def __len__(self) -> int:
         """The number of environment steps in the replay."""
@@ -75,6 +75,7 @@ class DeviceReplay:
     @property
     def bytes(self) -> int:
         """The memory of the ring."""
+        assert self._empty is not None, "it is inside a program"
         return self._empty.bytes
 
     @property
@@ -208,6 +209,7 @@ class DeviceReplay:
     def to_host(self, writeable: bool = False) -> Replay:
         """The same replay on the host; its arrays may be views of these if not writeable."""
         arrays = jax.tree.map(np.array if writeable else np.asarray, self.arrays)
+        assert self._empty is not None, "it is inside a program"
         host = copy(self._empty)
         host.columns, host.begins, host.memories = arrays.columns, arrays.begins, arrays.memories
         host.continues = arrays.continues.copy()

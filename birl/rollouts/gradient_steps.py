@@ -87,7 +87,7 @@ def update_if_due(due: Array, sample: Callable[[], Batches], update: Callable[[B
     """The update with batches if gradient steps are due, else without: state, metrics, others.
 
     In a program the two must give the same arrays. What an update without batches does not give is
-    filled up with NaN, or with -1 where it counts something.
+    `unknown` there.
     """
     if not isinstance(due, jax.Array):
         return update(sample() if due else None)
@@ -100,14 +100,14 @@ def update_if_due(due: Array, sample: Callable[[], Batches], update: Callable[[B
 
     def wait() -> tuple[Any, ...]:
         state, metrics, *_ = update(None)
-        return state, _missing(known) | metrics | {LEARNED: jnp.bool_(False)}, *map(_missing, rest)
+        return state, unknown(known) | metrics | {LEARNED: jnp.bool_(False)}, *map(unknown, rest)
 
     return jax.lax.cond(due > 0, learn, wait)
 
 
 def newest_metrics(metrics: Metrics, before: Metrics) -> Metrics:
     """Metrics of a program's cycle; if it took no gradient steps, theirs from before."""
-    if LEARNED not in metrics:
+    if LEARNED not in before:
         return metrics
     learned = metrics[LEARNED]
     newest = {name: jnp.where(learned | ~jnp.isnan(new), new, before[name]) for name, new in metrics.items()}
@@ -115,13 +115,17 @@ def newest_metrics(metrics: Metrics, before: Metrics) -> Metrics:
 
 
 def known_metrics(metrics: Metrics) -> Metrics:
-    """Metrics at the end of a program, without those of gradient steps if it took none."""
-    learned = metrics.get(LEARNED, True)
-    return {name: value for name, value in metrics.items() if name != LEARNED and (learned or not np.isnan(value))}
+    """Metrics at a program's end as floats, without those of gradient steps if it took none."""
+    values = {name: float(np.asarray(value)) for name, value in metrics.items()}
+    learned = values.pop(LEARNED, 1.0)
+    return {name: value for name, value in values.items() if learned or not np.isnan(value)}
 
 
-def _missing(like: PyTree) -> PyTree:
-    """Arrays of these shapes and types that stand for nothing."""
-    return jax.tree.map(
-        lambda x: jnp.full(x.shape, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -1, x.dtype), like
-    )
+def unknown(like: PyTree) -> PyTree:
+    """Arrays of these shapes and types that stand for nothing: NaN, False, or -1."""
+
+    def nothing(array: jax.ShapeDtypeStruct) -> Array:
+        value = {"f": jnp.nan, "b": False}.get(np.dtype(array.dtype).kind, -1)
+        return jnp.full(array.shape, value, array.dtype)
+
+    return jax.tree.map(nothing, like)

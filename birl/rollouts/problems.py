@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.errors import NonFiniteError
+from birl.rollouts.gradient_steps import LEARNED
 from birl.types import Array, Metrics, PyTree, Rollout
 
 NONE, GRADIENT, REWARD = range(3)  # kinds; the parts of an observation are numbered from REWARD + 1
@@ -41,10 +42,11 @@ def first_problem(rollout: Rollout) -> Problem:
 
 def with_gradients(problem: Problem, metrics: Metrics) -> Problem:
     """The problem; if there is none, that of a gradient's norm which is not finite."""
+    learned = metrics.get(LEARNED, True)
     for name, norm in metrics.items():
         if name.endswith("grad_norm"):
             found = Problem(jnp.int32(GRADIENT), jnp.int32(0), jnp.int32(0), jnp.asarray(norm, jnp.float32))
-            problem = _choose((problem.kind == NONE) & ~jnp.isfinite(norm), found, problem)
+            problem = _choose((problem.kind == NONE) & learned & ~jnp.isfinite(norm), found, problem)
     return problem
 
 

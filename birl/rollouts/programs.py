@@ -34,5 +34,8 @@ def start_program(collector: CompiledCollector) -> Callable[..., Position]:
 
 @lru_cache(maxsize=16)
 def chunk_program(cycle: Cycle[Any], collector: CompiledCollector, clip_rewards: bool) -> Callable[..., Chunk]:
-    """`run_chunk` of this algorithm and these environments, compiled."""
-    return jax.jit(partial(run_chunk, cycle, collector, clip_rewards))
+    """`run_chunk` of this algorithm and these environments, compiled.
+
+    The replay is written in place, for it may be large: it is gone for whoever calls this.
+    """
+    return jax.jit(partial(run_chunk, cycle, collector, clip_rewards), donate_argnames="replay")

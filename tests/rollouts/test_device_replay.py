@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from birl.config import ConfigError
-from birl.rollouts.device_replay import DeviceReplay, ReplayArrays, to_device
+from birl.rollouts.device_replay import DeviceReplay, to_device
 from birl.rollouts.device_sum_tree import weights_of
 from birl.rollouts.replay import Indices, Replay
 from birl.types import Rollout, Snapshot
@@ -46,13 +46,12 @@ def compiled(device: DeviceReplay, method: Callable[..., None]) -> Callable[...,
     """The method of this replay as a program."""
 
     @jax.jit
-    def changed(arrays: ReplayArrays, *given: Any) -> ReplayArrays:
-        replay = device.with_arrays(arrays)
+    def changed(replay: DeviceReplay, *given: Any) -> DeviceReplay:
         method(replay, *given)
-        return replay.arrays
+        return replay
 
     def change(*given: Any) -> None:
-        device.arrays = changed(device.arrays, *given)
+        device.arrays = changed(device, *given).arrays
 
     return change
 
@@ -134,8 +133,8 @@ def counts_of(indices: Indices, rows: int, num_envs: int = 3) -> np.ndarray:
 def test_every_valid_transition_is_sampled_with_equal_chances_and_no_other(rows, n_step):
     host, device = both_of_stream(random_stream(rows), 3, size=90, n_step=n_step)
     assert not host.columns.valid.all()
-    drawn = jax.jit(lambda arrays, key: device.with_arrays(arrays).sample_indices(key, (200, 100)))
-    indices = drawn(device.arrays, np.array([0, 1], np.uint32))
+    sample_indices = jax.jit(lambda replay, key: replay.sample_indices(key, (200, 100)))
+    indices = sample_indices(device, np.array([0, 1], np.uint32))
     known = replicated(host)
     newest = host.written - int(device.arrays.written)  # rows are counted from another one
     counts = counts_of(indices._replace(rows=indices.rows + newest), rows)
@@ -294,8 +293,7 @@ def temporary_bytes(size: int, exponent: float | None) -> int:
     rollout = random_stream(4).rollouts(4)[0]
     device = to_device(Replay(size, rollout, 0.9, n_step=2, priority_exponent=exponent))
 
-    def cycle(number: int, arrays: ReplayArrays) -> ReplayArrays:
-        replay = device.with_arrays(arrays)
+    def cycle(number: int, replay: DeviceReplay) -> DeviceReplay:
         replay.add(rollout._replace(rewards=rollout.rewards + number))
         key = jax.random.fold_in(jax.random.PRNGKey(0), number)
 
@@ -305,10 +303,10 @@ def temporary_bytes(size: int, exponent: float | None) -> int:
 
         nothing = jax.tree.map(lambda x: jnp.full(x.shape, -1, x.dtype), jax.eval_shape(sample))
         replay.set_errors(*jax.lax.cond(replay.ready, sample, lambda: nothing))
-        return replay.arrays
+        return replay
 
-    program = jax.jit(lambda arrays: jax.lax.fori_loop(0, 100, cycle, arrays), donate_argnums=0)
-    return program.lower(device.arrays).compile().memory_analysis().temp_size_in_bytes
+    program = jax.jit(lambda replay: jax.lax.fori_loop(0, 100, cycle, replay), donate_argnums=0)
+    return program.lower(device).compile().memory_analysis().temp_size_in_bytes
 
 
 @pytest.mark.parametrize("exponent", [None, 0.6])
