@@ -74,9 +74,9 @@ class DeviceReplay:
 
     @property
     def bytes(self) -> int:
-        """The memory of the ring."""
-        assert self._empty is not None, "it is inside a program"
-        return self._empty.bytes
+        """The size in memory of the ring and of the priorities."""
+        arrays = self.arrays
+        return sum(x.nbytes for x in jax.tree.leaves((arrays.columns, arrays.begins, arrays.memories, arrays.sums)))
 
     @property
     def recurrent(self) -> bool:
