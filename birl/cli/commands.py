@@ -225,6 +225,7 @@ def check_env(words: Words) -> int:
     def arguments(
         env_id: Annotated[str, tyro.conf.Positional],
         /,
+        backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium",
         hide_velocities: bool = False,
         ignore_observations: tuple[str, ...] = (),
         wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
@@ -233,12 +234,14 @@ def check_env(words: Words) -> int:
 
         Args:
             env_id: a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
+            backend: what steps it; compiled: JAX
             hide_velocities: check it without velocities
             ignore_observations: parts of a Dict observation to leave out
             wrapper: check it inside this wrapper, my_module:MyWrapper; may be repeated
         """
         return EnvConfig(
             env_id,
+            backend=backend,
             hide_velocities=hide_velocities,
             ignore_observations=ignore_observations,
             wrappers=tuple(map(Wrapper.from_text, wrapper)),

@@ -11,6 +11,8 @@ from birl.config import ConfigError, EnvConfig, Wrapper, require
 from birl.envs.compiled.interface import CompiledEnv
 from birl.functions import function_named
 
+MakeEnv = Callable[..., gym.Env | CompiledEnv]  # a class, or a function that makes one environment
+
 _made: "weakref.WeakValueDictionary[int, gym.Env]" = weakref.WeakValueDictionary()  # by id
 
 

@@ -3,32 +3,43 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import gymnasium as gym
+
+from birl.compiled_ids import is_compiled
 from birl.config import ConfigError, EnvConfig, require
+from birl.envs.by_name import MakeEnv
+from birl.envs.check_compiled import check_compiled
 from birl.envs.check_interface import check_actions, check_interface
 from birl.envs.check_play import check_play, check_seeding
 from birl.envs.check_resume import check_resume
+from birl.envs.compiled.interface import CompiledEnv
 from birl.envs.findings import Finding, error, warning
-from birl.envs.make import make_envs
 from birl.envs.registration import newer_version
+from birl.envs.tried import tried_envs
+from birl.functions import name_of_function
 
 
-def check_env(config: str | EnvConfig) -> list[Finding]:
+def check_env(config: str | EnvConfig | MakeEnv) -> list[Finding]:
     """What making, resetting, stepping, seeding and restoring the environment showed.
 
-    `config` may be an environment's id. Everything runs in this process.
+    `config` may be an environment's id, or a class or function that makes it. Everything runs in
+    this process.
     """
-    wrong = f"{config!r} is not an environment's id"
-    require(isinstance(config, str | EnvConfig), f"{wrong}; use 'my_module:MyEnv', or an EnvConfig")
-    config = replace(EnvConfig(config) if isinstance(config, str) else config, workers=0)
+    config = replace(_config_of(config), workers=0)
     try:
-        make_envs(replace(config, num_envs=1), 0).close()
+        tried_envs(replace(config, num_envs=1), 0).close()
     except ConfigError as problem:
         return [error("cannot be made", str(problem))]
     except Exception as problem:
-        return [error("cannot be made", f"its constructor raised {type(problem).__name__}: {problem}")]
+        source = "it" if is_compiled(config) else "its constructor"
+        return [error("cannot be made", f"{source} raised {type(problem).__name__}: {problem}")]
     newer = newer_version(config.id) if config.backend == "gymnasium" else None
     findings = [warning("old version", f"use {newer}")] if newer else []
-    checks: list[Callable[[EnvConfig], list[Finding]]] = [check_interface] if config.backend == "gymnasium" else []
+    checks: list[Callable[[EnvConfig], list[Finding]]] = []
+    if is_compiled(config):
+        checks = [check_compiled]
+    elif config.backend == "gymnasium":
+        checks = [check_interface]
     checks += [check_actions, check_seeding, check_play, check_resume]
     for check in checks:
         found, broken = _run(check, config)
@@ -36,6 +47,26 @@ def check_env(config: str | EnvConfig) -> list[Finding]:
         if broken:  # the checks that follow would find the same fault again
             return [*findings, warning("not checked further", "fix the error above, then check again")]
     return findings
+
+
+def _config_of(given: str | EnvConfig | MakeEnv) -> EnvConfig:
+    """The settings of the environment to check."""
+    if isinstance(given, EnvConfig):
+        return given
+    if isinstance(given, str):
+        return EnvConfig(given)
+    wrong = f"{given!r} is not an environment's id"
+    require(callable(given), f"{wrong}; use 'my_module:MyEnv', an EnvConfig, or the class of the environment")
+    return EnvConfig(name_of_function(given), backend="compiled" if _makes_compiled(given) else "gymnasium")
+
+
+def _makes_compiled(make: MakeEnv) -> bool:
+    """Whether a class or function makes a compiled environment; if it raises, a check says so."""
+    try:
+        env = make()
+    except Exception:
+        return False
+    return isinstance(env, CompiledEnv) and not isinstance(env, gym.Env)
 
 
 def _run(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> tuple[list[Finding], bool]:

@@ -8,13 +8,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from birl import ALGORITHMS
+from birl.compiled_ids import is_compiled
 from birl.config import EnvConfig
 from birl.envs.findings import Finding, error, ok, warning
-from birl.envs.make import make_env, make_envs
+from birl.envs.make import make_env
 from birl.envs.sampling import sample_action
 from birl.envs.snapshot import same_tree
 from birl.envs.spaces import is_composite, leaves_of, shown
-from birl.registry import algorithms_for
+from birl.envs.tried import tried_envs
+from birl.registry import algorithms_for, algorithms_with_compiled_envs
 
 
 def check_interface(config: EnvConfig) -> list[Finding]:
@@ -52,11 +55,12 @@ def check_interface(config: EnvConfig) -> list[Finding]:
 
 def check_actions(config: EnvConfig) -> list[Finding]:
     """The action space, the algorithms that take it, and bounds that cause trouble."""
-    with make_envs(replace(config, num_envs=1), 0) as envs:
+    with tried_envs(replace(config, num_envs=1), 0) as envs:
         space = envs.action_space
     boxes = [leaf for leaf in leaves_of(space) if isinstance(leaf, spaces.Box)]
     kind = "hybrid" if is_composite(space) else "continuous" if boxes else "discrete"
-    names = ", ".join(algorithms_for(space))
+    can_learn = algorithms_with_compiled_envs() if is_compiled(config) else ALGORITHMS
+    names = ", ".join(name for name in algorithms_for(space) if name in can_learn)
     return [ok("actions", f"{kind}, {shown(space)}; algorithms that take it: {names}"), *_check_bounds(boxes)]
 
 

@@ -8,14 +8,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from birl.compiled_ids import is_compiled
 from birl.config import EnvConfig
 from birl.envs.findings import Finding, error, ok, warning
-from birl.envs.make import episode_limit, make_envs
+from birl.envs.make import episode_limit
 from birl.envs.sampling import sample_actions
 from birl.envs.snapshot import same_tree
-from birl.envs.spaces import holds_pixels
+from birl.envs.spaces import holds_pixels, shown
 from birl.envs.time_budget import TimeBudget
-from birl.types import Step
+from birl.envs.tried import new_tried_envs, tried_envs
+from birl.types import Envs, Step
 
 PLAY_STEPS = 10_000  # random steps until an episode must have ended
 PLAY_SECONDS = 5.0  # of CPU time
@@ -25,22 +27,25 @@ SCALE = 10.0  # observations beyond ± this slow down learning
 def check_seeding(config: EnvConfig) -> list[Finding]:
     """Whether equal seeds give equal trajectories, and different seeds different ones."""
     config = replace(config, num_envs=2)
-    first, again, other = (_trajectory(config, seed) for seed in (0, 0, 1))
+    with tried_envs(config, 0) as envs, new_tried_envs(config, 0) as others:
+        first, again, other = _trajectory(envs, 0), _trajectory(others, 0), _trajectory(envs, 1)
     pairs = enumerate(zip(first, again, strict=True))
     different = next((t for t, (left, right) in pairs if not same_tree(left, right)), None)
     if different is not None:
         where = "the first observation" if different == 0 else f"step {different}"
         wrong = f"two runs with seed 0 and the same actions differ from {where} on"
-        return [error("not reproducible", f"{wrong}. Draw all random numbers from self.np_random")]
+        source = "the key, and keep nothing outside of the state" if is_compiled(config) else "self.np_random"
+        return [error("not reproducible", f"{wrong}. Draw all random numbers from {source}")]
     if all(same_tree(left, right) for left, right in zip(first, other, strict=True)):
-        text = "seeds 0 and 1 give the same trajectory: either nothing is random, or reset ignores its seed"
+        ignored = "key" if is_compiled(config) else "seed"
+        text = f"seeds 0 and 1 give the same trajectory: either nothing is random, or reset ignores its {ignored}"
         return [warning("seed has no effect", text)]
     return [ok("reproducible", "the same seed and actions give the same trajectory, another seed a different one")]
 
 
 def check_play(config: EnvConfig) -> list[Finding]:
     """What happens with random actions: rewards, observations, ends of episodes, speed."""
-    with make_envs(replace(config, num_envs=1), 0) as envs:
+    with tried_envs(replace(config, num_envs=1), 0) as envs:
         first, masks = envs.reset(0)
         envs.action_space.seed(0)
         steps: list[Step] = []
@@ -53,12 +58,25 @@ def check_play(config: EnvConfig) -> list[Finding]:
                 break
         seconds = time.perf_counter() - start
     observations = [first] + [step.observations for step in steps]
+    speed = ok("speed", f"{len(steps) / seconds:,.0f} steps a second with one environment and random actions")
     return [
+        *(_check_bounds(envs.observation_space, observations) if is_compiled(config) else []),
         _check_rewards(steps),
         *_check_scale(envs.observation_space, observations),
-        _check_ends(steps, episode_limit(config)),
-        ok("speed", f"{len(steps) / seconds:,.0f} steps a second with one environment and random actions"),
+        _check_ends(config, steps),
+        *([] if is_compiled(config) else [speed]),  # compiled ones are not trained by single steps
     ]
+
+
+def _check_bounds(space: gym.Space, observations: list[Any]) -> list[Finding]:
+    """Whether observations lie in their space, with one environment."""
+    for t, each in enumerate(observations):
+        single = {name: array[0] for name, array in each.items()} if isinstance(each, dict) else each[0]
+        if not space.contains(single):
+            where = "of reset" if t == 0 else f"after step {t}"
+            wrong = f"the observation {where} lies outside the bounds of observation_space"
+            return [warning("observation bounds", f"{wrong}: {single}; correct the bounds")]
+    return [ok("observation bounds", f"{len(observations) - 1} random steps stay in {shown(space)}")]
 
 
 def _check_rewards(steps: list[Step]) -> Finding:
@@ -89,28 +107,27 @@ def _check_scale(space: gym.Space, observations: list[Any]) -> list[Finding]:
     ]
 
 
-def _check_ends(steps: list[Step], limit: int | None) -> Finding:
+def _check_ends(config: EnvConfig, steps: list[Step]) -> Finding:
     terminated = sum(bool(step.terminated[0]) for step in steps)
     truncated = sum(bool(step.truncated[0]) for step in steps)
     if terminated + truncated == 0:
         wrong = f"no episode ended in {len(steps)} random steps"
         remedy = "if none ever ends, set max_episode_steps, which truncates and bootstraps"
         return warning("episodes do not end", f"{wrong}; {remedy}")
-    if limit is None and not truncated:
+    if episode_limit(config) is None and not truncated:
         wrong = "episodes end with random actions, but a policy that never reaches an end would go on for ever"
-        remedy = "give max_episode_steps to gymnasium.register, or set it in EnvConfig"
-        return warning("no time limit", f"{wrong}; {remedy}")
+        owner = "the environment a number" if is_compiled(config) else "gymnasium.register a number"
+        return warning("no time limit", f"{wrong}; give {owner} max_episode_steps, or set it in EnvConfig")
     counts = f"{terminated} terminated, {truncated} truncated by a limit"
     return ok("episodes end", f"{counts}, in {len(steps)} random steps")
 
 
-def _trajectory(config: EnvConfig, seed: int, length: int = 100) -> list[Any]:
+def _trajectory(envs: Envs, seed: int, length: int = 100) -> list[Any]:
     """The first observations and all steps of random play with this seed."""
-    with make_envs(config, seed) as envs:
-        observations, masks = envs.reset(seed)
-        envs.action_space.seed(0)
-        trajectory = [observations]
-        for _ in range(length):
-            trajectory.append(envs.step(sample_actions(envs, masks)))
-            masks = trajectory[-1].action_masks
-        return trajectory
+    observations, masks = envs.reset(seed)
+    envs.action_space.seed(0)
+    steps = [observations]
+    for _ in range(length):
+        steps.append(envs.step(sample_actions(envs, masks)))
+        masks = steps[-1].action_masks
+    return steps

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
+from birl.envs.by_name import MakeEnv
 from birl.functions import name_of_function
 from birl.presets import find_preset
 from birl.presets.entry import core_of
@@ -16,7 +15,6 @@ from birl.run.evaluate import PASSED_IN
 from birl.run.sources import like_run
 from birl.suggestions import suggest_setting
 
-MakeEnv = Callable[..., gym.Env]
 Change = Callable[[Any], Any]  # from a Config to one with other settings
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from birl.config import EnvConfig, require
 from birl.config_json import from_json
+from birl.envs.by_name import MakeEnv
 from birl.functions import name_of_function
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
-from birl.run.configure import MakeEnv, called_config, called_env, with_settings
+from birl.run.configure import called_config, called_env, with_settings
 from birl.run.directory import CHECKPOINTS, is_group, new_directory, require_run, verified_settings
 from birl.run.evaluate import PASSED_IN
 from birl.run.group_start import continue_group, start_group

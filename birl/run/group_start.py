@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import EnvConfig, require
+from birl.envs.by_name import MakeEnv
 from birl.functions import name_of_function
-from birl.run.configure import MakeEnv, called_config, called_env
+from birl.run.configure import called_config, called_env
 from birl.run.group import resume_group, train_group
 from birl.run.group_plan import plan_group
 from birl.run.lane import LaneOptions

@@ -22,8 +22,7 @@ def require_compiles(env: CompiledEnv, name: str) -> None:
     require(_is_tuple(begun, 2), f"{name}: reset must return (state, observation), not {_kind(begun)}")
     state, observation = begun
     _require_observation(name, "reset", env.observation_space, observation)
-    action = jax.eval_shape(lambda: jnp.asarray(_example(env.action_space)))
-    stepped = _traced(name, "step", env.step, state, action, KEY)
+    stepped = _traced(name, "step", env.step, state, example_action(env.action_space), KEY)
     parts = "(state, observation, reward, terminated, truncated)"
     require(_is_tuple(stepped, 5), f"{name}: step must return {parts}, not {_kind(stepped)}")
     _require_same_state(name, state, stepped[0])
@@ -33,6 +32,12 @@ def require_compiles(env: CompiledEnv, name: str) -> None:
         require(single, f"{name}: step returned {part} {_text(value)}; return one number, an array of shape ()")
     if isinstance(env, HasActionMask):
         _require_mask(name, env, state)
+
+
+def example_action(space: gym.Space) -> jax.ShapeDtypeStruct:
+    """The shape and the type of an action."""
+    whole = isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    return jax.ShapeDtypeStruct(space.shape or (), jnp.int32 if whole else jnp.float32)
 
 
 def _traced(name: str, function: str, call: Any, *inputs: Any) -> Any:
@@ -79,12 +84,6 @@ def _require_same_state(name: str, before: PyTree, after: PyTree) -> None:
         kinds = np.dtype(old.dtype).kind, np.dtype(new.dtype).kind
         fits = old.shape == new.shape and kinds[0] == kinds[1]
         require(fits, f"{wrong}; keep shapes and types the same")
-
-
-def _example(space: gym.Space) -> np.ndarray:
-    """An action of this space, for its shape and type."""
-    whole = isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
-    return np.zeros(space.shape or (), np.int32 if whole else np.float32)
 
 
 def _is_tuple(value: Any, size: int) -> bool:
