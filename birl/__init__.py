@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
-    from birl.run.driver import reopen, resume, start, train
+    from birl.run.driver import resume, train
     from birl.run.evaluate import evaluate
     from birl.run.loading import load
     from birl.run.policy import Policy
     from birl.run.record import play, record
+    from birl.run.starting import reopen, start
 
 __version__ = "0.4.0"
 
@@ -75,10 +76,10 @@ _HOMES = {
     "play": "birl.run.record",
     "preset": "birl.presets",
     "record": "birl.run.record",
-    "reopen": "birl.run.driver",
+    "reopen": "birl.run.starting",
     "resume": "birl.run.driver",
     "schedule": "birl.maths.schedules",
-    "start": "birl.run.driver",
+    "start": "birl.run.starting",
     "train": "birl.run.driver",
 }
 

@@ -38,7 +38,7 @@ from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent.parent / "birl"
 COMMAND = ("__init__.py", "cli/", "config.py", "registry.py", "presets/")
-COMMAND += ("run/configure.py", "run/driver.py", "run/loop.py", "run/opening.py")
+COMMAND += ("run/configure.py", "run/driver.py", "run/starting.py", "run/loop.py", "run/opening.py")
 LEFT_OUT = {
     "environments": ("envs/", "workers/"),
     "checks of settings": ("checks.py", "env_checks.py", "config_json.py", "errors.py"),

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from birl.compiled_ids import is_compiled
 from birl.config import ConfigError, require
 from birl.env_checks import require_importable
 from birl.envs.make import spaces_of
@@ -20,9 +21,11 @@ from birl.run.group_file import Group, discard_group, make_group, read_group
 from birl.run.group_plan import GroupPlan
 from birl.run.group_progress import GroupProgress
 from birl.run.group_summary import make_group_summary
-from birl.run.lane import LaneEnd, LaneOptions, is_finished, lane_summary
-from birl.run.lane_processes import LOG, run_processes
+from birl.run.lane import LOG, LaneEnd, LaneOptions, env_of, is_finished, lane_summary
+from birl.run.lane_processes import run_processes
 from birl.run.lane_ray import run_on_ray
+from birl.run.lane_shares import run_shares
+from birl.run.lane_turns import take_turns
 from birl.run.lock import locked
 from birl.run.signals import Interrupted, caught_signals
 from birl.run.summary import SUMMARY
@@ -91,7 +94,8 @@ def require_trainable(plan: GroupPlan) -> None:
     """Raise ConfigError if a lane cannot be trained; makes each kind of environment once."""
     for config in [lane.config for lane in plan.lanes if lane.seed == plan.seeds[0]]:
         require(config.env.id != PASSED_IN, "envs= are only in this process, and each lane is a process; use make_env=")
-        require_importable(config.env, "a group of runs", "birl.train without seeds and sweep")
+        if not is_compiled(config.env):  # compiled ones can take turns in this process
+            require_importable(config.env, "a group of runs", "birl.train without seeds and sweep")
         encoder = str(vars(config).get("encoder", ""))
         wrong = (
             f"encoder {encoder!r} is a function that only this process has, and a group of runs uses other processes"
@@ -102,7 +106,7 @@ def require_trainable(plan: GroupPlan) -> None:
 
 
 def run_lanes(
-    run_dirs: Sequence[Path], options: LaneOptions, jobs: int, ray_address: str | None, signals: Sequence[int]
+    run_dirs: Sequence[Path], options: LaneOptions, jobs: int, ray_address: str | None, signals: list[int]
 ) -> Iterator[LaneEnd | None]:
     """Train these lanes of a group: how each ends, and None while nothing has happened.
 
@@ -111,7 +115,12 @@ def run_lanes(
     """
     if ray_address is not None:
         return run_on_ray(run_dirs, options, ray_address, jobs, signals)
-    return run_processes(run_dirs, options, jobs, signals)
+    envs = [env_of(run_dir) for run_dir in run_dirs]
+    if not all(map(is_compiled, envs)):
+        return run_processes(run_dirs, options, jobs, signals)
+    if any(is_local(env.id) for env in envs):  # other processes do not have the function
+        return take_turns(run_dirs, options, signals)
+    return run_shares(run_dirs, options, jobs, signals)
 
 
 def _title(group: Group) -> str:

@@ -4,10 +4,13 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from birl.config import EnvConfig
 from birl.errors import CheckpointError
 from birl.run.directory import CONFIG
 from birl.run.files import read_json
 from birl.run.summary import SUMMARY
+
+LOG = "console.log"  # what a lane prints
 
 
 class LaneOptions(NamedTuple):
@@ -49,6 +52,14 @@ def total_steps_of(run_dir: Path, given: int | None = None) -> int:
         case {"config": {"run": {"total_steps": int(steps)}}}:
             return steps
     return 0
+
+
+def env_of(run_dir: Path) -> EnvConfig:
+    """The id and the backend of a lane's environment; the default's if they cannot be read."""
+    match _json_of(run_dir / CONFIG):
+        case {"config": {"env": {"id": str(env_id), "backend": ("gymnasium" | "envpool" | "compiled") as backend}}}:
+            return EnvConfig(env_id, backend=backend)
+    return EnvConfig()
 
 
 def is_finished(run_dir: Path, total_steps: int | None = None) -> bool:

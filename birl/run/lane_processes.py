@@ -11,10 +11,9 @@ from pathlib import Path
 
 from birl.errors import CheckpointError
 from birl.run.files import open_to_append, open_to_read
-from birl.run.lane import LaneEnd, LaneOptions
+from birl.run.lane import LOG, LaneEnd, LaneOptions
 from birl.workers.programs import Program, describe_exit, start_program
 
-LOG = "console.log"
 POLL_SECONDS = 0.1  # between two looks at the processes
 TAIL_BYTES = 10_000  # of the log, in which the reason of a failure is
 # One thread for each lane, whatever runs beside it: its result must not depend on that. JAX would

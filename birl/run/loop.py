@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from birl.config import require
 from birl.envs.check_resume import restore_problem
@@ -19,7 +19,7 @@ from birl.run.directory import CHECKPOINTS, write_config
 from birl.run.evaluate import Evaluation
 from birl.run.opening import Opened, PassedIn, open_parts
 from birl.run.policy import Policy
-from birl.run.progress import crossed
+from birl.run.progress import crossed, saved_text
 from birl.run.signals import Interrupted, caught_signals, may_save_after
 from birl.run.state_tensors import tensors_to_state
 from birl.run.summary import SUMMARY, make_summary, read_summary
@@ -40,6 +40,7 @@ class Run:
         self._open_directory = open_directory
         self._passed = passed
         self._quiet = quiet
+        self._lane: tuple[list[int], TextIO] | None = None  # signals and output of a run among several in a process
         self._stack: ExitStack | None = None  # closes everything; None outside of the `with` block
         self._updates: Iterator[Update] | None = None  # the algorithm's
         self._is_pending = False  # the latest update is not evaluated and saved yet
@@ -48,9 +49,14 @@ class Run:
         self.update: Update | None = None  # the latest one
         self.summary: dict[str, Any] | None = None  # the content of summary.json, once the run has ended
 
+    def as_lane(self, signals: list[int], output: TextIO) -> Self:
+        """This run as one of several in this process, which catches the signals for all of them."""
+        self._lane = signals, output
+        return self
+
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._signals = stack.enter_context(caught_signals())
+            self._signals = stack.enter_context(caught_signals()) if self._lane is None else self._lane[0]
             opened = self._open_directory(stack)
             self.name, self.config, self.run_dir, self._saved, self._progress, _ = opened
             self._open(stack, opened)
@@ -143,13 +149,14 @@ class Run:
         self._config_written = self._saved is None
         self._has_evaluations = envs is None or eval_envs is not None
         start_steps = self._progress.start_steps
-        self._console = Console(self.name, env.id, run.total_steps, start_steps, quiet=self._quiet)
+        output = self._lane and self._lane[1]
+        self._console = Console(self.name, env.id, run.total_steps, start_steps, output, quiet=self._quiet)
         stack.callback(self._console.close)
         self._envs = None if envs is None else stack.enter_context(open_envs(env, run.seed, envs))
         spaces = spaces_of(env) if self._envs is None else (self._envs.observation_space, self._envs.action_space)
         self._first_state = self._initial_state(spaces)
         self._leave_if_signalled()
-        self._parts = open_parts(stack, opened, self._console, spaces, eval_envs)
+        self._parts = open_parts(stack, opened, self._console, spaces, eval_envs, self._lane is None)
         for notice in [*opened.notices, f"run directory {self.run_dir}"]:
             self._console.message(notice)
         if self._envs is None and start_steps < run.total_steps and not self._reached_goal():
@@ -246,12 +253,8 @@ class Run:
         """End the run after a signal, with a checkpoint if there is an update to save."""
         name = signal.Signals(self._signals[0]).name
         saved = self._progress.saved_steps == self.env_steps if update is None else self._parts.saver.try_save(update)
-        self._console.message(f"{name}: {self._saved_text(saved)}")
+        self._console.message(f"{name}: {saved_text(saved, self.env_steps, self.run_dir)}")
         raise Interrupted(128 + self._signals[0])
-
-    def _saved_text(self, saved: bool) -> str:
-        state = f"saved at {self.env_steps:,} steps" if saved else "not saved, the newest checkpoint is an older one"
-        return f"{state}; continue with: birl resume {self.run_dir}"
 
     def _end(self, error: BaseException | None) -> None:
         """Finish the run; after an error in the body of the loop, save what was learned."""
@@ -262,7 +265,9 @@ class Run:
                 raise error
             elif self._is_pending and self.update is not None and may_save_after(error):
                 saved = self._parts.saver.try_save(self.update)
-                self._console.message(f"{type(error).__name__} in the loop: {self._saved_text(saved)}")
+                self._console.message(
+                    f"{type(error).__name__} in the loop: {saved_text(saved, self.env_steps, self.run_dir)}"
+                )
         except NonFiniteError as problem:
             newest = self._progress.saved_steps
             kept = f"{self._checkpoints / f'{newest:09d}'} is kept" if newest >= 0 else "none had been written yet"

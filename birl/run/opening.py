@@ -56,9 +56,17 @@ class Parts(NamedTuple):
 
 
 def open_parts(
-    stack: ExitStack, opened: Opened, console: Console, spaces: tuple[gym.Space, gym.Space], eval_envs: Any
+    stack: ExitStack,
+    opened: Opened,
+    console: Console,
+    spaces: tuple[gym.Space, gym.Space],
+    eval_envs: Any,
+    alone: bool = True,
 ) -> Parts:
-    """The parts of a run, in the order in which they need each other; the stack closes them."""
+    """The parts of a run, in the order in which they need each other; the stack closes them.
+
+    Warnings of this process belong to the run if it is `alone` in it.
+    """
     name, config, run_dir, saved, progress, _ = opened
     directory = OpenDirectory(run_dir)
     stack.callback(directory.close)
@@ -66,9 +74,10 @@ def open_parts(
     if saved is None:  # else it is written with the first update: a resume that fails leaves the run as it was
         write_config(run_dir, name, config)
     exactness = Exactness(progress, console)
-    stack.enter_context(warnings.catch_warnings())
-    warnings.simplefilter("always", InexactResume)  # each is recorded, whatever filters are set
-    warnings.showwarning = exactness.show_warning
+    if alone:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("always", InexactResume)  # each is recorded, whatever filters are set
+        warnings.showwarning = exactness.show_warning
     resume_at = progress.start_steps if os.path.lexists(run_dir / METRICS) else None
     sinks = open_sinks(config.run, run_dir, {"algorithm": name} | to_json(config), resume_at)
     for sink in sinks:

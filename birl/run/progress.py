@@ -1,6 +1,7 @@
 """How far a run is: its steps, its seconds, its best evaluation, its resumes."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 from birl.config import RunConfig
@@ -53,6 +54,12 @@ class RunProgress:
             "evaluation_due": self.evaluation_due,
             "inexact_resumes": self.inexact_resumes,
         }
+
+
+def saved_text(saved: bool, env_steps: int, run_dir: Path) -> str:
+    """Whether a run that stops is saved, and how to continue it."""
+    state = f"saved at {env_steps:,} steps" if saved else "not saved, the newest checkpoint is an older one"
+    return f"{state}; continue with: birl resume {run_dir}"
 
 
 def crossed(before: int, now: int, every: int) -> bool:

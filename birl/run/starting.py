@@ -1,0 +1,172 @@
+"""Runs to be trained in a loop: `start` makes a new one, `reopen` continues one."""
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from birl.config import EnvConfig, require
+from birl.config_json import from_json
+from birl.envs.by_name import MakeEnv
+from birl.functions import name_of_function
+from birl.registry import algorithm_named, name_of, validate
+from birl.run import checkpoint_folder
+from birl.run.checkpoint import Checkpoint
+from birl.run.configure import called_config, called_env, with_settings
+from birl.run.directory import CHECKPOINTS, new_directory, require_run, verified_settings
+from birl.run.evaluate import PASSED_IN
+from birl.run.lock import locked
+from birl.run.loop import Run
+from birl.run.modules import local_notice
+from birl.run.opening import Opened, PassedIn
+from birl.run.progress import RunProgress
+from birl.run.trust import allowed_run, is_own, unsigned_notice
+from birl.run.versions import changed_versions
+
+
+def start(
+    algorithm: Any,
+    env: str | EnvConfig | None = None,
+    *,
+    envs: Any = None,
+    eval_envs: Any = None,
+    make_env: MakeEnv | None = None,
+    make_network: Any = None,
+    make_encoder: Any = None,
+    quiet: bool = False,
+    overwrite: bool = False,
+    notices: Sequence[str] = (),
+    **settings: Any,
+) -> Run:
+    """A new run, to be trained in a loop of your own (see Run).
+
+    `algorithm` is a name or a Config, and `env` an id or an EnvConfig. Instead of `env`, `make_env`
+    is a function that makes one environment, or `envs` is a vector environment, with `eval_envs`
+    another one to evaluate on. `make_encoder` and `make_network` make networks of your own. With
+    `overwrite`, a run that is in run_dir is moved aside, to run_dir.1; it is never deleted. All
+    other settings have the names of the command line's options: `total_steps`, `learning_rate`.
+    """
+    config, notice = called_config(algorithm, called_env(algorithm, env, envs, make_env), settings)
+    if envs is not None and isinstance(algorithm, str) and "num_envs" not in settings:
+        config = _with_env(config, num_envs=envs.num_envs)
+    config = _with_encoder(config, make_encoder)
+    _require_other(envs, eval_envs)
+    name = name_of(config)
+    validate(name, config)
+    open_new = partial(_open_new, name, config, [*notices, *notice], overwrite)
+    return Run(open_new, PassedIn(envs, eval_envs, make_network), quiet)
+
+
+def reopen(
+    run_dir: str | Path,
+    total_steps: int | None = None,
+    *,
+    workers: int | None = None,
+    envs: Any = None,
+    eval_envs: Any = None,
+    make_env: MakeEnv | None = None,
+    make_network: Any = None,
+    make_encoder: Any = None,
+    trust: bool = False,
+    env: str | None = None,
+    quiet: bool = False,
+) -> Run:
+    """A run to be continued in a loop of your own, from its newest undamaged checkpoint.
+
+    A run that was made elsewhere or by someone else may import a module, start processes or connect
+    to other machines only with `trust`. Or name the environment yourself: `env` replaces the run's
+    id, and `make_env` is a function that makes the environment. Functions of your script that the
+    run was started with (`make_env`, `make_network`, `make_encoder`) must be passed again.
+    """
+    if make_env is not None:
+        env = name_of_function(make_env)
+    env = PASSED_IN if envs is not None else env
+    _require_other(envs, eval_envs)
+    open_saved = partial(_open_saved, Path(run_dir), total_steps, workers, trust, env, make_encoder)
+    return Run(open_saved, PassedIn(envs, eval_envs, make_network), quiet)
+
+
+def _require_other(envs: Any, eval_envs: Any) -> None:
+    """Raise ConfigError unless environments to evaluate on go with those to train on."""
+    require(eval_envs is None or envs is not None, "eval_envs are for envs=; without envs= Birl makes its own")
+    same = eval_envs is not None and eval_envs is envs
+    require(not same, "eval_envs are the same as envs; make others: an evaluation would disturb the training episodes")
+
+
+def _open_new(name: str, config: Any, notices: Sequence[str], overwrite: bool, stack: ExitStack) -> Opened:
+    """Make a run's directory."""
+    moved: list[str] = []
+    run_dir = stack.enter_context(new_directory(name, config, overwrite, moved.append))
+    config = _with_run(config, run_dir=str(run_dir))
+    return Opened(name, config, run_dir, None, RunProgress(None), [*notices, *moved, *_own_notices(config)])
+
+
+def _open_saved(
+    run_dir: Path,
+    total_steps: int | None,
+    workers: int | None,
+    trust: bool,
+    env: str | None,
+    make_encoder: Any,
+    stack: ExitStack,
+) -> Opened:
+    """Lock a run's directory and load its newest undamaged checkpoint."""
+    require_run(run_dir)
+    stack.enter_context(locked(run_dir))
+    notices: list[str] = []
+    saved = checkpoint_folder.load_newest(run_dir / CHECKPOINTS, notices.append)
+    settings = verified_settings(run_dir, saved, notices)
+    name = settings.algorithm
+    own = is_own(name, settings.values, settings.signature)
+    config = from_json(algorithm_named(name).Config, settings.values)
+    if make_encoder is not None:
+        config = dataclasses.replace(config, encoder="mlp")  # replaced below, so that the run's own is not imported
+    config, trust_notices = allowed_run(config, own, trust, env, settings.source)
+    config = _with_encoder(config, make_encoder)
+    config = _with_run(config, run_dir=str(run_dir))
+    if workers is not None:
+        config = _with_env(config, workers=workers)
+    notices += [*trust_notices, *_start_notices(saved)]
+    progress = RunProgress(saved, checkpoint_folder.read_best(run_dir / CHECKPOINTS, notices.append))
+    if total_steps is not None and total_steps != config.run.total_steps:
+        notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now end there")
+        config = _extended(config, total_steps, progress)
+    validate(name, config)
+    return Opened(name, config, run_dir, saved, progress, notices)
+
+
+def _own_notices(config: Any) -> list[str]:
+    """What to say about functions of the user's, and about a run that cannot be signed."""
+    return [*local_notice(config), *unsigned_notice(config)]
+
+
+def _start_notices(saved: Checkpoint | None) -> list[str]:
+    """What to say about the start of a resumed run."""
+    if saved is None:
+        return ["there is no checkpoint yet: starting from the beginning, with the same seed"]
+    changes = changed_versions(saved.manifest["versions"])
+    return [f"{change}: the resumed run may differ from an uninterrupted one" for change in changes]
+
+
+def _extended(config: Any, total_steps: int, progress: RunProgress) -> Any:
+    """The config with another end. A goal that was reached is dropped: the user asks for more."""
+    done = progress.start_steps
+    require(total_steps > done, f"total_steps {total_steps:,} must be more than the {done:,} steps done")
+    goal = None if progress.reached_goal(config.run) else config.run.stop_at_return
+    return _with_run(config, total_steps=total_steps, stop_at_return=goal)
+
+
+def _with_encoder(config: Any, make_encoder: Any) -> Any:
+    if make_encoder is None:
+        return config
+    return with_settings(config, {"encoder": name_of_function(make_encoder)})
+
+
+def _with_run(config: Any, **changes: Any) -> Any:
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
+
+
+def _with_env(config: Any, **changes: Any) -> Any:
+    return dataclasses.replace(config, env=dataclasses.replace(config.env, **changes))
