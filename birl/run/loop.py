@@ -149,9 +149,8 @@ class Run:
         self._config_written = self._saved is None
         self._has_evaluations = envs is None or eval_envs is not None
         start_steps = self._progress.start_steps
-        self._console = Console(
-            self.name, env.id, run.total_steps, start_steps, self._lane and self._lane[1], quiet=self._quiet
-        )
+        output = self._lane and self._lane[1]
+        self._console = Console(self.name, env.id, run.total_steps, start_steps, output, quiet=self._quiet)
         stack.callback(self._console.close)
         self._envs = None if envs is None else stack.enter_context(open_envs(env, run.seed, envs))
         spaces = spaces_of(env) if self._envs is None else (self._envs.observation_space, self._envs.action_space)
