@@ -20,6 +20,7 @@ from birl.types import Array, Cycle, Metrics
 
 State = TypeVar("State")
 
+MOST_GROWTH = 8  # of the cycles from one chunk to the next
 CHUNK_SECONDS = 0.25  # between two looks at the host; one costs about a millisecond
 
 
@@ -66,8 +67,9 @@ def run_chunk(
 class Pace:
     """How many cycles the next chunk may have, so that it takes CHUNK_SECONDS."""
 
-    def __init__(self, run: RunConfig) -> None:
+    def __init__(self, run: RunConfig, learning_starts: int = 0) -> None:
         self._run = run
+        self._learning_starts = learning_starts  # a cycle takes longer from here on
         self._most = 1
         self._chunks = 0
 
@@ -76,6 +78,10 @@ class Pace:
         run = self._run
         periods = [every for every in (run.eval_every, run.checkpoint_every, run.video_every) if every > 0]
         limits = [(env_steps // every + 1) * every for every in periods]
+        if env_steps < self._learning_starts:
+            limits.append(self._learning_starts)
+        elif self._learning_starts:
+            self._learning_starts, self._most = 0, 1
         return count_of(min([run.total_steps, *limits])), np.int32(self._most)
 
     def took(self, seconds: float, cycles: int) -> None:
@@ -83,4 +89,5 @@ class Pace:
         self._chunks += 1
         if self._chunks > 1 and self._run.log_seconds > 0:  # the first one was compiled
             wanted = max(CHUNK_SECONDS, self._run.log_seconds) / max(seconds / max(cycles, 1), 1e-7)
-            self._most = int(min(max(wanted, 1), 2**30))
+            # Not every cycle learns, so a few quick ones say little.
+            self._most = int(min(max(wanted, 1), MOST_GROWTH * max(cycles, 1), 2**30))

@@ -38,7 +38,7 @@ class CompiledSource:
         self.replay: DeviceReplay | None = None
         self._user_replay: UserReplay | None = None
         self._snapshot: Snapshot | None = None  # that the run continues from
-        self._pace = Pace(config.run)
+        self._pace = Pace(config.run, vars(config).get("learning_starts", 0))
         self._seconds = 0.0  # in programs
 
     def start(self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None) -> State:

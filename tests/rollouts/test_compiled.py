@@ -19,6 +19,7 @@ from birl.envs.compiled.copies import CompiledCopies
 from birl.envs.observations import layout_of
 from birl.errors import NonFiniteError
 from birl.functions import name_of_function
+from birl.rollouts.chunks import Pace
 from birl.rollouts.compiled import CompiledCollector
 from birl.rollouts.episode_ring import ring_metrics
 from birl.rollouts.episode_stats import EpisodeStats
@@ -272,3 +273,21 @@ def test_a_class_that_was_defined_anew_is_not_taken_for_the_old_one() -> None:
         env = EnvConfig(name_of_function(make(reward)), num_envs=2, backend="compiled")
         collectors.append(collector_of(env, ppo.act, 12))
     assert collectors[0].copies.env != collectors[1].copies.env
+
+
+def test_a_chunk_gets_as_many_cycles_as_fit_into_its_seconds() -> None:
+    pace = Pace(RunConfig(total_steps=10**9, checkpoint_every=0))
+    found = []
+    for _ in range(8):
+        found.append(int(pace.next_chunk(0)[1]))
+        pace.took(1e-3 * found[-1], found[-1])  # a cycle takes a millisecond
+    assert found == [1, 1, 8, 64, 250, 250, 250, 250]
+
+
+def test_the_cycles_of_a_chunk_are_found_anew_where_learning_starts() -> None:
+    pace = Pace(RunConfig(total_steps=10**9, checkpoint_every=0), learning_starts=1000)
+    assert int(pace.next_chunk(0)[0]) == 1000
+    for _ in range(6):
+        pace.took(1e-5 * int(pace.next_chunk(0)[1]), int(pace.next_chunk(0)[1]))
+    assert int(pace.next_chunk(999)[1]) > 1000
+    assert [int(number) for number in pace.next_chunk(1000)] == [10**9, 1]
