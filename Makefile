@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SEED ?= 1
 
-.PHONY: train test test-learning test-faults bench lint types imports tests format clean
+.PHONY: train test test-learning test-faults bench bench-compiled lint types imports tests format clean
 
 train: .venv/.installed
 	$(BIN)/birl train ppo CartPole-v1 --seed $(SEED)
@@ -37,12 +37,15 @@ test-faults: .venv/.installed-dev
 bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/speed.py
 
+bench-compiled: .venv/.installed-dev
+	$(BIN)/python benchmarks/compiled.py
+
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .venv-peers
+	rm -rf .venv .venv-peers .venv-rejax
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Birl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

@@ -19,9 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import peers
 from results import RESULTS, machine, read_section, table, today, write_section
@@ -29,26 +30,39 @@ from speed_rows import ROWS, Contender, Row, Settings, Wanted
 
 SCRIPTS = Path(__file__).resolve().parent / "peer_scripts"
 TIMEOUT_SECONDS = 3600
+MAKERS = (
+    "Peers step the single environments of `make_vec_env`; Birl what it makes by default, "
+    "for CartPole Gymnasium's vector one."
+)
 QUICK = "\n--quick: one round of a few updates; these figures show that it runs, and nothing else\n"
 
 Report = dict[str, Any]
 Rounds = list[dict[str, Report]]  # of each round, the report of each contender
+Measure = Callable[[str, int, str, Path], str]
+
+
+class Section(NamedTuple):
+    """A section of RESULTS.md with a part for each row."""
+
+    name: str
+    title: str
+    rows: tuple[str, ...]
 
 
 class ContenderError(RuntimeError):
     """A contender ended without a report."""
 
 
-def run_row(row: Row, rounds: int, peers_python: Path, scratch: Path) -> Rounds:
+def run_row(row: Row, rounds: int, scratch: Path) -> Rounds:
     """The reports of all rounds. Contenders alternate, and each round begins with another one."""
-    warm_up(row, peers_python, scratch)
+    warm_up(row, scratch)
     reports: Rounds = []
     for index in range(rounds):
         first = index % len(row.contenders)
         seed = row.settings["seed"] + (index if row.seeds_differ else 0)
         reports.append({})
         for contender in row.contenders[first:] + row.contenders[:first]:
-            report = run(contender, row.settings | {"seed": seed}, peers_python, scratch)
+            report = run(contender, row.settings | {"seed": seed}, scratch)
             reports[-1][contender.name] = report
             print(
                 f"  round {index + 1} of {rounds}, {contender.name}: {summarise(report)}", file=sys.stderr, flush=True
@@ -56,23 +70,18 @@ def run_row(row: Row, rounds: int, peers_python: Path, scratch: Path) -> Rounds:
     return reports
 
 
-def warm_up(row: Row, peers_python: Path, scratch: Path) -> None:
-    """One short, unmeasured run of each Birl contender that uses the cache, with another seed."""
+def warm_up(row: Row, scratch: Path) -> None:
+    """One short, unmeasured run of each contender that uses the cache, with another seed."""
     for contender in row.contenders:
-        if contender.script == "birl_run.py" and not contender.empty_cache:
+        if contender.needs_warm_up:
             # Any return ends it; total_steps stays, since compiled schedules depend on it.
-            run(
-                contender,
-                row.settings | {"seed": row.settings["seed"] - 1, "wanted_return": -math.inf},
-                peers_python,
-                scratch,
-            )
+            run(contender, row.settings | {"seed": row.settings["seed"] - 1, "wanted_return": -math.inf}, scratch)
 
 
-def run(contender: Contender, settings: Settings, peers_python: Path, scratch: Path) -> Report:
+def run(contender: Contender, settings: Settings, scratch: Path) -> Report:
     """One process of a contender, from start to end."""
     cache = tempfile.mkdtemp(dir=scratch) if contender.empty_cache else scratch / "warm"
-    python = peers_python if contender.in_peers_venv else Path(sys.executable)
+    python = Path(sys.executable) if contender.venv == "birl" else peers.ensure(contender.venv)
     environment = os.environ | {"BIRL_CACHE_DIR": str(cache)}
     request = json.dumps(settings | contender.settings | {"spawned_at": time.time()})
     command = [str(python), str(SCRIPTS / contender.script), request]
@@ -129,12 +138,14 @@ def ratio_text(rounds: Rounds, contender: str, against: str, name: str) -> str:
 
 def rate_table(row: Row, rounds: Rounds) -> str:
     """Environment steps per second once compiled, beside each peer and the environments alone."""
-    rivals = [contender.name for contender in row.contenders if contender.in_peers_venv or contender.rival]
+    with_ceiling = any(contender.ceiling for contender in row.contenders)
+    rivals = [contender.name for contender in row.contenders if contender.is_rival]
     header = [
         "contender",
         "steps per second",
         *[f"times {rival}" for rival in rivals],
-        "share of environments alone",
+        *(["share of environments alone"] if with_ceiling else []),
+        "first update, s",
         "process, s",
         "peak MB",
     ]
@@ -146,24 +157,27 @@ def rate_table(row: Row, rounds: Rounds) -> str:
         times = [ratio_text(rounds, contender.name, rival, "steps_per_second") if trains else "" for rival in rivals]
         figures = [
             number(median(rounds, contender.name, name))
-            for name in ("steps_per_second", "seconds_total", "peak_rss_mb")
+            for name in ("steps_per_second", "seconds_to_first_update", "seconds_total", "peak_rss_mb")
         ]
-        lines.append([contender.name, figures[0], *times, share, *figures[1:]])
+        lines.append([contender.name, figures[0], *times, *([share] if with_ceiling else []), *figures[1:]])
     return table(header, lines)
 
 
 def start_table(row: Row, rounds: Rounds) -> str:
-    """Wall time and steps from process start to the wanted return, with each seed's time."""
-    rivals = [contender.name for contender in row.contenders if contender.in_peers_venv or contender.rival]
-    header = ["contender", "seconds", *[f"of {rival}'s time" for rival in rivals], "each seed, s", "steps", "peak MB"]
+    """Wall time from process start to what the row measures, with the time of each round.
+
+    With a wanted return, each round is another seed, and steps are shown, too.
+    """
+    to_return = row.measured == "seconds_to_return"
+    rivals = [contender.name for contender in row.contenders if contender.is_rival]
+    each_round, steps = ("each seed, s", ["steps"]) if to_return else ("each round, s", [])
+    header = ["contender", "seconds", *[f"of {rival}'s time" for rival in rivals], each_round, *steps, "peak MB"]
     lines = []
     for contender in row.contenders:
-        of_time = [ratio_text(rounds, contender.name, rival, "seconds_to_return") for rival in rivals]
-        each = ", ".join(number(quantity(reports[contender.name], "seconds_to_return")) for reports in rounds)
-        figures = [
-            number(median(rounds, contender.name, name))
-            for name in ("seconds_to_return", "steps_to_return", "peak_rss_mb")
-        ]
+        of_time = [ratio_text(rounds, contender.name, rival, row.measured) for rival in rivals]
+        each = ", ".join(number(quantity(reports[contender.name], row.measured)) for reports in rounds)
+        shown = (row.measured, *(["steps_to_return"] if to_return else []), "peak_rss_mb")
+        figures = [number(median(rounds, contender.name, name)) for name in shown]
         lines.append([contender.name, figures[0], *of_time, each, *figures[1:]])
     return table(header, lines)
 
@@ -186,73 +200,91 @@ def verdict(wanted: Wanted, rounds: Rounds) -> str:
     return f"- wanted of {wanted.contender}: {ask}; {outcome}"
 
 
-def describe(name: str, row: Row, rounds: Rounds, where: str) -> str:
+def describe(row: Row, rounds: Rounds, where: str, notes: str) -> str:
     """The row's part of RESULTS.md."""
-    body = start_table(row, rounds) if name == "start" else rate_table(row, rounds)
+    body = rate_table(row, rounds) if row.measured == "steps_per_second" else start_table(row, rounds)
     verdicts = "\n".join(verdict(wanted, rounds) for wanted in row.wanted)
     brackets = "in brackets the smallest and largest ratio within a round"
     about = f"{today()}; {where}; medians of {len(rounds)} alternating rounds, {brackets}"
     packages = ", ".join(
         sorted({f"{key} {value}" for report in rounds[0].values() for key, value in report["versions"].items()})
     )
-    command = f"`python benchmarks/speed.py {shlex.join(sys.argv[1:])}`"
-    makers = "Peers step the single environments of `make_vec_env`; Birl what it makes by default, "
-    makers += "for CartPole Gymnasium's vector one."
-    return f"### {row.title}\n\n{body}\n\n{verdicts}\n\n{about}. {makers} {packages}. {command}"
+    command = f"`python benchmarks/{Path(sys.argv[0]).name} {shlex.join(sys.argv[1:])}`"
+    return f"### {row.title}\n\n{body}\n\n{verdicts}\n\n{about}. {notes} {packages}. {command}"
 
 
-def write_row(path: Path, name: str, text: str) -> None:
-    """Replace one row of the speed section; the rows not run now stay as they are."""
-    if not read_section(path, "speed"):
-        places = "\n\n".join(f"<!-- speed/{row}:begin -->\n\n<!-- speed/{row}:end -->" for row in ROWS)
-        write_section(path, "speed", f"## Speed\n\n{places}")
-    write_section(path, f"speed/{name}", text)
+def write_row(path: Path, section: Section, name: str, text: str) -> None:
+    """Replace one row of a section; the rows not run now stay as they are."""
+    if not read_section(path, section.name):
+        marked = [f"{section.name}/{row}" for row in section.rows]
+        places = "\n\n".join(f"<!-- {place}:begin -->\n\n<!-- {place}:end -->" for place in marked)
+        write_section(path, section.name, f"{section.title}\n\n{places}")
+    write_section(path, f"{section.name}/{name}", text)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Birl and its peers, timed side by side", allow_abbrev=False)
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+def make_parser(description: str, section: Section) -> argparse.ArgumentParser:
+    """A parser of the options that every script with rows has."""
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser.add_argument("--rows", nargs="+", choices=section.rows, default=list(section.rows))
     parser.add_argument(
-        "--rounds", type=int, default=3, help="rounds over all contenders; in the row 'start' each is another seed"
-    )
-    parser.add_argument(
-        "--threads", type=int, default=1, help="PyTorch threads of the peers; one is their best for small networks"
+        "--rounds", type=int, default=3, help="rounds over all contenders; where a return is waited for, another seed"
     )
     parser.add_argument(
         "--quick", action="store_true", help="one round of a few updates, printed and not written: does it run?"
     )
     parser.add_argument("--results", type=Path, help="file to write instead of benchmarks/RESULTS.md")
+    return parser
+
+
+def read_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments of this process, checked."""
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error(f"--rounds {arguments.rounds} measures nothing; use 1 or more, 3 for a result worth quoting")
     return arguments
 
 
-def main() -> int:
-    """Run the rows; returns 1 if one could not be finished, whose old result is kept."""
-    arguments = parse_arguments()
+def measure_rows(arguments: argparse.Namespace, section: Section, measure: Measure) -> int:
+    """Run the rows and write them; returns 1 if one was not finished, whose old result is kept.
+
+    `measure` returns a row's text, given its name, how many rounds, the machine, and a folder.
+    """
     path = arguments.results or (None if arguments.quick else RESULTS)
-    peers_python, where, failed = peers.ensure(), machine(), []
+    where, failed = machine(), []
     print(f"{shlex.join(sys.argv)} on {where}", file=sys.stderr, flush=True)
-    for name in arguments.rows:
-        row = ROWS[name]
-        steps = row.quick_steps if arguments.quick else row.settings["total_steps"]
-        row = replace(row, settings=row.settings | {"threads": arguments.threads, "total_steps": steps})
+    for name in [row for row in section.rows if row in arguments.rows]:
         print(name, file=sys.stderr, flush=True)
         try:
             with tempfile.TemporaryDirectory(prefix="birl-speed-") as scratch:
-                rounds = run_row(row, 1 if arguments.quick else arguments.rounds, peers_python, Path(scratch))
-        except (ContenderError, subprocess.TimeoutExpired) as problem:
+                text = measure(name, 1 if arguments.quick else arguments.rounds, where, Path(scratch))
+        except (ContenderError, subprocess.SubprocessError) as problem:
             print(f"{name} was not finished: {problem}", file=sys.stderr, flush=True)
             failed.append(name)
             continue
-        text = describe(name, row, rounds, where)
         print(f"{text}\n{QUICK if arguments.quick else ''}", flush=True)
         if path is not None:
-            write_row(path, name, text)
+            write_row(path, section, name, text)
     if failed:
         print(f"not finished: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def main() -> int:
+    """Run the rows of speed_rows.py."""
+    section = Section("speed", "## Speed", tuple(ROWS))
+    parser = make_parser("Birl and its peers, timed side by side", section)
+    parser.add_argument(
+        "--threads", type=int, default=1, help="PyTorch threads of the peers; one is their best for small networks"
+    )
+    arguments = read_arguments(parser)
+
+    def measure(name: str, rounds: int, where: str, scratch: Path) -> str:
+        row = ROWS[name]
+        steps = row.quick_steps if arguments.quick else row.settings["total_steps"]
+        row = replace(row, settings=row.settings | {"threads": arguments.threads, "total_steps": steps})
+        return describe(row, run_row(row, rounds, scratch), where, MAKERS)
+
+    return measure_rows(arguments, section, measure)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """The rows of the speed benchmark: the work, the contenders, their settings, Birl's target."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Settings = dict[str, Any]  # in Birl's vocabulary; peer_scripts translate it
+VenvName = Literal["birl", "peers", "rejax"]
+BIRL_SCRIPTS = ("birl_run.py", "birl_group.py")
 
 
 @dataclass(frozen=True)
@@ -12,11 +14,22 @@ class Contender:
 
     name: str
     script: str
-    in_peers_venv: bool = False
-    rival: bool = False  # the others are compared with it, as with everything in the peers' venv
+    venv: VenvName = "birl"
+    rival: bool = False  # the others are compared with it, as with everything in another venv
     settings: Settings = field(default_factory=dict)  # over the row's
     empty_cache: bool = False  # Birl without the compilations of earlier runs
     ceiling: str | None = None  # the contender that steps the same environments and does nothing else
+
+    @property
+    def is_rival(self) -> bool:
+        """Whether the others are compared with it."""
+        return self.rival or self.venv != "birl"
+
+    @property
+    def needs_warm_up(self) -> bool:
+        """Whether an unmeasured run fills its compilation cache first."""
+        keeps_cache = self.script in BIRL_SCRIPTS or self.settings.get("compilation_cache", False)
+        return keeps_cache and not self.empty_cache
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,7 @@ class Row:
     wanted: tuple[Wanted, ...]
     quick_steps: int
     seeds_differ: bool = False  # a new seed each round
+    measured: str = "steps_per_second"  # or seconds from process start: seconds_to_return, seconds_to_first_update
 
 
 COMMON: Settings = {
@@ -285,21 +299,21 @@ PONG_DQN = (  # SB3 zoo, but for a replay that fits into the peer's memory, and 
 )
 ENVPOOL = {"backend": "envpool"}
 
-SB3 = Contender("SB3", "sb3_ppo.py", in_peers_venv=True)
-SB3_A2C = Contender("SB3", "sb3_a2c.py", in_peers_venv=True)
-SBX = Contender("SBX", "sbx_ppo.py", in_peers_venv=True)
-CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", in_peers_venv=True)
-CONTRIB_TRPO = Contender("sb3-contrib", "contrib_trpo.py", in_peers_venv=True)
+SB3 = Contender("SB3", "sb3_ppo.py", venv="peers")
+SB3_A2C = Contender("SB3", "sb3_a2c.py", venv="peers")
+SBX = Contender("SBX", "sbx_ppo.py", venv="peers")
+CONTRIB = Contender("sb3-contrib", "sb3_recurrent_ppo.py", venv="peers")
+CONTRIB_TRPO = Contender("sb3-contrib", "contrib_trpo.py", venv="peers")
 OFF_POLICY = (  # SBX computes by XLA, which chooses its own number of threads
-    Contender("SB3, 1 thread", "off_policy.py", True, settings={"library": "sb3"}),
-    Contender("SB3, 2 threads", "off_policy.py", True, settings={"library": "sb3", "threads": 2}),
-    Contender("SBX", "off_policy.py", True, settings={"library": "sbx"}),
+    Contender("SB3, 1 thread", "off_policy.py", venv="peers", settings={"library": "sb3"}),
+    Contender("SB3, 2 threads", "off_policy.py", venv="peers", settings={"library": "sb3", "threads": 2}),
+    Contender("SBX", "off_policy.py", venv="peers", settings={"library": "sbx"}),
 )
 SB3_OFF_POLICY = OFF_POLICY[:2]
 TWO_THREADS = {"threads": 2}  # PyTorch's best for convolutions
-SB3_PONG_PPO = Contender("SB3, 2 threads", "sb3_ppo.py", True, settings=TWO_THREADS)
-SB3_PONG_A2C = Contender("SB3, 2 threads", "sb3_a2c.py", True, settings=TWO_THREADS)
-SB3_PONG_DQN = Contender("SB3, 2 threads", "off_policy.py", True, settings=TWO_THREADS | {"library": "sb3"})
+SB3_PONG_PPO = Contender("SB3, 2 threads", "sb3_ppo.py", venv="peers", settings=TWO_THREADS)
+SB3_PONG_A2C = Contender("SB3, 2 threads", "sb3_a2c.py", venv="peers", settings=TWO_THREADS)
+SB3_PONG_DQN = Contender("SB3, 2 threads", "off_policy.py", venv="peers", settings=TWO_THREADS | {"library": "sb3"})
 GYMNASIUM_ASYNC = Contender("AsyncVectorEnv", "gymnasium_envs.py", settings={"vectorization": "async"}, rival=True)
 GYMNASIUM_SYNC = Contender("SyncVectorEnv", "gymnasium_envs.py", settings={"vectorization": "sync"}, rival=True)
 WORKERS = Contender("2 workers", "birl_envs.py", settings={"workers": 2})
@@ -309,8 +323,8 @@ BIRL = Contender("Birl", "birl_run.py", ceiling=CEILING.name)
 BIRL_ALONE = Contender("Birl", "birl_run.py")  # where learning takes so long that the environments do not matter
 BIRL_WORKERS = Contender("Birl, 2 workers", "birl_run.py", settings={"workers": 2}, ceiling=CEILING.name)
 BIRL_FOUR_EACH = Contender("Birl, 4 environments each", "birl_run.py", settings={"num_envs": 4})
-TORCH_A3C = Contender("PyTorch, a process for each worker", "torch_a3c.py", in_peers_venv=True)
-TORCH_ACER = Contender("PyTorch, one environment", "torch_acer.py", in_peers_venv=True)
+TORCH_A3C = Contender("PyTorch, a process for each worker", "torch_a3c.py", venv="peers")
+TORCH_ACER = Contender("PyTorch, one environment", "torch_acer.py", venv="peers")
 BIRL_EIGHT = Contender("Birl, 8 environments", "birl_run.py", settings={"num_envs": 8, "total_steps": 60_000})
 ONE_PROCESS = Contender("Birl, 1 process", "birl_run.py", settings={"actor_learners": 1}, rival=True)
 TWO_PROCESSES = Contender("Birl, 2 processes", "birl_run.py")
@@ -404,6 +418,7 @@ ROWS = {
         (Wanted("Birl, cold", "seconds_to_return", 0.7, "SB3"), Wanted("Birl, warm", "seconds_to_return", 0.4, "SB3")),
         quick_steps=3 * 256,
         seeds_differ=True,
+        measured="seconds_to_return",
     ),
     "a2c": Row(
         "A2C CartPole-v1, OpenAI Baselines' settings: 8 environments, n 5",

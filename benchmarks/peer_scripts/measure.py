@@ -45,6 +45,7 @@ class Stopwatch:
             "env_steps": env_steps,
             "seconds_total": time.time() - self.spawned_at,
             "seconds_training": end - start,
+            "seconds_to_first_update": self.marks[1][0] - self.spawned_at if len(self.marks) > 1 else None,
             "steps_per_second": rate,
             "seconds_to_return": None if self.reached is None else self.reached[0] - self.spawned_at,
             "steps_to_return": None if self.reached is None else self.reached[1],
