@@ -48,7 +48,7 @@ def scaling(rounds: int, where: str, scratch: Path, is_quick: bool) -> str:
     }
     from compiled_pictures import draw_scaling  # late: a contender's memory begins at this process's
 
-    picture = draw_scaling(lines, (scratch if is_quick else IMAGES) / "compiled-scaling.png")
+    picture = draw_scaling(lines, (ROOT / "runs" if is_quick else IMAGES) / "compiled-scaling.png")
     tables = [
         table([name, "steps per second", "peak MB"], [[f"{n:,}", number(rate), number(mb)] for n, rate, mb in line])
         for name, line in lines.items()
@@ -64,7 +64,7 @@ def bands(where: str, scratch: Path, is_quick: bool) -> str:
 
     folder = scratch if is_quick else ROOT / "runs" / "compiled-bands"
     groups = train_groups(folder, is_quick)
-    lines = draw_bands(groups, (scratch if is_quick else IMAGES) / "compiled-bands.png")
+    lines = draw_bands(groups, (ROOT / "runs" if is_quick else IMAGES) / "compiled-bands.png")
     header = ["task", "host, last tenth", "compiled, last tenth", "bands overlap in"]
     seeds = 2 if is_quick else SEEDS
     about = f"{today()}; {where}; {seeds} seeds each, means of training returns with 95 % bootstrap intervals"
