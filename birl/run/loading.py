@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from birl.config import EnvConfig, require
 from birl.config_json import from_json
+from birl.envs.compiled.find import with_id
 from birl.envs.make import spaces_of
 from birl.errors import CheckpointError, ConfigError
 from birl.functions import name_of_function
@@ -114,7 +115,7 @@ def load_to_play(
         assert policy.env is not None
         return policy, policy.env
     known = policy.env or EnvConfig(ignore_observations=policy.config.env.ignore_observations)
-    named = env if isinstance(env, EnvConfig) else dataclasses.replace(known, id=env)
+    named = env if isinstance(env, EnvConfig) else with_id(known, env)
     _require_spaces(named, (policy.observation_space, policy.action_space))
     return policy, named
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from birl.config import EnvConfig, require
 from birl.config_json import to_json
+from birl.envs.compiled.find import with_id
 from birl.run.files import NO_FOLLOW, NO_WAIT
 from birl.run.modules import ENV_ID, home_of, make_findable, named_modules
 
@@ -55,7 +56,7 @@ def allowed_env(env: EnvConfig, own: bool, trust: bool, given: str | None, sourc
     `given` is an id that the user named instead of the run's. `source` is the file or directory
     with the settings.
     """
-    named = env if given is None else dataclasses.replace(env, id=given)
+    named = env if given is None else with_id(env, given)
     names = named_modules({"env": to_json(env)})
     if given is not None:
         names.pop(ENV_ID, None)

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from birl.envs.explain import errors_explained
 from birl.envs.registration import find_function
 from birl.suggestions import suggest_compiled
 
-__all__ = ["CLASSIC", "OWN", "SUITES", "has_twin", "is_compiled_id", "make_compiled"]
+__all__ = ["CLASSIC", "OWN", "SUITES", "has_twin", "is_compiled_id", "make_compiled", "with_id"]
 
 
 def make_compiled(config: EnvConfig) -> CompiledEnv:
@@ -26,6 +27,20 @@ def make_compiled(config: EnvConfig) -> CompiledEnv:
     wrong = f"env.id {config.id!r} made {env!r}, which has no spaces, reset and step as birl.CompiledEnv has them"
     require(isinstance(env, CompiledEnv), f"{wrong}; see docs/compiled-environments.md")
     return env
+
+
+def with_id(config: EnvConfig, env_id: str) -> EnvConfig:
+    """The settings with another id; with backend gymnasium if that is no compiled environment.
+
+    So a policy that was trained in compiled environments can be played in others.
+    """
+    named = replace(config, id=env_id)
+    if config.backend != "compiled" or env_id in CLASSIC or is_compiled_id(env_id):
+        return named
+    with errors_explained(named):
+        function = find_function(env_id)
+    is_gymnasium = function is None or (isinstance(function, type) and issubclass(function, gym.Env))
+    return replace(named, backend="gymnasium") if is_gymnasium else named
 
 
 def maker_of(env_id: str) -> tuple[Callable[..., Any], tuple[str, ...]]:

@@ -118,3 +118,12 @@ class Pulled:
 
     def render(self, state: Any) -> np.ndarray:
         return np.full((32, 48, 3), 7 * int(abs(state[0])) % 256, np.uint8)
+
+
+class Obedient(MaskedCounting):
+    """Ends after 4 steps; the return is negative if an action was chosen that is not allowed."""
+
+    def step(self, state, action, key):
+        allowed = self.action_mask(state)[action]
+        state, observation, *_ = super().step(state, action * 0, key)
+        return state, observation, jnp.where(allowed, 1.0, -100.0), False, state["steps"] >= 4
