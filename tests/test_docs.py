@@ -37,6 +37,8 @@ from birl.envs.spaces import is_image
 from birl.maths import schedules
 from birl.presets import mujoco, presets_of
 from birl.registry import algorithm_named, name_of, validate
+from birl.run import group
+from birl.run.lane_turns import take_turns
 from tests import markdown
 from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
 from tests.run.processes import call, call_well
@@ -117,6 +119,10 @@ def first_updates(monkeypatch) -> None:
     """Every algorithm's `train` ends after its first updates."""
     for name in birl.ALGORITHMS:
         cut_short(algorithm_named(name), monkeypatch)
+    # Lanes take turns in this process: in others they would not end after their first updates.
+    monkeypatch.setattr(
+        group, "run_lanes", lambda run_dirs, options, _, __, signals: take_turns(run_dirs, options, signals)
+    )
 
 
 def cut_short(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +189,10 @@ def test_calls_within_sentences_could_be_made(page, workplace, first_updates):
             exec(span, {"birl": birl})  # a setting, a schedule, a preset
         elif call.keywords:
             name = ast.unparse(call.func)
-            same = {"birl.train": birl.start, "birl.resume": birl.reopen}  # they pass everything on
-            known = inspect.signature(same.get(name) or pkgutil.resolve_name(name)).parameters
-            assert {keyword.arg for keyword in call.keywords} <= set(known), span
+            passed_on = {"birl.train": [birl.start], "birl.resume": [birl.reopen]}  # to these, what is not their own
+            functions = [pkgutil.resolve_name(name), *passed_on.get(name, [])]
+            known = {option for function in functions for option in inspect.signature(function).parameters}
+            assert {keyword.arg for keyword in call.keywords} <= known, span
 
 
 def is_there(name: str) -> bool:
@@ -581,6 +588,7 @@ def checked(*words: str) -> tuple[int, str]:
     with pytest.MonkeyPatch.context() as patch:
         for module, names in {
             "birl.run.driver": ("train", "resume"),
+            "birl.run.group": ("train_group",),
             "birl.run.evaluate": ("evaluate",),
             "birl.run.record": ("play", "record"),
             "birl.run.plot": ("plot_runs",),
@@ -600,6 +608,8 @@ def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def check(*given: Any, **named: Any) -> None:
         inspect.signature(function).bind(*given, **named)
+        if function.__name__ == "train_group":
+            group.require_trainable(given[0])
         if function.__name__ == "train":
             config = given[0]
             validate(name_of(config), config)
