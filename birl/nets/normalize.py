@@ -37,7 +37,7 @@ def initial_normalizer(space: gym.Space, num_envs: int, observations: bool, rewa
     return Normalizer(
         observations=_initial_observation_moments(space) if observations else None,
         returns=initial_moments(()) if rewards else None,
-        running_returns=jnp.asarray(np.zeros(num_envs, np.float32)) if rewards else None,
+        running_returns=jax.device_put(np.zeros(num_envs, np.float32)) if rewards else None,
     )
 
 

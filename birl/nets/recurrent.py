@@ -127,7 +127,7 @@ def make_core(rng: np.random.Generator, name: CoreName, inputs: int, size: int) 
         return FeedForward(inputs)
     gates = 3 if name == "gru" else 4
     from_inputs = make_linear(rng, inputs, gates * size, scale=1.0).weight
-    recurrent = jnp.asarray(np.concatenate([orthogonal(rng, size, size, 1.0) for _ in range(gates)], axis=1))
+    recurrent = jax.device_put(np.concatenate([orthogonal(rng, size, size, 1.0) for _ in range(gates)], axis=1))
     bias = np.zeros(gates * size, np.float32)
     if name == "gru":
         return GRU(from_inputs, recurrent, jnp.asarray(bias), zeros(size), size)

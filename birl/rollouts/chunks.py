@@ -52,16 +52,20 @@ def run_chunk(
         finite = chunk.problem.kind == NONE
         return (chunk.cycles < most) & chunk.state.env_steps.is_below(limit) & finite
 
-    def one(chunk: Chunk) -> Chunk:
-        source = TracedSource(collector, chunk.position, clip_rewards, chunk.replay)
-        state, metrics = cycle(chunk.state, source, config)
+    @jax.jit  # so that it is traced once, though its metrics are asked for first
+    def one(state: State, position: Position, replay: DeviceReplay | None) -> tuple[Any, ...]:
+        source = TracedSource(collector, position, clip_rewards, replay)
+        state, metrics = cycle(state, source, config)
         problem = with_gradients(no_problem() if source.problem is None else source.problem, metrics)
-        newest = newest_metrics(metrics, chunk.metrics)
-        return Chunk(state, source.position, source.replay, newest, problem, chunk.cycles + 1)
+        return state, source.position, source.replay, metrics, problem
 
-    start = Chunk(state, position, replay, {}, no_problem(), jnp.int32(0))
-    metrics = jax.eval_shape(lambda chunk: one(chunk).metrics, start)
-    return jax.lax.while_loop(goes_on, one, start._replace(metrics=unknown(metrics)))
+    def next_chunk(chunk: Chunk) -> Chunk:
+        state, position, replay, metrics, problem = one(chunk.state, chunk.position, chunk.replay)
+        return Chunk(state, position, replay, newest_metrics(metrics, chunk.metrics), problem, chunk.cycles + 1)
+
+    metrics = jax.eval_shape(one, state, position, replay)[3]
+    start = Chunk(state, position, replay, unknown(metrics), no_problem(), jnp.int32(0))
+    return jax.lax.while_loop(goes_on, next_chunk, start)
 
 
 class Pace:
