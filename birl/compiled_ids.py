@@ -20,6 +20,7 @@ SUITES = {  # PREFIX/NAME: the function that makes NAME
     "gymnax": "birl.envs.compiled.gymnax:make_gymnax",
     "brax": "birl.envs.compiled.brax:make_brax",
     "jumanji": "birl.envs.compiled.jumanji:make_jumanji",
+    "playground": "birl.envs.compiled.playground:make_playground",
 }
 
 

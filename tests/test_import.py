@@ -74,6 +74,7 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("gymnax", ["envs/compiled/gymnax.py"]),
         ("brax", ["envs/compiled/brax.py"]),
         ("jumanji", ["envs/compiled/jumanji.py"]),
+        ("mujoco_playground", ["envs/compiled/playground.py"]),
         ("tensorboard", ["run/tensorboard.py"]),
         ("wandb", ["run/wandb.py"]),
         ("trackio", ["run/trackio.py"]),
@@ -93,8 +94,8 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
     code = """
 import importlib, pkgutil, sys, birl
 NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard",
-         "gymnax", "brax", "jumanji")
-OWN = ("wandb", "tensorboard", "ray", "gymnax", "brax", "jumanji")  # files that are read only when they are used
+         "gymnax", "brax", "jumanji", "mujoco_playground")
+OWN = ("wandb", "tensorboard", "ray", "gymnax", "brax", "jumanji", "playground")  # read only when used
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
     if module.name.rpartition(".")[2] not in OWN:
         importlib.import_module(module.name)

@@ -23,6 +23,7 @@ EXTRAS = {
     "six": "birl[gymnax]",  # gymnax imports it and does not say so
     "brax": "birl[brax]",
     "jumanji": "birl[jumanji]",
+    "mujoco_playground": "birl[playground]",
 }
 
 

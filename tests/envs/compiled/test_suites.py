@@ -12,18 +12,19 @@ from birl.envs.compiled.find import make_compiled
 from birl.envs.explain import EXTRAS
 
 ROOT = Path(__file__).parents[3]
-MISSING = [name for name in SUITES if find_spec(name) is None]
+MODULES = {suite: "mujoco_playground" if suite == "playground" else suite for suite in SUITES}
+MISSING = [suite for suite, module in MODULES.items() if find_spec(module) is None]
 
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_suite_is_an_extra(suite: str) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert suite in extras
-    assert EXTRAS[suite] == f"birl[{suite}]"
+    assert EXTRAS[MODULES[suite]] == f"birl[{suite}]"
 
 
 @pytest.mark.parametrize("suite", MISSING)
 def test_a_missing_suite_is_named_with_its_extra(suite: str) -> None:
-    remedy = rf"needs the module {suite}, which is not installed: pip install 'birl\[{suite}\]'"
+    remedy = rf"needs the module {MODULES[suite]}, which is not installed: pip install 'birl\[{suite}\]'"
     with pytest.raises(ConfigError, match=remedy):
         make_compiled(EnvConfig(f"{suite}/anything"))
