@@ -52,6 +52,7 @@ ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
     "README.md": {"--ray-address"},
     "docs/atari.md": {"--replay-size"},
+    "docs/many-seeds.md": {"--ray-address"},
     "docs/mujoco.md": {"play"},
     "docs/ray.md": {"ray", "--ray", "--ray-address"},
 }
