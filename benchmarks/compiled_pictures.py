@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from birl.run.plot import (
     COLOURS,
@@ -56,10 +56,14 @@ def draw_scaling(lines: Mapping[str, Sequence[tuple[int, float, float]]], out: P
             axes.plot(counts, values, "o-", color=colour, markersize=4, linewidth=1.9, label=label)
         style_axes(axes, title, "how many", "")
         axes.set_xscale("log", base=4)
-        axes.set_yscale("log" if place == 1 else "linear")
-        axes.set_ylim(bottom=None if place == 1 else 0)
-        axes.xaxis.set_major_locator(FixedLocator(sorted({point[0] for line in lines.values() for point in line})[::2]))
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_locator(LogLocator(base=4, numticks=20))
+        if place == 1:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5), numticks=20))
+        else:
+            axes.set_ylim(bottom=0)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.yaxis.set_major_formatter(FuncFormatter(short_number))
     add_legend(figure, panels[0], [1])
