@@ -1,4 +1,4 @@
-"""Write the figures of RESULTS.md into the READMEs, docs/speed.md, docs/scores.md and their twins.
+"""Write the figures of RESULTS.md into the READMEs, some pages in docs/, and their twins.
 
     python benchmarks/readme.py
 
@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from readme_zh import TITLES, WORDS
+from compiled_rows import ROWS as COMPILED_ROWS
+from readme_zh import COMPILED_TITLES, TITLES, WORDS
 from results import RESULTS, read_section, table, write_section
 from speed_rows import ROWS
 
@@ -22,6 +23,7 @@ CHINESE = ".zh-CN"
 SB3 = ("times SB3", "times SB3, 1 thread", "times SB3, 2 threads", "times sb3-contrib")
 RIVALS = (*SB3, "times SBX", "times AsyncVectorEnv", "times SyncVectorEnv", "of SB3's time")
 SPEED_COLUMNS = ("contender", "steps per second", "seconds", *RIVALS, "peak MB")
+DETAILS = ("first update, s", "process, s", "each round, s", "each seed, s", "steps")  # only RESULTS.md has them
 SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", "seeds", "env steps", "wall s a seed")
 TEXT_COLUMNS = ("contender", "algorithm", "environment", "variant")
 ENGLISH_WORDS = {"wall s a seed": "seconds per seed"}  # columns that the pages name differently than RESULTS.md
@@ -83,6 +85,7 @@ def sections(language: str) -> dict[str, dict[str, str]]:
         f"README{language}.md": {"speed": short_speed(language), "scores": short_scores(scores, language)},
         f"docs/speed{language}.md": {"speed": all_speed(language)},
         f"docs/scores{language}.md": {"scores": score_table(scores, language)},
+        f"docs/compiled-or-host{language}.md": {"compiled": compiled_speed(language)},
     }
 
 
@@ -109,6 +112,19 @@ def all_speed(language: str) -> str:
             title = TITLES[name] if language else row.title
             figures = chosen(read_table(section), SPEED_COLUMNS, language)
             parts.append(f"### {title}\n\n{figures}\n\n{when_measured(section, language)}")
+    return "\n\n".join(parts)
+
+
+def compiled_speed(language: str) -> str:
+    """Every row of the benchmark of compiled environments, under a heading of its own."""
+    parts = []
+    for name, row in COMPILED_ROWS.items():
+        section = read_section(RESULTS, f"compiled/{name}")
+        if section:
+            rows = read_table(section)
+            columns = tuple(column for column in rows[0] if column not in DETAILS)
+            title = COMPILED_TITLES[name] if language else row.title
+            parts.append(f"### {title}\n\n{chosen(rows, columns, language)}\n\n{when_measured(section, language)}")
     return "\n\n".join(parts)
 
 

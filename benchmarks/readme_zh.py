@@ -50,6 +50,34 @@ WORDS = {
     "environments alone": "只有环境",
     "EnvPool's environments alone": "只有 EnvPool 的环境",
     "2 workers": "2 个工作进程",
+    "times rejax": "相对 rejax 的倍数",
+    "times rejax, 16 by vmap": "相对 rejax（16 个，vmap）的倍数",
+    "times Birl, host": "相对 Birl（主机）的倍数",
+    "of rejax, cold's time": "占 rejax（缓存为空）用时的比例",
+    "of rejax, warm's time": "占 rejax（缓存已有）用时的比例",
+    "of Birl, host, cold's time": "占 Birl（主机，缓存为空）用时的比例",
+    "of Birl, host, warm's time": "占 Birl（主机，缓存已有）用时的比例",
+    "rejax, cold": "rejax，编译缓存为空",
+    "rejax, warm": "rejax，编译缓存已有",
+    "rejax, 16 by vmap": "rejax，16 个，vmap",
+    "Birl, host": "Birl，主机",
+    "Birl, compiled": "Birl，编译",
+    "Birl, 16 seeds": "Birl，16 个种子",
+    "Birl, host, cold": "Birl，主机，编译缓存为空",
+    "Birl, host, warm": "Birl，主机，编译缓存已有",
+    "Birl, compiled, cold": "Birl，编译，编译缓存为空",
+    "Birl, compiled, warm": "Birl，编译，编译缓存已有",
+}
+
+COMPILED_TITLES = {  # by the name of the row in compiled_rows.py
+    "ppo-zoo": "PPO CartPole-v1：8 个环境，T 为 32，20 轮，每轮一批 256",
+    "ppo-64": "PPO CartPole-v1：64 个环境，T 为 32，4 轮，每轮 4 个小批",
+    "ppo-lanes": "16 个种子的 PPO CartPole-v1：每个 64 个环境，T 为 32，4 轮，每轮 4 个小批",
+    "first-update": "从进程启动到第一次更新：PPO CartPole-v1，64 个环境，T 为 32，4 轮，每轮 4 个小批",
+    "return": "从进程启动到 20 个回合的平均回报达到 475：PPO CartPole-v1，SB3 zoo 的设置",
+    "dqn": "DQN CartPole-v1，Birl 的预设",
+    "sac": "SAC Pendulum-v1，Birl 的预设",
+    "dqn-lanes": "16 个种子的 DQN CartPole-v1：每个 10 个环境，每 10 步之后 5 个梯度步，批大小 100",
 }
 
 PENDULUM = "Pendulum-v1：256-256，批大小 256，每 8 步之后 8 个梯度步"
