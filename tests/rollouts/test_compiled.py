@@ -281,7 +281,7 @@ def test_a_chunk_gets_as_many_cycles_as_fit_into_its_seconds() -> None:
     for _ in range(8):
         found.append(int(pace.next_chunk(0)[1]))
         pace.took(1e-3 * found[-1], found[-1])  # a cycle takes a millisecond
-    assert found == [1, 1, 8, 64, 250, 250, 250, 250]
+    assert found == [1, 1, 8, 64, 100, 100, 100, 100]
 
 
 def test_the_cycles_of_a_chunk_are_found_anew_where_learning_starts() -> None:
