@@ -20,6 +20,7 @@ from birl.envs.spaces import MASK, mask_width
 from birl.types import Array, PyTree
 
 CHOICES = (specs.DiscreteArray, specs.MultiDiscreteArray)
+CLOCK = "step_count"  # left out of observations: it goes up to thousands, and the limit is Birl's
 NO_LIMIT = int(np.iinfo(np.int32).max)  # steps
 
 
@@ -72,7 +73,7 @@ def make_jumanji(name: str, **kwargs: Any) -> Jumanji:
     except ValueError as problem:
         raise ConfigError(f"env.kwargs {kwargs} do not fit env.id 'jumanji/{name}': {problem}") from problem
     limit = env.time_limit if isinstance(env, HasTimeLimit) else None
-    observations = _space(env.observation_spec, limit)
+    observations = _space(env.observation_spec)
     whole = np.issubdtype(env.action_spec.dtype, np.integer) and not isinstance(env.action_spec, CHOICES)
     wrong = f"env.id 'jumanji/{name}' has actions that are whole numbers and no choices"
     require(not whole, f"{wrong}: {env.action_spec}; use another")
@@ -103,13 +104,10 @@ def _with_flat_mask(observations: gym.Space, actions: gym.Space) -> gym.Space:
     return spaces.Dict(parts | ({MASK: spaces.MultiBinary(size)} if size == mask_width(actions) else {}))
 
 
-def _space(spec: Any, clock: int | None = None) -> gym.Space:
-    """A space for what a spec describes: numbers as float32, single choices as Discrete.
-
-    A number with as many values as an episode has steps is a clock, and no choice.
-    """
+def _space(spec: Any) -> gym.Space:
+    """A space for what a spec describes: numbers as float32, single choices as Discrete."""
     match spec:
-        case specs.DiscreteArray() if spec.num_values != clock:
+        case specs.DiscreteArray():
             return spaces.Discrete(int(spec.num_values))
         case specs.MultiDiscreteArray() if len(spec.shape) == 1:
             return spaces.MultiDiscrete(np.asarray(spec.num_values))
@@ -120,8 +118,8 @@ def _space(spec: Any, clock: int | None = None) -> gym.Space:
             return spaces.Box(low, high)
         case specs.Array():
             return spaces.Box(-np.inf, np.inf, spec.shape)
-    parts = {name: part for name, part in vars(spec).items() if isinstance(part, specs.Spec)}
-    return spaces.Dict({name: _space(part, clock) for name, part in parts.items()})
+    parts = {name: part for name, part in vars(spec).items() if isinstance(part, specs.Spec) and name != CLOCK}
+    return spaces.Dict({name: _space(part) for name, part in parts.items()})
 
 
 def _observed(space: gym.Space, value: Any) -> PyTree:

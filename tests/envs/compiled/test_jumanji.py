@@ -33,21 +33,27 @@ def test_spaces_are_those_of_reset_and_step(name: str) -> None:
     assert (stepped[2].dtype, stepped[3].dtype, stepped[4].dtype) == (np.float32, bool, bool)
 
 
-def test_the_wall_terminates_and_the_observation_is_not_that_of_a_reset() -> None:
-    played = play_id(SNAKE, UP, 30).steps
-    end = first_end(played.terminated)
-    assert not played.truncated.any()
-    assert played.observations["step_count"][end, 0] == end + 1
-    assert not played.valid[end + 1, 0]
-    assert played.observations["step_count"][end + 1, 0] == 0
+def test_the_wall_terminates_and_the_state_is_not_that_of_a_reset() -> None:
+    played = play_id(SNAKE, UP, 30)
+    end = first_end(played.steps.terminated)
+    assert not played.steps.truncated.any()
+    assert played.states.step_count[end : end + 2, 0].tolist() == [end + 1, 0]
+    assert played.steps.valid[end : end + 2, 0].tolist() == [True, False]
 
 
-def test_the_limit_truncates() -> None:
+def test_the_limit_truncates_and_the_observation_is_the_last_of_the_episode() -> None:
     assert made("Snake-v1").max_episode_steps == 4000
-    played = play_id("jumanji/RubiksCube-v0", jnp.zeros(3, jnp.int32), 8, kwargs={"time_limit": 5}).steps
-    assert first_end(played.truncated) == 4
-    assert played.observations["step_count"][4, 0] == 5
-    assert not played.terminated.any()
+    played = play_id("jumanji/RubiksCube-v0", jnp.zeros(3, jnp.int32), 8, kwargs={"time_limit": 5})
+    cubes = played.steps.observations["cube"]
+    assert first_end(played.steps.truncated) == 4
+    assert not played.steps.terminated.any()
+    # Four turns of a face are none; the fifth is the first again. Then comes another cube.
+    np.testing.assert_array_equal(cubes[4], cubes[0])
+    assert not np.array_equal(cubes[5], cubes[1])
+
+
+def test_the_count_of_steps_is_not_observed() -> None:
+    assert "step_count" not in made("Snake-v1").observation_space.spaces
 
 
 def test_the_wall_at_the_limit_is_the_wall() -> None:
