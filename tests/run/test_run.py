@@ -303,7 +303,7 @@ def test_a_run_says_that_its_functions_are_of_this_script_only(tmp_path, capsys)
 
 
 def test_environments_themselves_are_refused_where_an_id_is_needed(tmp_path):
-    with pytest.raises(ConfigError, match="is not an environment's id; use 'my_module:MyEnv', or an EnvConfig"):
+    with pytest.raises(ConfigError, match="is not an environment's id; use 'my_module:MyEnv', an EnvConfig, or"):
         birl.check_env(gym.make("CartPole-v1"))
     with pytest.raises(ConfigError, match="is not an environment's id; use make_env="):
         birl.evaluate(tmp_path, env=gym.Env)
