@@ -18,6 +18,7 @@ from birl.envs import snapshot as snapshots
 from birl.envs.compiled.copies import CompiledCopies, Copies, copies_of
 from birl.envs.compiled.find import maker_of
 from birl.envs.compiled.interface import CompiledEnv, HasActionMask, HasFrameRate, HasRender
+from birl.envs.explain import errors_explained
 from birl.envs.spaces import MASK, action_reader, mask_width
 from birl.errors import InexactResume
 from birl.types import Array, PyTree, Snapshot, Step
@@ -67,7 +68,9 @@ def new_programs(config: EnvConfig) -> Programs:
 def programs_of(config: EnvConfig) -> Programs:
     """The programs of these settings, compiled once in a process."""
     # 1 equals True, and a module may be loaded again: neither may give another environment.
-    return _kept_programs(config, repr(config.kwargs), maker_of(config.id)[0])
+    with errors_explained(config):
+        make, _ = maker_of(config.id)
+    return _kept_programs(config, repr(config.kwargs), make)
 
 
 @lru_cache(maxsize=KEPT)

@@ -1,14 +1,17 @@
 """Suites of environments as extras of Birl."""
 
 import tomllib
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from birl.compiled_ids import SUITES
 from birl.config import ConfigError, EnvConfig
 from birl.envs.compiled.find import make_compiled
+from birl.envs.compiled.host import programs_of
 from birl.envs.explain import EXTRAS
 
 ROOT = Path(__file__).parents[3]
@@ -23,8 +26,9 @@ def test_a_suite_is_an_extra(suite: str) -> None:
     assert EXTRAS[MODULES[suite]] == f"birl[{suite}]"
 
 
+@pytest.mark.parametrize("make", [make_compiled, programs_of])
 @pytest.mark.parametrize("suite", MISSING)
-def test_a_missing_suite_is_named_with_its_extra(suite: str) -> None:
+def test_a_missing_suite_is_named_with_its_extra(suite: str, make: Callable[[EnvConfig], Any]) -> None:
     remedy = rf"needs the module {MODULES[suite]}, which is not installed: pip install 'birl\[{suite}\]'"
     with pytest.raises(ConfigError, match=remedy):
-        make_compiled(EnvConfig(f"{suite}/anything"))
+        make(EnvConfig(f"{suite}/anything"))
