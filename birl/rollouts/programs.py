@@ -17,12 +17,12 @@ from birl.types import Cycle
 
 def collector_of(env: EnvConfig, act: Act, length: int) -> CompiledCollector:
     """The collector of these settings; the same object for the same settings."""
-    return _collector(env, find_function(env.id), act, length)
+    return _collector(env, repr(env.kwargs), find_function(env.id), act, length)
 
 
 @lru_cache(maxsize=16)
-def _collector(env: EnvConfig, function: Any, act: Act, length: int) -> CompiledCollector:
-    # `function` is the user's own: one that was defined anew under its old name is another one.
+def _collector(env: EnvConfig, kwargs: str, function: Any, act: Act, length: int) -> CompiledCollector:
+    # 1 equals True, but not in `kwargs`; a `function` that was defined anew is another one.
     return CompiledCollector(copies_of(env), act, length)
 
 

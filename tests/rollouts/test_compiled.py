@@ -291,3 +291,13 @@ def test_the_cycles_of_a_chunk_are_found_anew_where_learning_starts() -> None:
         pace.took(1e-5 * int(pace.next_chunk(0)[1]), int(pace.next_chunk(0)[1]))
     assert int(pace.next_chunk(999)[1]) > 1000
     assert [int(number) for number in pace.next_chunk(1000)] == [10**9, 1]
+
+
+def test_arguments_that_are_equal_but_not_the_same_make_two_environments() -> None:
+    envs = [
+        EnvConfig("CartPole-v1", num_envs=2, backend="compiled", kwargs={"sutton_barto_reward": value})
+        for value in (True, 1)
+    ]
+    assert envs[0] == envs[1]
+    assert collector_of(envs[0], ppo.act, 12) is not collector_of(envs[1], ppo.act, 12)
+    assert collector_of(envs[0], ppo.act, 12) is collector_of(envs[0], ppo.act, 12)
