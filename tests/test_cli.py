@@ -156,10 +156,10 @@ def test_list_says_what_each_algorithm_supports_in_80_columns(monkeypatch):
     table = said.partition("Presets.")[0].splitlines()
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in table if line}
     assert rows.keys() >= set(birl.ALGORITHMS)
-    assert rows["ppo"] == "any yes yes rollouts"
-    assert rows["dqn"] == "Discrete yes yes -"
-    assert rows["sac"] == "Box with finite bounds - - -"
-    assert rows["a3c"] == "any yes yes actor-learners"
+    assert rows["ppo"] == "any yes yes rollouts yes"
+    assert rows["dqn"] == "Discrete yes yes - yes"
+    assert rows["sac"] == "Box with bounds - - - yes"
+    assert rows["a3c"] == "any yes yes actor-learners -"
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])

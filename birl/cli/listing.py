@@ -85,7 +85,7 @@ def _table(*columns: str) -> Table:
 def _actions(declared: Supports) -> str:
     if declared.actions == EVERY_ACTION:
         return "any"
-    return ", ".join(declared.actions) + (" with finite bounds" if declared.bounded else "")
+    return ", ".join(declared.actions) + (" with bounds" if declared.bounded else "")
 
 
 def _ray(declared: Supports) -> str:

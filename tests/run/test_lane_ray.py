@@ -40,10 +40,10 @@ def prepared(tmp_path: Path, group: Path) -> Path:
     return run
 
 
-def test_tasks_are_stopped_and_continued_as_processes_are(cluster, group, tmp_path):
+def test_tasks_are_stopped_as_processes_are(cluster, tmp_path):
     runs = [tmp_path / "group" / name for name in ("seed-1", "seed-2")]
-    words = [*TRAIN, "--seeds", 2, "--ray-address", cluster.address, "--run-dir", tmp_path / "group"]
-    process = start(*words, "--jobs", 1, cwd=tmp_path)
+    words = [*TRAIN, "--total-steps", 50_000_000, "--seeds", 2, "--ray-address", cluster.address]
+    process = start(*words, "--jobs", 1, "--run-dir", tmp_path / "group", cwd=tmp_path)
     wait_until(lambda: has_checkpoint(runs[0]), process)
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == 143
@@ -51,6 +51,14 @@ def test_tasks_are_stopped_and_continued_as_processes_are(cluster, group, tmp_pa
     assert not has_checkpoint(runs[1])
     assert "as tasks of the Ray cluster at" in (tmp_path / "output").read_text()
 
+
+def test_tasks_that_were_stopped_are_continued_to_the_same_bits(cluster, group, tmp_path):
+    runs = [tmp_path / "group" / name for name in ("seed-1", "seed-2")]
+    words = [*TRAIN, "--seeds", 2, "--ray-address", cluster.address, "--run-dir", tmp_path / "group"]
+    process = start(*words, "--jobs", 1, cwd=tmp_path)
+    wait_until(lambda: has_checkpoint(runs[0]), process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) in (0, 143)  # 0: it had just ended
     done = birl("resume", tmp_path / "group", "--ray-address", cluster.address, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     for run in runs:
