@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 from birl.config import EnvConfig
-from birl.envs.compiled.copies import copies_of
-from birl.envs.registration import find_function
+from birl.envs.compiled.copies import CompiledCopies
+from birl.envs.compiled.host import programs_of
 from birl.rollouts.chunks import Chunk, run_chunk
 from birl.rollouts.collector import Act
 from birl.rollouts.compiled import CompiledCollector, Position
@@ -17,13 +17,12 @@ from birl.types import Cycle
 
 def collector_of(env: EnvConfig, act: Act, length: int) -> CompiledCollector:
     """The collector of these settings; the same object for the same settings."""
-    return _collector(env, repr(env.kwargs), find_function(env.id), act, length)
+    return _collector(programs_of(env).copies, act, length)
 
 
 @lru_cache(maxsize=16)
-def _collector(env: EnvConfig, kwargs: str, function: Any, act: Act, length: int) -> CompiledCollector:
-    # 1 equals True, but not in `kwargs`; a `function` that was defined anew is another one.
-    return CompiledCollector(copies_of(env), act, length)
+def _collector(copies: CompiledCopies, act: Act, length: int) -> CompiledCollector:
+    return CompiledCollector(copies, act, length)
 
 
 @lru_cache(maxsize=16)

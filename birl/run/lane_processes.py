@@ -62,11 +62,15 @@ def run_processes(
 
 def start_lane(run_dir: Path, options: LaneOptions) -> tuple[Program, int]:
     """Start the process of a lane; where its part of the log begins, in bytes."""
-    missing = {name: value for name, value in VARIABLES.items() if name not in os.environ}
     with open_to_append(run_dir / LOG) as log:
         begin = os.fstat(log.fileno()).st_size
         words = ["resume", str(run_dir), *options.words()]
-        return start_program("birl.cli.lane", words, log.fileno(), missing), begin
+        return start_program("birl.cli.lane", words, log.fileno(), lane_variables()), begin
+
+
+def lane_variables() -> dict[str, str]:
+    """The environment variables of a lane's process; those that the user has set stay."""
+    return {name: value for name, value in VARIABLES.items() if name not in os.environ}
 
 
 def lane_end(run_dir: Path, code: int, log_start: int, signalled: bool) -> LaneEnd:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from birl.run.lane import LaneEnd, LaneOptions
-from birl.run.lane_processes import POLL_SECONDS, VARIABLES
+from birl.run.lane_processes import POLL_SECONDS, lane_variables
 from birl.workers.programs import Program, describe_exit, start_program
 
 
@@ -24,10 +24,9 @@ class Share:
         self._said = ""  # the last line that is not about a lane
         self._output, theirs = os.pipe()
         os.set_blocking(self._output, False)
-        missing = {name: value for name, value in VARIABLES.items() if name not in os.environ}
         words = [json.dumps(options._asdict()), *map(str, run_dirs)]
         try:
-            self.program: Program = start_program("birl.cli.share", words, theirs, missing)
+            self.program: Program = start_program("birl.cli.share", words, theirs, lane_variables())
         finally:
             os.close(theirs)
 
