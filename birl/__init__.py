@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from birl.run.record import play, record
     from birl.run.starting import reopen, start
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 ALGORITHMS: dict[str, str] = {
     "reinforce": "birl.algos.reinforce",

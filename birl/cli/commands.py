@@ -1,9 +1,7 @@
 """The commands: each reads its words with tyro, calls the API, and prints the result."""
 
 import itertools
-import os
 import shutil
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +9,13 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 
 from birl import ALGORITHMS
+from birl.cli.check_env import check_env
 from birl.cli.group_output import range_text, show_group_evaluation
+from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
-from birl.config import EnvConfig, Wrapper
 from birl.config_json import to_json
 from birl.run.directory import is_group
 from birl.run.display import number
@@ -50,7 +48,7 @@ def train(words: Words) -> int:
             print(training_help(task, words[len(task) :], shutil.get_terminal_size().columns))
             return 0
         request = read_request(task, words[len(task) :])
-    _allow_modules_here(*named_modules(to_json(request.config)).values())
+    allow_modules_here(*named_modules(to_json(request.config)).values())
     if request.group is not None:
         from birl.run.group import train_group
 
@@ -65,7 +63,7 @@ def resume(words: Words) -> int:
     with starting():
         from birl.run.driver import resume as run_resume
 
-    _allow_modules_here(options.env, trust=options.trust)
+    allow_modules_here(options.env, trust=options.trust)
     summary = run_resume(
         options.run_dir,
         options.total_steps,
@@ -84,7 +82,7 @@ def evaluate(words: Words) -> int:
     with starting():
         from birl.run.evaluate import evaluate as run_evaluation
 
-    _allow_modules_here(options.env, trust=options.trust)
+    allow_modules_here(options.env, trust=options.trust)
 
     def evaluate_run(run_dir: Path) -> Any:
         return run_evaluation(
@@ -113,7 +111,7 @@ def play(words: Words) -> int:
     with starting():
         from birl.run.record import play as run_play
 
-    _allow_modules_here(options.env, trust=options.trust)
+    allow_modules_here(options.env, trust=options.trust)
     played = run_play(
         options.run_dir,
         options.episodes,
@@ -145,7 +143,7 @@ def record(words: Words) -> int:
     with starting():
         from birl.run.record import record as run_record
 
-    _allow_modules_here(options.env, trust=options.trust)
+    allow_modules_here(options.env, trust=options.trust)
     path, recorded = run_record(
         options.run_dir,
         out,
@@ -221,46 +219,6 @@ def doctor(words: Words) -> int:
     return 0 if examine(print) else 1
 
 
-def check_env(words: Words) -> int:
-    def arguments(
-        env_id: Annotated[str, tyro.conf.Positional],
-        /,
-        backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium",
-        hide_velocities: bool = False,
-        ignore_observations: tuple[str, ...] = (),
-        wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
-    ) -> EnvConfig:
-        """Check whether an environment can be used for training: try it, and explain each problem.
-
-        Args:
-            env_id: a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
-            backend: what steps it; compiled: JAX
-            hide_velocities: check it without velocities
-            ignore_observations: parts of a Dict observation to leave out
-            wrapper: check it inside this wrapper, my_module:MyWrapper; may be repeated
-        """
-        return EnvConfig(
-            env_id,
-            backend=backend,
-            hide_velocities=hide_velocities,
-            ignore_observations=ignore_observations,
-            wrappers=tuple(map(Wrapper.from_text, wrapper)),
-        )
-
-    config = parse(arguments, words, "birl check-env")
-    with starting():
-        from birl.envs.check import check_env as run_check
-
-    _allow_modules_here(config.id, *(wrapper.path for wrapper in config.wrappers))
-    findings = run_check(config)
-    marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}
-    console = Console(highlight=False)
-    for finding in findings:
-        text = escape(f"{finding.title}: {finding.explanation}")  # "[nan]" is not a style
-        console.print(marks[finding.level], text, soft_wrap=True)
-    return 1 if any(finding.level == "error" for finding in findings) else 0
-
-
 COMMANDS: dict[str, Callable[[Words], int]] = {
     "train": train,
     "resume": resume,
@@ -272,15 +230,6 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "doctor": doctor,
     "check-env": check_env,
 }
-
-
-def _allow_modules_here(*names: str | None, trust: bool = False) -> None:
-    """Let Python find modules in the current directory, if the user names one or trusts the run.
-
-    Otherwise it does not: the current directory may be a run that somebody else made.
-    """
-    if trust or any(":" in (name or "") for name in names):
-        sys.path.append(os.getcwd())
 
 
 def _no_options() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
+SUMMARY = "summary.json"  # written when a run ends
 CHECKPOINTS = "checkpoints"
 GROUP = "group.json"  # of a directory that holds the runs of a group
 RUN_PARTS = (CONFIG, METRICS, CHECKPOINTS)

@@ -13,7 +13,7 @@ from birl.env_checks import require_importable
 from birl.envs.make import spaces_of
 from birl.functions import is_local
 from birl.registry import require_supported, validate
-from birl.run.directory import has_begun
+from birl.run.directory import SUMMARY, has_begun
 from birl.run.evaluate import PASSED_IN
 from birl.run.files import write_json
 from birl.run.group_console import GroupConsole, lane_text, lanes_text, point_text, settings_text
@@ -28,7 +28,6 @@ from birl.run.lane_shares import run_shares
 from birl.run.lane_turns import take_turns
 from birl.run.lock import locked
 from birl.run.signals import Interrupted, caught_signals
-from birl.run.summary import SUMMARY
 from birl.workers.programs import usable_cpus
 
 

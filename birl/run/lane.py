@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from birl.config import EnvConfig
 from birl.errors import CheckpointError
-from birl.run.directory import CONFIG
+from birl.run.directory import CONFIG, SUMMARY
 from birl.run.files import read_json
-from birl.run.summary import SUMMARY
 
 LOG = "console.log"  # what a lane prints
 

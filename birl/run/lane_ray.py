@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 from birl.errors import CheckpointError
 from birl.run import checkpoint_folder
-from birl.run.directory import CHECKPOINTS
+from birl.run.directory import CHECKPOINTS, SUMMARY
 from birl.run.files import PARTIAL, make_directory, open_to_read, remove, replacing
 from birl.run.lane import LaneEnd, LaneOptions
 from birl.run.lane_processes import POLL_SECONDS, lane_end, start_lane
 from birl.run.manifest import MANIFEST
-from birl.run.summary import SUMMARY
 from birl.workers.faults import Failure
 
 SIGNAL_SECONDS = 1.0  # between two looks at whether the group was stopped

@@ -15,14 +15,14 @@ from birl.registry import algorithm_named
 from birl.rollouts.user_replay import UserReplay, replay_of
 from birl.run import files
 from birl.run.console import Console, memory_size
-from birl.run.directory import CHECKPOINTS, write_config
+from birl.run.directory import CHECKPOINTS, SUMMARY, write_config
 from birl.run.evaluate import Evaluation
 from birl.run.opening import Opened, PassedIn, open_parts
 from birl.run.policy import Policy
 from birl.run.progress import crossed, saved_text
 from birl.run.signals import Interrupted, caught_signals, may_save_after
 from birl.run.state_tensors import tensors_to_state
-from birl.run.summary import SUMMARY, make_summary, read_summary
+from birl.run.summary import make_summary, read_summary
 from birl.speed import prepare_jax
 from birl.types import Metrics, Update
 

@@ -1,10 +1,7 @@
 """Plots of learning curves: one line for each group of seeds, with a confidence band."""
 
-import json
-import os
 import textwrap
 import warnings
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +14,9 @@ from matplotlib.ticker import FuncFormatter
 
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
-from birl.run.directory import flatten, holds_run, read_settings, runs_below
+from birl.run.directory import holds_run, runs_below
 from birl.run.files import replacing
-from birl.run.track import read_metrics
+from birl.run.history import read_history, split_by_settings
 
 # Okabe and Ito 2008: safe for colour-blind people.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5C5C5C")
@@ -27,7 +24,6 @@ DASHES = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (5, 1.5, 1, 1.5)))  # the next on
 DARK = "#2B2B2B"
 LIGHT = "#E3E3E3"
 GRID_POINTS = 400  # points of a drawn curve
-MOST_SHOWN = 3  # if the lines differ in more settings, the legend names only as many as needed
 RESAMPLES = 1000  # of the bootstrap
 METRIC_LABELS = {
     "episode/return": "episode return",
@@ -36,14 +32,6 @@ METRIC_LABELS = {
     "eval/length_mean": "evaluation episode length (steps)",
     "time/env_steps_per_second": "environment steps per second",
 }
-# Settings that do not change what is learned: runs that differ only in these are one group.
-BOOKKEEPING = frozenset(
-    f"run.{name}"
-    for name in (
-        "seed", "run_dir", "eval_every", "eval_episodes", "eval_deterministic", "checkpoint_every", "keep_checkpoints",
-        "log_every", "log_seconds", "tensorboard", "wandb", "trackio", "metric_names", "video_every",
-    )
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,62 +109,18 @@ def read_runs(directory: Path, x: str, metric: str) -> list[RunCurve]:
 
 def read_run(run_dir: Path, x: str, metric: str) -> RunCurve:
     """The settings of a run and the curve of one metric; rows without the metric are left out."""
-    metrics_path = run_dir / "metrics.jsonl"
-    stored = read_settings(run_dir)
-    settings = flatten({"algorithm": stored.algorithm} | stored.values)
-    require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
-    points: dict[float, float] = {}
-    names: set[str] = set()
-    for row in read_metrics(metrics_path) if os.path.lexists(metrics_path) else ():
-        names |= {name for name, value in row.items() if value is not None}
-        if (at := row.get(x)) is not None and (value := row.get(metric)) is not None:
-            points[at] = value
+    run = read_history(run_dir)
+    names = run.metric_names()
     require(len(names) > 0, f"{run_dir} has no metrics yet: metrics.jsonl is missing or empty")
+    curve = run.curve(metric, x)
     others = ", ".join(sorted(names - {"env_steps", "seconds"}))
-    require(len(points) > 0, f"{run_dir} has no metric {metric!r}; it has {others}")
-    ordered = np.array(sorted(points.items()), float)
-    return RunCurve(settings, ordered[:, 0], ordered[:, 1])
+    require(len(curve[0]) > 0, f"{run_dir} has no metric {metric!r}; it has {others}")
+    return RunCurve(run.settings, *curve)
 
 
 def group(runs: Sequence[RunCurve]) -> list[Series]:
     """One series for all runs that differ only in their seed, labelled by its settings."""
-    groups: dict[str, list[RunCurve]] = defaultdict(list)
-    for run in runs:
-        relevant = {name: value for name, value in run.settings.items() if name not in BOOKKEEPING}
-        groups[json.dumps(relevant, sort_keys=True)].append(run)
-    settings = [json.loads(key) for key in groups]
-    labels = [label(one, settings) for one in settings]
-    members = zip(labels, groups.values(), strict=True)
-    return [Series(text, [(run.x, run.y) for run in runs]) for text, runs in members]
-
-
-def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
-    """The legend's text for these settings: the algorithm, and what differs from other lines.
-
-    The environment is named if there are several.
-    """
-    siblings = [other for other in others if all(other[name] == one[name] for name in ("algorithm", "env.id"))]
-    names = sorted({name for sibling in siblings for name in sibling})
-    different = [name for name in names if any(sibling.get(name) != one.get(name) for sibling in siblings)]
-    several_envs = any(other["env.id"] != one["env.id"] for other in others)
-    words = [one["algorithm"], *([one["env.id"]] if several_envs else [])]
-    shown = different if len(different) <= MOST_SHOWN else _distinguishing(different, siblings)
-    more = [f"and {len(different) - len(shown)} more settings"] if len(shown) < len(different) else []
-    return ", ".join(
-        [" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in shown), *more]
-    )
-
-
-def _distinguishing(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:
-    """A small set of settings, chosen greedily, in which no two siblings are equal."""
-    shown: list[str] = []
-
-    def distinct(names: list[str]) -> int:
-        return len({json.dumps([sibling.get(name) for name in names]) for sibling in siblings})
-
-    while distinct(shown) < len(siblings):
-        shown.append(max(different, key=lambda name: distinct([*shown, name])))
-    return shown
+    return [Series(label, [(run.x, run.y) for run in runs]) for label, _, runs in split_by_settings(runs)]
 
 
 def moving_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, width: float) -> np.ndarray:

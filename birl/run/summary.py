@@ -11,8 +11,6 @@ from birl.run.files import read_json
 from birl.run.progress import RunProgress
 from birl.run.versions import versions
 
-SUMMARY = "summary.json"
-
 
 def make_summary(
     run_dir: Path, algorithm: str, config: Any, progress: RunProgress, evaluation: Evaluation | None

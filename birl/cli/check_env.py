@@ -1,0 +1,52 @@
+"""`birl check-env`: try an environment, and print what was found."""
+
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from birl.cli.modules import allow_modules_here
+from birl.cli.parsing import parse
+from birl.config import EnvConfig, Wrapper
+from birl.run.signals import starting
+
+
+def check_env(words: list[str]) -> int:
+    def arguments(
+        env_id: Annotated[str, tyro.conf.Positional],
+        /,
+        backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium",
+        hide_velocities: bool = False,
+        ignore_observations: tuple[str, ...] = (),
+        wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    ) -> EnvConfig:
+        """Check whether an environment can be used for training: try it, and explain each problem.
+
+        Args:
+            env_id: a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
+            backend: what steps it; compiled: JAX
+            hide_velocities: check it without velocities
+            ignore_observations: parts of a Dict observation to leave out
+            wrapper: check it inside this wrapper, my_module:MyWrapper; may be repeated
+        """
+        return EnvConfig(
+            env_id,
+            backend=backend,
+            hide_velocities=hide_velocities,
+            ignore_observations=ignore_observations,
+            wrappers=tuple(map(Wrapper.from_text, wrapper)),
+        )
+
+    config = parse(arguments, words, "birl check-env")
+    with starting():
+        from birl.envs.check import check_env as run_check
+
+    allow_modules_here(config.id, *(wrapper.path for wrapper in config.wrappers))
+    findings = run_check(config)
+    marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}
+    console = Console(highlight=False)
+    for finding in findings:
+        text = escape(f"{finding.title}: {finding.explanation}")  # "[nan]" is not a style
+        console.print(marks[finding.level], text, soft_wrap=True)
+    return 1 if any(finding.level == "error" for finding in findings) else 0

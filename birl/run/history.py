@@ -1,0 +1,151 @@
+"""What a run directory says of its run: settings, metrics, summary. Seeds of the same settings."""
+
+import json
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from birl.config import ConfigError, require
+from birl.errors import CheckpointError
+from birl.run.directory import METRICS, flatten, holds_run, read_settings, runs_below
+from birl.run.lane import lane_summary
+from birl.run.track import Row, read_metrics
+
+MOST_SHOWN = 3  # if groups differ in more settings, a label names only as many as needed
+# Settings that do not change what is learned: runs that differ only in these are one group.
+BOOKKEEPING = frozenset(
+    f"run.{name}"
+    for name in (
+        "seed", "run_dir", "eval_every", "eval_episodes", "eval_deterministic", "checkpoint_every", "keep_checkpoints",
+        "log_every", "log_seconds", "tensorboard", "wandb", "trackio", "metric_names", "video_every",
+    )
+)  # fmt: skip
+
+
+class HasSettings(Protocol):
+    """What runs are grouped by."""
+
+    @property
+    def settings(self) -> dict[str, Any]: ...
+
+
+Settled = TypeVar("Settled", bound=HasSettings)
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """A run, as its directory has it now; it may still be training."""
+
+    run_dir: Path
+    settings: dict[str, Any]  # flat: "algorithm", "env.id", "run.seed", "learning_rate", ...
+    rows: list[Row]  # of metrics.jsonl; none if it has not been written yet
+    summary: dict[str, Any] | None  # of summary.json; None: the run has not ended
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings["run.seed"])
+
+    def metric_names(self) -> set[str]:
+        """The metrics that have a value in some row."""
+        return {name for row in self.rows for name, value in row.items() if value is not None}
+
+    def curve(self, metric: str, x: str = "env_steps") -> tuple[np.ndarray, np.ndarray]:
+        """The metric over steps or seconds, in their order; rows without it are left out."""
+        points = {
+            at: value for row in self.rows if (at := row.get(x)) is not None and (value := row.get(metric)) is not None
+        }
+        ordered = np.array(sorted(points.items()), float).reshape(-1, 2)
+        return ordered[:, 0], ordered[:, 1]
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs that differ only in their seed."""
+
+    label: str  # the algorithm, and what differs from the other groups
+    settings: dict[str, Any]  # the flat settings that they share
+    runs: list[RunHistory]
+
+
+def read_history(run_dir: Path) -> RunHistory:
+    """The run in this directory; ConfigError or CheckpointError if it holds none."""
+    stored = read_settings(run_dir)
+    settings = flatten({"algorithm": stored.algorithm} | stored.values)
+    require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
+    path = run_dir / METRICS
+    rows = list(read_metrics(path)) if os.path.lexists(path) else []
+    return RunHistory(run_dir, settings, rows, lane_summary(run_dir))
+
+
+def read_histories(directory: Path) -> list[RunHistory]:
+    """The run in this directory, or else the runs below it, in the order of their names.
+
+    Of several, those that cannot be read are left out with a warning.
+    """
+    below = [] if holds_run(directory) else runs_below(directory)
+    if not below:
+        return [read_history(directory)]
+    found = []
+    for run_dir in below:
+        try:
+            found.append(read_history(run_dir))
+        except (ConfigError, CheckpointError) as problem:
+            warnings.warn(f"left out: {problem}", stacklevel=2)
+    require(len(found) > 0, f"no run below {directory} can be read")
+    return found
+
+
+def by_settings(runs: Iterable[RunHistory]) -> list[SeedGroup]:
+    """One group for all runs that differ only in their seed, labelled by what tells it apart."""
+    return [SeedGroup(*group) for group in split_by_settings(runs)]
+
+
+def split_by_settings(runs: Iterable[Settled]) -> list[tuple[str, dict[str, Any], list[Settled]]]:
+    """As `by_settings`, for anything with settings: label, settings, members of each group."""
+    groups: dict[str, list[Settled]] = defaultdict(list)
+    for run in runs:
+        relevant = {name: value for name, value in run.settings.items() if name not in BOOKKEEPING}
+        groups[json.dumps(relevant, sort_keys=True)].append(run)
+    settings = [json.loads(key) for key in groups]
+    members = zip(settings, groups.values(), strict=True)
+    return [(label(one, settings), one, runs) for one, runs in members]
+
+
+def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
+    """The text of a legend for these settings: the algorithm, and what differs from others.
+
+    The environment is named if there are several.
+    """
+    siblings = [other for other in others if all(other[name] == one[name] for name in ("algorithm", "env.id"))]
+    different = differing(siblings)
+    several_envs = any(other["env.id"] != one["env.id"] for other in others)
+    words = [one["algorithm"], *([one["env.id"]] if several_envs else [])]
+    shown = different if len(different) <= MOST_SHOWN else _distinguishing(different, siblings)
+    more = [f"and {len(different) - len(shown)} more settings"] if len(shown) < len(different) else []
+    return ", ".join(
+        [" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in shown), *more]
+    )
+
+
+def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """The names of the settings that are not the same in all of these, in alphabetic order."""
+    names = sorted({name for one in settings for name in one})
+    return [name for name in names if any(one.get(name) != settings[0].get(name) for one in settings)]
+
+
+def _distinguishing(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:
+    """A small set of settings, chosen greedily, in which no two siblings are equal."""
+    shown: list[str] = []
+
+    def distinct(names: list[str]) -> int:
+        return len({json.dumps([sibling.get(name) for name in names]) for sibling in siblings})
+
+    while distinct(shown) < len(siblings):
+        shown.append(max(different, key=lambda name: distinct([*shown, name])))
+    return shown
