@@ -113,12 +113,18 @@ class Evaluator:
             if notice := sampling_notice(evaluation.returns, *returns, self._metrics_path.parent):
                 self._console.message(notice)
 
+    def has_scored(self, steps: int) -> bool:
+        """Whether the policy of these steps is evaluated: in this process, or before it started."""
+        return steps == self.latest_steps or (steps == self._progress.start_steps and self._was_logged(steps))
+
+    def _was_logged(self, steps: int) -> bool:
+        rows = read_metrics(self._metrics_path)
+        return any(row["env_steps"] == steps and "eval/return_mean" in row for row in rows)
+
     def _log_once(self, metrics: Metrics) -> None:
         """Log the evaluation, unless a process that died before its end has done so."""
         steps = self.latest_steps
-        if steps == self._progress.start_steps and any(
-            row["env_steps"] == steps and "eval/return_mean" in row for row in read_metrics(self._metrics_path)
-        ):
+        if steps == self._progress.start_steps and self._was_logged(steps):
             self._log.show(steps, metrics)
         else:
             self._log.write(steps, metrics)

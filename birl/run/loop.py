@@ -16,10 +16,11 @@ from birl.rollouts.user_replay import UserReplay, replay_of
 from birl.run import files
 from birl.run.console import Console, memory_size
 from birl.run.directory import CHECKPOINTS, SUMMARY, write_config
+from birl.run.due import Due
 from birl.run.evaluate import Evaluation
 from birl.run.opening import Opened, PassedIn, open_parts
 from birl.run.policy import Policy
-from birl.run.progress import crossed, saved_text
+from birl.run.progress import ended_text, kept_text, saved_text
 from birl.run.signals import Interrupted, caught_signals, may_save_after
 from birl.run.state_tensors import tensors_to_state
 from birl.run.summary import make_summary, read_summary
@@ -83,7 +84,7 @@ class Run:
             self._evaluate(None)
         while True:
             self._complete()
-            update = None if self._reached_goal() else next(self._training(), None)
+            update = None if self._due.goal() or self._due.pause() else next(self._training(), None)
             if update is None:
                 return
             self._take(update)
@@ -143,11 +144,12 @@ class Run:
         """Open the console, environments that were passed in, and the parts that write files."""
         run = self.config.run
         env = self.config.env
-        envs, eval_envs, _ = self._passed
+        envs, eval_envs, _, pause_at = self._passed
         self._algorithm = algorithm_named(self.name)
         self._checkpoints = self.run_dir / CHECKPOINTS
         self._config_written = self._saved is None
         self._has_evaluations = envs is None or eval_envs is not None
+        self._due = Due(run, self._progress, self._has_evaluations, pause_at)
         start_steps = self._progress.start_steps
         output = self._lane and self._lane[1]
         self._console = Console(self.name, env.id, run.total_steps, start_steps, output, quiet=self._quiet)
@@ -159,7 +161,7 @@ class Run:
         self._parts = open_parts(stack, opened, self._console, spaces, eval_envs, self._lane is None)
         for notice in [*opened.notices, f"run directory {self.run_dir}"]:
             self._console.message(notice)
-        if self._envs is None and start_steps < run.total_steps and not self._reached_goal():
+        if self._envs is None and start_steps < run.total_steps and not self._due.goal():
             self._parts.exactness.set_restore_problem(restore_problem(env))
 
     def _opened(self) -> ExitStack:
@@ -194,9 +196,8 @@ class Run:
         self._updates_before = int(self.state.updates)
         self.update = update
         self._is_pending = True
-        self._steps_before = self._progress.steps
-        self._progress.steps = int(update.state.env_steps)
-        due = self._evaluation_due() or self._checkpoint_due() or self._parts.log.is_due()
+        self._due.count(int(update.state.env_steps))
+        due = self._due.evaluation() or self._due.checkpoint() or self._due.pause() or self._parts.log.is_due()
         self._is_logged = due or bool(self._signals)
         if self._is_logged:
             self._parts.log.write_update(update, self._updates_before)
@@ -208,24 +209,16 @@ class Run:
         self._is_pending = False
         if self._signals and not self._is_logged:
             self._parts.log.write_update(self.update, self._updates_before)
-        if self._evaluation_due():
+        if self._due.evaluation():
             self._evaluate(self.update)
-        if crossed(self._steps_before, self.env_steps, self.config.run.video_every):
+        if self._due.video():
             self._parts.recorder.record(self.state, lambda: bool(self._signals))
-        if self._checkpoint_due():
+        if self._due.checkpoint():
             self._parts.saver.try_save(self.update)
         if self._signals:
             self._stop(self.update)
-        if self._reached_goal():
+        if self._due.goal():
             self._console.message(f"stop_at_return {self.config.run.stop_at_return} reached")
-
-    def _evaluation_due(self) -> bool:
-        return self._has_evaluations and crossed(self._steps_before, self.env_steps, self.config.run.eval_every)
-
-    def _checkpoint_due(self) -> bool:
-        run = self.config.run
-        # At the last update too: asking for another one would close the environments.
-        return crossed(self._steps_before, self.env_steps, run.checkpoint_every) or self.env_steps >= run.total_steps
 
     def _report_first(self, update: Update) -> None:
         """Say and write what is known only once the first update is there."""
@@ -259,7 +252,9 @@ class Run:
     def _end(self, error: BaseException | None) -> None:
         """Finish the run; after an error in the body of the loop, save what was learned."""
         try:
-            if error is None:
+            if error is None and self._due.pause():
+                self._pause()
+            elif error is None:
                 self.summary = self._finish()
             elif isinstance(error, NonFiniteError):
                 raise error
@@ -269,10 +264,16 @@ class Run:
                     f"{type(error).__name__} in the loop: {saved_text(saved, self.env_steps, self.run_dir)}"
                 )
         except NonFiniteError as problem:
-            newest = self._progress.saved_steps
-            kept = f"{self._checkpoints / f'{newest:09d}'} is kept" if newest >= 0 else "none had been written yet"
             where = f"{self.config.env.id} after {self.env_steps:,} steps"
+            kept = kept_text(self._progress.saved_steps, self._checkpoints)
             raise NonFiniteError(f"{where}: {problem}. Last checkpoint: {kept}") from problem
+
+    def _pause(self) -> None:
+        """Evaluate and save, so that another process continues from here."""
+        if self._has_evaluations and not self._parts.evaluator.has_scored(self.env_steps):
+            self._evaluate(self.update)
+        if self.update is not None:  # after the evaluation: the checkpoint says that none is due
+            self._parts.saver.save(self.update)
 
     def _finish(self) -> dict[str, Any]:
         """Save and evaluate a last time, and write summary.json; its content."""
@@ -291,12 +292,7 @@ class Run:
     def _earlier_summary(self, path: Path) -> dict[str, Any] | None:
         """Say that the run had ended before; the summary that was written then, if it fits."""
         run = self.config.run
-        if self.env_steps < run.total_steps and not self._reached_goal():
+        if self.env_steps < run.total_steps and not self._due.goal():
             return None
-        end = f"stop_at_return {run.stop_at_return}" if self._reached_goal() else f"its {run.total_steps:,} steps"
-        remedy = f"to train longer: birl resume {self.run_dir} --total-steps N"
-        self._console.message(f"this run has reached {end}; {remedy}")
+        self._console.message(ended_text(run, self._due.goal(), self.run_dir))
         return read_summary(path, self.env_steps, self._console.message)
-
-    def _reached_goal(self) -> bool:
-        return self._progress.reached_goal(self.config.run)

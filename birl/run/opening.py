@@ -31,6 +31,7 @@ class PassedIn(NamedTuple):
     envs: Any = None
     eval_envs: Any = None
     make_network: Any = None
+    pause_at: int | None = None  # end this process at these steps, with an evaluation but without a summary
 
 
 class Opened(NamedTuple):

@@ -62,6 +62,17 @@ def saved_text(saved: bool, env_steps: int, run_dir: Path) -> str:
     return f"{state}; continue with: birl resume {run_dir}"
 
 
+def ended_text(run: RunConfig, reached_goal: bool, run_dir: Path) -> str:
+    """That a run had ended before, and how to train it longer."""
+    end = f"stop_at_return {run.stop_at_return}" if reached_goal else f"its {run.total_steps:,} steps"
+    return f"this run has reached {end}; to train longer: birl resume {run_dir} --total-steps N"
+
+
+def kept_text(saved_steps: int, checkpoints: Path) -> str:
+    """Which checkpoint is kept; -1: there is none."""
+    return f"{checkpoints / f'{saved_steps:09d}'} is kept" if saved_steps >= 0 else "none had been written yet"
+
+
 def crossed(before: int, now: int, every: int) -> bool:
     """Whether a multiple of `every` lies in (before, now]; never for 0."""
     return every > 0 and now // every > before // every

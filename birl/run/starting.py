@@ -72,6 +72,7 @@ def reopen(
     trust: bool = False,
     env: str | None = None,
     quiet: bool = False,
+    pause_at: int | None = None,
 ) -> Run:
     """A run to be continued in a loop of your own, from its newest undamaged checkpoint.
 
@@ -79,13 +80,16 @@ def reopen(
     to other machines only with `trust`. Or name the environment yourself: `env` replaces the run's
     id, and `make_env` is a function that makes the environment. Functions of your script that the
     run was started with (`make_env`, `make_network`, `make_encoder`) must be passed again.
+
+    With `pause_at`, this process ends at the first update with that many environment steps: the run
+    is evaluated and saved there, and can be continued as if nothing had happened.
     """
     if make_env is not None:
         env = name_of_function(make_env)
     env = PASSED_IN if envs is not None else env
     _require_other(envs, eval_envs)
     open_saved = partial(_open_saved, Path(run_dir), total_steps, workers, trust, env, make_encoder)
-    return Run(open_saved, PassedIn(envs, eval_envs, make_network), quiet)
+    return Run(open_saved, PassedIn(envs, eval_envs, make_network, pause_at), quiet)
 
 
 def _require_other(envs: Any, eval_envs: Any) -> None:
