@@ -1,7 +1,6 @@
 """Published figures are measured figures, and the READMEs count what there is."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from birl import ALGORITHMS
 from birl.presets import all_presets
-from tests.run.processes import call_well
 
 ROOT = Path(__file__).resolve().parent.parent
 LANGUAGES = ["", ".zh-CN"]
@@ -22,7 +20,7 @@ def readme(monkeypatch):
     import readme
 
     yield readme
-    for name in ("readme", "readme_zh", "results", "speed_rows", "learning"):
+    for name in ("readme", "readme_zh", "results", "speed_rows"):
         sys.modules.pop(name, None)
 
 
@@ -84,25 +82,6 @@ def test_the_reasons_to_use_birl_have_the_numbers_of_the_tables(readme, language
     scores = sum(preset.score is not None for preset in presets)
     intervals = sum(preset.interval is not None for preset in presets)
     assert numbers_in(measured) == [str(len(presets)), str(scores), str(intervals), "95"]
-
-
-def test_finished_runs_are_scored_if_they_had_the_settings_that_are_asked_for(readme, tmp_path):
-    import learning
-
-    flags = ["--total-steps", "64", "--eval-episodes", "1"]
-    call_well("train", "a2c", "CartPole-v1", *flags, "--seed", 3, "--run-dir", tmp_path / "run")
-    [run] = learning.finished_runs([tmp_path / "run"], "a2c", "CartPole-v1", flags)
-    assert run.seed == 3
-    assert run.score is not None
-    for algorithm, other in (("a2c", ["--total-steps", "65"]), ("a2c", [*flags, "--discount", "0.5"]), ("a3c", flags)):
-        with pytest.raises(SystemExit, match="is not a run of"):
-            learning.finished_runs([tmp_path / "run"], algorithm, "CartPole-v1", other)
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    with pytest.raises(SystemExit, match="the same seed"):
-        learning.finished_runs([tmp_path / "run", tmp_path / "copy"], "a2c", "CartPole-v1", flags)
-    (tmp_path / "copy" / "summary.json").unlink()
-    [run] = learning.finished_runs([tmp_path / "copy"], "a2c", "CartPole-v1", flags)
-    assert (run.score, "no usable summary" in run.problem) == (None, True)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

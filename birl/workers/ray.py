@@ -212,26 +212,6 @@ def machine_died(failure: Failure) -> bool:
     return "node has died" in failure.reason or failure.reason == OUT_OF_REACH  # the former is Ray's phrase
 
 
-def call_each(
-    function: Callable[[Any], Answer], arguments: Sequence[Any], address: str | None, at_once: int
-) -> Iterator[tuple[int, Answer | Failure]]:
-    """(position of the argument, result) as calls finish, each in a new process of the cluster.
-
-    If a machine dies, Ray repeats its calls on another one, at most three times. With an address,
-    the cluster decides how many calls run at once.
-    """
-    with connected(address, at_once if address is None else 1):
-        remote = ray.remote(num_cpus=1, max_calls=1, runtime_env={"env_vars": ONE_THREAD})(function)
-        running = {remote.remote(argument): index for index, argument in enumerate(arguments)}
-        while running:
-            for reference in ray.wait(list(running), num_returns=1)[0]:
-                try:
-                    answer: Answer | Failure = ray.get(reference)
-                except ray.exceptions.RayError as problem:
-                    answer = Failure(cause_of(problem), str(problem))
-                yield running.pop(reference), answer
-
-
 class SignalFlag:
     """An actor that tells tasks which signal the run has received; 0: none."""
 

@@ -33,7 +33,7 @@ from birl.rollouts.open import open_rollouts
 from birl.rollouts.ray import RayCollector, joined, open_ray_actors
 from birl.types import Rollout
 from birl.workers import faults
-from birl.workers.ray import OUT_OF_REACH, call_each, connected
+from birl.workers.ray import OUT_OF_REACH, connected
 from tests.asynchronous.adding import act, make_adding, make_config
 from tests.envs.troubled import HANG, KILL, RAISE
 from tests.run.processes import ENVIRONMENT, SECONDS
@@ -239,12 +239,6 @@ def test_an_error_in_an_actor_is_told_as_it_is_and_is_final_if_every_episode_hit
             ),
         ):
             deque((collector.collect(np.int32(0), key) for _ in range(9)), 0)
-
-
-def test_each_call_runs_in_a_process_of_the_cluster(cluster):
-    found = dict(call_each(lambda x: (x * x, os.getpid()), [1, 2, 3], cluster.address, 2))
-    assert {index: square for index, (square, _) in found.items()} == {0: 1, 1: 4, 2: 9}
-    assert os.getpid() not in {pid for _, pid in found.values()}
 
 
 def test_a_cluster_that_is_not_there_or_too_small_is_an_error_with_a_remedy(cluster):
