@@ -202,6 +202,12 @@ def validate_replay(config: ReplaySettings) -> None:
     require(start < end, f"{wrong}; use fewer, for example {end // 10}")
 
 
+def validate_burn_in(burn_in: int, rollout_length: int) -> None:
+    """Check that a sequence has steps to learn from after its burn-in."""
+    wrong = f"burn_in {burn_in} must leave a step of rollout_length {rollout_length}"
+    require(0 <= burn_in < rollout_length, f"{wrong}; use at most {rollout_length - 1}")
+
+
 def validate_actor_learners(config: ActorLearnerSettings) -> None:
     """Check that each actor-learner can step its environments itself."""
     remedy = "each actor-learner steps its own environments; use workers 0, and more actor_learners"

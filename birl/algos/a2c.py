@@ -39,6 +39,7 @@ from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.search import ACTOR_CRITIC, LAMBDAS, Choices, LogRange, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
@@ -84,6 +85,15 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = ACTOR_CRITIC | {
+    "num_envs": Choices((4, 8, 16, 32)),
+    "rollout_length": Choices((5, 8, 16, 32, 64)),
+    "gae_lambda": LAMBDAS,
+    "learning_rate": LogRange(1e-4, 5e-3),
+    "optimizer": Choices(("rmsprop", "adam")),
+}
 
 
 class State(NamedTuple):

@@ -47,6 +47,7 @@ from birl.nets.policies import ActorCriticPolicy
 from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.finite import check_finite_metrics, for_learning
+from birl.search import ACTOR_CRITIC, Choices, LogRange, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
 
@@ -90,6 +91,12 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = ACTOR_CRITIC | {
+    "rollout_length": Choices((5, 10, 20, 50)),
+    "learning_rate": LogRange(1e-4, 5e-3),
+}
 
 
 def validate(config: Config) -> None:

@@ -35,7 +35,7 @@ from birl.asynchronous.actor_learner import initial_state
 from birl.asynchronous.parameters import SharedParameters, WorkerResult
 from birl.asynchronous.parameters import State as SharedState
 from birl.asynchronous.pool import train_actor_learners
-from birl.asynchronous.replay_cycle import replay_share
+from birl.asynchronous.replay_cycle import replay_share, validate_shares
 from birl.asynchronous.replay_learner import Learner, replay_worker_step
 from birl.checks import require_config, require_own_envs, validate_actor_learners, validate_settings
 from birl.config import ConfigError, EnvConfig, RunConfig, check_fields, require
@@ -67,6 +67,7 @@ from birl.rollouts.finite import check_finite_metrics
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.search import DISCOUNTS, ENTROPY_WEIGHTS, SMALL_NETWORKS, Choices, LogRange, Range, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
@@ -121,6 +122,13 @@ class Config:
         check_fields(self)
 
 
+SEARCH: SearchSpace = SMALL_NETWORKS | {
+    "rollout_length": Choices((10, 20, 50)), "discount": DISCOUNTS, "entropy_weight": ENTROPY_WEIGHTS,
+    "trust_region": Choices((0.1, 0.3, 1.0, 3.0)), "replay_size": Choices((10_000, 50_000, 100_000)),
+    "replay_ratio": Choices((1.0, 2.0, 4.0, 8.0)), "learning_rate": LogRange(1e-4, 5e-3), "log_std": Range(-2.0, 0.5),
+}  # fmt: skip
+
+
 class State(NamedTuple):
     """Everything that changes while one learner learns, except the replay."""
 
@@ -143,12 +151,7 @@ def validate(config: Config) -> None:
     wrong = f"optimizer {config.optimizer!r} does not go with pool {config.pool!r}"
     remedy = "actor-learners share the statistics of RMSProp; use optimizer rmsprop or rmsprop-tf, or pool none"
     require(config.optimizer in typing.get_args(RMSPropName), f"{wrong}: {remedy}")
-    share = config.replay_size // config.actor_learners
-    rollout = config.rollout_length * config.env.num_envs
-    each = f"{share} each, less than a rollout: {config.rollout_length} steps of {config.env.num_envs} environments"
-    remedy = f"use at least {rollout * config.actor_learners}, or 0"
-    wrong = f"replay_size {config.replay_size} leaves {config.actor_learners} actor-learners {each}"
-    require(config.replay_size == 0 or share >= rollout, f"{wrong}; {remedy}")
+    validate_shares(config)
 
 
 def init(
@@ -273,17 +276,15 @@ def train(
             raise ConfigError(f"the state is that of one learner; continue with pool none, not with pool {config.pool}")
         start = partial(init, config, make_network=make_network)
         share = partial(replay_share, config, empty_behaviour)
-        yield from train_actor_learners(
-            config, __name__, start, worker_step, apply_gradients, state, snapshot, replay=share
-        )
+        learners = partial(train_actor_learners, config, __name__, start, worker_step, apply_gradients)
+        yield from learners(state, snapshot, replay=share)
         return
     with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         if not isinstance(state, State):
             remedy = "continue with the pool that it was taken from, not with pool none"
             raise ConfigError(f"the state is that of actor-learners; {remedy}")
-        behaviour = empty_behaviour(rollouts.spaces[1], rollouts.num_envs)
-        state = rollouts.start(state, snapshot, behaviour=behaviour)
+        state = rollouts.start(state, snapshot, behaviour=empty_behaviour(rollouts.spaces[1], rollouts.num_envs))
         size = config.replay_size or config.rollout_length * rollouts.num_envs  # 0: one rollout, never replayed
         like = rollouts.empty_rollout()
         replay = rollouts.add_replay(Replay(size, like, config.discount, frame_stack=config.frame_stack))

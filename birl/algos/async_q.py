@@ -38,6 +38,7 @@ from birl.nets.recurrent import CoreName
 from birl.nets.values import MakeQNetwork, make_q_network, max_q_values
 from birl.nets.values import act as act
 from birl.registry import Supports
+from birl.search import ASYNCHRONOUS_Q, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Snapshot, Update
 
@@ -77,6 +78,9 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = ASYNCHRONOUS_Q
 
 
 def validate(config: Config) -> None:

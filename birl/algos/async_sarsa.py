@@ -46,6 +46,7 @@ from birl.nets.recurrent import CoreName
 from birl.nets.values import MakeQNetwork, make_q_network, q_of_actions
 from birl.nets.values import act as act
 from birl.registry import Supports
+from birl.search import ASYNCHRONOUS_Q, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Snapshot, Update
 
@@ -85,6 +86,9 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = ASYNCHRONOUS_Q
 
 
 def validate(config: Config) -> None:

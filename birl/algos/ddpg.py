@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import lowest, require_config, validate_replay, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields, require
+from birl.checks import require_config, validate_replay, validate_settings
+from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import Schedule, value_at
@@ -45,6 +45,7 @@ from birl.nets.exploration_noise import (
     initial_exploration,
     initial_noise_memory,
     noisy_actions,
+    validate_noise,
     without_noise,
 )
 from birl.nets.layers import Activation
@@ -56,6 +57,7 @@ from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, upd
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.search import CONTINUOUS_REPLAY, Choices, Range, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
@@ -100,6 +102,12 @@ class Config:
         check_fields(self)
 
 
+SEARCH: SearchSpace = CONTINUOUS_REPLAY | {
+    "noise": Choices(("ou", "gaussian")),
+    "exploration_noise": Range(0.05, 0.4),
+}
+
+
 class State(NamedTuple):
     """Everything that changes while DDPG learns, except the replay."""
 
@@ -121,14 +129,7 @@ def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
     validate_replay(config)
-    wrong = f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2"
-    require(config.noise_rate * config.noise_time_step < 2, f"{wrong}, otherwise noise grows")
-    require(config.noise_adaptation > 1, f"noise_adaptation {config.noise_adaptation} must be above 1; 1.01 is usual")
-    if config.noise == "parameter":
-        wrong = "noise parameter with layer_norm False: one σ cannot suit layers of all sizes"
-        require(config.layer_norm, f"{wrong}; use layer_norm True")
-        wrong = "exploration_noise reaches 0, and parameter noise cannot adapt to a distance of 0"
-        require(lowest(config.exploration_noise) > 0, f"{wrong}; use noise gaussian to end without noise")
+    validate_noise(config)
 
 
 def init(

@@ -37,6 +37,7 @@ from birl.nets.policies import CompatiblePolicy
 from birl.registry import Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.search import DISCOUNTS, EITHER, Choices, LogRange, Range, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
@@ -65,6 +66,19 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = {
+    "rollout_length": Choices((8, 32, 128)),
+    "discount": DISCOUNTS,
+    "exploration_noise": Range(0.1, 0.6),
+    "actor_learning_rate": LogRange(1e-3, 0.1),
+    "critic_learning_rate": LogRange(0.1, 3.0),
+    "value_learning_rate": LogRange(0.01, 0.5),
+    "num_features": Choices((64, 256, 1024)),
+    "feature_scale": LogRange(0.3, 3.0),
+    "normalize_observations": EITHER,
+}
 
 
 class State(NamedTuple):

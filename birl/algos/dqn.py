@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from birl.checks import require_config, require_sequences_fit, validate_replay, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields, require
+from birl.checks import require_config, require_sequences_fit, validate_burn_in, validate_replay, validate_settings
+from birl.config import EnvConfig, RunConfig, check_fields
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.returns import n_step_returns
@@ -52,6 +52,7 @@ from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, upd
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Indices, Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.search import EITHER, Q_REPLAY, Choices, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
@@ -99,6 +100,12 @@ class Config:
         check_fields(self)
 
 
+SEARCH: SearchSpace = Q_REPLAY | {
+    **dict.fromkeys(("dueling", "prioritized"), EITHER),
+    "exploration": Choices(tuple(linear(1.0, last, until) for last in (0.01, 0.05, 0.1) for until in (0.1, 0.2, 0.5))),
+}
+
+
 class State(NamedTuple):
     """Everything that changes while DQN learns, except the replay."""
 
@@ -124,9 +131,8 @@ class Batch(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    wrong = f"burn_in {config.burn_in} must leave a step of rollout_length {config.rollout_length}"
-    require(0 <= config.burn_in < config.rollout_length, f"{wrong}; use at most {config.rollout_length - 1}")
     validate_replay(config)
+    validate_burn_in(config.burn_in, config.rollout_length)
 
 
 def init(
@@ -215,13 +221,11 @@ def learn(
     state: State, batch: Batch, learning_rate: Array, correction: Array, config: Config
 ) -> tuple[State, tuple[Metrics, Array]]:
     """One gradient step on one batch."""
-    gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(
-        state.network, state.target, state.normalizer, batch, correction, config
-    )
+    networks = state.network, state.target, state.normalizer
+    gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(*networks, batch, correction, config)
     valid = None if isinstance(batch.steps, Transitions) else batch.steps.valid[config.burn_in :]
-    network, optimizer, norm = gradient_step(
-        optimizer_of(config), state.network, state.optimizer, gradients, learning_rate, config.max_grad_norm, valid
-    )
+    step = partial(gradient_step, optimizer_of(config), state.network, state.optimizer)
+    network, optimizer, norm = step(gradients, learning_rate, config.max_grad_norm, valid)
     steps = increment_wrapped(state.gradient_steps, config.target_every)
     move = partial(soft_update, rate=config.target_rate)
     target = jax.lax.cond(steps % config.target_every == 0, move, lambda target, _: target, state.target, network)

@@ -41,6 +41,7 @@ from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.search import ACTOR_CRITIC, LAMBDAS, Choices, LogRange, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
@@ -93,6 +94,17 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = ACTOR_CRITIC | {
+    "num_envs": Choices((4, 8, 16, 32)),
+    "rollout_length": Choices((32, 64, 128, 256, 512)),
+    "epochs": Choices((2, 4, 10, 20)),
+    "minibatches": Choices((1, 2, 4, 8, 16, 32)),
+    "gae_lambda": LAMBDAS,
+    "clip_range": Choices((0.1, 0.2, 0.3)),
+    "learning_rate": LogRange(3e-5, 3e-3),
+}
 
 
 class State(NamedTuple):

@@ -41,6 +41,7 @@ from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.search import ACTOR_CRITIC, Choices, LogRange, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
@@ -87,6 +88,13 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = ACTOR_CRITIC | {
+    "rollout_length": Choices((8, 16, 32, 64)),
+    "learning_rate": LogRange(3e-5, 3e-3),
+    "critic_learning_rate": LogRange(1e-4, 1e-2),
+}
 
 
 class State(NamedTuple):

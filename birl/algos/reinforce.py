@@ -40,6 +40,7 @@ from birl.nets.recurrent import CoreName
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.search import ACTOR_CRITIC, Choices, LogRange, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
@@ -86,6 +87,12 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = ACTOR_CRITIC | {
+    "rollout_length": Choices((256, 512, 1024)),
+    "learning_rate": LogRange(3e-4, 3e-2),
+}
 
 
 class State(NamedTuple):

@@ -47,6 +47,7 @@ from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, upd
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.search import CONTINUOUS_REPLAY, EITHER, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
@@ -94,6 +95,9 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = CONTINUOUS_REPLAY | {"gsde": EITHER}
 
 
 class State(NamedTuple):
@@ -174,10 +178,9 @@ def act(
     actor, bounds, moments, in_warmup = policy
     distribution = actor(normalize_observations(moments, observations))
     if key is None:
-        actions = distribution.mode()
-    else:
-        sample_key, uniform_key = jax.random.split(key)
-        actions = random_in_warmup(distribution.sample(sample_key), in_warmup, uniform_key)
+        return Action(bounds.from_unit(distribution.mode()), memory)
+    sample_key, uniform_key = jax.random.split(key)
+    actions = random_in_warmup(distribution.sample(sample_key), in_warmup, uniform_key)
     return Action(bounds.from_unit(actions), memory)
 
 
@@ -222,14 +225,13 @@ def learn(
     batch = normalize_batch(transitions, state.network.bounds, state.normalizer)
     step = partial(gradient_step, optimizer_of(config), max_grad_norm=config.max_grad_norm)
     network = state.network
-    temperature = jnp.exp(state.log_temperature)
 
     targets = targets_of(state, batch, target_noise)
     gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(network.critics, targets, batch)
     critics, critic_optimizer, norm = step(network.critics, state.critic_optimizer, gradients, rates.critic)
 
     (policy_loss, entropy), gradients = jax.value_and_grad(actor_loss, has_aux=True)(
-        network.actor, critics, temperature, batch, actor_noise
+        network.actor, critics, jnp.exp(state.log_temperature), batch, actor_noise
     )
     actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, rates.actor)
 

@@ -45,6 +45,7 @@ from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, upd
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
+from birl.search import CONTINUOUS_REPLAY, Choices, Range, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
@@ -89,6 +90,13 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = CONTINUOUS_REPLAY | {
+    "exploration_noise": Range(0.0, 0.4),
+    "target_noise": Choices((0.1, 0.2, 0.3)),
+    "policy_delay": Choices((1, 2, 4)),
+}
 
 
 class State(NamedTuple):

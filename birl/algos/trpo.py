@@ -43,6 +43,7 @@ from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
+from birl.search import DISCOUNTS, LAMBDAS, SMALL_NETWORKS, Choices, LogRange, Range, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
@@ -88,6 +89,20 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+SEARCH: SearchSpace = SMALL_NETWORKS | {
+    "rollout_length": Choices((64, 128, 256, 512, 1024)),
+    "discount": DISCOUNTS,
+    "gae_lambda": LAMBDAS,
+    "max_kl": LogRange(1e-3, 0.1),
+    "cg_steps": Choices((5, 10, 15, 20)),
+    "cg_damping": LogRange(0.01, 0.3),
+    "epochs": Choices((5, 10, 20)),
+    "minibatches": Choices((4, 8, 16, 32)),
+    "learning_rate": LogRange(1e-4, 1e-2),
+    "log_std": Range(-2.0, 0.5),
+}
 
 
 class State(NamedTuple):

@@ -10,7 +10,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from birl.config import EnvConfig
+from birl.config import EnvConfig, require
 from birl.errors import snapshot_errors
 from birl.rollouts.finite import for_learning
 from birl.rollouts.replay import Replay
@@ -41,6 +41,16 @@ class ReplayShareSettings(Protocol):
     def discount(self) -> float: ...
     @property
     def frame_stack(self) -> int: ...
+
+
+def validate_shares(config: ReplayShareSettings) -> None:
+    """Check that each actor-learner's part of the replay holds a rollout."""
+    share = config.replay_size // config.actor_learners
+    rollout = config.rollout_length * config.env.num_envs
+    each = f"{share} each, less than a rollout: {config.rollout_length} steps of {config.env.num_envs} environments"
+    remedy = f"use at least {rollout * config.actor_learners}, or 0"
+    wrong = f"replay_size {config.replay_size} leaves {config.actor_learners} actor-learners {each}"
+    require(config.replay_size == 0 or share >= rollout, f"{wrong}; {remedy}")
 
 
 def replay_share(
