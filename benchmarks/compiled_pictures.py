@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from birl.maths.curves import moving_mean
 from birl.run.plot import (
     COLOURS,
     GRID_POINTS,
@@ -17,7 +18,6 @@ from birl.run.plot import (
     add_legend,
     bootstrap_band,
     draw_series,
-    moving_mean,
     read_runs,
     short_number,
     style_axes,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
     from birl.envs.check import check_env
     from birl.envs.compiled.interface import CompiledEnv
+    from birl.experiments.compare import compare
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
@@ -65,6 +66,7 @@ _HOMES = {
     "RunConfig": "birl.config",
     "Wrapper": "birl.config",
     "check_env": "birl.envs.check",
+    "compare": "birl.experiments.compare",
     "configure": "birl.run.configure",
     "constant": "birl.maths.schedules",
     "exponential": "birl.maths.schedules",
@@ -99,6 +101,7 @@ __all__ = [
     "async_q",
     "async_sarsa",
     "check_env",
+    "compare",
     "configure",
     "constant",
     "ddpg",

@@ -14,7 +14,7 @@ import numpy as np
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
 from birl.run.directory import METRICS, flatten, holds_run, read_settings, runs_below
-from birl.run.lane import lane_summary
+from birl.run.lane import lane_problem, lane_summary
 from birl.run.track import Row, read_metrics
 
 MOST_SHOWN = 3  # if groups differ in more settings, a label names only as many as needed
@@ -46,6 +46,7 @@ class RunHistory:
     settings: dict[str, Any]  # flat: "algorithm", "env.id", "run.seed", "learning_rate", ...
     rows: list[Row]  # of metrics.jsonl; none if it has not been written yet
     summary: dict[str, Any] | None  # of summary.json; None: the run has not ended
+    problem: str | None = None  # why it failed, as the summary of its group says
 
     @property
     def seed(self) -> int:
@@ -80,7 +81,7 @@ def read_history(run_dir: Path) -> RunHistory:
     require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
     path = run_dir / METRICS
     rows = list(read_metrics(path)) if os.path.lexists(path) else []
-    return RunHistory(run_dir, settings, rows, lane_summary(run_dir))
+    return RunHistory(run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir))
 
 
 def read_histories(directory: Path) -> list[RunHistory]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from birl.config import EnvConfig
 from birl.errors import CheckpointError
-from birl.run.directory import CONFIG, SUMMARY
+from birl.run.directory import CONFIG, GROUP, SUMMARY
 from birl.run.files import read_json
 
 LOG = "console.log"  # what a lane prints
@@ -40,6 +40,18 @@ def lane_summary(run_dir: Path) -> dict[str, Any] | None:
     match _json_of(run_dir / SUMMARY):
         case {"env_steps": int(), "evaluation": dict() | None} as summary:
             return summary
+    return None
+
+
+def lane_problem(run_dir: Path) -> str | None:
+    """Why the group of this lane says that it failed; None if it has ended, or is in no group."""
+    if lane_summary(run_dir) is not None:
+        return None  # it was continued by itself
+    for above in (run_dir.parent, run_dir.parent.parent):  # a sweep has a folder for each combination
+        match _json_of(above / SUMMARY) if os.path.lexists(above / GROUP) else None:
+            case {"failed": dict(failed)}:
+                problem = failed.get(run_dir.relative_to(above).as_posix())
+                return None if problem is None else str(problem)
     return None
 
 

@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter
 
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
+from birl.maths.curves import moving_mean
 from birl.run.directory import holds_run, runs_below
 from birl.run.files import replacing
 from birl.run.history import read_history, split_by_settings
@@ -123,18 +124,6 @@ def group(runs: Sequence[RunCurve]) -> list[Series]:
     return [Series(label, [(run.x, run.y) for run in runs]) for label, _, runs in split_by_settings(runs)]
 
 
-def moving_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, width: float) -> np.ndarray:
-    """The mean of the line through the points (x, y), over windows of this width around `at`.
-
-    Windows end where the curve ends. The mean is over the line, not over the points, so that it
-    does not depend on how dense they are. With a width of 0 it is the line itself.
-    """
-    if width <= 0 or len(x) == 1:
-        return np.interp(at, x, y)
-    low, high = np.clip(at - width / 2, x[0], x[-1]), np.clip(at + width / 2, x[0], x[-1])
-    return (_integral(x, y, high) - _integral(x, y, low)) / (high - low)
-
-
 def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """The percentile bootstrap interval of the mean of curves [seeds, points]: its two ends.
 
@@ -207,10 +196,3 @@ def time_axis(seconds: float) -> tuple[str, float]:
     """The label of a time axis of this length, and its unit in seconds."""
     unit, size = ("s", 1.0) if seconds < 300 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
     return f"wall time ({unit})", size
-
-
-def _integral(x: np.ndarray, y: np.ndarray, to: np.ndarray) -> np.ndarray:
-    """The integral of the line through the points, from x[0] to `to`."""
-    areas = np.concatenate([[0.0], np.cumsum(np.diff(x) * (y[1:] + y[:-1]) / 2)])
-    before = np.clip(np.searchsorted(x, to, side="right") - 1, 0, len(x) - 2)
-    return areas[before] + (to - x[before]) * (y[before] + np.interp(to, x, y)) / 2

@@ -20,7 +20,6 @@ from birl.run.plot import (
     bootstrap_band,
     draw_series,
     group,
-    moving_mean,
     plot_curves,
     plot_runs,
     read_run,
@@ -54,35 +53,6 @@ def drawn(series: Series, smooth: float = 0.0) -> Any:
     axes = Figure().add_subplot()
     draw_series(axes, series, COLOURS[0], "-", smooth)
     return axes
-
-
-def test_the_moving_mean_of_a_straight_line_is_the_line():
-    x = np.array([0.0, 1.0, 4.0, 10.0])
-    at = np.array([2.0, 5.0, 8.0])
-    np.testing.assert_allclose(moving_mean(x, 3 * x + 1, at, width=4.0), 3 * at + 1)
-
-
-def test_the_moving_mean_over_a_whole_triangle_is_half_its_height():
-    x, y = np.array([0.0, 1.0, 2.0]), np.array([0.0, 6.0, 0.0])
-    np.testing.assert_allclose(moving_mean(x, y, np.array([1.0]), width=2.0), [3.0])
-
-
-def test_at_the_ends_the_moving_mean_takes_the_half_that_is_there():
-    x = np.array([0.0, 10.0])
-    np.testing.assert_allclose(moving_mean(x, x, np.array([0.0, 10.0]), width=4.0), [1.0, 9.0])
-
-
-def test_points_on_a_line_between_points_do_not_change_the_moving_mean():
-    sparse, at = np.array([0.0, 2.0, 10.0]), np.linspace(0, 10, 50)
-    y = np.array([0.0, 8.0, 4.0])
-    dense = np.linspace(0, 10, 101)
-    np.testing.assert_allclose(
-        moving_mean(sparse, y, at, 3.0), moving_mean(dense, np.interp(dense, sparse, y), at, 3.0)
-    )
-
-
-def test_a_moving_mean_without_width_is_the_line_through_the_points():
-    np.testing.assert_allclose(moving_mean(np.array([0.0, 2.0]), np.array([0.0, 4.0]), np.array([0.5]), 0.0), [1.0])
 
 
 def test_the_band_of_three_seeds_is_from_the_lowest_to_the_highest():
