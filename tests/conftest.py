@@ -29,6 +29,9 @@ atexit.register(shutil.rmtree, os.environ["BIRL_DATA_DIR"], ignore_errors=True)
 # What is started in the background of a shell ignores ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# So does what nohup starts with the end of a terminal.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # An int may stand for a float, as type checkers have it.
 jaxtyping.install_import_hook("birl.maths", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
