@@ -16,7 +16,9 @@ from readme_zh import COMPILED_TITLES, TITLES, WORDS
 from results import RESULTS, read_section, table, write_section
 from speed_rows import ROWS
 
+from birl.cli.numbers import short_number
 from birl.presets import all_presets
+from birl.presets.published import SOURCES, Published, best_published
 
 ROOT = Path(__file__).resolve().parent.parent
 CHINESE = ".zh-CN"
@@ -25,8 +27,10 @@ RIVALS = (*SB3, "times SBX", "times AsyncVectorEnv", "times SyncVectorEnv", "of 
 SPEED_COLUMNS = ("contender", "steps per second", "seconds", *RIVALS, "peak MB")
 DETAILS = ("first update, s", "process, s", "each round, s", "each seed, s", "steps")  # only RESULTS.md has them
 SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", "seeds", "env steps", "wall s a seed")
-TEXT_COLUMNS = ("contender", "algorithm", "environment", "variant")
+PUBLISHED_COLUMNS = ("published", "published where")  # only in docs/scores.md
+TEXT_COLUMNS = ("contender", "algorithm", "environment", "variant", "source", "scores are")
 ENGLISH_WORDS = {"wall s a seed": "seconds per seed"}  # columns that the pages name differently than RESULTS.md
+LOWER = "Of the {count} rows with a published score, ours is lower in {lower}: {rows}."
 
 
 class Shown(NamedTuple):
@@ -84,7 +88,10 @@ def sections(language: str) -> dict[str, dict[str, str]]:
     return {
         f"README{language}.md": {"speed": short_speed(language), "scores": short_scores(scores, language)},
         f"docs/speed{language}.md": {"speed": all_speed(language)},
-        f"docs/scores{language}.md": {"scores": score_table(scores, language)},
+        f"docs/scores{language}.md": {
+            "scores": score_table(with_published(scores), language, SCORE_COLUMNS + PUBLISHED_COLUMNS),
+            "published": published_sources(scores, language),
+        },
         f"docs/compiled-or-host{language}.md": {"compiled": compiled_speed(language)},
     }
 
@@ -151,13 +158,48 @@ def short_scores(rows: Rows, language: str) -> str:
     return score_table([measured[key] for key in SHOWN_SCORES], language)
 
 
-def score_table(rows: Rows, language: str) -> str:
+def score_table(rows: Rows, language: str, columns: tuple[str, ...] = SCORE_COLUMNS) -> str:
     """The scores in these rows. One seed has no interval."""
     shown = []
     for row in rows:
         interval = interval_of(row).replace(" to ", _word(" to ", language))
         shown.append(row | {"seeds": str(seeds_of(row)), "95 % interval": interval})
-    return chosen(shown, SCORE_COLUMNS, language)
+    return chosen(shown, columns, language)
+
+
+def published_for(row: dict[str, str]) -> Published | None:
+    """The highest published score of a row's task; only options that make it another task count."""
+    words = row["variant"].split()
+    core = words[words.index("--core") + 1] if "--core" in words else "feedforward"
+    return best_published(row["algorithm"], row["environment"], "--hide-velocities" in words, core)
+
+
+def with_published(rows: Rows) -> Rows:
+    """The rows with the highest published score of each, and where it was measured."""
+
+    def cells(found: Published | None) -> tuple[str, str]:
+        if found is None:
+            return "", ""
+        steps = [] if found.env_steps is None else [short_number(found.env_steps)]
+        return f"{found.score:g}", ", ".join(filter(None, [found.source, found.env_id, *steps, found.note]))
+
+    return [row | dict(zip(PUBLISHED_COLUMNS, cells(published_for(row)), strict=True)) for row in rows]
+
+
+def published_sources(rows: Rows, language: str) -> str:
+    """Which rows are below a published score, and how each source measured its scores."""
+    compared = [(row, found) for row in rows if (found := published_for(row)) is not None]
+    names = [
+        "`" + " ".join(filter(None, _key(row))) + "`" for row, found in compared if float(row["IQM"]) < found.score
+    ]
+    text = _word(LOWER, language).format(count=len(compared), lower=len(names), rows=", ".join(names))
+    used = {found.source for _, found in compared}
+    lines = [
+        {"source": f"[{name}]({source.url})", "scores are": source.measured}
+        for name, source in SOURCES.items()
+        if name in used
+    ]
+    return f"{text}\n\n{chosen(lines, ('source', 'scores are'), language)}"
 
 
 def chosen(rows: Rows, columns: tuple[str, ...], language: str) -> str:

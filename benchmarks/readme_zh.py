@@ -24,6 +24,20 @@ WORDS = {
     "env steps": "环境步数",
     "wall s a seed": "每个种子用时（秒）",
     " to ": " 至 ",
+    "published": "已发表",
+    "published where": "出处",
+    "source": "来源",
+    "scores are": "分数的含义",
+    "Of the {count} rows with a published score, ours is lower in {lower}: {rows}.": (
+        "{count} 行有已发表的分数，其中 {lower} 行我们的更低：{rows}。"
+    ),
+    "one run; deterministic evaluation, with Atari sampled actions": "一次运行；确定性评估，Atari 用采样的动作",
+    "10 seeds; maximum over the run": "10 个种子；整个运行中的最大值",
+    "10 seeds; mean of the best five points of the mean curve, which is optimistic; not verified by others": (
+        "10 个种子；平均曲线上最好的五个点的平均，偏乐观；没有他人验证"
+    ),
+    "one run": "一次运行",
+    "mean return in training": "训练中的平均回报",
     "{day}, {rounds} rounds, Birl {version}.": "{day}，{rounds} 轮，Birl {version}。",
     "PPO, CartPole-v1": "PPO，CartPole-v1",
     "PPO, LunarLander-v3": "PPO，LunarLander-v3",

@@ -9,6 +9,7 @@ import pytest
 
 from birl import ALGORITHMS
 from birl.presets import all_presets
+from birl.presets.published import NOTES, SCORES, SOURCES, best_published, published, task_of
 
 ROOT = Path(__file__).resolve().parent.parent
 LANGUAGES = ["", ".zh-CN"]
@@ -55,6 +56,57 @@ def test_the_pages_show_the_figures_of_the_results(readme, language):
     for page, texts in readme.sections(language).items():
         for name, text in texts.items():
             assert readme.read_section(ROOT / page, name) == text, f"{page}: run python benchmarks/readme.py"
+
+
+def test_every_published_score_has_a_source_and_belongs_to_an_algorithm_and_an_environment():
+    keys = [
+        (source, algorithm, env)
+        for source, rows in SCORES.items()
+        for (algorithm, _), scores in rows.items()
+        for env in scores
+    ]
+    assert len(set(keys)) == len(keys)
+    assert set(SCORES) == set(SOURCES)
+    assert set(NOTES) <= set(keys)
+    assert {algorithm for _, algorithm, _ in keys} <= set(ALGORITHMS)
+    presets = {preset.config.env.id for preset in all_presets()}
+    elsewhere = {task_of(algorithm, env)[1] for _, algorithm, env in keys} - presets
+    assert elsewhere == {"BipedalWalker-v3"}  # has no preset; a wrong id or version would be here, too
+
+
+@pytest.mark.parametrize(
+    ("theirs", "task"),
+    [
+        ("Hopper-v3", ("ppo", "Hopper-v5", False, "feedforward")),
+        ("LunarLander-v2", ("ppo", "LunarLander-v3", False, "feedforward")),
+        ("CartPole-v1", ("ppo", "CartPole-v1", False, "feedforward")),
+        ("PongNoFrameskip-v4", ("ppo", "ALE/Pong-v5", False, "feedforward")),
+        ("PendulumNoVel-v1", ("ppo", "Pendulum-v1", True, "lstm")),
+    ],
+)
+def test_an_older_version_of_an_environment_is_compared_with_the_presets_one(theirs, task):
+    assert task_of("ppo", theirs) == task
+
+
+def test_the_best_published_score_is_the_highest_of_its_task_with_its_source():
+    assert {(one.source, one.env_id) for one in published("trpo", "Hopper-v5")} == {
+        ("RL Zoo", "Hopper-v3"),
+        ("Tianshou", "Hopper-v3"),
+        ("sb3-contrib", "Hopper-v3"),
+    }
+    assert best_published("trpo", "Hopper-v5") == (3618, "RL Zoo", "Hopper-v3", 1_000_000, "")
+    assert best_published("dqn", "LunarLander-v3").note == "double, prioritized"
+    assert best_published("ppo", "CartPole-v1", hide_velocities=True, core="lstm").env_id == "CartPoleNoVel-v1"
+    assert best_published("ppo", "CartPole-v1", hide_velocities=True) is None
+
+
+def test_the_page_of_scores_names_every_row_that_is_below_a_published_score(readme):
+    rows = {row["algorithm"] + " " + row["environment"]: row for row in readme.learning_rows() if not row["variant"]}
+    page = readme.read_section(ROOT / "docs" / "scores.md", "published")
+    named = set(re.findall(r"`([^`]+)`", page))
+    for key, row in rows.items():
+        best = best_published(row["algorithm"], row["environment"])
+        assert (best is not None and float(row["IQM"]) < best.score) == (key in named)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
