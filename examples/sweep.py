@@ -1,44 +1,37 @@
-"""A sweep: three learning rates with two seeds each, compared by mean return.
+"""A sweep: three learning rates with two seeds each, compared by their final evaluations.
 
 python examples/sweep.py
 
-Each run has its own directory under runs/sweep. If the sweep is stopped, start it again: finished
-runs are not repeated, and an unfinished one goes on from its last checkpoint.
+The runs are a group in runs/sweep. If it is stopped, start it again: finished runs are not
+repeated, and unfinished ones go on from their last checkpoints.
 """
 
 import argparse
 from pathlib import Path
 
-import numpy as np
-
 import birl
-from birl.maths.statistics import bootstrap_interval
 
 LEARNING_RATES = (1e-4, 1e-3, 1e-2)
-SEEDS = (1, 2)
 OUT = Path("runs/sweep")
 
 
-def train(learning_rate, seed, steps):
-    """Train one run, or go on with it; the mean return of its last evaluation."""
-    run_dir = OUT / f"learning-rate-{learning_rate:g}-seed-{seed}"
-    if run_dir.exists():
-        summary = birl.resume(run_dir)
-    else:
-        schedule = birl.linear(learning_rate, 0.0)
-        settings = {"learning_rate": schedule, "seed": seed, "run_dir": run_dir, "total_steps": steps}
-        summary = birl.train("ppo", "CartPole-v1", eval_episodes=10, **settings)
-    return summary["evaluation"]["return_mean"]
+def train(steps):
+    """Train the group, or go on with it; its summary."""
+    if OUT.exists():
+        return birl.resume(OUT)
+    sweep = {"learning_rate": [birl.linear(rate, 0.0) for rate in LEARNING_RATES]}
+    settings = {"total_steps": steps, "eval_episodes": 10, "run_dir": OUT}
+    return birl.train("ppo", "CartPole-v1", seeds=2, sweep=sweep, **settings)
 
 
 def main(steps):
-    returns = {rate: np.array([train(rate, seed, steps) for seed in SEEDS]) for rate in LEARNING_RATES}
-    print("\nlearning rate   mean return   95 % interval")
-    for rate, scores in returns.items():
+    points = dict(zip(LEARNING_RATES, train(steps)["points"], strict=True))
+    print("\nlearning rate   IQM of returns   95 % interval")
+    for rate, point in points.items():
         # The interval resamples the seeds. Use five or more before you decide anything.
-        low, high = bootstrap_interval(scores[:, None], np.mean)
-        print(f"{rate:13g}   {scores.mean():11.1f}   {low:.1f} to {high:.1f}")
-    best = max(returns, key=lambda rate: returns[rate].mean())
+        low, high = point["interval"]
+        print(f"{rate:13g}   {point['iqm']:14.1f}   {low:.1f} to {high:.1f}")
+    best = max(points, key=lambda rate: points[rate]["iqm"])
     print(f"best learning rate: {best:g}")
 
 
