@@ -168,8 +168,8 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 
 def transition_errors(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Transitions, config: Config
-) -> tuple[Array, Array]:
-    """[N] r + γᵏ max Q'(s', ·) - Q(s, a), with a gradient through Q(s, a) only; all are valid."""
+) -> tuple[Array, Array, Array]:
+    """[N] r + γᵏ max Q'(s', ·) - Q(s, a), with a gradient through Q(s, a) only; valid; targets."""
     observations, next_observations = (
         jax.tree.map(lambda x: x[None], normalize_observations(normalizer.observations, each))
         for each in (batch.observations, batch.next_observations)
@@ -180,13 +180,13 @@ def transition_errors(
     bootstrap = double_q_values(selector_values, target_values, batch.next_action_masks)
     targets = batch.rewards * reward_scale(normalizer) + batch.discounts * bootstrap
     errors = jax.lax.stop_gradient(targets) - q_of_actions(network(observations, (), resets)[0][0], batch.actions)
-    return errors, jnp.ones_like(errors)
+    return errors, jnp.ones_like(errors), targets
 
 
 def sequence_errors(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Rollout, config: Config
-) -> tuple[Array, Array]:
-    """[T, N] r + γᵏ max Q'(s', ·) - Q(s, a) of sequences after the burn-in, and `valid`."""
+) -> tuple[Array, Array, Array]:
+    """[T, N] r + γᵏ max Q'(s', ·) - Q(s, a) of sequences after the burn-in; `valid`; targets."""
     observations = normalize_observations(normalizer.observations, batch.observations)
     resets = rollout_resets(batch)
     action_values = values_after_burn_in(network, observations, batch.memory, resets, config.burn_in)
@@ -197,7 +197,7 @@ def sequence_errors(
     flags = batch.terminated, batch.truncated, batch.valid
     rewards = batch.rewards * reward_scale(normalizer)
     targets = n_step_returns(rewards, *flags, bootstrap, config.discount, config.n_step)
-    return jax.lax.stop_gradient(targets) - q_of_actions(action_values[:-1], batch.actions), batch.valid
+    return jax.lax.stop_gradient(targets) - q_of_actions(action_values[:-1], batch.actions), batch.valid, targets
 
 
 def loss(
@@ -208,12 +208,13 @@ def loss(
     The weight of an error is P^-β, divided by the largest weight (Schaul et al. 2016, section 3.4).
     """
     if isinstance(batch.steps, Transitions):
-        errors, valid = transition_errors(network, target, normalizer, batch.steps, config)
+        errors, valid, targets = transition_errors(network, target, normalizer, batch.steps, config)
     else:
-        errors, valid = sequence_errors(network, target, normalizer, batch.steps, config)
+        errors, valid, targets = sequence_errors(network, target, normalizer, batch.steps, config)
     weights = (batch.probabilities / batch.probabilities.min()) ** -correction
     value = losses.masked_mean(weights * losses.huber(errors), valid)
     metrics = {"loss/value": value, "value/td_error": losses.masked_mean(jnp.abs(errors), valid)}
+    metrics |= {"value/mean": losses.masked_mean(targets, valid)}
     return value, (metrics, errors)
 
 

@@ -15,9 +15,11 @@ from birl.rollouts.collector import Act, empty_rollout
 from birl.rollouts.compiled import Position
 from birl.rollouts.device_replay import DeviceReplay, to_device
 from birl.rollouts.episode_ring import ring_metrics
+from birl.rollouts.episode_stats import without_unknown
 from birl.rollouts.gradient_steps import known_metrics
 from birl.rollouts.problems import raise_problem
 from birl.rollouts.programs import chunk_program, collector_of, start_program
+from birl.rollouts.ranges import Ranges
 from birl.rollouts.replay import Replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
@@ -40,6 +42,7 @@ class CompiledSource:
         self._snapshot: Snapshot | None = None  # that the run continues from
         self._pace = Pace(config.run, vars(config).get("learning_starts", 0))
         self._seconds = 0.0  # in programs
+        self._ranges = Ranges()  # of the observations between chunks; rewards stay inside the programs
 
     def start(self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None) -> State:
         """Reset the environments, or restore them; the state, ready to be learned with."""
@@ -52,6 +55,8 @@ class CompiledSource:
         else:
             self.position = _restored(jax.eval_shape(begin, key, memory), snapshot)
             self._seconds = float(snapshot.values["seconds"])
+            with snapshot_errors():
+                self._ranges.restore(snapshot)
         self._snapshot = snapshot
         return speed.replicate_unplaced(state)
 
@@ -90,7 +95,9 @@ class CompiledSource:
     def report(self, state: Any, metrics: Metrics) -> Update:
         """The Update to yield: metrics, episode statistics, times, a way to snapshot."""
         times = {"time/program_seconds": self._seconds}
-        metrics = metrics | ring_metrics(self.position.episodes) | times
+        metrics = metrics | ring_metrics(self.position.episodes, self.collector.copies.limit) | times
+        self._ranges.add_observations([np.asarray(x) for x in jax.tree.leaves(self.position.copies.observations)])
+        metrics = without_unknown(metrics | self._ranges.metrics())
         if self.replay is not None:
             metrics |= {"replay/steps": len(self.replay), "replay/bytes": self.replay.bytes}
         return Update(state, metrics, self.snapshot, self._user_replay, self.set_env_attribute)
@@ -98,7 +105,7 @@ class CompiledSource:
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         arrays = {f"compiled/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.position))}
-        snapshot = Snapshot(arrays, {"seconds": self._seconds})
+        snapshot = Snapshot(arrays | self._ranges.arrays(), {"seconds": self._seconds})
         return snapshot if self.replay is None else self.replay.snapshot(snapshot)
 
     def set_env_attribute(self, name: str, value: Any) -> None:

@@ -43,8 +43,14 @@ def add_finished(ring: EpisodeRing, ended: Array, returns: Array, lengths: Array
     )
 
 
-def ring_metrics(ring: EpisodeRing) -> Metrics:
-    """Means over recent episodes, NaN before the first. Outside of JAX."""
+def ring_metrics(ring: EpisodeRing, limit: int | None = None) -> Metrics:
+    """Means over recent episodes, NaN before the first. Outside of JAX.
+
+    With `limit`, the most steps of an episode, also the share of those that were cut there.
+    """
     known = min(int(ring.finished), RECENT_EPISODES)
     means = [float(np.mean(np.asarray(x)[:known])) if known else np.nan for x in ring[1:3]]
-    return {"episode/return": means[0], "episode/length": means[1], "episode/count": int(ring.finished)}
+    metrics: Metrics = {}
+    if limit is not None and known:
+        metrics["episode/truncated_share"] = float(np.mean(np.asarray(ring.recent_lengths)[:known] >= limit))
+    return metrics | {"episode/return": means[0], "episode/length": means[1], "episode/count": int(ring.finished)}

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from birl.rollouts.ranges import UNKNOWN, Ranges
 from birl.types import NOT_SAID, Array, Metrics, Rollout, Snapshot
 
 RECENT_EPISODES = 20  # `episode/return` is the mean over this many finished episodes
+OPTIONAL = ("episode/success", "episode/truncated_share", "reward/min", "reward/max", *UNKNOWN)  # not known by all
 
 
 class EpisodeStats:
@@ -24,11 +26,14 @@ class EpisodeStats:
         self.lengths = np.zeros(num_envs, np.int64)
         self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT_EPISODES)  # return, length
         self.recent_successes: deque[bool] = deque(maxlen=RECENT_EPISODES)  # of those episodes that say
+        self.recent_truncated: deque[bool] = deque(maxlen=RECENT_EPISODES)  # cut, for example by a time limit
+        self.ranges = Ranges()
         self.episodes = 0
         self.seconds = {"environment": 0.0, "policy": 0.0, "learning": 0.0}
 
     def count(self, rollout: Rollout) -> None:
         """Add the steps of a rollout."""
+        self.ranges.add(rollout)
         returns = self.returns + np.cumsum(rollout.rewards, axis=0, dtype=np.float64)
         lengths = self.lengths + np.cumsum(rollout.valid, axis=0)
         before = np.zeros((2, len(self.returns)))  # return and length of episodes that ended in this rollout
@@ -39,6 +44,7 @@ class EpisodeStats:
         for t, i in zip(*np.nonzero(ended | begun), strict=True):
             if ended[t, i]:
                 self.recent.append((float(returns[t, i] - before[0, i]), int(lengths[t, i] - before[1, i])))
+                self.recent_truncated.append(not rollout.terminated[t, i])
                 self.episodes += 1
                 if rollout.successes is not None and rollout.successes[t, i] != NOT_SAID:
                     self.recent_successes.append(bool(rollout.successes[t, i]))
@@ -58,16 +64,20 @@ class EpisodeStats:
         successes = self.recent_successes
         success = sum(successes) / len(successes) if successes else math.nan
         episodes = {"episode/return": mean_return, "episode/length": mean_length, "episode/count": self.episodes}
+        cut = self.recent_truncated
+        episodes["episode/truncated_share"] = sum(cut) / len(cut) if cut else math.nan
         times = {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()}
-        return episodes | times | {"episode/success": success}
+        return episodes | self.ranges.metrics() | times | {"episode/success": success}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of a Snapshot."""
-        return {"collector/returns": self.returns.copy(), "collector/lengths": self.lengths.copy()}
+        arrays = {"collector/returns": self.returns.copy(), "collector/lengths": self.lengths.copy()}
+        return arrays | self.ranges.arrays()
 
     def values(self) -> dict[str, object]:
         """The values of a Snapshot."""
         values = {"recent": list(self.recent), "episodes": self.episodes, "seconds": dict(self.seconds)}
+        values |= {"truncated": list(self.recent_truncated)}
         return values | ({"successes": list(self.recent_successes)} if self.recent_successes else {})
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -76,6 +86,8 @@ class EpisodeStats:
         self.lengths = snapshot.array_like("collector/lengths", self.lengths)
         self.recent.extend((float(total), int(length)) for total, length in snapshot.values["recent"])
         self.recent_successes.extend(map(bool, snapshot.values.get("successes", [])))
+        self.recent_truncated.extend(map(bool, snapshot.values.get("truncated", [])))
+        self.ranges.restore(snapshot)
         self.episodes = int(snapshot.values["episodes"])
         self.seconds = {name: float(snapshot.values["seconds"][name]) for name in self.seconds}
 
@@ -88,6 +100,6 @@ class EpisodeStats:
 
 
 def without_unknown(metrics: Metrics) -> Metrics:
-    """The metrics without `episode/success` if no environment has said whether it succeeded."""
-    unknown = math.isnan(metrics.get("episode/success", 0.0))
-    return {name: value for name, value in metrics.items() if name != "episode/success"} if unknown else metrics
+    """The metrics without those that are optional and not known, such as `episode/success`."""
+    unknown = {name for name in OPTIONAL if math.isnan(metrics.get(name, 0.0))}
+    return {name: value for name, value in metrics.items() if name not in unknown} if unknown else metrics

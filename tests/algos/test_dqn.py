@@ -257,7 +257,7 @@ def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_tha
     @jax.jit
     def expected_gradient(probabilities, correction):
         def weighed(network):  # each transition counts as often as it would be drawn
-            errors, _ = dqn.transition_errors(network, state.target, state.normalizer, batch, config)
+            errors, *_ = dqn.transition_errors(network, state.target, state.normalizer, batch, config)
             weights = (probabilities / probabilities.min()) ** -correction
             return jnp.sum(probabilities * weights * dqn.losses.huber(errors))
 
@@ -284,7 +284,7 @@ def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(co
     length = config.rollout_length
     rows, envs = np.argwhere(sequence.valid[: length - n_step + 1]).T  # those whose n rewards are all inside
     batch = replay.gather(Indices(2 * length + rows, envs, np.ones(len(rows))))
-    errors, counted = sequence_errors(state.network, state.target, state.normalizer, sequence, config)
+    errors, counted, _ = sequence_errors(state.network, state.target, state.normalizer, sequence, config)
     np.testing.assert_array_equal(counted, sequence.valid)
     np.testing.assert_allclose(np.asarray(errors)[rows, envs], errors_of(state, batch, config), atol=1e-5)
 
@@ -321,9 +321,9 @@ def test_with_memory_the_errors_are_those_of_both_networks_run_step_by_step_from
 def test_after_a_burn_in_errors_are_what_they_are_without_and_those_before_do_not_count(burn_in):
     config = replace(SMALL, core="lstm")
     state, batch = one_batch(config)
-    whole, counted = sequence_errors(state.network, state.target, state.normalizer, batch.steps, config)
+    whole, counted, _ = sequence_errors(state.network, state.target, state.normalizer, batch.steps, config)
     warm = replace(config, burn_in=burn_in)
-    errors, counted_after = sequence_errors(state.network, state.target, state.normalizer, batch.steps, warm)
+    errors, counted_after, _ = sequence_errors(state.network, state.target, state.normalizer, batch.steps, warm)
     np.testing.assert_allclose(errors, whole[burn_in:], atol=1e-5)
     np.testing.assert_array_equal(counted_after, counted[burn_in:])
 
@@ -336,7 +336,7 @@ def test_no_gradient_flows_through_the_burn_in():
     def by_observation(observations, steps, config):
         def total(observations):
             batch = steps._replace(observations=observations)
-            errors, counted = dqn.sequence_errors(state.network, state.target, state.normalizer, batch, config)
+            errors, counted, _ = dqn.sequence_errors(state.network, state.target, state.normalizer, batch, config)
             return jnp.sum(errors * counted)
 
         return jax.grad(total)(observations)
