@@ -18,6 +18,7 @@ COMMANDS = {
     "play": "watch it in a window: birl play runs/mine",
     "record": "record it as a video: birl record runs/mine --out mine.mp4",
     "plot": "draw learning curves: birl plot runs/a runs/b --out curves.png",
+    "compare": "compare groups of seeds: birl compare runs/a runs/b",
     "list": "algorithms and what they support, presets and their measured scores",
     "doctor": "check this installation",
     "check-env": "check whether an environment can be used for training: birl check-env MyEnv-v0",

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from birl import ALGORITHMS
 from birl.cli.check_env import check_env
+from birl.cli.compare import compare
 from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
@@ -226,6 +227,7 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "play": play,
     "record": record,
     "plot": plot,
+    "compare": compare,
     "list": list_all,
     "doctor": doctor,
     "check-env": check_env,

@@ -61,41 +61,47 @@ def settle(pairs: Sequence[PairResult]) -> list[PairResult]:
 
 def _settled(pair: PairResult, p_value: float | None, pairs: int) -> PairResult:
     probability = pair.probability
-    if p_value is None or probability is None:
-        return replace(pair, sentence=_too_few(pair))
-    verdict: Literal["first", "second", "undecided"] = "undecided"
-    if p_value <= SIGNIFICANCE:
-        verdict = "first" if probability > 0.5 else "second"
-    pair = replace(pair, adjusted_p_value=p_value, verdict=verdict)
-    if verdict != "undecided":
-        return replace(pair, sentence=_better(pair, p_value))
-    # Bonferroni's share of the significance: Holm's is at least that.
-    needed = scores_needed(probability, POWER, SIGNIFICANCE / pairs)
-    needed = None if needed is None else max(needed, min(pair.seeds) + 1)
-    return replace(pair, seeds_needed=needed, sentence=_undecided(pair, p_value, needed))
+    if p_value is not None and probability is not None:
+        verdict: Literal["first", "second", "undecided"] = "undecided"
+        if p_value <= SIGNIFICANCE:
+            verdict = "first" if probability > 0.5 else "second"
+        # Bonferroni's share of the significance: Holm's is at least that.
+        needed = scores_needed(probability, POWER, SIGNIFICANCE / pairs) if verdict == "undecided" else None
+        needed = None if needed is None else max(needed, min(pair.seeds) + 1)
+        pair = replace(pair, adjusted_p_value=p_value, verdict=verdict, seeds_needed=needed)
+    return replace(pair, sentence=verdict_text(pair, pair.first, pair.second))
 
 
-def _too_few(pair: PairResult) -> str:
-    without = [name for name, seeds in zip((pair.first, pair.second), pair.seeds, strict=True) if seeds == 0]
-    if without:
-        return f"{pair.first} and {pair.second} cannot be compared: {' and '.join(without)} has no score."
+def verdict_text(pair: PairResult, first: str, second: str) -> str:
+    """The verdict in words, with these names for the two groups."""
+    if pair.adjusted_p_value is None or pair.probability is None:
+        return _too_few(pair.seeds, (first, second))
+    if pair.verdict == "undecided":
+        return _undecided(pair, f"{first} and {second} cannot be told apart with these seeds")
+    winner, loser, share, difference = first, second, pair.probability, pair.iqm_difference or 0.0
+    if pair.verdict == "second":
+        winner, loser, share, difference = loser, winner, 1.0 - share, -difference
+    beats = f"{winner} is better than {loser}: a seed of it wins with probability {share:.2f}"
+    lower = ", though its IQM is lower: look at the seeds" if difference < 0 else ""
+    return f"{beats} (p = {pair.adjusted_p_value:.2g}){lower}."
+
+
+def _too_few(seeds: tuple[int, int], names: tuple[str, str]) -> str:
+    """Why nothing can be said of groups of which one has no score, or one."""
+    count = min(seeds)
+    short = " and ".join(name for name, own in zip(names, seeds, strict=True) if own == count)
+    if count == 0:
+        return f"{names[0]} and {names[1]} cannot be compared: there is no score of {short}."
+    unknown = f"of {short} there is one seed, so nothing is known of how far its seeds differ"
     return (
-        f"{pair.first} and {pair.second} cannot be told apart with one seed of either: nothing is known of how far "
-        f"two seeds differ. Train at least {fewest_scores(SIGNIFICANCE) + 1} seeds of each."
+        f"{names[0]} and {names[1]} cannot be told apart: {unknown}. "
+        f"Train at least {fewest_scores(SIGNIFICANCE) + 1} seeds of each."
     )
 
 
-def _better(pair: PairResult, p_value: float) -> str:
-    winner, loser, share = pair.first, pair.second, pair.probability or 0.0
-    difference = pair.iqm_difference or 0.0
-    if pair.verdict == "second":
-        winner, loser, share, difference = loser, winner, 1.0 - share, -difference
-    beats = f"{winner} is better than {loser}: a seed of it wins with probability {share:.2f} (p = {p_value:.2g})"
-    return f"{beats}, though its IQM is lower: look at the seeds." if difference < 0 else f"{beats}."
-
-
-def _undecided(pair: PairResult, p_value: float, needed: int | None) -> str:
-    apart = f"{pair.first} and {pair.second} cannot be told apart with these seeds (p = {p_value:.2g})."
+def _undecided(pair: PairResult, apart: str) -> str:
+    apart = f"{apart} (p = {pair.adjusted_p_value:.2g})."
+    needed = pair.seeds_needed
     if needed is None:
         return f"{apart} No difference was seen: neither wins more often."
     if needed > MOST_SEEDS:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from birl.maths.curves import mean_between, moving_mean
+from birl.maths.statistics import iqm
 from birl.run.display import number
 from birl.run.history import RunHistory
 
@@ -122,15 +123,15 @@ def choose_target(
 ) -> tuple[float | None, str]:
     """A training return that tells quick groups from slow ones, and how it was chosen.
 
-    It is `share` of the way from the lowest group at the start to the highest at the end.
+    It is `share` of the way from the lowest IQM at the start to the highest at the end.
     """
     start, end = steps
     width = LAST * (end - start)
-    means = [
-        [float(np.mean([mean_between(*curve, low, high) for curve in curves])) for curves in groups if curves]
+    levels = [
+        [iqm(np.array([mean_between(*curve, low, high) for curve in curves])) for curves in groups if curves]
         for low, high in ((start, start), (end - width, end))
     ]
-    lowest, best = min(means[0]), max(means[1])
+    lowest, best = min(levels[0]), max(levels[1])
     if best <= lowest:
         return None, f"no group ends above the lowest start, {number(lowest)}; --target RETURN sets a target"
     way = f"{share:.0%} of the way from the lowest start, {number(lowest)}, to the best end, {number(best)}"

@@ -77,7 +77,7 @@ class SeedGroup:
 def read_history(run_dir: Path) -> RunHistory:
     """The run in this directory; ConfigError or CheckpointError if it holds none."""
     stored = read_settings(run_dir)
-    settings = flatten({"algorithm": stored.algorithm} | stored.values)
+    settings = flatten({"algorithm": stored.algorithm} | _schedules_as_text(stored.values))
     require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
     path = run_dir / METRICS
     rows = list(read_metrics(path)) if os.path.lexists(path) else []
@@ -138,6 +138,22 @@ def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
     """The names of the settings that are not the same in all of these, in alphabetic order."""
     names = sorted({name for one in settings for name in one})
     return [name for name in names if any(one.get(name) != settings[0].get(name) for one in settings)]
+
+
+def _schedules_as_text(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which a schedule is one value: the exact text that its option takes."""
+    return {name: _schedule_as_text(value) for name, value in settings.items()}
+
+
+def _schedule_as_text(value: Any) -> Any:
+    match value:
+        case {"kind": "piecewise", "values": list(values), "points": list(points)} if len(values) == len(points):
+            return "piecewise:" + ",".join(f"{at!r}={one!r}" for at, one in zip(points, values, strict=True))
+        case {"kind": str(kind), "values": list(values), "points": list(points)}:
+            return ":".join([kind, *map(repr, values if points == [1.0] else [*values, *points])])
+        case dict():
+            return _schedules_as_text(value)
+    return value
 
 
 def _distinguishing(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:

@@ -58,6 +58,7 @@ class RunLog:
         if self._last.keys() >= spent.keys():  # the first line has nothing to compare with
             metrics |= {f"time/{name}_share": (value - self._last[name]) / elapsed for name, value in spent.items()}
         metrics["time/env_steps_per_second"] = (env_steps - self._last["env_steps"]) / elapsed
+        metrics["time/cpu_seconds"] = self._progress.cpu_seconds()
         self._last = {"seconds": seconds, "env_steps": float(env_steps)} | spent
         self.write(env_steps, metrics)
 

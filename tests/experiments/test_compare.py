@@ -153,6 +153,7 @@ def test_one_seed_has_no_interval_and_decides_nothing(tmp_path):
     assert pair.probability_interval is pair.difference_interval is pair.p_value is pair.adjusted_p_value is None
     assert comparison.groups[0].score.interval is None
     assert pair.verdict == "undecided"
+    assert "of ppo, discount=0.9 there is one seed" in pair.sentence
     assert "Train at least 5 seeds of each" in pair.sentence
     assert any("has one seed" in notice for notice in comparison.notices)
 
@@ -297,7 +298,7 @@ def test_runs_without_any_result_are_said_to_have_none(tmp_path):
     comparison = compare(tmp_path / "a", tmp_path / "b")
     assert comparison.score == "no run has a result yet"
     assert comparison.notices[0] == f"{tmp_path / 'a'} has no returns yet and is left out"
-    assert comparison.pairs[0].sentence.endswith("cannot be compared: ppo, epochs=1 and ppo, epochs=2 has no score.")
+    assert comparison.pairs[0].sentence.endswith("compared: there is no score of ppo, epochs=1 and ppo, epochs=2.")
     assert comparison.groups[0].score.iqm is None
 
 

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+import birl
 from birl.config import ConfigError
+from birl.config_json import to_json
+from birl.maths.schedules import Schedule, format
 from birl.run.history import by_settings, differing, read_histories, read_history
 from tests.run.test_plot import make_run
 
@@ -40,3 +43,32 @@ def test_runs_that_differ_only_in_their_seed_are_one_group(tmp_path: Path):
 def test_a_directory_without_runs_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="holds no run"):
         read_histories(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        birl.linear(1e-3, 0.0),
+        birl.linear(1.0, 0.1, 0.5),
+        birl.exponential(1.0, 0.1),
+        birl.piecewise((0.0, 0.5), (1.0, 2.0)),
+    ],
+)
+def test_a_schedule_is_one_setting_as_its_option_writes_it(tmp_path: Path, schedule: Schedule):
+    values = [schedule, 0.1]
+    for number, value in enumerate(values):
+        make_run(tmp_path / str(number), learning_rate=to_json(value))
+    groups = by_settings(read_histories(tmp_path))
+    assert [group.label for group in groups] == [f"ppo, learning_rate={format(value)}" for value in values]
+    assert groups[0].settings["learning_rate"] == format(schedule)
+
+
+def test_a_lane_has_the_problem_that_its_group_names_until_it_has_ended(tmp_path: Path):
+    group, lane = tmp_path / "group", tmp_path / "group" / "rate=1" / "seed-1"
+    make_run(lane)
+    assert read_history(lane).problem is None
+    (group / "group.json").write_text("{}")
+    (group / "summary.json").write_text('{"failed": {"rate=1/seed-1": "killed"}}')
+    assert read_history(lane).problem == "killed"
+    (lane / "summary.json").write_text('{"env_steps": 1000, "evaluation": null}')
+    assert read_history(lane).problem is None
