@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from birl.envs.check import check_env
     from birl.envs.compiled.interface import CompiledEnv
     from birl.experiments.compare import compare
+    from birl.experiments.report.making import report
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
@@ -79,6 +80,7 @@ _HOMES = {
     "preset": "birl.presets",
     "record": "birl.run.record",
     "reopen": "birl.run.starting",
+    "report": "birl.experiments.report.making",
     "resume": "birl.run.driver",
     "schedule": "birl.maths.schedules",
     "start": "birl.run.starting",
@@ -119,6 +121,7 @@ __all__ = [
     "record",
     "reinforce",
     "reopen",
+    "report",
     "resume",
     "sac",
     "schedule",

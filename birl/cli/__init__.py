@@ -19,6 +19,7 @@ COMMANDS = {
     "record": "record it as a video: birl record runs/mine --out mine.mp4",
     "plot": "draw learning curves: birl plot runs/a runs/b --out curves.png",
     "compare": "compare groups of seeds: birl compare runs/a runs/b",
+    "report": "one HTML page about runs: birl report runs/a runs/b --out report.html",
     "list": "algorithms and what they support, presets and their measured scores",
     "doctor": "check this installation",
     "check-env": "check whether an environment can be used for training: birl check-env MyEnv-v0",

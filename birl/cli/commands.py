@@ -17,6 +17,7 @@ from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
+from birl.cli.report import report
 from birl.config_json import to_json
 from birl.run.directory import is_group
 from birl.run.display import number
@@ -228,6 +229,7 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "record": record,
     "plot": plot,
     "compare": compare,
+    "report": report,
     "list": list_all,
     "doctor": doctor,
     "check-env": check_env,
