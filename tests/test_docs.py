@@ -514,7 +514,7 @@ def run_command(command: Command, only_checked: set[str]) -> None:
     ):
         check_command(words, where)
     elif words[0] == "birl" or (words[0] == "python" and Path(words[1]).exists()):
-        prepare_runs(words[2:] if words[1] in ("eval", "play", "record", "resume", "plot") else [])
+        prepare_runs(words[2:] if words[1] in ("eval", "play", "record", "resume", "plot", "report") else [])
         code, said = call(*cut(words[1:])) if words[0] == "birl" else run_script(words[1:])
         if command.output is None:
             assert code == 0, f"{where}\n{said}"
@@ -593,6 +593,7 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.run.evaluate": ("evaluate",),
             "birl.run.record": ("play", "record"),
             "birl.run.plot": ("plot_runs",),
+            "birl.experiments.report.making": ("report",),
             "birl.run.doctor": ("examine",),
             "birl.envs.check": ("check_env",),
         }.items():

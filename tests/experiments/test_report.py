@@ -16,7 +16,7 @@ from birl.experiments.report.elements import Html, Section, bars, code_of, data,
 from birl.experiments.report.episodes import episodes_section
 from birl.experiments.report.making import report
 from birl.experiments.report.page import page, write_report
-from birl.experiments.report.results import results_section
+from birl.experiments.report.results import compared, comparison_section, results_section
 from birl.experiments.report.settings import settings_section
 from birl.experiments.report.times import seconds_of, times_section
 from birl.experiments.report.videos import best_run
@@ -201,17 +201,37 @@ def test_values_too_large_to_add_up_are_not_drawn(tmp_path):
 
 def test_scores_are_those_of_the_evaluations_and_the_preset(tmp_path):
     groups = by_settings(read_histories(write_group(tmp_path / "a", seeds=4)))
-    said = text_of(results_section(groups))
+    said = text_of(results_section(compared(groups)))
     assert "ppo 4 102.5" in said
     assert "101 to 104" in said
     assert "final evaluation" in said
 
 
+def test_pairs_and_times_are_those_of_compare(tmp_path):
+    groups = by_settings(read_histories(write_group(tmp_path / "a", seeds=6)))
+    others = by_settings(read_histories(write_group(tmp_path / "b", seeds=6, algorithm="a2c")))
+    [found] = compared([*groups, *others])
+    said = text_of(comparison_section([found]))
+    assert "ppo a2c 0.50" in said  # the same scores: half of the pairs are won
+    assert "the mean training return from step 100 to 1,000" in said
+    assert found.found.pairs[0].sentence in text_of(results_section([found]))
+    assert comparison_section(compared(groups)) is None
+
+
+def test_groups_of_two_environments_are_not_compared_with_each_other(tmp_path):
+    for env in ("CartPole-v1", "Acrobot-v1"):
+        make_run(tmp_path / env, env_id=env)
+    comparisons = compared(by_settings(read_histories(tmp_path)))
+    assert [one.found.env_id for one in comparisons] == ["Acrobot-v1", "CartPole-v1"]
+    assert comparison_section(comparisons) is None
+    assert "Acrobot-v1" in text_of(results_section(comparisons))
+
+
 def test_runs_that_still_train_are_scored_by_their_last_episodes(tmp_path):
     make_run(tmp_path / "a", seed=1)
-    said = text_of(results_section(by_settings(read_histories(tmp_path))))
+    said = text_of(results_section(compared(by_settings(read_histories(tmp_path)))))
     assert "96" in said  # the returns at 900 and 1,000 steps are 91 and 101
-    assert "No run has been evaluated yet" in said
+    assert "training return at 1,000 steps" in said
 
 
 def test_evaluation_episodes_are_dots_in_their_place(tmp_path):

@@ -55,6 +55,11 @@ def paragraph(*parts: Content) -> Html:
     return element("p", join(parts))
 
 
+def small(text: str) -> Html:
+    """An explanation below a table or a chart."""
+    return element("p", text, class_="small")
+
+
 def block(text: str, longest: int = 20_000) -> Html:
     """Text in a box of its own, such as a command; spaces and line breaks are kept."""
     return Html(f'<pre tabindex="0"><code>{code_of(text, longest)}</code></pre>')
@@ -85,7 +90,7 @@ def table(head: Sequence[Content], rows: Iterable[Sequence[Content]], texts: int
 
 def named(label: str, number: int) -> Html:
     """A group's name with its colour in the curves."""
-    return join([swatch(number), element("bdi", label)])
+    return element("span", join([swatch(number), element("bdi", label)]), class_="named")
 
 
 def swatch(number: int) -> Html:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from birl.experiments.report.elements import Content, Html, Section, element, join, named, paragraph, style_of
+from birl.experiments.report.elements import Content, Html, Section, element, join, named, small, style_of
 from birl.run.display import number
 from birl.run.history import RunHistory, SeedGroup
 
@@ -25,7 +25,7 @@ def episodes_section(groups: Sequence[SeedGroup]) -> Section | None:
         if any(returns for _, returns in runs)
     ]
     about = "Each dot is the return of one episode of the final evaluation, each row a seed; right, the mean."
-    return Section("Evaluation episodes", join([paragraph(about), *parts]))
+    return Section("Evaluation episodes", join([small(about), *parts]))
 
 
 def returns_of(run: RunHistory) -> list[float]:

@@ -10,7 +10,7 @@ from birl.experiments.report.elements import Section
 from birl.experiments.report.episodes import episodes_section
 from birl.experiments.report.page import write_report
 from birl.experiments.report.provenance import reproduce_section, runs_section
-from birl.experiments.report.results import results_section
+from birl.experiments.report.results import compared, comparison_section, results_section
 from birl.experiments.report.settings import settings_section
 from birl.experiments.report.times import times_section
 from birl.run.directory import holds_run
@@ -54,7 +54,9 @@ def read_groups(directories: Sequence[Path]) -> list[SeedGroup]:
 
 def run_sections(groups: Sequence[SeedGroup], video: bool = False, trust: bool = False) -> list[Section]:
     """The sections of a report on these groups, in the order of the page."""
-    sections = [results_section(groups), curves_section(groups), episodes_section(groups)]
+    comparisons = compared(groups)
+    sections = [results_section(comparisons), curves_section(groups), comparison_section(comparisons)]
+    sections.append(episodes_section(groups))
     if video:
         from birl.experiments.report.videos import videos_section  # imports JAX
 

@@ -3,11 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
-from birl.experiments.report.elements import Content, Section, block, element, folded, join, named, paragraph, table
+from birl.experiments.report.elements import (
+    Content,
+    Section,
+    block,
+    element,
+    folded,
+    join,
+    named,
+    paragraph,
+    small,
+    table,
+)
 from birl.experiments.report.results import shown
 from birl.experiments.report.times import summary_number
-from birl.experiments.scores import final_evaluation, trained_steps
 from birl.experiments.reproduce import commands_for
+from birl.experiments.scores import final_evaluation, trained_steps
 from birl.run.history import RunHistory, SeedGroup
 
 MOST_RUNS = 500  # rows of the table of runs
@@ -22,7 +33,7 @@ def reproduce_section(groups: Sequence[SeedGroup]) -> Section:
         parts.append(element("h3", named(group.label, place)))
         parts.append(block("\n".join(commands)) if commands else none)
     about = "The same seeds give the same runs, bit for bit, with the same versions on the same kind of CPU."
-    return Section("How to reproduce it", join([*parts, paragraph(about)]))
+    return Section("How to reproduce it", join([*parts, small(about)]))
 
 
 def runs_section(groups: Sequence[SeedGroup]) -> Section:

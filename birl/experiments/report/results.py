@@ -1,11 +1,13 @@
 """The sections with what was reached: scores over seeds, and which group is better."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from birl.config import ConfigError
 from birl.experiments.compare import compare_groups
 from birl.experiments.comparison import Comparison, GroupResult, Interval, PairResult, Spread
-from birl.experiments.report.elements import Content, Html, Section, element, join, named, paragraph, table
+from birl.experiments.report.elements import Content, Html, Section, element, join, named, small, table
 from birl.experiments.reproduce import config_of
 from birl.presets import find_preset
 from birl.presets.entry import Preset, core_of
@@ -16,35 +18,68 @@ NOTHING = "–"
 MOST_PAIRED = 4  # of more groups, each is compared with the first only
 
 
-def results_section(groups: Sequence[SeedGroup]) -> Section:
-    """The scores of all groups, by environment, and for each pair which is better."""
-    parts: list[Content] = []
-    envs = list(dict.fromkeys(group.settings["env.id"] for group in groups))
-    for env in envs:
-        places = [place for place, group in enumerate(groups) if group.settings["env.id"] == env]
-        own = [groups[place] for place in places]
-        if len(envs) > 1:
-            parts.append(element("h3", element("bdi", str(env))))
-        parts.append(comparison_body(compare_groups(own, all_pairs=len(own) <= MOST_PAIRED), own, places))
-    return Section("Results", join(parts))
+class Compared(NamedTuple):
+    """The groups of one environment, and their comparison."""
+
+    found: Comparison
+    groups: list[SeedGroup]
+    labels: list[Html]
 
 
-def comparison_body(found: Comparison, groups: Sequence[SeedGroup], places: Sequence[int]) -> Html:
-    """A comparison as tables. `places` are the numbers of its groups on the page."""
-    labels = [named(group.label, place) for group, place in zip(groups, places, strict=True)]
+def compared(groups: Sequence[SeedGroup]) -> list[Compared]:
+    """The comparison of all groups, one for each environment."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        places[group.settings["env.id"]].append(place)
+    parts = []
+    for own in places.values():
+        chosen = [groups[place] for place in own]
+        labels = [named(groups[place].label, place) for place in own]
+        parts.append(Compared(compare_groups(chosen, all_pairs=len(own) <= MOST_PAIRED), chosen, labels))
+    return parts
+
+
+def results_section(comparisons: Sequence[Compared]) -> Section:
+    """The scores of all groups over their seeds, and in words which is better."""
+    return Section("Results", join(_by_env(comparisons, _scores)))
+
+
+def comparison_section(comparisons: Sequence[Compared]) -> Section | None:
+    """How fast groups learned, and the numbers of each pair; None if there is no pair."""
+    parts = [one for one in comparisons if len(one.groups) > 1]
+    return Section("Comparison", join(_by_env(parts, _comparison))) if parts else None
+
+
+def _by_env(comparisons: Sequence[Compared], part: Callable[[Compared], Iterator[Content]]) -> Iterator[Content]:
+    """This part of each comparison; if there are several, below its environment's name."""
+    for one in comparisons:
+        if len(comparisons) > 1:
+            yield element("h3", element("bdi", one.found.env_id))
+        yield from part(one)
+
+
+def _scores(one: Compared) -> Iterator[Content]:
     rows = [
-        [label, *_scores(result), _preset_text(preset_for(group.runs[0]))]
-        for label, result, group in zip(labels, found.groups, groups, strict=True)
+        [label, *_score_texts(result), _preset_text(preset_for(group.runs[0]))]
+        for label, result, group in zip(one.labels, one.found.groups, one.groups, strict=True)
     ]
-    head = ["", "seeds", "IQM", "95 % interval", "worst to best", "steps", "preset's score"]
-    parts: list[Content] = [table(head, rows)]
-    parts.append(paragraph(f"Score: {found.score}; the interquartile mean (IQM) over seeds, and its bootstrap interval."))
-    if any(result.area.iqm is not None for result in found.groups):
-        parts += _speed(found, labels)
-    if found.pairs:
-        parts += _pairs(found, dict(zip((group.label for group in groups), labels, strict=True)))
-    parts += [element("p", notice, class_="note") for notice in found.notices]
-    return join(parts)
+    yield table(["", "seeds", "IQM", "95 % interval", "worst to best", "steps", "preset's score"], rows)
+    yield small(f"Score: {one.found.score}. IQM: interquartile mean over seeds, with its bootstrap interval.")
+    if one.found.pairs:
+        yield element("ul", join(element("li", pair.sentence) for pair in one.found.pairs))
+    yield from (element("p", _as_sentence(notice), class_="note") for notice in one.found.notices)
+
+
+def _comparison(one: Compared) -> Iterator[Content]:
+    if any(result.area.iqm is not None for result in one.found.groups):
+        yield from _speed(one.found, one.labels)
+    labels = {group.label: label for group, label in zip(one.groups, one.labels, strict=True)}
+    head = ["", "against", "wins with probability", "95 % interval", "IQM difference", "95 % interval", "p"]
+    yield table(head, [_pair(pair, labels) for pair in one.found.pairs], texts=2)
+    yield small(
+        "Probability: that a seed of the first beats one of the second, ties counting half, with Newcombe's interval. "
+        "p: of the two-sided Mann-Whitney test, adjusted for the number of pairs by Holm's method."
+    )
 
 
 def preset_for(run: RunHistory) -> Preset | None:
@@ -67,7 +102,7 @@ def mean_text(values: Sequence[float | None]) -> str:
     return shown(sum(known) / len(known) if known else None)
 
 
-def _scores(result: GroupResult) -> list[Content]:
+def _score_texts(result: GroupResult) -> list[Content]:
     scores = list(result.score.values.values())
     span = f"{number(min(scores))} to {number(max(scores))}" if len(scores) > 1 else NOTHING
     failed = f", {len(result.failed)} failed" if result.failed else ""
@@ -95,24 +130,14 @@ def _speed(found: Comparison, labels: Sequence[Html]) -> Iterator[Content]:
             of_all = f"{reached.seeds} of {len(result.score.values)}"
             cells += [of_all, *map(shown, (reached.env_steps, reached.wall_seconds, reached.cpu_seconds))]
         rows.append(cells + [NOTHING] * (len(head) - len(cells)))
-    yield element("h3", "How fast they learned")
     yield table(head, rows)
     if found.step_range is not None:
         steps = " to ".join(f"{end:,.0f}" for end in found.step_range)
         area = f"Area under the curve: the mean training return from step {steps}, which all runs have."
-        goal = f" Target: a return of {number(found.target)} ({_without_options(found.target_reason)})"
-        yield paragraph(area + (f"{goal}; medians over seeds." if found.target is not None else ""))
-
-
-def _pairs(found: Comparison, labels: dict[str, Html]) -> Iterator[Content]:
-    head = ["", "against", "wins with probability", "95 % interval", "IQM difference", "95 % interval", "p"]
-    yield element("h3", "Which is better")
-    yield table(head, [_pair(pair, labels) for pair in found.pairs], texts=2)
-    yield element("ul", join(element("li", pair.sentence) for pair in found.pairs))
-    yield paragraph(
-        "Probability: that a seed of the first beats one of the second, ties counting half, with Newcombe's interval. "
-        "p: of the two-sided Mann-Whitney test, adjusted for the number of pairs by Holm's method."
-    )
+        goal = (
+            f" Target: a return of {shown(found.target)} ({_without_options(found.target_reason)}); medians over seeds."
+        )
+        yield small(area + (goal if found.target is not None else ""))
 
 
 def _pair(pair: PairResult, labels: dict[str, Html]) -> list[Content]:
@@ -128,8 +153,13 @@ def _pair(pair: PairResult, labels: dict[str, Html]) -> list[Content]:
 
 
 def _without_options(text: str) -> str:
-    """A reason without what the command line adds to it."""
+    """A sentence without what it says about options of `birl compare`."""
     return text.partition("; --")[0]
+
+
+def _as_sentence(notice: str) -> str:
+    text = _without_options(notice)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _preset_text(preset: Preset | None) -> str:

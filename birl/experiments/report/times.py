@@ -1,8 +1,9 @@
 """The section on where time went: environments, policy, learning, and everything else."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from birl.experiments.report.elements import Content, Html, Section, element, join, named, paragraph, table
+from birl.experiments.report.elements import Content, Html, Section, element, join, named, small, table
 from birl.experiments.report.results import NOTHING, mean_text
 from birl.experiments.scores import trained_steps
 from birl.run.display import number
@@ -33,7 +34,7 @@ def times_section(groups: Sequence[SeedGroup]) -> Section | None:
         texts: list[Content] = [f"{shares[name]:.0%}" if name in shares else NOTHING for name in parts]
         rows.append([named(group.label, place), *texts, f"{rest:.0%}", *_speeds(group)])
     about = "Shares of wall time, as means over seeds. Seeds that trained side by side shared the machine."
-    body = [element("p", join([key, _key("p3", OTHER)]), class_="key"), *bars, table(head, rows), paragraph(about)]
+    body = [element("p", join([key, _key("p3", OTHER)]), class_="key"), *bars, table(head, rows), small(about)]
     return Section("Where time went", join(body))
 
 
@@ -54,7 +55,7 @@ def wall_seconds(run: RunHistory) -> float | None:
 
 def summary_number(run: RunHistory, name: str) -> float | None:
     """A number of a run's summary; None if it has none of this name."""
-    value = (run.summary or {}).get(name)
+    value: Any = (run.summary or {}).get(name)
     return float(value) if type(value) in (int, float) and abs(value) < 1e100 else None
 
 
