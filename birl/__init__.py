@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from birl.envs.check import check_env
     from birl.envs.compiled.interface import CompiledEnv
     from birl.experiments.compare import compare
+    from birl.experiments.fork import fork, open_fork
     from birl.experiments.report.making import report
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
@@ -74,8 +75,10 @@ _HOMES = {
     "linear": "birl.maths.schedules",
     "piecewise": "birl.maths.schedules",
     "evaluate": "birl.run.evaluate",
+    "fork": "birl.experiments.fork",
     "Policy": "birl.run.policy",
     "load": "birl.run.loading",
+    "open_fork": "birl.experiments.fork",
     "play": "birl.run.record",
     "preset": "birl.presets",
     "record": "birl.run.record",
@@ -111,8 +114,10 @@ __all__ = [
     "dqn",
     "evaluate",
     "exponential",
+    "fork",
     "linear",
     "load",
+    "open_fork",
     "piecewise",
     "play",
     "ppo",

@@ -14,6 +14,7 @@ from birl.run.streams import is_abandoned, open_closed_streams, silence
 COMMANDS = {
     "train": "train an agent: birl train ppo CartPole-v1 --seed 1",
     "resume": "continue a run, exactly: birl resume runs/mine",
+    "fork": "begin a new run with a checkpoint of another: birl fork runs/mine --learning-rate 1e-4",
     "eval": "score a trained policy: birl eval runs/mine --episodes 20",
     "play": "watch it in a window: birl play runs/mine",
     "record": "record it as a video: birl record runs/mine --out mine.mp4",

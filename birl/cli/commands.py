@@ -13,6 +13,7 @@ from rich.console import Console
 from birl import ALGORITHMS
 from birl.cli.check_env import check_env
 from birl.cli.compare import compare
+from birl.cli.fork import fork
 from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
@@ -224,6 +225,7 @@ def doctor(words: Words) -> int:
 COMMANDS: dict[str, Callable[[Words], int]] = {
     "train": train,
     "resume": resume,
+    "fork": fork,
     "eval": evaluate,
     "play": play,
     "record": record,
