@@ -53,6 +53,7 @@ def open_fork(
     env: str | None = None,
     quiet: bool = False,
     overwrite: bool = False,
+    pause_at: int | None = None,
     **settings: Any,
 ) -> Run:
     """A new run that begins with a checkpoint of another, to be trained in a loop of your own.
@@ -66,7 +67,8 @@ def open_fork(
     branch = read_branch(run, at, trust=trust, env=named_env(env, envs, make_env), make_encoder=make_encoder)
     config = with_settings(branch.config, settings)
     is_given = envs is not None or make_env is not None  # it is the user who says that it is the same environment
-    return start_fork(branch, config, PassedIn(envs, eval_envs, make_network), is_given, quiet, overwrite)
+    passed = PassedIn(envs, eval_envs, make_network, pause_at)
+    return start_fork(branch, config, passed, is_given, quiet, overwrite)
 
 
 def start_fork(
