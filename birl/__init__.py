@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from birl.envs.check import check_env
     from birl.envs.compiled.interface import CompiledEnv
     from birl.experiments.compare import compare
-    from birl.experiments.fork import fork, open_fork
-    from birl.experiments.report.making import report
+    from birl.experiments.tune import tune
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
@@ -75,19 +74,17 @@ _HOMES = {
     "linear": "birl.maths.schedules",
     "piecewise": "birl.maths.schedules",
     "evaluate": "birl.run.evaluate",
-    "fork": "birl.experiments.fork",
     "Policy": "birl.run.policy",
     "load": "birl.run.loading",
-    "open_fork": "birl.experiments.fork",
     "play": "birl.run.record",
     "preset": "birl.presets",
     "record": "birl.run.record",
     "reopen": "birl.run.starting",
-    "report": "birl.experiments.report.making",
     "resume": "birl.run.driver",
     "schedule": "birl.maths.schedules",
     "start": "birl.run.starting",
     "train": "birl.run.driver",
+    "tune": "birl.experiments.tune",
 }
 
 __all__ = [
@@ -114,10 +111,8 @@ __all__ = [
     "dqn",
     "evaluate",
     "exponential",
-    "fork",
     "linear",
     "load",
-    "open_fork",
     "piecewise",
     "play",
     "ppo",
@@ -126,7 +121,6 @@ __all__ = [
     "record",
     "reinforce",
     "reopen",
-    "report",
     "resume",
     "sac",
     "schedule",
@@ -134,6 +128,7 @@ __all__ = [
     "td3",
     "train",
     "trpo",
+    "tune",
 ]
 
 

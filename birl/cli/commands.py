@@ -13,12 +13,11 @@ from rich.console import Console
 from birl import ALGORITHMS
 from birl.cli.check_env import check_env
 from birl.cli.compare import compare
-from birl.cli.fork import fork
 from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
-from birl.cli.report import report
+from birl.cli.tune import is_search, resume_search, tune
 from birl.config_json import to_json
 from birl.run.directory import is_group
 from birl.run.display import number
@@ -67,6 +66,8 @@ def resume(words: Words) -> int:
         from birl.run.driver import resume as run_resume
 
     allow_modules_here(options.env, trust=options.trust)
+    if is_search(options.run_dir):
+        return resume_search(options)
     summary = run_resume(
         options.run_dir,
         options.total_steps,
@@ -225,16 +226,15 @@ def doctor(words: Words) -> int:
 COMMANDS: dict[str, Callable[[Words], int]] = {
     "train": train,
     "resume": resume,
-    "fork": fork,
     "eval": evaluate,
     "play": play,
     "record": record,
     "plot": plot,
     "compare": compare,
-    "report": report,
     "list": list_all,
     "doctor": doctor,
     "check-env": check_env,
+    "tune": tune,
 }
 
 

@@ -1,0 +1,25 @@
+"""What runs in the process of a worker of a search."""
+
+import sys
+from pathlib import Path
+
+from birl.workers.child import end_with_parent
+
+
+def main(lifeline: int, words: list[str]) -> int:
+    """Work on the search in the directory that is the first word; --trust may follow.
+
+    `lifeline` is a descriptor of the parent's.
+    """
+    end_with_parent(lifeline)
+    from birl.errors import CheckpointError, ConfigError
+    from birl.experiments.tuning.worker import Worker
+    from birl.run.signals import caught_signals
+
+    with caught_signals() as signals:
+        try:
+            Worker(Path(words[0]), "--trust" in words, signals).work()
+        except (ConfigError, CheckpointError) as problem:
+            print(f"birl: {problem}", file=sys.stderr)
+            return 2
+    return 128 + signals[0] if signals else 0

@@ -1,0 +1,183 @@
+"""What to do next in a search: asynchronous successive halving, ASHA (Li et al. 2020, Alg. 2).
+
+1. Finish what was begun: the other seeds of a trial, and runs whose worker died.
+2. Else, from the highest rung down: if a trial is among the best 1/η of its rung and has not been
+   promoted, it goes on to the next rung, from its checkpoint.
+3. Else begin a new trial.
+
+Differs from the paper: a trial has several seeds, and when the budget is used, the best few trials
+are trained to the end before one of them wins. The winner is then trained on fresh seeds.
+"""
+
+from typing import NamedTuple
+
+from birl.experiments.tuning.plan import ETA
+from birl.experiments.tuning.state import LaneState, SearchState, Trial
+
+SHARE = 0.25  # of the time, kept for the final runs until their speed is known
+MOST_SHARE = 0.6
+MARGIN = 1.15  # of the estimated time of the final runs
+HOPELESS = 12  # if this many trials have failed and none has not, the search ends
+
+
+class Job(NamedTuple):
+    """A run to be trained until a rung."""
+
+    group: str  # directory of its group: trials/0007, final or final-default
+    seed: int
+    rung: int
+
+
+class Promote(NamedTuple):
+    """A trial that goes on to the next rung."""
+
+    trial: int
+    rung: int
+
+
+class Begin(NamedTuple):
+    """A new trial."""
+
+    number: int
+
+
+class Close(NamedTuple):
+    """The search for settings is over; these trials are trained to the end."""
+
+    finalists: list[int]
+
+
+class Choose(NamedTuple):
+    """All finalists are there: this one wins."""
+
+    winner: int
+
+
+class Wait(NamedTuple):
+    """There is nothing to do until another worker is done."""
+
+
+class Over(NamedTuple):
+    """Everything is done."""
+
+
+Step = Job | Promote | Begin | Close | Choose | Wait | Over
+
+
+def next_step(state: SearchState, now: float, workers: int, worker: str = "") -> Step:
+    """What this worker, which is free, does next. `workers` is how many there are."""
+    if state.winner is not None:
+        return _final_job(state)
+    if state.finalists is not None:
+        chosen = [state.trials[number] for number in state.finalists]
+        return _pending(chosen, worker) or (Wait() if _held(chosen) else _choice(state))
+    if time_left(state, now, workers) <= 0 and ranked(state):
+        return Close(_finalists(state))
+    # The seeds of a trial share compiled programs: a worker that has them trains all its seeds.
+    alone = [trial for trial in state.trials if not _held([trial])]
+    step: Step | None = _pending(alone, worker) or _promotion(state)
+    if step is not None:
+        return step
+    if may_begin(state):
+        return Begin(len(state.trials))
+    return _pending(state.trials, worker) or (Wait() if _held(state.trials) else Close(_finalists(state)))
+
+
+def ranked(state: SearchState) -> list[Trial]:
+    """The trials that have a score, best first: a higher rung counts more than a higher score."""
+    known = [(trial.best, trial) for trial in state.trials]
+    scored = [(best, trial) for best, trial in known if best is not None]
+    return [trial for _, trial in sorted(scored, key=lambda one: (one[0], -one[1].number), reverse=True)]
+
+
+def time_left(state: SearchState, now: float, workers: int) -> float:
+    """Seconds of the search for settings, without what the final runs need; infinite: no limit."""
+    minutes = state.plan.budget.minutes
+    if minutes is None:
+        return float("inf")
+    return 60 * minutes - state.used_seconds(now) - reserve(state, workers)
+
+
+def reserve(state: SearchState, workers: int) -> float:
+    """Seconds to keep for the finalists and the final runs, as measured so far."""
+    assert state.plan.budget.minutes is not None
+    whole = 60 * state.plan.budget.minutes
+    best = ranked(state)
+    rates = {trial.number: _seconds_per_step(trial) for trial in best}
+    if not best:
+        return SHARE * whole
+    first, total = best[0], state.plan.total_steps
+    slow = rates.get(0, rates[first.number])
+    left = sum(rates[one.number] * (total * len(one.lanes) - _steps(one)) for one in best[: state.plan.finalists])
+    finals = (rates[first.number] + slow) * total * len(state.plan.final_seeds)
+    return min(MARGIN * (left + finals) / max(workers, 1), MOST_SHARE * whole)
+
+
+def may_begin(state: SearchState) -> bool:
+    """Whether the budget allows another trial."""
+    failed = len(state.trials) >= HOPELESS and all(trial.problem is not None for trial in state.trials)
+    limit = state.plan.budget.trials
+    return not failed and (limit is None or len(state.trials) < limit)
+
+
+def _pending(trials: list[Trial], worker: str) -> Job | None:
+    """A run that was begun or promoted and that nobody trains.
+
+    Trials that this worker has trained come first, then those with the highest rung.
+    """
+    known = {trial.number for trial in trials if any(lane.worker == worker for lane in trial.lanes.values())}
+    for trial in sorted(trials, key=lambda one: (one.number not in known, -one.target, one.number)):
+        if trial.problem is None:
+            for seed, lane in trial.lanes.items():
+                if lane.holder is None and lane.rung < trial.target:
+                    return Job(trial.name, seed, trial.target)
+    return None
+
+
+def _promotion(state: SearchState) -> Promote | None:
+    for rung in reversed(range(state.plan.last_rung)):
+        # A trial that failed counts as one that was worse.
+        there = [trial for trial in state.trials if trial.rung >= rung or trial.problem is not None]
+        scores = [(trial.score(rung), trial) for trial in there if trial.problem is None]
+        best = sorted(((s, -t.number, t) for s, t in scores if s is not None), key=lambda one: one[:2], reverse=True)
+        for _, _, trial in best[: len(there) // ETA]:
+            if trial.target == rung:
+                return Promote(trial.number, rung + 1)
+    return None
+
+
+def _finalists(state: SearchState) -> list[int]:
+    return [trial.number for trial in ranked(state)[: state.plan.finalists]]
+
+
+def _choice(state: SearchState) -> Step:
+    """The winner; nothing if no trial is left."""
+    best = ranked(state)
+    return Choose(best[0].number) if best else Over()
+
+
+def _final_job(state: SearchState) -> Step:
+    lanes = [(group, seed, lane) for group, lanes in state.finals.items() for seed, lane in lanes.items()]
+    open_ones = [one for one in lanes if one[2].problem is None and one[2].rung < state.plan.last_rung]
+    for group, seed, lane in open_ones:
+        if lane.holder is None:
+            return Job(group, seed, state.plan.last_rung)
+    return Wait() if open_ones else Over()
+
+
+def _held(trials: list[Trial]) -> bool:
+    return any(lane.holder is not None for trial in trials for lane in trial.lanes.values())
+
+
+def _seconds_per_step(trial: Trial) -> float:
+    return sum(lane.seconds for lane in trial.lanes.values()) / max(1, _steps(trial))
+
+
+def _steps(trial: Trial) -> int:
+    return sum(lane.env_steps for lane in trial.lanes.values())
+
+
+def running(state: SearchState) -> list[tuple[str, int, LaneState]]:
+    """The runs that a worker trains now."""
+    lanes = [(group, seed, lane) for group, lanes in state.groups() for seed, lane in lanes.items()]
+    return [one for one in lanes if one[2].holder is not None]

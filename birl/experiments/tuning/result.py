@@ -1,0 +1,158 @@
+"""What came of a search: the winner's score on fresh seeds, beside the settings to begin with.
+
+The best of many trials is flattered: it was chosen because its score was high, and part of that was
+luck. So the winner is trained again on seeds that the search has not seen.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from birl.config import ConfigError
+from birl.config_json import to_json
+from birl.experiments.tuning.halving import ranked
+from birl.experiments.tuning.runs import trial_config
+from birl.experiments.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState
+from birl.run.display import number
+from birl.run.files import write_json
+from birl.run.group_summary import score_statistics
+from birl.run.history import BOOKKEEPING
+from birl.run.sources import flat_settings
+
+BEST = "best.json"
+RESULT = "result.json"
+
+
+def write_result(directory: Path, state: SearchState, now: float) -> dict[str, Any]:
+    """Write result.json, and best.json if there is a winner; the content of result.json."""
+    found = make_result(state, now)
+    write_json(directory / RESULT, found)
+    if state.winner is not None:
+        write_json(directory / BEST, best_settings(state))
+    return found
+
+
+def best_settings(state: SearchState) -> dict[str, Any]:
+    """The best settings so far, in the form that `birl train --config` takes; {} without a trial.
+
+    All settings are there: those that were not searched are the same as in the search, whatever
+    presets there are when the file is used.
+    """
+    best = [state.trials[state.winner]] if state.winner is not None else ranked(state)
+    if not best:
+        return {}
+    config = trial_config(state.plan, best[0])
+    left_out = {name.removeprefix("run.") for name in BOOKKEEPING} | {"stop_at_return", "ray_address"}
+    settings = {name: to_json(value) for name, value in flat_settings(config).items() if name not in left_out}
+    algorithm = state.plan.candidates[best[0].candidate].algorithm
+    return {"algorithm": algorithm, "env": config.env.id, **settings}
+
+
+def make_result(state: SearchState, now: float) -> dict[str, Any]:
+    """The content of result.json."""
+    last = state.plan.last_rung
+    winner = None if state.winner is None else state.trials[state.winner]
+    return {
+        "algorithm": None if winner is None else state.plan.candidates[winner.candidate].algorithm,
+        "env": state.plan.env_id,
+        "winner": state.winner,
+        "settings": None if winner is None else winner.point or {},
+        "search_score": None if winner is None else winner.score(last),
+        "fresh": _scores(state.finals.get(FINAL), last),
+        "default": _scores(state.finals.get(FINAL_DEFAULT), last),
+        "importance": _importance(state, 0 if winner is None else winner.candidate),
+        "trials": [_trial(state, number) for number in range(len(state.trials))],
+        "rungs": list(state.plan.rungs),
+        "env_steps": state.env_steps(),
+        "seconds": round(state.used_seconds(now), 1),
+    }
+
+
+def result_texts(directory: Path, result: dict[str, Any]) -> list[str]:
+    """The result of a search in a few sentences."""
+    if result["winner"] is None:
+        failed = [trial["problem"] for trial in result["trials"] if trial["problem"] is not None]
+        return [f"nothing was found: {len(failed)} of {len(result['trials'])} trials failed, the last: {failed[-1:]}"]
+    settings = ", ".join(f"{name}={_text(value)}" for name, value in result["settings"].items())
+    fresh, default = result["fresh"], result["default"]
+    steps = f"{result['env_steps']:,} steps in {len(result['trials'])} trials"
+    texts = [f"winner: trial {result['winner']} of {steps}: {settings or 'the settings to begin with'}"]
+    texts.append(f"on {len(fresh['returns'])} seeds that the search has not seen: {_score_text(fresh)}")
+    if default is not None:
+        texts.append(f"the settings to begin with, on the same seeds: {_score_text(default)}")
+        texts.append(_verdict(fresh, default))
+    if fresh["iqm"] is not None and result["search_score"] is not None:
+        gap = result["search_score"] - fresh["iqm"]
+        flattered = f"flattered by {number(gap)}" if gap > 0 else "not flattered"
+        texts.append(f"its score in the search was {number(result['search_score'])}: {flattered}")
+    if result["importance"]:
+        shares = [f"{name} {share:.0%}" for name, share in list(result["importance"].items())[:5]]
+        texts.append(f"importance of settings: {', '.join(shares)}")
+    texts.append(f"train with these settings: birl train --config {directory / BEST}")
+    return texts
+
+
+def _verdict(fresh: dict[str, Any], default: dict[str, Any]) -> str:
+    """Whether the winner is better, as far as the intervals say."""
+    if fresh["interval"] is None or default["interval"] is None:
+        return "too few seeds to say whether it is better; use more --final-seeds"
+    if fresh["interval"][0] > default["interval"][1]:
+        return "it is better: the intervals do not overlap"
+    if fresh["interval"][1] < default["interval"][0]:
+        return "it is worse: the search found nothing better"
+    return "the intervals overlap: these seeds do not show that it is better"
+
+
+def _scores(lanes: dict[int, LaneState] | None, rung: int) -> dict[str, Any] | None:
+    """The statistics of final runs; None if there are none."""
+    if lanes is None:
+        return None
+    returns = {f"seed-{seed}": lane.scores[rung] for seed, lane in lanes.items() if rung in lane.scores}
+    failed = {f"seed-{seed}": lane.problem for seed, lane in lanes.items() if lane.problem is not None}
+    return {**score_statistics(returns), "returns": returns, "failed": failed}
+
+
+def _trial(state: SearchState, index: int) -> dict[str, Any]:
+    trial = state.trials[index]
+    scores = [trial.score(rung) for rung in range(len(state.plan.rungs))]
+    return {
+        "directory": trial.name,
+        "algorithm": state.plan.candidates[trial.candidate].algorithm,
+        "how": trial.how,
+        "settings": trial.point,
+        "scores": scores,
+        "env_steps": sum(lane.env_steps for lane in trial.lanes.values()),
+        "problem": trial.problem,
+    }
+
+
+def _importance(state: SearchState, candidate: int) -> dict[str, float]:
+    try:
+        from birl.experiments.tuning.optuna_sampler import importance
+    except ConfigError:  # without the extra
+        return {}
+    return importance(state, candidate)
+
+
+def _score_text(found: dict[str, Any]) -> str:
+    if found["iqm"] is None:
+        return "no run has finished"
+    interval = found["interval"]
+    between = f" (95 % interval {number(interval[0])} to {number(interval[1])})" if interval else ""
+    failed = f", {len(found['failed'])} failed" if found["failed"] else ""
+    return f"IQM {number(found['iqm'])}{between}{failed}"
+
+
+def _text(value: Any) -> str:
+    match value:
+        case float():
+            return f"{value:.4g}"
+        case list() | tuple():
+            return " ".join(map(_text, value))
+    return str(value)
+
+
+def settings_text(settings: dict[str, Any] | None, most: int | None = None) -> str:
+    """The settings of a trial for a line of a table."""
+    shown: Sequence[tuple[str, Any]] = list((settings or {}).items())[:most]
+    return ", ".join(f"{name}={_text(value)}" for name, value in shown) or "the settings to begin with"

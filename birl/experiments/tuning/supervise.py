@@ -1,0 +1,125 @@
+"""Workers of a search as processes of this machine, or as tasks of a Ray cluster."""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from birl.config import ConfigError
+from birl.run.files import PARTIAL, make_directory, open_to_append
+from birl.run.lane_processes import POLL_SECONDS, lane_variables, last_words
+from birl.run.lane_ray import SIGNAL_SECONDS
+from birl.workers.faults import Failure
+from birl.workers.programs import Program, describe_exit, start_program
+
+LOGS = "logs"
+MOST_DEATHS = 20  # of workers that did nothing in between, before the search gives up
+
+
+class WorkerProcess(NamedTuple):
+    """A worker of this machine."""
+
+    program: Program
+    log: Path
+    log_start: int
+
+
+def run_here(
+    directory: Path, jobs: int, trust: bool, signals: Sequence[int], progress: Callable[[], int]
+) -> Iterator[int]:
+    """Keep `jobs` workers at work until all have ended; the number of those that run, repeatedly.
+
+    A worker that dies is replaced, unless workers die again and again while `progress`, the number
+    of events, stays the same. After a signal all save and end. If the iterator is closed, they are
+    killed.
+    """
+    running = [_start(directory, number, trust) for number in range(jobs)]
+    passed_on = deaths = seen = 0
+    try:
+        while running:
+            for number in signals[passed_on:]:
+                for one in running:
+                    one.program.send(number)
+            passed_on = len(signals)
+            for index, one in reversed(list(enumerate(running))):
+                code = one.program.code()
+                if code is None:
+                    continue
+                del running[index]
+                if code != 0 and not signals:
+                    deaths = deaths + 1 if progress() == seen else 1
+                    seen = progress()
+                    _raise_if_hopeless(one, code, deaths)
+                    running.append(_start(directory, index, trust))
+            yield len(running)
+            time.sleep(POLL_SECONDS)
+    finally:
+        for one in running:
+            one.program.kill()
+
+
+def _raise_if_hopeless(one: WorkerProcess, code: int, deaths: int) -> None:
+    said = last_words(one.log, one.log_start)
+    if code == 2:
+        raise ConfigError(said or f"a worker {describe_exit(code)}; see {one.log}")
+    if deaths >= MOST_DEATHS:
+        raise ConfigError(f"workers die again and again: the last {describe_exit(code)}: {said}; see {one.log}")
+
+
+def _start(directory: Path, number: int, trust: bool) -> WorkerProcess:
+    path = make_directory(directory / LOGS) / f"worker-{number}.log"
+    with open_to_append(path) as log:
+        begin = os.fstat(log.fileno()).st_size
+        words = [str(directory), *(["--trust"] if trust else [])]
+        return WorkerProcess(start_program("birl.cli.tune_worker", words, log.fileno(), lane_variables()), path, begin)
+
+
+class WorkerTask(NamedTuple):
+    """What a task of a cluster needs to work on a search."""
+
+    directory: Path
+    token: str  # a file that the directory has, if it is the same one
+    number: int
+    trust: bool
+
+
+def run_on_ray(directory: Path, jobs: int, trust: bool, signals: Sequence[int], address: str) -> Iterator[int]:
+    """As `run_here`, with a task of the cluster for each worker; all must see the directory."""
+    from birl.workers.ray import run_tasks  # which needs an extra
+
+    token = f"{PARTIAL}{secrets.token_hex(8)}"
+    (directory / token).touch()
+    tasks = (WorkerTask(directory.resolve(), token, number, trust) for number in range(jobs))
+    ended = 0
+    try:
+        for answer in run_tasks(work_on_cluster, tasks, address, jobs, signals):
+            if answer is not None:
+                ended += 1
+                if isinstance(answer[1], Failure):
+                    raise ConfigError(f"a worker on the cluster failed: {answer[1].reason}")
+                if answer[1]:
+                    raise ConfigError(answer[1])
+            yield jobs - ended
+    finally:
+        (directory / token).unlink(missing_ok=True)
+
+
+def work_on_cluster(task: WorkerTask, read_signal: Callable[[], int]) -> str:
+    """Run a worker's process on this machine to its end; why it failed, or "" if it did not."""
+    if not (task.directory / task.token).exists():
+        return f"a machine of the cluster does not see {task.directory}; put the search on a shared file system"
+    one = _start(task.directory, os.getpid(), task.trust)
+    received, next_look = 0, time.monotonic()
+    try:
+        while (code := one.program.code()) is None:
+            if not received and time.monotonic() >= next_look:
+                next_look = time.monotonic() + SIGNAL_SECONDS
+                received = read_signal()
+                if received:
+                    one.program.send(received)
+            time.sleep(POLL_SECONDS)
+    finally:
+        one.program.kill()
+    return "" if code == 0 or received else last_words(one.log, one.log_start) or describe_exit(code)

@@ -1,0 +1,201 @@
+"""A worker: a process that reads in the journal what is to be done, does it, and reports.
+
+Nobody gives out work. A worker holds the search's lock while it reads the journal, decides and
+claims a job, and then trains without it. A worker's own lock shows others that it lives; the claim
+of one that died is free again, and its run goes on from its checkpoint. So workers can be processes
+of this machine, tasks of a Ray cluster, or processes of any machine that sees the directory.
+"""
+
+import os
+import secrets
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from birl.config import ConfigError
+from birl.errors import CheckpointError
+from birl.experiments.tuning.halving import (
+    Begin,
+    Choose,
+    Close,
+    Job,
+    Over,
+    Promote,
+    Wait,
+    next_step,
+    time_left,
+)
+from birl.experiments.tuning.journal import Event, Journal
+from birl.experiments.tuning.plan import read_plan
+from birl.experiments.tuning.runs import ALIVE_SECONDS, held_run, make_runs, run_dir_of, saved_steps, train_run
+from birl.experiments.tuning.sampling import choose_settings
+from birl.experiments.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState, Trial
+from birl.run.files import make_directory, open_to_append
+from birl.run.lane import LOG
+from birl.run.lane_turns import SAID
+from birl.run.lock import locked
+from birl.run.signals import Interrupted
+
+WORKERS = "workers"
+WAIT_SECONDS = 0.5
+TIME_IS_OVER = signal.SIGALRM  # what a run of the search is told when the time of the search is over
+
+
+class Worker:
+    """A worker of the search in a directory."""
+
+    def __init__(self, directory: Path, trust: bool, signals: list[int]) -> None:
+        self._directory = directory
+        self._trust = trust
+        self._signals = signals  # that this process has received
+        self._journal = Journal(directory)
+        self._state = SearchState(read_plan(directory, trust)[0])
+        self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+
+    def work(self) -> None:
+        """Do what there is to do; returns when everything is done, or after a signal."""
+        own = make_directory(make_directory(self._directory / WORKERS) / self._name)
+        with locked(own):
+            self._report({"event": "worker"})
+            try:
+                while not self._signals:
+                    step = self._next()
+                    if isinstance(step, Over):
+                        break
+                    if isinstance(step, Job):
+                        self._train(step)
+                    else:
+                        time.sleep(WAIT_SECONDS)
+            finally:
+                self._report({"event": "left"})
+        with suppress(OSError):
+            own.rmdir()
+
+    def _next(self) -> Job | Wait | Over:
+        """Decide what to do, write it down, and claim it."""
+        with self._journal.locked():
+            self._free_lost()
+            while True:
+                step = next_step(self._read(), time.time(), self._alive(), self._name)
+                match step:
+                    case Job(group, seed, rung):
+                        self._append({"event": "claim", "group": group, "seed": seed, "rung": rung})
+                        return step
+                    case Promote(trial, rung):
+                        self._append({"event": "promote", "trial": trial, "rung": rung})
+                    case Begin(number):
+                        self._append(*self._begin(number))
+                    case Close(finalists):
+                        self._append({"event": "finalists", "trials": finalists})
+                    case Choose(winner):
+                        self._append(self._choose(winner))
+                    case Wait() | Over():
+                        return step
+
+    def _begin(self, number: int) -> list[Event]:
+        """A new trial with its run directories."""
+        candidate, point, how = choose_settings(self._state, number)
+        event = {"event": "trial", "trial": number, "candidate": candidate, "point": point, "how": how}
+        seeds = self._state.plan.seeds
+        trial = Trial(number, candidate, point, how, {seed: LaneState() for seed in seeds})
+        try:
+            make_runs(self._directory, trial.name, self._state.plan, trial)
+        except ConfigError as problem:  # settings that do not go together
+            return [event, {"event": "failed", "group": trial.name, "seed": seeds[0], "problem": str(problem)}]
+        return [event]
+
+    def _choose(self, winner: int) -> Event:
+        """The winner, and the directories of the final runs."""
+        trial = self._state.trials[winner]
+        groups = [FINAL] if trial.point is None else [FINAL, FINAL_DEFAULT]
+        for group in groups:
+            make_runs(self._directory, group, self._state.plan, trial)
+        return {"event": "winner", "trial": winner, "groups": groups}
+
+    def _train(self, job: Job) -> None:
+        """Train a job's run, and report how it ended."""
+        begin = time.monotonic()
+        run_dir = run_dir_of(self._directory, job)
+        what = {"group": job.group, "seed": job.seed, "rung": job.rung}
+        try:
+            tick = self._ticker(job.group.startswith("trials/") and self._state.finalists is None)
+            found = train_run(run_dir, self._state.plan, job.rung, self._trust, self._signals, tick)
+        except Interrupted:
+            if self._signals == [TIME_IS_OVER]:
+                self._signals.clear()
+            self._report({"event": "stopped", "seconds": time.monotonic() - begin, **what})
+        except MemoryError as problem:
+            self._fail(what, run_dir, f"there is not enough memory: {problem}")
+        except SAID as problem:
+            self._fail(what, run_dir, str(problem))
+        except Exception as problem:  # of an environment, for instance; the search goes on
+            self._fail(
+                what, run_dir, f"{type(problem).__name__}: {problem}", "".join(traceback.format_exception(problem))
+            )
+        else:
+            if found.score is None:
+                self._fail(what, run_dir, "it has no evaluation")
+            else:
+                self._report({"event": "done", **what, **found._asdict()})
+
+    def _ticker(self, is_search: bool) -> Callable[[], None]:
+        """A function for after each update: signs of life, and the end of the search's time."""
+        end = time.monotonic() + (time_left(self._state, time.time(), self._alive()) if is_search else float("inf"))
+        next_sign = time.monotonic() + ALIVE_SECONDS
+        may_stop = any(trial.best is not None for trial in self._state.trials)
+
+        def tick() -> None:
+            nonlocal next_sign
+            now = time.monotonic()
+            if now > end and may_stop and not self._signals:
+                self._signals.append(TIME_IS_OVER)
+            if now > next_sign:
+                next_sign = now + ALIVE_SECONDS
+                self._report({"event": "alive"})
+
+        return tick
+
+    def _fail(self, what: Event, run_dir: Path, problem: str, more: str = "") -> None:
+        with suppress(OSError, CheckpointError), open_to_append(run_dir / LOG) as log:
+            log.write(f"{more or problem}\n".encode())
+        self._report({"event": "failed", "problem": problem[:2_000], **what})
+
+    def _free_lost(self) -> None:
+        """Free the claims of workers that have died; call it with the lock."""
+        state = self._read()
+        for name, worker in state.workers.items():
+            if not worker.ended and name != self._name and self._is_dead(name):
+                run_dir = held_run(self._directory, state, name)
+                steps = -1 if run_dir is None else saved_steps(run_dir)
+                self._append({"event": "lost", "worker": name, "env_steps": steps})
+
+    def _is_dead(self, name: str) -> bool:
+        own = self._directory / WORKERS / name
+        if os.sep in name or name.startswith(".") or not own.is_dir():
+            return True
+        try:
+            with locked(own):
+                pass
+        except ConfigError:
+            return False
+        with suppress(OSError):
+            own.rmdir()
+        return True
+
+    def _alive(self) -> int:
+        return max(1, sum(not worker.ended for worker in self._state.workers.values()))
+
+    def _read(self) -> SearchState:
+        self._state.add(self._journal.read())
+        return self._state
+
+    def _append(self, *events: Event) -> None:
+        self._journal.append(*({"worker": self._name} | event for event in events))
+
+    def _report(self, event: Event) -> None:
+        with self._journal.locked():
+            self._append(event)

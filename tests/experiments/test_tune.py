@@ -1,0 +1,232 @@
+"""A search for settings: its runs are ordinary ones, and it survives the death of any process."""
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import birl
+from birl.algos import ppo
+from birl.config import ConfigError
+from birl.experiments.tuning.journal import Journal
+from birl.experiments.tuning.plan import read_plan, write_plan
+from birl.experiments.tuning.state import SearchState
+from birl.run.directory import read_settings
+from birl.run.history import read_history
+from tests.run.processes import COMMAND, ENVIRONMENT, assert_same_run, call_well, end_of, wait_until
+
+# One program serves all trials: only numbers that are traced are searched.
+FIXED = sorted(set(ppo.SEARCH) - {"learning_rate", "entropy_weight"})
+SETTINGS: dict[str, Any] = {
+    "num_envs": 4, "rollout_length": 16, "epochs": 1, "minibatches": 1, "hidden_sizes": (8,), "eval_episodes": 2,
+    "log_seconds": 0, "checkpoint_every": 64, "total_steps": 900,
+}  # fmt: skip
+SEARCH: dict[str, Any] = {"seeds": 2, "final_seeds": 2, "sampler": "random", "fix": FIXED, "preset": False}
+WORDS = [
+    "tune", "ppo", "CartPole-v1", "--no-preset", "--sampler", "random", "--seeds", 2, "--final-seeds", 2, "--jobs", 2,
+    "--num-envs", 4, "--rollout-length", 16, "--epochs", 1, "--minibatches", 1, "--hidden-sizes", 8,
+    "--eval-episodes", 2, "--log-seconds", 0, "--checkpoint-every", 64, *(w for n in FIXED for w in ("--fix", n)),
+]  # fmt: skip
+
+
+def search(run_dir: Path, **options: Any) -> dict[str, Any]:
+    return birl.tune("ppo", "CartPole-v1", run_dir=run_dir, quiet=True, jobs=1, **SEARCH, **SETTINGS, **options)
+
+
+def state_of(directory: Path) -> SearchState:
+    state = SearchState(read_plan(directory)[0])
+    state.add(Journal(directory).read())
+    return state
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tune") / "search"
+    search(directory, trials=4)
+    return directory
+
+
+def test_the_winner_is_trained_again_on_seeds_that_the_search_has_not_seen(searched: Path) -> None:
+    result = json.loads((searched / "result.json").read_text())
+    state = state_of(searched)
+    assert len(state.trials) == 4
+    assert result["winner"] in range(4)
+    assert set(result["fresh"]["returns"]) == {"seed-1001", "seed-1002"}
+    assert not {1001, 1002} & set(state.plan.seeds)
+    assert json.loads((searched / "final" / "summary.json").read_text())["points"][0]["iqm"] == result["fresh"]["iqm"]
+    if result["winner"] != 0:
+        assert set(result["default"]["returns"]) == {"seed-1001", "seed-1002"}
+
+
+def test_the_first_trial_has_the_settings_to_begin_with(searched: Path) -> None:
+    first, second = (read_settings(searched / f"trials/000{n}/seed-1").values for n in (0, 1))
+    assert first["learning_rate"] == ppo.Config().learning_rate
+    assert second["learning_rate"] != first["learning_rate"]
+    assert second["run"]["total_steps"] == 900
+
+
+def test_only_some_trials_are_trained_to_the_end_and_each_rung_has_an_evaluation(searched: Path) -> None:
+    state = state_of(searched)
+    for trial in state.trials:
+        for seed, lane in trial.lanes.items():
+            steps, scores = read_history(searched / trial.name / f"seed-{seed}").curve("eval/return_mean")
+            assert len(steps) == lane.rung + 1 or trial.number in (state.finalists or [])
+            assert scores[0] == lane.scores[0]
+            assert 100 <= steps[0] < 200
+    assert any(trial.rung < 2 for trial in state.trials)
+
+
+def test_a_trial_that_was_paused_at_each_rung_ends_in_the_same_bits_as_a_whole_run(
+    searched: Path, tmp_path: Path
+) -> None:
+    winner = state_of(searched).trials[json.loads((searched / "result.json").read_text())["winner"]]
+    paused = searched / winner.name / "seed-1"
+    shutil.copytree(paused, tmp_path / "whole")
+    shutil.rmtree(tmp_path / "whole" / "checkpoints")
+    for name in ("summary.json", "metrics.jsonl"):
+        (tmp_path / "whole" / name).unlink()
+    birl.resume(tmp_path / "whole", quiet=True)
+    assert len(winner.lanes[1].scores) >= 2
+    assert_same_run(paused, tmp_path / "whole")
+
+
+def test_best_json_is_a_file_that_train_takes(searched: Path, tmp_path: Path) -> None:
+    settings = read_settings(searched / "final" / "seed-1001").values
+    call_well("train", "--config", searched / "best.json", "--seed", 1001, "--run-dir", tmp_path / "again")
+    again = read_settings(tmp_path / "again").values
+    assert again | {"run": 0} == settings | {"run": 0}
+    assert again["run"]["total_steps"] == settings["run"]["total_steps"]
+    assert end_of(tmp_path / "again") == end_of(searched / "final" / "seed-1001")
+
+
+def test_random_trials_are_the_same_without_halving(searched: Path, tmp_path: Path) -> None:
+    search(tmp_path / "whole", trials=2, rungs=1)
+    ours, theirs = state_of(tmp_path / "whole"), state_of(searched)
+    assert [trial.point for trial in ours.trials] == [trial.point for trial in theirs.trials[:2]]
+    assert all(trial.rung == 0 and trial.lanes[1].env_steps >= 900 for trial in ours.trials)
+
+
+def test_a_search_that_is_over_is_not_begun_again(searched: Path) -> None:
+    before = (searched / "journal.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="holds a search already, and it is over"):
+        search(searched, trials=4)
+    with pytest.raises(ConfigError, match="it has other settings"):
+        search(searched, trials=4, rungs=1)
+    assert (searched / "journal.jsonl").read_bytes() == before
+
+
+def test_a_search_has_an_end(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the search has no end: give minutes, trials or both"):
+        search(tmp_path / "search")
+
+
+def test_a_search_of_a_stranger_may_not_import_a_module(searched: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(searched, copy)
+    plan = read_plan(copy)[0]
+    config = plan.candidates[0].config
+    evil = dataclasses.replace(config, env=dataclasses.replace(config.env, id="tests.envs.hybrid:Hybrid-v0"))
+    write_plan(copy, dataclasses.replace(plan, candidates=(dataclasses.replace(plan.candidates[0], config=evil),)))
+    read_plan(copy)  # signed by this user
+    stored = json.loads((copy / "tune.json").read_text())
+    (copy / "tune.json").write_text(json.dumps(stored | {"search_seed": 5}))
+    with pytest.raises(ConfigError, match="was not made here, or not by you"):
+        read_plan(copy)
+    read_plan(copy, trust=True)
+
+
+def test_an_environment_that_fails_makes_a_trial_fail_and_not_the_search(tmp_path: Path) -> None:
+    result = birl.tune(
+        "ppo", "tests.experiments.brittle:Brittle-v0", run_dir=tmp_path / "search", quiet=True, jobs=1, trials=6,
+        rungs=1, max_episode_steps=50, search=["max_episode_steps=40,1000"],
+        **(SEARCH | {"seeds": 1, "final_seeds": 1}), **(SETTINGS | {"total_steps": 300}),
+    )  # fmt: skip
+    settings = [trial["settings"]["max_episode_steps"] for trial in result["trials"][1:]]
+    problems = [trial["problem"] for trial in result["trials"]]
+    assert set(settings) == {40, 1000}
+    assert [problem is not None for problem in problems] == [False, *(longest == 1000 for longest in settings)]
+    assert all("it broke" in problem for problem in problems if problem is not None)
+    assert result["fresh"]["iqm"] is not None
+
+
+def start_search(directory: Path, *more: Any) -> subprocess.Popen[bytes]:
+    words = [*WORDS, "--run-dir", directory, *more]
+    return subprocess.Popen(
+        [*COMMAND, *map(str, words)], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def assert_nothing_was_lost_or_done_twice(directory: Path) -> None:
+    """Every job is reported once, and every run is the one that no process disturbed."""
+    events = Journal(directory).read()
+    done = [(event["group"], event["seed"], event["rung"]) for event in events if event["event"] == "done"]
+    assert len(done) == len(set(done))
+    trials = [event["trial"] for event in events if event["event"] == "trial"]
+    assert trials == list(range(len(trials)))
+    state = state_of(directory)
+    assert all(trial.problem is None and trial.rung >= 0 for trial in state.trials)
+    for group, lanes in state.groups():
+        for seed in lanes:
+            rows = read_history(directory / group / f"seed-{seed}").rows
+            steps = [row["env_steps"] for row in rows if "eval/return_mean" not in row]
+            assert steps == sorted(set(steps))
+
+
+def test_ctrl_c_stops_a_search_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    directory = tmp_path / "search"
+    process = start_search(directory, "--trials", 4, "--total-steps", 20_000)
+    wait_until(lambda: any(directory.glob("trials/0001/*/checkpoints/*")), process)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=120)[0].decode()
+    assert process.returncode == 130, output
+    assert "continue with: birl resume" in output
+    assert not (directory / "result.json").exists()
+    output = call_well("resume", directory, "--jobs", 1)
+    assert "on 2 seeds that the search has not seen" in output
+    assert_nothing_was_lost_or_done_twice(directory)
+
+
+def kill_something(directory: Path, process: subprocess.Popen[bytes], rng: random.Random) -> None:
+    """Kill a worker of the search, or the command itself."""
+    pids = [int(path.name.split("-")[-2]) for path in directory.glob("workers/*") if path.is_dir()]
+    victims = [pid for pid in [process.pid, *pids] if os.path.exists(f"/proc/{pid}")]
+    if victims:
+        os.kill(rng.choice(victims), signal.SIGKILL)
+
+
+def survive(directory: Path, kills: int, seconds: float, *more: Any) -> int:
+    """Search while something is killed now and then; how often it was."""
+    rng = random.Random(3)
+    killed = 0
+    process = start_search(directory, *more)
+    last = time.monotonic() + 1200
+    while not (directory / "result.json").exists():
+        assert time.monotonic() < last
+        if process.poll() is not None:
+            assert process.returncode in (0, -signal.SIGKILL), process.communicate()[0].decode()
+            process = start_search(directory, *more)
+        time.sleep(rng.uniform(0.3, 1.0) * seconds)
+        if killed < kills:
+            kill_something(directory, process, rng)
+            killed += 1
+    process.wait(timeout=60)
+    return killed
+
+
+def test_a_search_survives_the_death_of_its_workers(tmp_path: Path) -> None:
+    assert survive(tmp_path / "search", 2, 8.0, "--trials", 3, "--total-steps", 9_000) >= 1
+    assert_nothing_was_lost_or_done_twice(tmp_path / "search")
+
+
+@pytest.mark.faults
+def test_a_search_survives_twenty_kills(tmp_path: Path) -> None:
+    assert survive(tmp_path / "search", 20, 12.0, "--trials", 12, "--total-steps", 60_000) >= 15
+    assert_nothing_was_lost_or_done_twice(tmp_path / "search")
