@@ -586,7 +586,8 @@ def check_command(words: list[str], where: str) -> None:
 @cache
 def checked(*words: str) -> tuple[int, str]:
     """Exit code and output of a command of Birl that stops after its settings were checked."""
-    with pytest.MonkeyPatch.context() as patch:
+    functions = [
+        (importlib.import_module(module), name)
         for module, names in {
             "birl.run.driver": ("train", "resume"),
             "birl.run.group": ("train_group",),
@@ -595,9 +596,12 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.run.plot": ("plot_runs",),
             "birl.run.doctor": ("examine",),
             "birl.envs.check": ("check_env",),
-        }.items():
-            for name in names:
-                patch.setattr(f"{module}.{name}", stand_in(getattr(importlib.import_module(module), name)))
+        }.items()
+        for name in names
+    ]  # all are imported first, or one would import another's stand-in and keep it
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in functions:
+            patch.setattr(module, name, stand_in(getattr(module, name)))
         try:
             return call(*words)
         except OnlyChecked:

@@ -12,7 +12,16 @@ from jaxtyping import Array, Float
 from birl import speed
 from birl.config import ConfigError
 from birl.envs.spaces import channels_come_first, holds_pixels
-from birl.nets.layers import ACTIVATIONS, LayerNorm, Linear, make_layer_norm, make_linear, orthogonal, zeros
+from birl.nets.layers import (
+    ACTIVATIONS,
+    LayerNorm,
+    Linear,
+    NamedActivation,
+    make_layer_norm,
+    make_linear,
+    orthogonal,
+    zeros,
+)
 
 # (kernel, channels, stride) of each convolution, and the dense layer after them.
 CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int], ...], int | None]] = {
@@ -79,7 +88,7 @@ def make_image_encoder(
     dense = make_linear(rng, features, dense_size) if dense_size else None
     norm = make_layer_norm(dense_size) if dense_size and layer_norm else None
     encoder = ImageEncoder(tuple(convolutions), dense, channels_first, byte_scale(space), activation, norm)
-    return speed.fast_image_encoder(encoder, ACTIVATIONS[activation]), dense_size or features
+    return speed.fast_image_encoder(encoder, NamedActivation(activation)), dense_size or features
 
 
 def make_conv(rng: np.random.Generator, kernel: int, inputs: int, outputs: int, stride: int) -> Conv:

@@ -1,7 +1,7 @@
 """Layers. NumPy draws their parameters, so that making a network compiles nothing."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,6 +19,15 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu": jax.nn.gelu,
 }
+
+
+class NamedActivation(NamedTuple):
+    """An activation by its name: unlike JAX's functions it can be sent to other processes."""
+
+    name: str
+
+    def __call__(self, x: Array) -> Array:
+        return ACTIVATIONS[self.name](x)
 
 
 class Linear(eqx.Module):

@@ -152,7 +152,9 @@ def evaluate_policy(
         return _play(policy, envs, episodes, env_seed, key_seed_or_none, max_steps or MOST_STEPS, watch, True)
     num_envs = min(episodes, MOST_ENVS)
     env, limit = with_limit(env, max_steps)
-    with make_envs(dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs)), env_seed) as made:
+    # Ray actors collect rollouts only; and there may be more of them than environments here.
+    env = dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs), ray_actors=0)
+    with make_envs(env, env_seed) as made:
         return _play(policy, made, episodes, env_seed, key_seed_or_none, limit, watch, False)
 
 

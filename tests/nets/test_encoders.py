@@ -1,6 +1,7 @@
 """Encoders for every observation space, against sizes and features computed by hand."""
 
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ from gymnasium import spaces
 
 from birl.config import ConfigError
 from birl.nets.encoders import make_encoder
+from birl.nets.layers import ACTIVATIONS
 
 T, B = 3, 2
 # Little optimisation, to save compile time.
@@ -221,3 +223,12 @@ def test_an_image_too_small_for_the_convolutions_is_refused_with_a_remedy(side):
 def test_a_space_without_an_encoder_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"observation space Text.* has no encoder; use Box, Discrete"):
         make_encoder(np.random.default_rng(0), spaces.Text(5), "mlp", (), "tanh")
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_an_encoder_of_images_can_be_sent_to_another_process(activation):  # of A3C's or ACER's pool
+    space = spaces.Box(0, 255, (30, 25, 2), np.uint8)
+    encoder, _ = make_encoder(np.random.default_rng(0), space, "cnn_small", (), activation)
+    sent = ForkingPickler.loads(ForkingPickler.dumps(encoder))
+    seen = samples(space)
+    np.testing.assert_array_equal(encode(sent, seen), encode(encoder, seen))

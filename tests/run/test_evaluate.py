@@ -300,8 +300,9 @@ def test_what_cannot_be_played_is_refused(settings, message, run):
         birl.evaluate(run, **settings)
 
 
-def test_a_few_episodes_need_no_more_workers_than_environments():
-    config = EnvConfig("birl/ProbeTruncation-v0", num_envs=4, workers=2)
+@pytest.mark.parametrize("elsewhere", [{"workers": 2}, {"ray_actors": 2}])
+def test_a_few_episodes_need_no_more_workers_or_actors_than_environments(elsewhere):
+    config = EnvConfig("birl/ProbeTruncation-v0", num_envs=4, **elsewhere)
     assert evaluate_policy(untrained("birl/ProbeTruncation-v0"), config, 1, 0).returns.tolist() == [5.0]
 
 
