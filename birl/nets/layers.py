@@ -1,7 +1,8 @@
 """Layers. NumPy draws their parameters, so that making a network compiles nothing."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -21,7 +22,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-class NamedActivation(NamedTuple):
+@dataclass(frozen=True)
+class NamedActivation:
     """An activation by its name: unlike JAX's functions it can be sent to other processes."""
 
     name: str

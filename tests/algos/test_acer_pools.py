@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from birl.asynchronous.serial import SerialPool
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.config_json import from_json
 from birl.envs.make import spaces_of
-from birl.nets.actor_q import empty_behaviour
+from birl.nets.actor_q import DuelingActor, empty_behaviour
 from birl.nets.recurrent import CoreName
 from birl.rollouts.finite import for_learning
 from birl.run import checkpoint as checkpoints
@@ -78,10 +79,21 @@ def test_one_actor_learner_is_acer_with_one_learner_and_as_many_environments(set
     assert int(one.state.gradient_steps) == int(alone.state.gradient_steps) > 2 * int(alone.state.updates)
     assert np.array_equal(one.state.key[0], alone.state.key)
     pairs = (one.state.network, alone.state.network), (one.state.target_weights, alone.state.average)
+    pairs = tuple(tuple(map(without_cancelled_bias, pair)) for pair in pairs)
     for shared, own in (*pairs, (jax.tree.map(lambda x: x[0], one.state.normalizer), alone.state.normalizer)):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), shared, own)
     same = ("replay/steps", "replay/bytes", "replay/updates", "episode/count", "episode/return")
     assert [one.metrics[name] for name in same] == pytest.approx([alone.metrics[name] for name in same], rel=1e-5)
+
+
+def without_cancelled_bias(network: Any) -> Any:
+    """A dueling network without the bias that cancels in A(s, a) - mean A(s, u) (eq. 9).
+
+    Its gradient is 0 but for rounding, which RMSProp divides by its own size.
+    """
+    if not isinstance(network, DuelingActor):
+        return network
+    return eqx.tree_at(lambda net: net.advantage_head.linear.bias, network, replace_fn=np.zeros_like)
 
 
 # Worker steps
@@ -308,18 +320,19 @@ def assert_goes_on(config: acer.Config, last: Update) -> None:
 @pytest.mark.slow
 def test_two_processes_with_memory_go_on_when_one_is_killed_and_its_replacement_begins_with_an_empty_replay():
     config = replace(
-        SWITCHED_ON, pool="processes", run=RunConfig(total_steps=60_000), replay_size=20_000, report_every=100
+        SWITCHED_ON, pool="processes", run=RunConfig(total_steps=10**7), replay_size=6000, report_every=100
     )
     steps = []
     killed = 0
+    deadline = time.monotonic() + SECONDS
     with warnings.catch_warnings(record=True) as told, closing(acer.train(config)) as training:
         warnings.simplefilter("always")
         for update in training:
             steps.append(update.metrics["replay/steps"])
-            if not killed and steps[-1] > 1000:
+            if not killed and steps[-1] >= 6000:  # both are full, so that the other's growth hides nothing
                 killed = min(actor_learner_pids())
                 os.kill(killed, signal.SIGKILL)
-            if killed and steps[-1] < max(steps) - 100:  # the new one is heard of
+            if (killed and steps[-1] < max(steps) - 100) or time.monotonic() > deadline:  # the new one is heard of
                 break
     assert [
         str(warning.message) for warning in told if f"process {killed} was ended by SIGKILL" in str(warning.message)
