@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from birl.envs.check import check_env
     from birl.envs.compiled.interface import CompiledEnv
     from birl.experiments.compare import compare
+    from birl.experiments.fork import fork, open_fork
+    from birl.experiments.report.making import report
     from birl.experiments.tune import tune
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
@@ -74,12 +76,15 @@ _HOMES = {
     "linear": "birl.maths.schedules",
     "piecewise": "birl.maths.schedules",
     "evaluate": "birl.run.evaluate",
+    "fork": "birl.experiments.fork",
     "Policy": "birl.run.policy",
     "load": "birl.run.loading",
+    "open_fork": "birl.experiments.fork",
     "play": "birl.run.record",
     "preset": "birl.presets",
     "record": "birl.run.record",
     "reopen": "birl.run.starting",
+    "report": "birl.experiments.report.making",
     "resume": "birl.run.driver",
     "schedule": "birl.maths.schedules",
     "start": "birl.run.starting",
@@ -111,8 +116,10 @@ __all__ = [
     "dqn",
     "evaluate",
     "exponential",
+    "fork",
     "linear",
     "load",
+    "open_fork",
     "piecewise",
     "play",
     "ppo",
@@ -121,6 +128,7 @@ __all__ = [
     "record",
     "reinforce",
     "reopen",
+    "report",
     "resume",
     "sac",
     "schedule",

@@ -9,6 +9,7 @@ import numpy as np
 Array = Any  # a JAX or NumPy array: rollouts are filled in NumPy and learned from in JAX
 PyTree = Any
 Metrics = dict[str, Any]  # scalars by name: arrays inside `update`, floats outside
+NEW_EPISODES = "new_episodes"  # in a Snapshot's values: a seed; the environments begin new episodes with it
 NOT_SAID = -1  # in `successes`: the environment did not say, or no episode ended
 
 

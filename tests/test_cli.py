@@ -16,7 +16,7 @@ from birl.cli.train_options import training_config
 from birl.config import EnvConfig, RunConfig
 from birl.envs import check
 from birl.presets import all_presets, find_preset
-from birl.run.directory import claim_directory
+from birl.run.directory import claim_named, task_directory
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
 
 TINY = ["--total-steps", 100, "--num-envs", 4, "--rollout-length", 16, "--minibatches", 1, "--epochs", 1]
@@ -218,7 +218,8 @@ def test_default_run_directories_are_numbered(tmp_path, monkeypatch):
 def test_two_runs_that_start_together_get_two_directories(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = birl.ppo.Config(EnvConfig("CartPole-v1"), RunConfig(seed=1))
-    assert claim_directory("ppo", config)[0] != claim_directory("ppo", config)[0]
+    plain = task_directory("ppo", config, "1")
+    assert claim_named(plain, None, False)[0] != claim_named(plain, None, False)[0]
 
 
 def test_an_existing_run_is_refused_with_what_to_do(tmp_path):

@@ -56,6 +56,7 @@ NOT_RUN = {  # page: words of commands that are only checked there
     "docs/mujoco.md": {"play"},
     "docs/ray.md": {"ray", "--ray", "--ray-address"},
 }
+TAKE_RUNS = {"eval", "play", "record", "resume", "plot", "compare", "report"}  # commands
 PREPARED = {  # files that a page assumes to exist
     "docs/environments.md": {
         "my_module.py": """
@@ -514,7 +515,7 @@ def run_command(command: Command, only_checked: set[str]) -> None:
     ):
         check_command(words, where)
     elif words[0] == "birl" or (words[0] == "python" and Path(words[1]).exists()):
-        prepare_runs(words[2:] if words[1] in ("eval", "play", "record", "resume", "plot") else [])
+        prepare_runs(words[2:] if words[1] in TAKE_RUNS else [])
         code, said = call(*cut(words[1:])) if words[0] == "birl" else run_script(words[1:])
         if command.output is None:
             assert code == 0, f"{where}\n{said}"
@@ -594,6 +595,8 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.run.evaluate": ("evaluate",),
             "birl.run.record": ("play", "record"),
             "birl.run.plot": ("plot_runs",),
+            "birl.experiments.report.making": ("report",),
+            "birl.experiments.compare": ("compare",),
             "birl.run.doctor": ("examine",),
             "birl.envs.check": ("check_env",),
         }.items()

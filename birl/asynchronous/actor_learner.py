@@ -150,7 +150,7 @@ def open_actor_learner(
         collector.start(seed, snapshot)
         cycle = None if work.replay is None else Cycle(work.replay, collector.empty_rollout())
         if cycle is not None and snapshot is not None:
-            cycle.restore(snapshot, envs.fresh)
+            cycle.restore(snapshot, collector.fresh)
     except BaseException:
         envs.close()
         raise

@@ -13,10 +13,12 @@ from rich.console import Console
 from birl import ALGORITHMS
 from birl.cli.check_env import check_env
 from birl.cli.compare import compare
+from birl.cli.fork import fork
 from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
+from birl.cli.report import report
 from birl.cli.tune import is_search, resume_search, tune
 from birl.config_json import to_json
 from birl.run.directory import is_group
@@ -226,11 +228,13 @@ def doctor(words: Words) -> int:
 COMMANDS: dict[str, Callable[[Words], int]] = {
     "train": train,
     "resume": resume,
+    "fork": fork,
     "eval": evaluate,
     "play": play,
     "record": record,
     "plot": plot,
     "compare": compare,
+    "report": report,
     "list": list_all,
     "doctor": doctor,
     "check-env": check_env,

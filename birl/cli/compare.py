@@ -124,10 +124,11 @@ def _legend(comparison: "Comparison") -> Iterator[str]:
         start, end = comparison.step_range
         yield f"area: mean training return from {start:,.0f} to {end:,.0f} steps, which all runs have"
     if comparison.target is None:
-        yield f"no time to a return: {comparison.target_reason}"
-    else:
-        median = "steps and seconds are medians over all seeds; one that does not reach it counts as never"
-        yield f"reached: {number(comparison.target)}, {comparison.target_reason}; {median}"
+        yield f"no time to a return: {comparison.target_reason}; --target RETURN sets one"
+        return
+    chosen = "" if comparison.target_reason == "given" else f", {comparison.target_reason}; --target sets another"
+    yield f"reached: the training return {number(comparison.target)}{chosen}"
+    yield "steps, seconds: medians over all seeds; one that does not reach it counts as never"
 
 
 def _pairs_table(comparison: "Comparison", letters: dict[str, str]) -> Table:

@@ -22,6 +22,7 @@ from birl.run.sources import Source, flat_settings, from_file, like_run
 from birl.suggestions import suggest_algorithm, suggest_setting
 
 HELP = ("-h", "--help")
+METAVARS = {"like": "RUN", "config": "FILE", "seeds": "INT", "sweep": "NAME=VALUE,VALUE", "jobs": "INT"}
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,11 @@ def training_help(task: list[str], words: list[str], columns: int) -> str:
     if len(task) == 1 and task[0] in ALGORITHMS and not (start.like or start.config):
         config = with_options(algorithm_named(task[0]).Config(), words, f"birl train {task[0]}")
         about = f"The settings of {task[0]}. With an environment, this shows the values of its preset."
-        return help_text(f"birl train {task[0]} ENV", about, config, _start_texts(), columns)
+        return help_text(f"birl train {task[0]} ENV", about, config, start_texts(), columns)
     algorithm, env_id, sources = _task(task, start)
     config, notice = training_config(algorithm, env_id, words, sources)
     about = f"In brackets: {', '.join(f'settings of {source.name}' for source in sources) or notice}."
-    return help_text(f"birl train {algorithm} {env_id}", about, config, _start_texts(), columns)
+    return help_text(f"birl train {algorithm} {env_id}", about, config, start_texts(), columns)
 
 
 def training_config(
@@ -127,10 +128,10 @@ def _start_options(words: list[str]) -> tuple[StartOptions, list[str]]:
         return tyro.cli(StartOptions, args=words, prog="birl train", return_unknown_args=True, add_help=False)
 
 
-def _start_texts() -> list[tuple[str, str]]:
-    metavars = {"like": "RUN", "config": "FILE", "seeds": "INT", "sweep": "NAME=VALUE,VALUE", "jobs": "INT"}
-    names = [field.name for field in dataclasses.fields(StartOptions)]
-    return [(f"--{name} {metavars.get(name, '')}".strip(), text_of(StartOptions, name)) for name in names]
+def start_texts(kind: Any = StartOptions, metavars: dict[str, str] = METAVARS) -> list[tuple[str, str]]:
+    """The options of this dataclass with their metavars, and their texts."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    return [(f"--{name} {metavars.get(name, '')}".strip(), text_of(kind, name)) for name in names]
 
 
 def _task(task: list[str], start: StartOptions) -> tuple[str, str, list[Source]]:

@@ -36,7 +36,7 @@ class Scoring:
             case "evaluation":
                 return f"return of the evaluation at {self.at:,} steps"
             case "training":
-                return f"training return at {self.at:,} steps (mean over the last {LAST:.0%} of them)"
+                return f"training return at {self.at:,} steps (mean over the last {100 * LAST:.0f} % of them)"
 
     def score(self, run: RunHistory) -> float | None:
         """The score of a run; None if it has none."""
@@ -133,9 +133,9 @@ def choose_target(
     ]
     lowest, best = min(levels[0]), max(levels[1])
     if best <= lowest:
-        return None, f"no group ends above the lowest start, {number(lowest)}; --target RETURN sets a target"
-    way = f"{share:.0%} of the way from the lowest start, {number(lowest)}, to the best end, {number(best)}"
-    return lowest + share * (best - lowest), f"training return, {way}; --target RETURN sets another"
+        return None, f"no group ends above the lowest start, {number(lowest)}"
+    way = f"{100 * share:.0f} % of the way from the lowest start, {number(lowest)}, to the best end, {number(best)}"
+    return lowest + share * (best - lowest), way
 
 
 def seconds_at(run: RunHistory, steps: float) -> tuple[float | None, float | None]:

@@ -141,8 +141,9 @@ def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Pat
     """The directory of a search with its tune.json, and what to say about it."""
     algorithms = "-".join(dict.fromkeys(candidate.algorithm for candidate in plan.candidates))
     config = plan.candidates[0].config
-    plain = f"{name}-{task_name(algorithms, config)}" if len(plan.candidates) == 1 else task_name(name, config)
-    path = Path("runs") / plain if run_dir is None else Path(run_dir)
+    task = f"{name}-{task_name(algorithms, config)}" if len(plan.candidates) == 1 else task_name(name, config)
+    plain = Path("runs") / task
+    path = plain if run_dir is None else Path(run_dir)
     if is_search(path):
         stored = _stored_plan(path)
         same = stored is not None and plan_json(_without_budget(stored)) == plan_json(_without_budget(plan))

@@ -13,11 +13,25 @@ from gymnasium import spaces
 from birl import speed
 from birl.config import require
 from birl.envs.actions import action_clipper
+from birl.envs.snapshot import ATTRIBUTES
 from birl.envs.spaces import action_shape, is_composite
 from birl.errors import snapshot_errors
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.rollouts.finite import check_finite
-from birl.types import NOT_SAID, ActAt, Action, Array, Envs, HasAttributes, PyTree, Rollout, Snapshot, StartActing, Step
+from birl.types import (
+    NEW_EPISODES,
+    NOT_SAID,
+    ActAt,
+    Action,
+    Array,
+    Envs,
+    HasAttributes,
+    PyTree,
+    Rollout,
+    Snapshot,
+    StartActing,
+    Step,
+)
 
 # policy, observations, memory, resets, action masks, key
 Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]
@@ -39,6 +53,7 @@ class Collector:
         self.behaviour = behaviour  # a template, [B, ...] zeros like the distributions to keep; None: keep none
         self.memory: PyTree = jax.tree.map(np.asarray, memory)  # [B, ...]
         self.resets = np.ones(envs.num_envs, bool)  # the next step begins an episode, with the initial memory
+        self.fresh = np.zeros(envs.num_envs, bool)  # where a start from a snapshot began a new episode
         self.observations: PyTree = None  # [B, ...]
         self.masks: np.ndarray | None = None  # [B, A]
         self.episode_stats = EpisodeStats(envs.num_envs)
@@ -126,14 +141,25 @@ class Collector:
     @snapshot_errors()
     def _restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
         envs = Snapshot(snapshot.arrays_under("envs/"), snapshot.values["envs"], snapshot.exact, snapshot.reason)
-        start = self.envs.restore(envs)
+        if NEW_EPISODES in snapshot.values:
+            start = self._begin_new(envs, snapshot.values[NEW_EPISODES])
+        else:
+            start = self.envs.restore(envs)
+            self.fresh = self.envs.fresh
         self.episode_stats.restore(snapshot)
-        self.episode_stats.drop_unfinished(self.envs.fresh)
-        self.resets = snapshot.array_like("collector/resets", self.resets) | self.envs.fresh
+        self.episode_stats.drop_unfinished(self.fresh)
+        self.resets = snapshot.array_like("collector/resets", self.resets) | self.fresh
         leaves, structure = jax.tree.flatten(self.memory)
         saved = [snapshot.array_like(f"collector/memory/{i}", leaf) for i, leaf in enumerate(leaves)]
         self.memory = jax.tree.unflatten(structure, saved)
         return start
+
+    def _begin_new(self, envs: Snapshot, seed: int) -> tuple[PyTree, np.ndarray | None]:
+        """Begin new episodes in all environments; only attributes that were set in them stay."""
+        for name, value in envs.values.get(ATTRIBUTES, {}).items():
+            self.set_env_attribute(name, value)
+        self.fresh = np.ones(self.envs.num_envs, bool)
+        return self.envs.reset(int(seed))
 
 
 def _without_behaviour(act: Act, *inputs: PyTree) -> Action:

@@ -23,7 +23,7 @@ from birl.rollouts.ranges import Ranges
 from birl.rollouts.replay import Replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
-from birl.types import Cycle, Metrics, PyTree, Rollout, Snapshot, Update
+from birl.types import NEW_EPISODES, Cycle, Metrics, PyTree, Rollout, Snapshot, Update
 
 State = TypeVar("State")
 
@@ -57,13 +57,16 @@ class CompiledSource:
             self._seconds = float(snapshot.values["seconds"])
             with snapshot_errors():
                 self._ranges.restore(snapshot)
+            if NEW_EPISODES in snapshot.values:
+                key[1] = int(snapshot.values[NEW_EPISODES]) % 2**32
+                self.position = _begun_again(begin(key, memory), self.position)
         self._snapshot = snapshot
         return speed.replicate_unplaced(state)
 
     def add_replay(self, replay: Replay, prefill: str | None = None) -> None:
         """Restore a replay from the snapshot, or prefill it; then it goes to the device."""
         if self._snapshot is not None:
-            replay.restore(self._snapshot, np.zeros(self.num_envs, bool))
+            replay.restore(self._snapshot, np.full(self.num_envs, NEW_EPISODES in self._snapshot.values))
         elif prefill is not None:
             UserReplay(replay, self.spaces, self.clip_rewards, self._now).prefill(prefill)
         self.replay = to_device(replay)
@@ -116,6 +119,11 @@ class CompiledSource:
     def _now(self) -> Now:
         copies = jax.tree.map(np.asarray, self.position.copies)
         return Now(copies.observations, copies.masks)
+
+
+def _begun_again(start: Position, before: Position) -> Position:
+    """Where new episodes start, with the statistics of the episodes that ended before."""
+    return start._replace(episodes=before.episodes._replace(returns=start.episodes.returns))
 
 
 @snapshot_errors()

@@ -83,7 +83,7 @@ class RolloutSource:
         """
         self._user_replay = UserReplay(replay, self.spaces, self.clip_rewards, self._now)
         if self._snapshot is not None:
-            replay.restore(self._snapshot, self.collector.envs.fresh)  # type: ignore[attr-defined]
+            replay.restore(self._snapshot, self.collector.fresh)  # type: ignore[attr-defined]
         elif prefill is not None:
             self._user_replay.prefill(prefill)
         self.replay = replay

@@ -66,7 +66,7 @@ class PartActor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # RayCollector warns once for all actors
             self.collector.start(seed, snapshot)
-        return self.envs.fresh, self.envs.restore_problem
+        return self.collector.fresh, self.envs.restore_problem
 
     @replying
     def collect(self, policy: PyTree, key: np.ndarray, steps_per_key: int) -> Rollout:

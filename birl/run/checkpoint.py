@@ -73,6 +73,20 @@ def save(
     tensors = state_to_tensors(state)
     if problem := non_finite_leaf(tensors):  # saving it would push out the last good checkpoint
         raise NonFiniteError(f"{problem}, so this state was not saved; lower learning_rate")
+    return write(directory, algorithm, config, spaces, int(state.env_steps), tensors, snapshot, progress)
+
+
+def write(
+    directory: Path,
+    algorithm: str,
+    config: Any,
+    spaces: tuple[gym.Space, gym.Space],
+    env_steps: int,
+    tensors: dict[str, np.ndarray],
+    snapshot: Snapshot,
+    progress: dict[str, Any],
+) -> Path:
+    """As `save`, for a State that is tensors already."""
     settings = to_json(config)
     spaces_json = {"observation": space_to_json(spaces[0]), "action": space_to_json(spaces[1])}
     values_name, arrays_name = snapshot_files(FORMAT)
@@ -86,7 +100,7 @@ def save(
     manifest = {
         "format": FORMAT,
         "algorithm": algorithm,
-        "env_steps": int(state.env_steps),
+        "env_steps": env_steps,
         "exact": snapshot.exact,
         "reason": snapshot.reason,
         "progress": progress,
@@ -95,7 +109,7 @@ def save(
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
     contents[MANIFEST] = manifest_bytes(manifest)
-    path = files.make_directory(directory) / f"{int(state.env_steps):09d}"
+    path = files.make_directory(directory) / f"{env_steps:09d}"
     _write_directory(path, contents)
     return path
 

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 SUMMARY = "summary.json"  # written when a run ends
+FORK = "fork.json"  # of a run that began with a checkpoint of another: see fork_file.py
 CHECKPOINTS = "checkpoints"
 GROUP = "group.json"  # of a directory that holds the runs of a group
 RUN_PARTS = (CONFIG, METRICS, CHECKPOINTS)
 ALL_PARTS = (
     *RUN_PARTS,
+    FORK,
     "tensorboard",
     "wandb",
     "wandb_id.txt",
@@ -68,13 +70,19 @@ class OpenDirectory:
 
 @contextmanager
 def new_directory(
-    name: str, config: Any, overwrite: bool = False, notice: Callable[[str], None] = lambda text: None
+    plain: Path,
+    run_dir: str | None,
+    overwrite: bool = False,
+    notice: Callable[[str], None] = lambda text: None,
+    checkpoints: int = 0,
 ) -> Iterator[Path]:
     """A locked directory for a new run. If the run fails before its first update, it is removed.
 
-    With `overwrite`, a run that is there is moved aside, and moved back after such a failure.
+    It is `run_dir`, or else `plain`, as `claim_named` says. With `overwrite`, a run that is there
+    is moved aside, and moved back after such a failure. So many `checkpoints` are made before the
+    first update.
     """
-    path, made, moved = claim_directory(name, config, overwrite)
+    path, made, moved = claim_named(plain, run_dir, overwrite)
     if moved is not None:
         notice(f"the run that was in {path} is in {moved} now")
     begun = False
@@ -86,7 +94,7 @@ def new_directory(
                 yield path
                 begun = True
             except BaseException:
-                begun = has_begun(path)
+                begun = has_begun(path, checkpoints)
                 if not begun:
                     remove_unstarted(path, before)
                 raise
@@ -99,13 +107,9 @@ def new_directory(
                 moved.rename(path)
 
 
-def claim_directory(name: str, config: Any, overwrite: bool = False) -> tuple[Path, list[Path], Path | None]:
-    """A new directory for a run; all directories made for it, innermost first; the run moved aside.
-
-    It is `run_dir`, or else runs/NAME-ENV-SEED, numbered if that exists. With `overwrite` it is
-    not numbered: a run that is there is moved aside.
-    """
-    return claim_named(f"{task_name(name, config)}-{config.run.seed}", config.run.run_dir, overwrite)
+def task_directory(name: str, config: Any, ending: str) -> Path:
+    """runs/ALGORITHM-ENV-ENDING, where a run or a group is by default."""
+    return Path("runs") / f"{task_name(name, config)}-{ending}"
 
 
 def task_name(name: str, config: Any) -> str:
@@ -113,10 +117,14 @@ def task_name(name: str, config: Any) -> str:
     return f"{name}-{config.env.id.replace('/', '-').replace(':', '-')}"
 
 
-def claim_named(plain: str, run_dir: str | None, overwrite: bool) -> tuple[Path, list[Path], Path | None]:
-    """As `claim_directory`, for a name in runs/ that is used if `run_dir` is None."""
+def claim_named(plain: Path, run_dir: str | None, overwrite: bool) -> tuple[Path, list[Path], Path | None]:
+    """A new directory for a run; all directories made for it, innermost first; the run moved aside.
+
+    It is `run_dir`, or else `plain`, numbered if that exists. With `overwrite` it is not numbered:
+    a run that is there is moved aside.
+    """
     if run_dir is not None or overwrite:
-        path = Path("runs") / plain if run_dir is None else Path(run_dir)
+        path = plain if run_dir is None else Path(run_dir)
         require(not path.exists() or path.is_dir(), f"run_dir {path} is a file; name a directory")
         moved = move_aside(path) if overwrite and (holds_run(path) or is_group(path)) else None
         require_no_run(path)
@@ -124,7 +132,7 @@ def claim_named(plain: str, run_dir: str | None, overwrite: bool) -> tuple[Path,
         path.mkdir(parents=True, exist_ok=True)
         return path, made, moved
     for n in itertools.count(1):
-        path = Path("runs") / (plain if n == 1 else f"{plain}-{n}")
+        path = plain if n == 1 else plain.with_name(f"{plain.name}-{n}")
         made = _missing(path)
         with suppress(FileExistsError):  # perhaps of a run that starts at the same moment
             path.mkdir(parents=True)
@@ -271,11 +279,12 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def has_begun(path: Path) -> bool:
-    """Whether a run has written metrics or a checkpoint."""
+def has_begun(path: Path, checkpoints: int = 0) -> bool:
+    """Whether a run has written metrics, or more checkpoints than it began with."""
     metrics = path / METRICS
-    checkpoints = path / CHECKPOINTS
-    return (metrics.exists() and metrics.stat().st_size > 0) or (checkpoints.is_dir() and any(checkpoints.iterdir()))
+    folder = path / CHECKPOINTS
+    written = len(list(folder.iterdir())) if folder.is_dir() else 0
+    return (metrics.exists() and metrics.stat().st_size > 0) or written > checkpoints
 
 
 def _missing(path: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from birl.config import require
 from birl.config_json import to_json
 from birl.errors import CheckpointError
-from birl.run.directory import GROUP, claim_named, is_group, task_name, write_config
+from birl.run.directory import GROUP, claim_named, is_group, task_directory, write_config
 from birl.run.files import read_json, require_real_directory, write_json
 from birl.run.group_plan import GroupPlan
 
@@ -58,8 +58,8 @@ def make_group(plan: GroupPlan, ray_address: str | None, overwrite: bool) -> tup
     the second would have the name of the run with seed 2. group.json is written last, so what has
     one is complete.
     """
-    name = f"{task_name(plan.algorithm, plan.config)}-group"
-    directory, _, moved = claim_named(name, plan.config.run.run_dir, overwrite)
+    plain = task_directory(plan.algorithm, plan.config, "group")
+    directory, _, moved = claim_named(plain, plan.config.run.run_dir, overwrite)
     for lane in plan.lanes:
         run_dir = directory / lane.name
         run_dir.mkdir(parents=True)

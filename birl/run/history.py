@@ -5,7 +5,7 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -47,6 +47,7 @@ class RunHistory:
     rows: list[Row]  # of metrics.jsonl; none if it has not been written yet
     summary: dict[str, Any] | None  # of summary.json; None: the run has not ended
     problem: str | None = None  # why it failed, as the summary of its group says
+    config: dict[str, Any] = field(default_factory=dict)  # the settings as config.json has them, nested
 
     @property
     def seed(self) -> int:
@@ -79,9 +80,11 @@ def read_history(run_dir: Path) -> RunHistory:
     stored = read_settings(run_dir)
     settings = flatten({"algorithm": stored.algorithm} | _schedules_as_text(stored.values))
     require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
+    whole = type(settings.get("run.seed")) is int
+    require(whole, f"{run_dir / 'config.json'} is damaged: run.seed {settings.get('run.seed')!r} is not a whole number")
     path = run_dir / METRICS
     rows = list(read_metrics(path)) if os.path.lexists(path) else []
-    return RunHistory(run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir))
+    return RunHistory(run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir), stored.values)
 
 
 def read_histories(directory: Path) -> list[RunHistory]:

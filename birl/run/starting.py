@@ -15,7 +15,14 @@ from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
 from birl.run.configure import called_config, called_env, with_settings
-from birl.run.directory import CHECKPOINTS, new_directory, require_run, verified_settings
+from birl.run.directory import (
+    CHECKPOINTS,
+    StoredSettings,
+    new_directory,
+    require_run,
+    task_directory,
+    verified_settings,
+)
 from birl.run.evaluate import PASSED_IN
 from birl.run.lock import locked
 from birl.run.loop import Run
@@ -52,7 +59,7 @@ def start(
     if envs is not None and isinstance(algorithm, str) and "num_envs" not in settings:
         config = _with_env(config, num_envs=envs.num_envs)
     config = _with_encoder(config, make_encoder)
-    _require_other(envs, eval_envs)
+    require_other(envs, eval_envs)
     name = name_of(config)
     validate(name, config)
     open_new = partial(_open_new, name, config, [*notices, *notice], overwrite)
@@ -84,15 +91,20 @@ def reopen(
     With `pause_at`, this process ends at the first update with that many environment steps: the run
     is evaluated and saved there, and can be continued as if nothing had happened.
     """
-    if make_env is not None:
-        env = name_of_function(make_env)
-    env = PASSED_IN if envs is not None else env
-    _require_other(envs, eval_envs)
+    env = named_env(env, envs, make_env)
+    require_other(envs, eval_envs)
     open_saved = partial(_open_saved, Path(run_dir), total_steps, workers, trust, env, make_encoder)
     return Run(open_saved, PassedIn(envs, eval_envs, make_network, pause_at), quiet)
 
 
-def _require_other(envs: Any, eval_envs: Any) -> None:
+def named_env(env: str | None, envs: Any, make_env: MakeEnv | None) -> str | None:
+    """The id that takes the place of a saved run's; None: its own."""
+    if envs is not None:
+        return PASSED_IN
+    return env if make_env is None else name_of_function(make_env)
+
+
+def require_other(envs: Any, eval_envs: Any) -> None:
     """Raise ConfigError unless environments to evaluate on go with those to train on."""
     require(eval_envs is None or envs is not None, "eval_envs are for envs=; without envs= Birl makes its own")
     same = eval_envs is not None and eval_envs is envs
@@ -102,9 +114,10 @@ def _require_other(envs: Any, eval_envs: Any) -> None:
 def _open_new(name: str, config: Any, notices: Sequence[str], overwrite: bool, stack: ExitStack) -> Opened:
     """Make a run's directory."""
     moved: list[str] = []
-    run_dir = stack.enter_context(new_directory(name, config, overwrite, moved.append))
-    config = _with_run(config, run_dir=str(run_dir))
-    return Opened(name, config, run_dir, None, RunProgress(None), [*notices, *moved, *_own_notices(config)])
+    plain = task_directory(name, config, str(config.run.seed))
+    run_dir = stack.enter_context(new_directory(plain, config.run.run_dir, overwrite, moved.append))
+    config = with_run(config, run_dir=str(run_dir))
+    return Opened(name, config, run_dir, None, RunProgress(None), [*notices, *moved, *own_notices(config)])
 
 
 def _open_saved(
@@ -123,16 +136,11 @@ def _open_saved(
     saved = checkpoint_folder.load_newest(run_dir / CHECKPOINTS, notices.append)
     settings = verified_settings(run_dir, saved, notices)
     name = settings.algorithm
-    own = is_own(name, settings.values, settings.signature)
-    config = from_json(algorithm_named(name).Config, settings.values)
-    if make_encoder is not None:
-        config = dataclasses.replace(config, encoder="mlp")  # replaced below, so that the run's own is not imported
-    config, trust_notices = allowed_run(config, own, trust, env, settings.source)
-    config = _with_encoder(config, make_encoder)
-    config = _with_run(config, run_dir=str(run_dir))
+    config, trust_notices = allowed_config(settings, trust, env, make_encoder)
+    config = with_run(config, run_dir=str(run_dir))
     if workers is not None:
         config = _with_env(config, workers=workers)
-    notices += [*trust_notices, *_start_notices(saved)]
+    notices += [*trust_notices, *start_notices(saved)]
     progress = RunProgress(saved, checkpoint_folder.read_best(run_dir / CHECKPOINTS, notices.append))
     if total_steps is not None and total_steps != config.run.total_steps:
         notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now end there")
@@ -141,12 +149,25 @@ def _open_saved(
     return Opened(name, config, run_dir, saved, progress, notices)
 
 
-def _own_notices(config: Any) -> list[str]:
+def allowed_config(settings: StoredSettings, trust: bool, env: str | None, make_encoder: Any) -> tuple[Any, list[str]]:
+    """The Config of a saved run as far as it may be used (see trust.py), and notices.
+
+    `env` and `make_encoder` are the user's own, instead of the run's.
+    """
+    own = is_own(settings.algorithm, settings.values, settings.signature)
+    config = from_json(algorithm_named(settings.algorithm).Config, settings.values)
+    if make_encoder is not None:
+        config = dataclasses.replace(config, encoder="mlp")  # replaced below, so that the run's own is not imported
+    config, notices = allowed_run(config, own, trust, env, settings.source)
+    return _with_encoder(config, make_encoder), notices
+
+
+def own_notices(config: Any) -> list[str]:
     """What to say about functions of the user's, and about a run that cannot be signed."""
     return [*local_notice(config), *unsigned_notice(config)]
 
 
-def _start_notices(saved: Checkpoint | None) -> list[str]:
+def start_notices(saved: Checkpoint | None) -> list[str]:
     """What to say about the start of a resumed run."""
     if saved is None:
         return ["there is no checkpoint yet: starting from the beginning, with the same seed"]
@@ -159,7 +180,7 @@ def _extended(config: Any, total_steps: int, progress: RunProgress) -> Any:
     done = progress.start_steps
     require(total_steps > done, f"total_steps {total_steps:,} must be more than the {done:,} steps done")
     goal = None if progress.reached_goal(config.run) else config.run.stop_at_return
-    return _with_run(config, total_steps=total_steps, stop_at_return=goal)
+    return with_run(config, total_steps=total_steps, stop_at_return=goal)
 
 
 def _with_encoder(config: Any, make_encoder: Any) -> Any:
@@ -168,7 +189,8 @@ def _with_encoder(config: Any, make_encoder: Any) -> Any:
     return with_settings(config, {"encoder": name_of_function(make_encoder)})
 
 
-def _with_run(config: Any, **changes: Any) -> Any:
+def with_run(config: Any, **changes: Any) -> Any:
+    """The Config with these settings of its run changed."""
     return dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
 
 

@@ -9,7 +9,7 @@ from birl.run.console import score_text
 from birl.run.evaluate import Evaluation
 from birl.run.files import read_json
 from birl.run.progress import RunProgress
-from birl.run.versions import versions
+from birl.run.versions import machine, versions
 
 
 def make_summary(
@@ -29,6 +29,7 @@ def make_summary(
         "cpu_seconds": round(progress.cpu_seconds(), 2),
         "inexact_resumes": progress.inexact_resumes,
         "versions": versions(),
+        "machine": machine(),
     }
 
 

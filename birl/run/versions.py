@@ -1,8 +1,10 @@
-"""The versions of the software that a result was produced with."""
+"""The versions of the software that a result was produced with, and the kind of machine."""
 
 import functools
 import importlib.metadata
+import os
 import platform
+from pathlib import Path
 
 PACKAGES = (
     "birl",
@@ -30,6 +32,26 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+@functools.cache
+def machine() -> dict[str, str | int]:
+    """The kind of machine: system, processor, cores; not its name."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count() or 0,
+    }
+
+
+def _processor() -> str:
+    """The model of the processor; on Linux, Python does not know it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or "unknown"
 
 
 def changed_versions(then: dict[str, str]) -> list[str]:

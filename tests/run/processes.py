@@ -102,7 +102,8 @@ def end_of(run_dir: Path) -> dict[str, Any]:
     """The content of the last checkpoint, without measured times."""
     last = numbered(run_dir / "checkpoints")[-1]
     snapshot = json.loads((last / "snapshot.json").read_text())
-    del snapshot["seconds"]
+    for part in (snapshot, *snapshot.get("learners", [])):
+        part.pop("seconds", None)
     arrays = {name: (last / name).read_bytes() for name in ("state.safetensors", "snapshot.safetensors", "spaces.json")}
     return {"number": last.name, "snapshot": snapshot} | arrays
 

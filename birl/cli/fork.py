@@ -1,0 +1,88 @@
+"""birl fork: a new run that begins with a checkpoint of another."""
+
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+import tyro
+
+from birl.cli.modules import allow_modules_here
+from birl.cli.numbers import whole_number
+from birl.config import ConfigError, require
+from birl.run.modules import named_modules
+from birl.run.signals import starting
+
+USAGE = """usage: birl fork RUN [--at STEP] [options]
+
+Train a new run that begins with a checkpoint of another run: the same networks, optimiser,
+environments, replay and random keys, with other settings. The other run stays as it is.
+
+birl fork runs/mine --learning-rate 1e-4              begins with the newest checkpoint
+birl fork runs/mine --at 50000 --total-steps 200000   begins with that of 50,000 steps
+birl fork runs/mine --seed 2                          continues with other random numbers
+birl fork runs/mine --help                            shows all options, with the values of the run"""
+
+
+@dataclass(frozen=True)
+class ForkOptions:
+    """The options of `birl fork` that are no settings."""
+
+    at: str | None = None  # begin with the checkpoint of these environment steps, or with the best; None: the newest
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False  # move a run that is in run_dir aside, to run_dir.1
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False  # let a run that was not made here import modules
+    env: str | None = None  # use this environment, e.g. my_module:MyEnv-v0, instead of the run's own
+
+
+def fork(words: list[str]) -> int:
+    """birl fork RUN [options]: train a new run that begins with a checkpoint of RUN."""
+    wants_help = "-h" in words or "--help" in words
+    if not words or words[0].startswith("-"):
+        require(wants_help or not words, f"birl fork needs a run before its options: birl fork RUN {' '.join(words)}")
+        print(USAGE)
+        return 0 if wants_help else 2
+    with starting():
+        from birl.cli.train_options import with_options
+        from birl.config_json import to_json
+        from birl.experiments.branch import read_branch
+        from birl.experiments.fork import run_to_end, start_fork
+
+        run, *rest = words
+        prog = f"birl fork {run}"
+        options, rest = _own_options([word for word in rest if word not in ("-h", "--help")], prog)
+        allow_modules_here(options.env, trust=options.trust)
+        branch = read_branch(run, _at(options.at), trust=options.trust, env=options.env)
+        config = with_options(branch.config, rest, prog)
+        if wants_help:
+            print(_help(prog, config, branch.saved.env_steps))
+            return 0
+        new = named_modules(to_json(config)).items() - named_modules(to_json(branch.config)).items()
+        allow_modules_here(*(name for _, name in new))  # the user has just named these
+        forked = start_fork(branch, config, overwrite=options.overwrite)
+    run_to_end(forked)
+    return 0
+
+
+def _own_options(words: list[str], prog: str) -> tuple[ForkOptions, list[str]]:
+    """The options that are no settings, and the other words."""
+    from birl.cli.parsing import errors_in_one_line, reading_rules
+
+    with reading_rules(), errors_in_one_line():
+        return tyro.cli(ForkOptions, args=words, prog=prog, return_unknown_args=True, add_help=False)
+
+
+def _at(text: str | None) -> Any:
+    if text is None or text == "best":
+        return text
+    try:
+        return whole_number(text)
+    except ValueError as problem:
+        raise ConfigError(f"--at {text!r} is neither a number of steps nor best") from problem
+
+
+def _help(prog: str, config: Any, env_steps: int) -> str:
+    from birl.cli.settings_help import help_text
+    from birl.cli.train_options import start_texts
+
+    texts = start_texts(ForkOptions, {"at": "STEP", "env": "ID"})
+    about = f"In brackets: the settings of the run. The fork would begin at {env_steps:,} steps."
+    return help_text(prog, about, config, texts, shutil.get_terminal_size().columns)

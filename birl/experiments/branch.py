@@ -1,0 +1,118 @@
+"""Where a fork begins: a checkpoint of another run, which is only read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from birl.config import ConfigError, require
+from birl.config_json import from_json, to_json
+from birl.errors import CheckpointError
+from birl.registry import algorithm_named
+from birl.run import checkpoint_folder
+from birl.run.checkpoint import Checkpoint, load
+from birl.run.directory import CHECKPOINTS, is_group, require_run, verified_settings
+from birl.run.starting import allowed_config, start_notices, with_run
+
+At = int | Literal["best"] | None  # a checkpoint by its environment steps; None: the newest undamaged one
+ATTEMPTS = 5  # to read a checkpoint of a run that trains, and so removes old ones
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A checkpoint of a run, and its settings as far as they may be used."""
+
+    parent: Path
+    algorithm: str
+    saved: Checkpoint
+    config: Any  # without run_dir
+    notices: list[str]
+
+    def changes_to(self, config: Any) -> dict[str, tuple[Any, Any]]:
+        """The settings of this Config that the parent has otherwise: both values, as JSON."""
+        parent_config = from_json(algorithm_named(self.algorithm).Config, self.saved.config)  # with new fields
+        before, after = _dotted(parent_config), _dotted(config)
+        return {
+            name: (to_json(before[name]), to_json(after[name]))
+            for name in before
+            if before[name] != after[name] and name != "run.run_dir"
+        }
+
+
+def read_branch(
+    run: str | Path, at: At = None, *, trust: bool = False, env: str | None = None, make_encoder: Any = None
+) -> Branch:
+    """The checkpoint that a fork of this run begins with. The run may be training meanwhile."""
+    parent = Path(run)
+    require_run(parent)
+    notices: list[str] = []
+    saved = _load(parent, at, notices)
+    settings = verified_settings(parent, saved, notices)
+    config, more = allowed_config(settings, trust, env, make_encoder)
+    notices += [*more, *start_notices(saved)]
+    return Branch(parent, settings.algorithm, saved, with_run(config, run_dir=None), notices)
+
+
+def fork_directory(parent: Path) -> Path:
+    """Where a fork is by default: beside its parent; that of a run in a group, beside the group."""
+    whole = parent.resolve()
+    group = next((path for path in whole.parents[:3] if is_group(path)), None)
+    if group is None:
+        return (
+            parent.parent / f"{parent.name}-fork"
+            if parent.name not in ("", "..")
+            else whole.with_name(f"{whole.name}-fork")
+        )
+    lane = "-".join(whole.relative_to(group).parts)
+    return group.with_name(f"{group.name}-{lane}-fork")
+
+
+def _dotted(config: Any) -> dict[str, Any]:
+    """Every setting of a Config by its dotted name: learning_rate, env.num_envs, run.seed."""
+    parts = {"": config, "env.": config.env, "env.atari.": config.env.atari, "run.": config.run}
+    return {
+        f"{prefix}{name}": value
+        for prefix, part in parts.items()
+        for name, value in vars(part).items()
+        if name not in ("env", "atari", "run")
+    }
+
+
+def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
+    folder = parent / CHECKPOINTS
+    for attempt in range(ATTEMPTS):
+        before = checkpoint_folder.numbered(folder)
+        reports: list[str] = []
+        try:
+            saved = (
+                load(_path_at(folder, at)) if at is not None else checkpoint_folder.load_newest(folder, reports.append)
+            )
+        except CheckpointError:
+            if attempt < ATTEMPTS - 1 and checkpoint_folder.numbered(folder) != before:
+                continue  # it was removed while it was read, because a newer one was written
+            raise
+        if reports and checkpoint_folder.numbered(folder) != before and attempt < ATTEMPTS - 1:
+            continue
+        if saved is None:
+            raise ConfigError(
+                f"{parent} has no checkpoint yet; fork it once it has one, or start a run with birl train"
+            )
+        notices += reports
+        return saved
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _path_at(folder: Path, at: int | str) -> Path:
+    """The checkpoint at these steps exactly, or the best one; ConfigError says which there are."""
+    steps = [int(path.name) for path in checkpoint_folder.numbered(folder)]
+    there = f"there are {', '.join(f'{step:,}' for step in steps)}" if steps else "there are none yet"
+    if at == "best":
+        best = checkpoint_folder.read_best(folder)
+        if best is None:
+            raise ConfigError(
+                f"at 'best': {folder.parent} has no best checkpoint, for it was not evaluated (--eval-every); {there}"
+            )
+        return folder / str(best["checkpoint"])
+    require(isinstance(at, int), f"at {at!r} is neither a number of steps nor 'best'")
+    remedy = "choose one of them; --keep-every N keeps some for good"
+    require(at in steps, f"at {at:,}: {folder.parent} has no checkpoint of exactly these steps; {there}; {remedy}")
+    return folder / f"{at:09d}"

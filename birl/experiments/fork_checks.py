@@ -1,0 +1,88 @@
+"""Which settings a fork cannot change, because they do not fit the checkpoint it begins with."""
+
+from typing import Any
+
+from birl.config import ConfigError, require
+from birl.config_json import from_json, to_json
+from birl.envs.make import spaces_of
+from birl.errors import CheckpointError
+from birl.experiments.branch import Branch
+from birl.registry import algorithm_named
+from birl.run.evaluate import PASSED_IN
+from birl.run.state_tensors import tensors_to_state
+from birl.speed import prepare_jax
+
+Changes = dict[str, tuple[Any, Any]]
+# Settings that the snapshot is made for; it cannot be restored with others.
+FIXED = {
+    "env.num_envs": "the saved episodes are those of that many environments",
+    "env.backend": "the saved episodes are those of the other kind of environments",
+    "env.ray_actors": "the saved episodes are divided among that many Ray actors",
+    "pool": "the checkpoint is that of the other pool",
+    "actor_learners": "the checkpoint has a part for each of them",
+    "replay_size": "the saved replay has that size",
+    "prefill": "only an empty replay is prefilled, and that of the checkpoint is used",
+}
+WITH_REPLAY = {"rollout_length": "the saved replay consists of rollouts of that length"}
+
+
+def require_fit(branch: Branch, config: Any, changed: Changes, make_network: Any = None) -> None:
+    """Raise ConfigError, which names the setting, if the checkpoint does not fit this Config."""
+    done, total = branch.saved.env_steps, config.run.total_steps
+    require(
+        total > done,
+        f"total_steps {total:,} must be more than the {done:,} steps of the checkpoint; "
+        "set total_steps, or begin at an earlier one: --at STEP",
+    )
+    fixed = FIXED | (WITH_REPLAY if "replay_size" in vars(config) else {})
+    for name in changed.keys() & fixed.keys():
+        _refuse(branch, name, changed[name], fixed[name])
+    _require_spaces(branch, config, changed)
+    if (problem := _misfit(branch, config, make_network)) is None:
+        return
+    for name, values in changed.items():
+        if (own := _misfit(branch, _with_change(branch, name, values[1]), make_network)) is not None:
+            _refuse(branch, name, values, own)
+    names = ", ".join(changed) or "make_network"
+    raise ConfigError(f"fork with other {names}: {problem}; leave them as they were in {branch.parent}")
+
+
+def _require_spaces(branch: Branch, config: Any, changed: Changes) -> None:
+    """Raise ConfigError if the environment was changed and has other spaces now."""
+    names = [name for name in changed if name.startswith("env.")]
+    if not names or config.env.id == PASSED_IN:
+        return
+    saved = branch.saved.observation_space, branch.saved.action_space
+    for kind, before, now in zip(("observation", "action"), saved, spaces_of(config.env), strict=True):
+        if before != now:
+            _refuse(branch, names[0], changed[names[0]], f"the {kind} space was {before} and would be {now}")
+
+
+def _misfit(branch: Branch, config: Any, make_network: Any) -> str | None:
+    """Why the saved State is not one of this Config; None if it is."""
+    prepare_jax(config)
+    algorithm = algorithm_named(branch.algorithm)
+    try:
+        template = algorithm.init(config, branch.saved.observation_space, branch.saved.action_space, make_network)
+        tensors_to_state(template, branch.saved.tensors)
+    except CheckpointError as problem:
+        return str(problem)
+    return None
+
+
+def _with_change(branch: Branch, name: str, value: Any) -> Any:
+    """The parent's Config with one setting changed, given by its dotted name."""
+    settings = to_json(branch.config)
+    *parts, last = name.split(".")
+    inner = settings
+    for part in parts:
+        inner = inner[part]
+    inner[last] = value
+    return from_json(algorithm_named(branch.algorithm).Config, settings)
+
+
+def _refuse(branch: Branch, name: str, values: tuple[Any, Any], reason: str) -> None:
+    old, new = values
+    setting = "env" if name == "env.id" else name.rpartition(".")[2]
+    remedy = f"leave it as it is, or begin a new run with the other settings: birl train --like {branch.parent}"
+    raise ConfigError(f"{setting} {old} -> {new} cannot be changed in a fork: {reason}; {remedy}")

@@ -1,0 +1,81 @@
+"""Where results come from: commands to reproduce them, runs, branches, versions, the machine."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from birl.experiments.report.elements import (
+    Content,
+    Section,
+    block,
+    element,
+    folded,
+    join,
+    named,
+    paragraph,
+    small,
+    table,
+)
+from birl.experiments.report.results import shown
+from birl.experiments.report.times import summary_number
+from birl.experiments.reproduce import commands_for
+from birl.experiments.scores import final_evaluation, trained_steps
+from birl.run.history import RunHistory, SeedGroup
+
+MOST_RUNS = 500  # rows of the table of runs
+
+
+def reproduce_section(groups: Sequence[SeedGroup]) -> Section:
+    """The commands that train these runs again."""
+    parts: list[Content] = []
+    for place, group in enumerate(groups):
+        commands = commands_for(group.runs)
+        none = paragraph("These environments were passed in from Python, so there is no command for them.")
+        parts.append(element("h3", named(group.label, place)))
+        parts.append(block("\n".join(commands)) if commands else none)
+    about = "The same seeds give the same runs, bit for bit, with the same versions on the same kind of CPU."
+    return Section("How to reproduce it", join([*parts, small(about)]))
+
+
+def runs_section(groups: Sequence[SeedGroup]) -> Section:
+    """Each run with its directory, state and score; and the software and machines they had."""
+    rows: list[list[Content]] = [
+        [element("code", str(run.run_dir)), named(group.label, place), run.seed, _state(run), f"{trained_steps(run):,}",
+         shown(final_evaluation(run)), shown(summary_number(run, "wall_seconds"))]
+        for place, group in enumerate(groups)
+        for run in group.runs
+    ]  # fmt: skip
+    head = ["directory", "group", "seed", "state", "steps", "evaluation", "wall s"]
+    cut = [] if len(rows) <= MOST_RUNS else [paragraph(f"{len(rows) - MOST_RUNS} more runs are not listed.")]
+    runs = [run for group in groups for run in group.runs]
+    parts = [
+        folded(f"{len(rows)} runs", join([table(head, rows[:MOST_RUNS], texts=2), *cut])),
+        _facts("Versions", [_texts(run, "versions") for run in runs]),
+        _facts("Machine", [_texts(run, "machine") for run in runs]),
+    ]
+    return Section("Runs and versions", join(parts))
+
+
+def _state(run: RunHistory) -> str:
+    if run.problem is not None:
+        return f"failed: {run.problem}"
+    if run.summary is not None:
+        return "ended"
+    total = run.settings.get("run.total_steps")
+    return f"at {trained_steps(run) / total:.0%}" if type(total) is int and total > 0 else "not ended"
+
+
+def _texts(run: RunHistory, name: str) -> dict[str, str]:
+    """A part of the summary that has texts by name; empty if there is none."""
+    found: Any = (run.summary or {}).get(name)
+    if not isinstance(found, dict):
+        return {}
+    return {key: str(value) for key, value in found.items() if isinstance(value, str | int)}
+
+
+def _facts(title: str, found: Sequence[dict[str, str]]) -> Content:
+    """What the runs say of something, one line for each name; several values if they disagree."""
+    names = list(dict.fromkeys(name for one in found for name in one))
+    lines = [f"{name} {', '.join(sorted({one[name] for one in found if name in one}))}" for name in names[:50]]
+    if not lines:
+        return paragraph(f"{title}: not known before a run has ended.") if title == "Versions" else ""
+    return join([element("h3", title), paragraph(", ".join(lines))])

@@ -1,0 +1,169 @@
+"""The sections with what was reached: scores over seeds, and which group is better."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from birl.config import ConfigError
+from birl.experiments.compare import compare_groups
+from birl.experiments.comparison import Comparison, GroupResult, Interval, PairResult, Spread
+from birl.experiments.report.elements import Content, Html, Section, element, join, named, small, table
+from birl.experiments.reproduce import config_of
+from birl.presets import find_preset
+from birl.presets.entry import Preset, core_of
+from birl.run.display import number
+from birl.run.history import RunHistory, SeedGroup
+
+NOTHING = "–"
+MOST_PAIRED = 4  # of more groups, each is compared with the first only
+
+
+class Compared(NamedTuple):
+    """The groups of one environment, and their comparison."""
+
+    found: Comparison
+    groups: list[SeedGroup]
+    labels: list[Html]
+
+
+def compared(groups: Sequence[SeedGroup]) -> list[Compared]:
+    """The comparison of all groups, one for each environment."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        places[group.settings["env.id"]].append(place)
+    parts = []
+    for own in places.values():
+        chosen = [groups[place] for place in own]
+        labels = [named(groups[place].label, place) for place in own]
+        parts.append(Compared(compare_groups(chosen, all_pairs=len(own) <= MOST_PAIRED), chosen, labels))
+    return parts
+
+
+def results_section(comparisons: Sequence[Compared]) -> Section:
+    """The scores of all groups over their seeds, and in words which is better."""
+    return Section("Results", join(_by_env(comparisons, _scores)))
+
+
+def comparison_section(comparisons: Sequence[Compared]) -> Section | None:
+    """How fast groups learned, and the numbers of each pair; None if there is no pair."""
+    parts = [one for one in comparisons if len(one.groups) > 1]
+    return Section("Comparison", join(_by_env(parts, _comparison))) if parts else None
+
+
+def _by_env(comparisons: Sequence[Compared], part: Callable[[Compared], Iterator[Content]]) -> Iterator[Content]:
+    """This part of each comparison; if there are several, below its environment's name."""
+    for one in comparisons:
+        if len(comparisons) > 1:
+            yield element("h3", element("bdi", one.found.env_id))
+        yield from part(one)
+
+
+def _scores(one: Compared) -> Iterator[Content]:
+    rows = [
+        [label, *_score_texts(result), _preset_text(preset_for(group.runs[0]))]
+        for label, result, group in zip(one.labels, one.found.groups, one.groups, strict=True)
+    ]
+    yield table(["", "seeds", "IQM", "95 % interval", "worst to best", "steps", "preset's score"], rows)
+    yield small(f"Score: {one.found.score}. IQM: interquartile mean over seeds, with its bootstrap interval.")
+    if one.found.pairs:
+        yield element("ul", join(element("li", pair.sentence) for pair in one.found.pairs))
+    yield from (element("p", _as_sentence(notice), class_="note") for notice in one.found.notices)
+
+
+def _comparison(one: Compared) -> Iterator[Content]:
+    if any(result.area.iqm is not None for result in one.found.groups):
+        yield from _speed(one.found, one.labels)
+    labels = {group.label: label for group, label in zip(one.groups, one.labels, strict=True)}
+    head = ["", "against", "wins with probability", "95 % interval", "IQM difference", "95 % interval", "p"]
+    yield table(head, [_pair(pair, labels) for pair in one.found.pairs], texts=2)
+    yield small(
+        "Probability: that a seed of the first beats one of the second, ties counting half, with Newcombe's interval. "
+        "p: of the two-sided Mann-Whitney test, adjusted for the number of pairs by Holm's method."
+    )
+
+
+def preset_for(run: RunHistory) -> Preset | None:
+    """The preset of a run's task, with or without a score; None if there is none."""
+    try:
+        config = config_of(run)
+    except ConfigError:
+        return None
+    return find_preset(run.settings["algorithm"], config.env.id, config.env.hide_velocities, core_of(config))
+
+
+def shown(value: float | None) -> str:
+    """A number, or a dash if there is none."""
+    return NOTHING if value is None else number(value)
+
+
+def mean_text(values: Sequence[float | None]) -> str:
+    """The mean of those that are known."""
+    known = [value for value in values if value is not None]
+    return shown(sum(known) / len(known) if known else None)
+
+
+def _score_texts(result: GroupResult) -> list[Content]:
+    scores = list(result.score.values.values())
+    span = f"{number(min(scores))} to {number(max(scores))}" if len(scores) > 1 else NOTHING
+    failed = f", {len(result.failed)} failed" if result.failed else ""
+    iqm, interval = _spread(result.score)
+    return [f"{len(scores)}{failed}", iqm, interval, span, shown(result.env_steps)]
+
+
+def _spread(spread: Spread) -> tuple[str, str]:
+    return shown(spread.iqm), _interval(spread.interval)
+
+
+def _interval(ends: Interval | None) -> str:
+    return NOTHING if ends is None else f"{number(ends[0])} to {number(ends[1])}"
+
+
+def _speed(found: Comparison, labels: Sequence[Html]) -> Iterator[Content]:
+    """How fast each group learned: area under the curve, and when it reached the target."""
+    head = ["", "area under the curve", "95 % interval"]
+    if found.target is not None:
+        head += ["seeds that reached it", "after steps", "wall s", "CPU s"]
+    rows = []
+    for label, result in zip(labels, found.groups, strict=True):
+        cells: list[Content] = [label, *_spread(result.area)]
+        if found.target is not None and (reached := result.reached) is not None:
+            of_all = f"{reached.seeds} of {len(result.score.values)}"
+            cells += [of_all, *map(shown, (reached.env_steps, reached.wall_seconds, reached.cpu_seconds))]
+        rows.append(cells + [NOTHING] * (len(head) - len(cells)))
+    yield table(head, rows)
+    if found.step_range is not None:
+        steps = " to ".join(f"{end:,.0f}" for end in found.step_range)
+        area = f"Area under the curve: the mean training return from step {steps}, which all runs have."
+        goal = (
+            f" Target: a return of {shown(found.target)} ({_without_options(found.target_reason)}); medians over seeds."
+        )
+        yield small(area + (goal if found.target is not None else ""))
+
+
+def _pair(pair: PairResult, labels: dict[str, Html]) -> list[Content]:
+    return [
+        labels.get(pair.first, Html("")),
+        labels.get(pair.second, Html("")),
+        NOTHING if pair.probability is None else f"{pair.probability:.2f}",
+        NOTHING if pair.probability_interval is None else "{:.2f} to {:.2f}".format(*pair.probability_interval),
+        shown(pair.iqm_difference),
+        _interval(pair.difference_interval),
+        NOTHING if pair.adjusted_p_value is None else f"{pair.adjusted_p_value:.2g}",
+    ]
+
+
+def _without_options(text: str) -> str:
+    """A sentence without what it says about options of `birl compare`."""
+    return text.partition("; --")[0]
+
+
+def _as_sentence(notice: str) -> str:
+    text = _without_options(notice)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _preset_text(preset: Preset | None) -> str:
+    if preset is None or preset.score is None:
+        return NOTHING
+    seeds = "1 seed" if preset.seeds == 1 else f"{preset.seeds} seeds"
+    return f"{number(preset.score)} ({seeds}, {preset.config.run.total_steps:,} steps)"

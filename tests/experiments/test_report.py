@@ -1,0 +1,356 @@
+"""A report says what the run directories say, in one file, and strangers' text stays text."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import birl
+from birl.config import ConfigError
+from birl.experiments.report.curves import FEWEST_POINTS, curve_data, mean_and_band, rounded, thinned
+from birl.experiments.report.elements import Html, Section, bars, code_of, data, element, folded, table
+from birl.experiments.report.episodes import episodes_section
+from birl.experiments.report.making import report
+from birl.experiments.report.page import page, write_report
+from birl.experiments.report.results import compared, comparison_section, results_section
+from birl.experiments.report.settings import settings_section
+from birl.experiments.report.times import seconds_of, times_section
+from birl.experiments.report.videos import best_run
+from birl.run.history import by_settings, read_histories, read_history
+from birl.run.track import JsonlSink
+from tests.run.processes import call, call_well
+from tests.run.test_plot import make_run
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028\u202e\"'&lt;\ud800"
+
+
+class Structure(HTMLParser):
+    """The elements of a page, its text, and what is inside of its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.tags and self.tags[-1][0] == "script" else self.words).append(data)
+
+
+def write_group(folder: Path, seeds: int = 3, algorithm: str = "ppo", **settings: Any) -> Path:
+    """Runs of several seeds that have ended, with evaluations and times."""
+    for seed in range(1, seeds + 1):
+        run_dir = make_run(folder / f"seed-{seed}", seed=seed, algorithm=algorithm, **settings)
+        sink = JsonlSink(run_dir / "metrics.jsonl", resume_at=10_000)
+        sink.write(1000, 10.0, {"eval/return_mean": 100.0 + seed, "time/learning_seconds": 5.0})
+        sink.close()
+        evaluation = {
+            "return_mean": 100.0 + seed,
+            "return_std": 1.0,
+            "episodes": 2,
+            "returns": [99.0 + seed, 101.0 + seed],
+        }
+        summary = {"env_steps": 1000, "evaluation": evaluation, "wall_seconds": 10.0, "cpu_seconds": 7.5}
+        (run_dir / "summary.json").write_text(json.dumps(summary | {"versions": {"jax": "0.1.2"}}))
+    return folder
+
+
+def text_of(section: Section | None) -> str:
+    assert section is not None
+    return " ".join(" ".join(Structure(section.body.code).words).split())
+
+
+def test_a_page_has_one_file_and_refers_to_nothing_outside(tmp_path):
+    out = report([write_group(tmp_path / "a"), write_group(tmp_path / "b", algorithm="a2c")], tmp_path / "page.html")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["page.html"]
+    found = Structure(out.read_text())
+    addresses = [value for _, attributes in found.tags for name, value in attributes.items() if name in ("src", "href")]
+    assert [address for address in addresses if not str(address).startswith(("#", "data:"))] == []
+    assert "lang" in dict(found.tags)["html"]
+    assert len(out.read_bytes()) < 100_000
+
+
+def test_every_link_of_the_page_has_its_section():
+    sections = [
+        Section(title, element("p", "x")) for title in ("Results", "Results", "Ergebnisse & mehr", "结果", "结果")
+    ]
+    found = Structure(page("t", sections))
+    targets = [attributes["href"] for tag, attributes in found.tags if tag == "a"]
+    ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
+    assert len(targets) == 6
+    assert {f"#{id}" for id in ids} >= set(targets)
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_policy_allows_the_script_and_the_style_of_the_page_only():
+    text = page("t", [])
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+def test_strangers_text_stays_text_everywhere(tmp_path):
+    run_dir = make_run(tmp_path / "<b>bold</b>", algorithm=HOSTILE, env_id=f"{HOSTILE}-v0", learning_rate=HOSTILE)
+    make_run(tmp_path / "other", algorithm=HOSTILE, env_id=f"{HOSTILE}-v0", learning_rate=2)
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"env_steps": 2000, "seconds": 20.0, HOSTILE: 1.0}) + "\n")
+    summary = {"env_steps": 1000, "evaluation": None, "versions": {HOSTILE: HOSTILE}, "machine": {HOSTILE: HOSTILE}}
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    out = report(tmp_path, tmp_path / "page.html", title=HOSTILE)
+    text = out.read_bytes().decode()  # valid UTF-8
+    found = Structure(text)
+    assert [tag for tag, _ in found.tags].count("script") == 2
+    assert {tag for tag, _ in found.tags} & {"img", "b"} == set()
+    assert not any(name.startswith("on") for _, attributes in found.tags for name in attributes)
+    [curves] = [script for script in found.scripts if script.startswith('{"groups"')]
+    assert HOSTILE.encode(errors="replace").decode() != HOSTILE
+    assert HOSTILE in [metric["name"] for metric in json.loads(curves)["metrics"]]
+    assert "\u2028" not in curves
+    assert "\u202e" not in text
+
+
+def test_a_text_of_a_megabyte_is_cut():
+    assert len(code_of("x" * 1_000_000)) < 400
+
+
+def test_json_for_a_script_reads_back_and_ends_nothing():
+    value = {HOSTILE: [1, 2.5, None, HOSTILE]}
+    [(tag, attributes)] = Structure(data("curves", value).code).tags
+    inside = re.fullmatch(r"<script[^>]*>(.*)</script>", data("curves", value).code)[1]
+    assert (tag, attributes["id"]) == ("script", "curves")
+    assert json.loads(inside) == value
+    assert set("<>&\u2028") & set(inside) == set()
+
+
+def test_elements_escape_texts_and_keep_html():
+    assert element("p", "a < b", title='"x"', data_curves="c", class_=None).code == (
+        '<p title="&quot;x&quot;" data-curves="c">a &lt; b</p>'
+    )
+    assert table(["x", "y"], [[Html("<b>1</b>"), "<b>"]]).code.count("<b>") == 1
+    assert "<summary>more &amp; more</summary>" in folded("more & more", Html("")).code
+    assert 'width="100.00%"' in bars([("learning_rate", 1.5, "large")]).code
+
+
+def test_the_mean_over_seeds_is_taken_where_all_have_values():
+    curves = [(np.array([0.0, 10.0]), np.array([0.0, 10.0])), (np.array([5.0, 20.0]), np.array([7.0, 7.0]))]
+    x, mean, low, high = mean_and_band(curves, 50)
+    assert x == [5, 10]
+    assert mean == [6, 8.5]
+    assert (low, high) == ([5, 7], [7, 10])
+    assert mean_and_band([(np.array([1.0]), np.array([1.0])), (np.array([2.0]), np.array([1.0]))], 50) is None
+
+
+def test_a_thinned_line_is_the_line():
+    x = np.linspace(0, 100, 1001)
+    at, values = thinned(x, 2 * x, 21)
+    assert at.tolist() == np.linspace(0, 100, 21).tolist()
+    np.testing.assert_allclose(values[1:-1], 2 * at[1:-1])
+
+
+def test_numbers_keep_the_digits_that_a_chart_shows():
+    assert rounded(np.array([0.123456789, 100.0])) == [0.12, 100]
+    assert rounded(np.array([1e-7, 3.333333e-7])) == [1e-7, 3.333e-7]
+    assert rounded(np.array([100000.0, 100001.23456])) == [100000, 100001.235]
+    assert rounded(np.array([0.0])) == [0]
+
+
+def test_the_data_of_many_runs_stays_small(tmp_path):
+    for seed in range(20):
+        run_dir = make_run(tmp_path / f"seed-{seed}", seed=seed)
+        rng = np.random.default_rng(seed)
+        sink = JsonlSink(run_dir / "metrics.jsonl", resume_at=10_000)
+        for row in range(11, 200):
+            sink.write(100 * row, float(row), {f"my/{name}": float(rng.normal()) for name in range(70)})
+        sink.close()
+    found = curve_data(by_settings(read_histories(tmp_path)))
+    assert len(json.dumps(found)) < 700_000
+    assert found["metrics"][0]["name"] == "episode/return"
+    assert len(found["left_out"]) > 0
+    assert all(len(seed[1]) >= FEWEST_POINTS for seed in found["metrics"][5]["groups"][0]["seeds"])
+
+
+def test_curves_of_a_metric_that_some_seeds_lack(tmp_path):
+    folder = write_group(tmp_path / "a", seeds=2)
+    make_run(folder / "seed-3", seed=3)
+    found = curve_data(by_settings(read_histories(folder)))
+    curves = {metric["name"]: metric["groups"][0]["seeds"] for metric in found["metrics"]}
+    assert [seed is not None for seed in curves["eval/return_mean"]] == [True, True, False]
+    grid, values = curves["episode/return"][2]
+    assert values == [13, 23, 33, 43, 53, 63, 73, 83, 93, 103]
+    assert found["grids"][grid]["seconds"] == list(range(1, 11))
+
+
+def test_values_too_large_to_add_up_are_not_drawn(tmp_path):
+    run_dir = make_run(tmp_path / "a")
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.writelines(f'{{"env_steps": {row}, "seconds": 1, "loss/q": 1e{row}}}\n' for row in range(90, 299))
+    found = curve_data(by_settings([read_history(run_dir)]))
+    [loss] = [metric for metric in found["metrics"] if metric["name"] == "loss/q"]
+    assert len(loss["groups"][0]["seeds"][0][1]) == 10
+    json.dumps(found, allow_nan=False)
+
+
+def test_scores_are_those_of_the_evaluations_and_the_preset(tmp_path):
+    groups = by_settings(read_histories(write_group(tmp_path / "a", seeds=4)))
+    said = text_of(results_section(compared(groups)))
+    assert "ppo 4 102.5" in said
+    assert "101 to 104" in said
+    assert "final evaluation" in said
+
+
+def test_pairs_and_times_are_those_of_compare(tmp_path):
+    groups = by_settings(read_histories(write_group(tmp_path / "a", seeds=6)))
+    others = by_settings(read_histories(write_group(tmp_path / "b", seeds=6, algorithm="a2c")))
+    [found] = compared([*groups, *others])
+    said = text_of(comparison_section([found]))
+    assert "ppo a2c 0.50" in said  # the same scores: half of the pairs are won
+    assert "the mean training return from step 100 to 1,000" in said
+    assert found.found.pairs[0].sentence in text_of(results_section([found]))
+    assert comparison_section(compared(groups)) is None
+
+
+def test_groups_of_two_environments_are_not_compared_with_each_other(tmp_path):
+    for env in ("CartPole-v1", "Acrobot-v1"):
+        make_run(tmp_path / env, env_id=env)
+    comparisons = compared(by_settings(read_histories(tmp_path)))
+    assert [one.found.env_id for one in comparisons] == ["Acrobot-v1", "CartPole-v1"]
+    assert comparison_section(comparisons) is None
+    assert "Acrobot-v1" in text_of(results_section(comparisons))
+
+
+def test_runs_that_still_train_are_scored_by_their_last_episodes(tmp_path):
+    make_run(tmp_path / "a", seed=1)
+    said = text_of(results_section(compared(by_settings(read_histories(tmp_path)))))
+    assert "96" in said  # the returns at 900 and 1,000 steps are 91 and 101
+    assert "training return at 1,000 steps" in said
+
+
+def test_evaluation_episodes_are_dots_in_their_place(tmp_path):
+    groups = by_settings(read_histories(write_group(tmp_path / "a", seeds=2)))
+    section = episodes_section(groups)
+    assert section is not None
+    places = [attributes["cx"] for tag, attributes in Structure(section.body.code).tags if tag == "circle"]
+    assert places == ["0.00%", "66.67%", "33.33%", "100.00%"]  # 100, 102; 101, 103
+    assert episodes_section(by_settings([read_history(make_run(tmp_path / "b"))])) is None
+
+
+@pytest.mark.parametrize("returns", [["x", None, float("1e400")], "many", {"a": 1}, [[1.0]], [True]])
+def test_forged_returns_are_left_out(tmp_path, returns):
+    run_dir = make_run(tmp_path / "a")
+    summary = {"env_steps": 1000, "evaluation": {"return_mean": "high", "returns": returns}, "versions": [1]}
+    (run_dir / "summary.json").write_text(json.dumps(summary, allow_nan=True))
+    groups = by_settings([read_history(run_dir)])
+    assert episodes_section(groups) is None
+    report(run_dir, tmp_path / "page.html")
+
+
+def test_the_time_of_a_resumed_run_is_the_sum_of_its_parts(tmp_path):
+    run_dir = make_run(tmp_path / "a")
+    rows = [
+        {"env_steps": 2000 + row, "seconds": 20, "time/learning_seconds": count}
+        for row, count in enumerate([2, 5, 1, 4])
+    ]
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    assert seconds_of(read_history(run_dir), "learning") == 5 + 4
+    assert "45% 55% 100.2 20" in text_of(times_section(by_settings([read_history(run_dir)])))
+
+
+def test_settings_that_differ_come_first_and_the_same_ones_are_folded(tmp_path):
+    for rate in (0.1, 0.2):
+        write_group(tmp_path / str(rate), seeds=2, learning_rate=rate)
+    body = settings_section(by_settings(read_histories(tmp_path))).body.code
+    shown, _, rest = body.partition("<details>")
+    assert "learning_rate" in shown
+    assert "0.1" in shown
+    assert "0.2" in shown
+    assert "clip_range" not in shown
+    assert "clip_range" in rest
+
+
+def test_settings_of_one_group_are_compared_with_its_preset(tmp_path):
+    said = text_of(settings_section(by_settings([read_history(make_run(tmp_path / "a", gae_lambda=0.5))])))
+    shown = said.partition("settings that are the same")[0]
+    assert "differ from the preset" in shown
+    assert "gae_lambda 0.5 0.9" in shown
+    assert "num_envs" not in shown
+
+
+def test_the_video_is_of_the_best_seed(tmp_path):
+    [group] = by_settings(read_histories(write_group(tmp_path / "a", seeds=3)))
+    assert best_run(group).seed == 3
+
+
+def test_a_report_of_a_real_run_has_its_video_and_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    birl.train("ppo", "CartPole-v1", total_steps=600, eval_episodes=2, run_dir="runs/mine")
+    said = call_well("report", "runs/mine", "--out", "deep/page.html", "--video", "--title", "Mine")
+    assert said == "deep/page.html\n"
+    text = Path("deep/page.html").read_text()
+    assert text.count('src="data:video/mp4;base64,') == 1
+    assert "birl train ppo CartPole-v1 --total-steps 600 --eval-episodes 2 --seed 1" in text
+    assert "<title>Mine</title>" in text
+    assert f"birl {birl.__version__}" in text
+
+
+def test_a_video_that_cannot_be_recorded_is_explained_on_the_page(tmp_path):
+    run_dir = make_run(tmp_path / "a")  # without a checkpoint
+    with pytest.warns(UserWarning, match="no video of"):
+        out = birl.report(run_dir, tmp_path / "page.html", video=True)
+    assert "No video: " in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["missing"], "missing holds no run"),
+        (["a", "--out", "page.pdf"], "must end in .html"),
+        (["a", "--out", "folder.html"], "is a directory"),
+        ([], "no runs to report"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(tmp_path, monkeypatch, words, problem):
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("a"))
+    Path("folder.html").mkdir()
+    code, said = call("report", *words)
+    assert code == 2
+    assert problem in said
+    assert len(said.splitlines()) == 1
+
+
+def test_no_runs_are_refused():
+    with pytest.raises(ConfigError, match="no runs to report"):
+        report([])
+
+
+def test_a_run_that_is_given_twice_counts_once(tmp_path):
+    write_group(tmp_path / "a", seeds=2)
+    out = report([tmp_path / "a", tmp_path / "a" / "seed-1"], tmp_path / "page.html")
+    assert "2 runs of 1 setting" in out.read_text()
+
+
+def test_other_commands_can_make_pages_of_their_own_sections(tmp_path):
+    out = write_report(
+        tmp_path / "tune.html", "Tuning", [Section("Importance", bars([("learning_rate", 0.8, "80 %")]))]
+    )
+    assert "Importance" in out.read_text()
+
+
+def test_the_files_of_the_page_are_part_of_the_package():
+    import tomllib
+
+    project = tomllib.loads((Path(birl.__file__).parents[1] / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["birl"]
+    packed = {path.name for pattern in patterns for path in Path(birl.__file__).parent.glob(pattern)}
+    folder = Path(birl.__file__).parent / "experiments" / "report"
+    assert {path.name for path in folder.iterdir() if path.suffix in (".html", ".css", ".js")} <= packed

@@ -1,0 +1,126 @@
+"""The command of a report gives the Config of the run that it is about."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from birl.algos import a2c, dqn, ppo, sac
+from birl.cli.train_options import read_request
+from birl.config import EnvConfig, RunConfig, Wrapper
+from birl.config_json import to_json
+from birl.experiments.reproduce import commands_for, option_words
+from birl.maths.schedules import exponential, linear, piecewise, schedule
+from birl.presets import preset, presets_of
+from birl.registry import name_of
+from birl.run.history import RunHistory, read_history
+
+CARTPOLE = preset("ppo", "CartPole-v1")
+
+
+def write_run(run_dir: Path, config: Any) -> RunHistory:
+    """The history of a run with these settings that has only begun."""
+    run_dir.mkdir(parents=True)
+    config = replace(config, run=replace(config.run, run_dir=str(run_dir)))
+    (run_dir / "config.json").write_text(json.dumps({"algorithm": name_of(config), "config": to_json(config)}))
+    return read_history(run_dir)
+
+
+def read(command: str) -> Any:
+    """What the command line reads from this command."""
+    words = shlex.split(command)
+    assert words[:2] == ["birl", "train"]
+    task = words[2:4] if words[2] != "--like" else []
+    return read_request(task, words[2 + len(task) :])
+
+
+def reproduced(tmp_path: Path, config: Any) -> Any:
+    """The Config that the command for a run with this Config gives, with the run's run_dir."""
+    run = write_run(tmp_path / "run", config)
+    [command] = commands_for([run])
+    found = read(command).config
+    return replace(found, run=replace(found.run, run_dir=config.run.run_dir))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CARTPOLE,
+        replace(CARTPOLE, run=RunConfig(total_steps=12_345, seed=7, stop_at_return=450.5, eval_every=1000)),
+        replace(CARTPOLE, learning_rate=0.1 + 0.2, clip_range=linear(0.3, 0.1, 0.5)),
+        replace(CARTPOLE, learning_rate=exponential(1e-3, 1e-5), entropy_weight=piecewise((0.0, 0.5), (0.1, 1e-7))),
+        replace(CARTPOLE, hidden_sizes=(32, 16, 8), normalize_observations=True, normalize_advantages=False),
+        replace(CARTPOLE, hidden_sizes=(), log_std=-1.5, target_kl=0.02, max_grad_norm=None),
+        replace(CARTPOLE, env=EnvConfig("CartPole-v1", num_envs=3, kwargs={"sutton_barto_reward": True, "x": -2.5})),
+        replace(
+            CARTPOLE, env=replace(CARTPOLE.env, wrappers=(Wrapper("a:B", {"size": 8, "name": "x y"}), Wrapper("c:D")))
+        ),
+        replace(CARTPOLE, env=replace(CARTPOLE.env, hide_velocities=True), core="lstm"),
+        replace(CARTPOLE, env=replace(CARTPOLE.env, hide_velocities=True)),
+        preset("ppo", "CartPole-v1", True, "gru"),
+        replace(preset("ppo", "CartPole-v1", True, "lstm"), core_size=32, epochs=3),
+        ppo.Config(env=EnvConfig("MountainCar-v0", num_envs=2)),
+        a2c.Config(env=EnvConfig("CartPole-v1")),
+        dqn.Config(env=EnvConfig("LunarLander-v3", num_envs=1), n_step=3),
+        sac.Config(env=EnvConfig("Pendulum-v1")),
+        ppo.Config(env=EnvConfig("ALE/Pong-v5", backend="envpool")),
+    ],
+)
+def test_the_command_gives_the_config_of_the_run(tmp_path, config):
+    assert reproduced(tmp_path, config) == config
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "ddpg"])
+def test_a_preset_needs_no_option_but_those_that_select_it(algorithm):
+    for found in presets_of(algorithm):
+        words = option_words(found.config)
+        assert sorted(words) == sorted(" ".join(found.switches).split()), found.task
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(CARTPOLE, learning_rate=schedule(lambda progress: 1e-3 * (1 - progress) ** 2)),  # 1,001 points
+        replace(CARTPOLE, env=EnvConfig("CartPole-v1", kwargs={"version": "1"})),  # would be read as a number
+    ],
+)
+def test_settings_that_no_option_can_write_come_from_the_run_itself(tmp_path, config, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = write_run(Path("run"), config)
+    [command] = commands_for([run])
+    assert command == "birl train --like run --seed 1"
+
+
+def test_seeds_in_a_row_are_one_command_and_others_their_own(tmp_path):
+    def run(seed: int, **changes: Any) -> RunHistory:
+        settings = RunConfig(total_steps=50_000, seed=seed, **changes)
+        return write_run(tmp_path / f"{seed}-{len(changes)}", replace(CARTPOLE, run=settings))
+
+    runs = [run(seed) for seed in (3, 1, 2, 9)]
+    start = "birl train ppo CartPole-v1"
+    assert commands_for(runs) == [f"{start} --seeds 3 --seed 1", f"{start} --seed 9"]
+    assert [lane.seed for lane in read(commands_for(runs)[0]).group.lanes] == [1, 2, 3]
+    # An evaluation more often is another command, although it is the same group.
+    assert commands_for([run(4), run(5, eval_every=500)]) == [f"{start} --seed 4", f"{start} --eval-every 500 --seed 5"]
+
+
+def test_what_a_stranger_wrote_is_one_quoted_word(tmp_path):
+    hostile = "x; rm -rf ~ $(reboot) `id` '\n"
+    run = write_run(tmp_path / "run", replace(CARTPOLE, env=EnvConfig(hostile)))
+    [command] = commands_for([run])
+    assert shlex.split(command)[3] == hostile
+
+
+def test_settings_of_another_version_are_taken_from_the_run(tmp_path):
+    run = write_run(tmp_path / "run", CARTPOLE)
+    path = run.run_dir / "config.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps(stored | {"config": stored["config"] | {"no_longer": 1}}))
+    assert commands_for([read_history(run.run_dir)]) == [f"birl train --like {run.run_dir} --seed 1"]
+
+
+def test_runs_on_environments_that_were_passed_in_have_no_command(tmp_path):
+    assert commands_for([write_run(tmp_path / "run", replace(CARTPOLE, env=EnvConfig("handed-in")))]) == []
