@@ -176,6 +176,11 @@ def _notices(
             found.append(f"{result.label} has one seed: it has no intervals, and nothing follows from it")
         elif seeds < FEW:
             found.append(f"{result.label} has {seeds} seeds: bootstrap intervals of fewer than {FEW} are too narrow")
+    for result, own in zip(results, scored, strict=True):
+        begun = Counter((run.fork.parent, run.fork.checkpoint) for run in own if run.fork is not None)
+        if begun and max(begun.values()) > 1:
+            of_one = f"seeds of {result.label} are forks of one checkpoint"
+            found.append(f"{of_one}: what is found holds for continuing from it, not for training anew")
     runs = [run for own in scored for run in own]
     trained = sorted({int(result.env_steps) for result in results if result.env_steps is not None})
     if scoring is not None and scoring.kind == "final" and trained and trained[-1] > 1.1 * trained[0]:

@@ -14,6 +14,7 @@ import numpy as np
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
 from birl.run.directory import METRICS, flatten, holds_run, read_settings, runs_below
+from birl.run.fork_file import Fork, read_fork
 from birl.run.lane import lane_problem, lane_summary
 from birl.run.track import Row, read_metrics
 
@@ -48,6 +49,7 @@ class RunHistory:
     summary: dict[str, Any] | None  # of summary.json; None: the run has not ended
     problem: str | None = None  # why it failed, as the summary of its group says
     config: dict[str, Any] = field(default_factory=dict)  # the settings as config.json has them, nested
+    fork: Fork | None = None  # the checkpoint of another run that it began with; None: it is no fork
 
     @property
     def seed(self) -> int:
@@ -84,7 +86,18 @@ def read_history(run_dir: Path) -> RunHistory:
     require(whole, f"{run_dir / 'config.json'} is damaged: run.seed {settings.get('run.seed')!r} is not a whole number")
     path = run_dir / METRICS
     rows = list(read_metrics(path)) if os.path.lexists(path) else []
-    return RunHistory(run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir), stored.values)
+    return RunHistory(
+        run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir), stored.values, _fork_of(run_dir)
+    )
+
+
+def _fork_of(run_dir: Path) -> Fork | None:
+    """What fork.json says; a damaged one is reported, and the run is as good without it."""
+    try:
+        return read_fork(run_dir)
+    except CheckpointError as problem:
+        warnings.warn(str(problem), stacklevel=3)
+        return None
 
 
 def read_histories(directory: Path) -> list[RunHistory]:

@@ -12,6 +12,7 @@ from birl.experiments.compare import compare, compare_groups, labelled
 from birl.experiments.comparison import Comparison
 from birl.maths.statistics import bootstrap_interval, iqm
 from birl.run.files import to_json_bytes
+from birl.run.fork_file import Fork, write_fork
 from birl.run.history import read_histories
 from birl.run.track import JsonlSink
 from tests.run.test_plot import make_run
@@ -356,6 +357,17 @@ def test_what_makes_scores_hard_to_compare_is_said(tmp_path):
     notices = compare(a, b).notices
     assert any("different numbers of steps, from 1,000 to 2,000" in notice for notice in notices)
     assert any("different run.eval_deterministic" in notice for notice in notices)
+
+
+def test_seeds_that_are_forks_of_one_checkpoint_are_said_to_be(tmp_path):
+    groups = [make_group(tmp_path / name, [1.0, 2.0], epochs=i) for i, name in enumerate("ab")]
+    write_fork(groups[1] / "seed-1", Fork(tmp_path / "parent", "000000100", 100, {}))
+    assert not any("forks" in notice for notice in compare(*groups).notices)
+    write_fork(groups[1] / "seed-2", Fork(tmp_path / "parent", "000000200", 200, {}))
+    assert not any("forks" in notice for notice in compare(*groups).notices)
+    write_fork(groups[1] / "seed-2", Fork(tmp_path / "parent", "000000100", 100, {}))
+    [notice] = [notice for notice in compare(*groups).notices if "forks" in notice]
+    assert notice.startswith("seeds of ppo, epochs=1 are forks of one checkpoint")
 
 
 def test_a_winner_with_the_lower_iqm_is_said_to_be_one(tmp_path):

@@ -63,6 +63,13 @@ def test_a_schedule_is_one_setting_as_its_option_writes_it(tmp_path: Path, sched
     assert groups[0].settings["learning_rate"] == format(schedule)
 
 
+def test_a_damaged_fork_file_is_reported_and_the_run_is_read_without_it(tmp_path: Path):
+    run = make_run(tmp_path / "a")
+    (run / "fork.json").write_text("{}")
+    with pytest.warns(UserWarning, match="must name a parent"):
+        assert read_history(run).fork is None
+
+
 def test_a_lane_has_the_problem_that_its_group_names_until_it_has_ended(tmp_path: Path):
     group, lane = tmp_path / "group", tmp_path / "group" / "rate=1" / "seed-1"
     make_run(lane)
