@@ -205,6 +205,9 @@ def test_scores_are_those_of_the_evaluations_and_the_preset(tmp_path):
     assert "ppo 4 102.5" in said
     assert "101 to 104" in said
     assert "final evaluation" in said
+    assert "500 50,000 steps" in said  # of the preset
+    assert "500 100,000 steps" in said  # published
+    assert "Published: ppo, RL Zoo: CartPole-v1, one run" in said
 
 
 def test_pairs_and_times_are_those_of_compare(tmp_path):

@@ -55,9 +55,14 @@ def paragraph(*parts: Content) -> Html:
     return element("p", join(parts))
 
 
+def sentences(text: str) -> Html:
+    """A text that may be longer than a name."""
+    return Html(code_of(text, 3000))
+
+
 def small(text: str) -> Html:
     """An explanation below a table or a chart."""
-    return element("p", text, class_="small")
+    return element("p", sentences(text), class_="small")
 
 
 def block(text: str, longest: int = 20_000) -> Html:

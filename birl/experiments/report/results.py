@@ -7,10 +7,11 @@ from typing import NamedTuple
 from birl.config import ConfigError
 from birl.experiments.compare import compare_groups
 from birl.experiments.comparison import Comparison, GroupResult, Interval, PairResult, Spread
-from birl.experiments.report.elements import Content, Html, Section, element, join, named, small, table
+from birl.experiments.report.elements import Content, Html, Section, element, join, named, sentences, small, table
 from birl.experiments.reproduce import config_of
 from birl.presets import find_preset
 from birl.presets.entry import Preset, core_of
+from birl.presets.published import SOURCES, Published, best_published
 from birl.run.display import number
 from birl.run.history import RunHistory, SeedGroup
 
@@ -60,14 +61,16 @@ def _by_env(comparisons: Sequence[Compared], part: Callable[[Compared], Iterator
 
 def _scores(one: Compared) -> Iterator[Content]:
     rows = [
-        [label, *_score_texts(result), _preset_text(preset_for(group.runs[0]))]
+        [label, *_score_texts(result), *_reference_texts(group)]
         for label, result, group in zip(one.labels, one.found.groups, one.groups, strict=True)
     ]
-    yield table(["", "seeds", "IQM", "95 % interval", "worst to best", "steps", "preset's score"], rows)
-    yield small(f"Score: {one.found.score}. IQM: interquartile mean over seeds, with its bootstrap interval.")
+    yield table(["", "seeds", "IQM", "95 % interval", "worst to best", "steps", "preset's score", "published"], rows)
+    meaning = f"Score: {one.found.score}. IQM: interquartile mean over seeds, with its bootstrap interval."
+    yield small(" ".join([meaning, *_source_texts(one.groups)]))
     if one.found.pairs:
-        yield element("ul", join(element("li", pair.sentence) for pair in one.found.pairs))
-    yield from (element("p", _as_sentence(notice), class_="note") for notice in one.found.notices)
+        yield element("ul", join(element("li", sentences(pair.sentence)) for pair in one.found.pairs))
+    notices = [_without_options(notice) for notice in one.found.notices]
+    yield from (element("p", sentences(notice), class_="note") for notice in notices)
 
 
 def _comparison(one: Compared) -> Iterator[Content]:
@@ -82,13 +85,19 @@ def _comparison(one: Compared) -> Iterator[Content]:
     )
 
 
-def preset_for(run: RunHistory) -> Preset | None:
-    """The preset of a run's task, with or without a score; None if there is none."""
+def task_of(run: RunHistory) -> tuple[str, str, bool, str] | None:
+    """Algorithm, environment, hidden velocities and core; None if settings are unknown here."""
     try:
         config = config_of(run)
     except ConfigError:
         return None
-    return find_preset(run.settings["algorithm"], config.env.id, config.env.hide_velocities, core_of(config))
+    return run.settings["algorithm"], config.env.id, config.env.hide_velocities, core_of(config)
+
+
+def preset_for(run: RunHistory) -> Preset | None:
+    """The preset of a run's task, with or without a score; None if there is none."""
+    task = task_of(run)
+    return None if task is None else find_preset(*task)
 
 
 def shown(value: float | None) -> str:
@@ -157,13 +166,32 @@ def _without_options(text: str) -> str:
     return text.partition("; --")[0]
 
 
-def _as_sentence(notice: str) -> str:
-    text = _without_options(notice)
-    return f"{text[:1].upper()}{text[1:]}."
+def _reference_texts(group: SeedGroup) -> list[Content]:
+    """What the preset was measured at, and the highest published score, each with its steps."""
+    preset, published = preset_for(group.runs[0]), _published(group)
+    measured = None if preset is None else preset.score
+    return [
+        NOTHING if measured is None or preset is None else _at_steps(measured, preset.config.run.total_steps),
+        NOTHING if published is None else _at_steps(published.score, published.env_steps),
+    ]
 
 
-def _preset_text(preset: Preset | None) -> str:
-    if preset is None or preset.score is None:
-        return NOTHING
-    seeds = "1 seed" if preset.seeds == 1 else f"{preset.seeds} seeds"
-    return f"{number(preset.score)} ({seeds}, {preset.config.run.total_steps:,} steps)"
+def _at_steps(score: float, env_steps: int | None) -> Html:
+    """A score with the steps after which it was reached below it."""
+    steps = "" if env_steps is None else f"{env_steps:,} steps"
+    return join([number(score), element("div", steps, class_="small")])
+
+
+def _published(group: SeedGroup) -> Published | None:
+    task = task_of(group.runs[0])
+    return None if task is None else best_published(*task)
+
+
+def _source_texts(groups: Sequence[SeedGroup]) -> list[str]:
+    """Where the published scores of these groups come from, and how they were measured."""
+    found = [(group.settings["algorithm"], one) for group in groups if (one := _published(group)) is not None]
+    texts = [
+        f"{algorithm}, {one.source}: {one.env_id}, {SOURCES[one.source].measured}{one.note and '; '}{one.note}."
+        for algorithm, one in dict(found).items()
+    ]
+    return ["Published:", *texts] if texts else []
