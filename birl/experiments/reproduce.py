@@ -10,11 +10,13 @@ from typing import Any
 
 from birl.config import ConfigError, EnvConfig, Wrapper
 from birl.config_json import from_json
+from birl.errors import CheckpointError
 from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
 from birl.run.evaluate import PASSED_IN
+from birl.run.fork_file import Fork, read_fork
 from birl.run.history import RunHistory
 from birl.run.sources import flat_settings
 
@@ -30,13 +32,26 @@ def commands_for(runs: Sequence[RunHistory]) -> list[str]:
     """The commands that train these runs again, with the same settings and seeds.
 
     Where settings cannot be written as options, the command begins with --like and a run. Of a run
-    on environments that were passed in from Python there is none.
+    on environments that were passed in from Python there is none. A fork has a command of its own,
+    which begins with its parent.
     """
     alike: dict[str, list[RunHistory]] = defaultdict(list)
+    forks = [(run, fork) for run in runs if (fork := fork_of(run)) is not None]
+    forked = {run.run_dir for run, _ in forks}
     for run in runs:
+        if run.run_dir in forked:
+            continue
         settings = {key: value for key, value in run.settings.items() if key.removeprefix("run.") not in OF_ONE_RUN}
         alike[json.dumps(settings, sort_keys=True)].append(run)
-    return [command for same in alike.values() for command in _of_alike(same)]
+    return [command for same in alike.values() for command in _of_alike(same)] + [_of_fork(*pair) for pair in forks]
+
+
+def fork_of(run: RunHistory) -> Fork | None:
+    """Where a run branched off; None if it is no fork, or its file is damaged."""
+    try:
+        return read_fork(run.run_dir)
+    except CheckpointError:
+        return None
 
 
 def config_of(run: RunHistory) -> Any:
@@ -81,6 +96,33 @@ def _of_alike(runs: Sequence[RunHistory]) -> list[str]:
         shlex.join([*start, *([] if count == 1 else ["--seeds", str(count)]), "--seed", str(seed)])
         for seed, count in _stretches(seeds)
     ]
+
+
+def _of_fork(run: RunHistory, fork: Fork) -> str:
+    """The command that makes this fork again. What no option can write is left to the reader."""
+    words = ["birl", "fork", near(fork.parent), "--at", str(fork.env_steps)]
+    missing = []
+    for name, (_, after) in fork.changed.items():
+        try:
+            values = {"env.id": run.settings["env.id"]} | flat_settings(config_of(run))
+            words += ["--env", _text(name, after)] if name == "env.id" else _changed_words(name, values)
+        except (ConfigError, InexpressibleError):
+            missing.append(name)
+    rest = f"  # and {', '.join(missing)} as in {near(run.run_dir)}" if missing else ""
+    return shlex.join(words) + " ".join(rest.split("\n"))
+
+
+def near(path: Path) -> str:
+    """The path as it is written from here: relative if it is below the current directory."""
+    whole, here = path.resolve(), Path.cwd()
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
+
+
+def _changed_words(name: str, values: dict[str, Any]) -> list[str]:
+    flat = name.rpartition(".")[2]
+    if flat not in values:
+        raise InexpressibleError(f"{name} is not a setting of this version")
+    return _words(flat, values[flat])
 
 
 def _stretches(seeds: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -16,10 +16,12 @@ from birl.experiments.report.elements import Html, Section, bars, code_of, data,
 from birl.experiments.report.episodes import episodes_section
 from birl.experiments.report.making import report
 from birl.experiments.report.page import page, write_report
+from birl.experiments.report.provenance import branches_section
 from birl.experiments.report.results import compared, comparison_section, results_section
 from birl.experiments.report.settings import settings_section
 from birl.experiments.report.times import seconds_of, times_section
 from birl.experiments.report.videos import best_run
+from birl.run.fork_file import Fork, write_fork
 from birl.run.history import by_settings, read_histories, read_history
 from birl.run.track import JsonlSink
 from tests.run.processes import call, call_well
@@ -187,6 +189,24 @@ def test_curves_of_a_metric_that_some_seeds_lack(tmp_path):
     grid, values = curves["episode/return"][2]
     assert values == [13, 23, 33, 43, 53, 63, 73, 83, 93, 103]
     assert found["grids"][grid]["seconds"] == list(range(1, 11))
+
+
+def test_a_fork_begins_where_its_parent_was_and_is_listed(tmp_path):
+    parent = make_run(tmp_path / "parent")  # returns are steps / 10 + 1
+    fork = make_run(tmp_path / "fork", learning_rate=0.5)
+    rows = [json.loads(line) for line in (fork / "metrics.jsonl").read_text().splitlines()]
+    (fork / "metrics.jsonl").write_text("".join(json.dumps(row | {"episode/return": 9}) + "\n" for row in rows[5:]))
+    changed = {"learning_rate": ({"kind": "linear", "values": [1.0, 0.0], "points": [1.0]}, 0.5)}
+    write_fork(fork, Fork(parent, "000000550", 550, changed))
+    groups = by_settings(read_histories(tmp_path))
+    [curves] = [metric for metric in curve_data(groups)["metrics"] if metric["name"] == "episode/return"]
+    grids = curve_data(groups)["grids"]
+    found = {groups[place].runs[0].run_dir.name: own["seeds"][0] for place, own in enumerate(curves["groups"])}
+    assert grids[found["fork"][0]]["steps"] == [550, 600, 700, 800, 900, 1000]
+    assert found["fork"][1] == [56, 9, 9, 9, 9, 9]
+    said = text_of(branches_section(groups))
+    assert "learning_rate linear:1.0:0.0 → 0.5 550" in said
+    assert branches_section(by_settings([read_history(parent)])) is None
 
 
 def test_values_too_large_to_add_up_are_not_drawn(tmp_path):

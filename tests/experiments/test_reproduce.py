@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from birl.algos import a2c, dqn, ppo, sac
-from birl.cli.train_options import read_request
+from birl.cli.train_options import read_request, with_options
 from birl.config import EnvConfig, RunConfig, Wrapper
 from birl.config_json import to_json
 from birl.experiments.reproduce import commands_for, option_words
 from birl.maths.schedules import exponential, linear, piecewise, schedule
 from birl.presets import preset, presets_of
 from birl.registry import name_of
+from birl.run.fork_file import Fork, write_fork
 from birl.run.history import RunHistory, read_history
 
 CARTPOLE = preset("ppo", "CartPole-v1")
@@ -120,6 +121,28 @@ def test_settings_of_another_version_are_taken_from_the_run(tmp_path):
     stored = json.loads(path.read_text())
     path.write_text(json.dumps(stored | {"config": stored["config"] | {"no_longer": 1}}))
     assert commands_for([read_history(run.run_dir)]) == [f"birl train --like {run.run_dir} --seed 1"]
+
+
+def test_the_command_of_a_fork_changes_what_the_fork_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parent = write_run(Path("runs/parent"), CARTPOLE)
+    changes: dict[str, Any] = {"learning_rate": linear(1e-4, 1e-5), "hidden_sizes": (8, 8)}
+    config = replace(CARTPOLE, **changes, run=replace(CARTPOLE.run, seed=4, total_steps=70_000))
+    fork = write_run(Path("runs/fork"), config)
+    names = [*changes, "run.seed", "run.total_steps"]
+    write_fork(fork.run_dir, Fork(parent.run_dir, "000050000", 50_000, dict.fromkeys(names, (None, None))))
+    train, command = commands_for([parent, fork])
+    assert train == "birl train ppo CartPole-v1 --seed 1"
+    words = shlex.split(command)
+    assert words[:5] == ["birl", "fork", "runs/parent", "--at", "50000"]
+    assert with_options(CARTPOLE, words[5:], "birl fork") == config
+
+
+def test_the_command_of_a_fork_says_what_it_cannot_write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fork = write_run(Path("fork"), CARTPOLE)
+    write_fork(fork.run_dir, Fork(Path("parent"), "000000100", 100, {"a\nb": (1, 2), "run.seed": (2, 1)}))
+    assert commands_for([fork]) == ["birl fork parent --at 100 --seed 1  # and a b as in fork"]
 
 
 def test_runs_on_environments_that_were_passed_in_have_no_command(tmp_path):

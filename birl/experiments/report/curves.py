@@ -7,11 +7,13 @@ few, such as evaluations, as its points.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from birl.experiments.report.elements import Content, Html, Section, data, element, join, paragraph, style_of
+from birl.experiments.reproduce import fork_of
 from birl.maths.curves import moving_mean
 from birl.run.history import RunHistory, SeedGroup
 from birl.run.plot import METRIC_LABELS, bootstrap_band
@@ -29,6 +31,7 @@ LARGEST = 1e100  # of a value that is drawn
 LEFT_OUT = {"env_steps", "seconds", "eval/episodes"}
 AXES = ("steps", "seconds")
 Curve = tuple[np.ndarray, np.ndarray]
+Start = tuple[RunHistory, int]  # of a fork: its parent, and the steps that it began with
 
 
 @dataclass
@@ -89,11 +92,12 @@ def curve_data(groups: Sequence[SeedGroup]) -> dict[str, Any]:
     most = max(FEWEST_POINTS, min(MOST_POINTS, NUMBERS // (per_metric * max(1, len(shown)))))
     grids = Grids()
     clocks = {run.run_dir: _clock(run) for group in groups for run in group.runs}
+    starts = _starts([run for group in groups for run in group.runs])
     metrics = [
         {
             "name": name,
             "label": METRIC_LABELS.get(name, name),
-            "groups": [_group_curves(group, name, most, grids, clocks) for group in groups],
+            "groups": [_group_curves(group, name, most, grids, clocks, starts) for group in groups],
         }
         for name in shown
     ]
@@ -142,10 +146,11 @@ def rounded(values: np.ndarray) -> list[float]:
 
 
 def _group_curves(
-    group: SeedGroup, metric: str, most: int, grids: Grids, clocks: dict[Any, Curve]
+    group: SeedGroup, metric: str, most: int, grids: Grids, clocks: dict[Path, Curve], starts: dict[Path, Start]
 ) -> dict[str, Any] | None:
     """The curves of one metric: of each seed its grid and values, and the mean and band."""
-    found = {run.run_dir: curve for run in group.runs if len((curve := _drawable(*run.curve(metric)))[0])}
+    curves = {run.run_dir: _drawable(*_with_start(run, metric, starts)) for run in group.runs}
+    found = {run_dir: curve for run_dir, curve in curves.items() if len(curve[0])}
     if not found:
         return None
     seeds: list[Any] = []
@@ -164,6 +169,29 @@ def _group_curves(
         "steps": mean_and_band(list(found.values()), most),
         "seconds": mean_and_band([_increasing(*curve) for curve in by_time], most),
     }
+
+
+def _starts(runs: Sequence[RunHistory]) -> dict[Path, Start]:
+    """Of each fork whose parent is among these runs: the parent, and the steps at its beginning."""
+    known = {run.run_dir.resolve(): run for run in runs}
+    forks = {run.run_dir: fork for run in runs if (fork := fork_of(run)) is not None}
+    return {
+        run_dir: (known[fork.parent.resolve()], fork.env_steps)
+        for run_dir, fork in forks.items()
+        if fork.parent.resolve() in known
+    }
+
+
+def _with_start(run: RunHistory, metric: str, starts: dict[Path, Start]) -> Curve:
+    """The curve of a run; that of a fork begins with its parent's value, so that it branches."""
+    steps, values = run.curve(metric)
+    if run.run_dir not in starts or not len(steps):
+        return steps, values
+    parent, start = starts[run.run_dir]
+    before, known = parent.curve(metric)
+    if not len(before) or not before[0] <= start < steps[0]:
+        return steps, values
+    return np.insert(steps, 0, start), np.insert(values, 0, np.interp(start, before, known))
 
 
 def _drawable(x: np.ndarray, y: np.ndarray) -> Curve:

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from birl.config import ConfigError
+from birl.config_json import from_json
 from birl.experiments.report.elements import (
     Content,
+    Html,
     Section,
     block,
     element,
@@ -12,13 +15,16 @@ from birl.experiments.report.elements import (
     join,
     named,
     paragraph,
+    sentences,
     small,
     table,
 )
 from birl.experiments.report.results import shown
 from birl.experiments.report.times import summary_number
-from birl.experiments.reproduce import commands_for
+from birl.experiments.reproduce import commands_for, fork_of, near
 from birl.experiments.scores import final_evaluation, trained_steps
+from birl.maths import schedules
+from birl.run.fork_file import Fork
 from birl.run.history import RunHistory, SeedGroup
 
 MOST_RUNS = 500  # rows of the table of runs
@@ -34,6 +40,22 @@ def reproduce_section(groups: Sequence[SeedGroup]) -> Section:
         parts.append(block("\n".join(commands)) if commands else none)
     about = "The same seeds give the same runs, bit for bit, with the same versions on the same kind of CPU."
     return Section("How to reproduce it", join([*parts, small(about)]))
+
+
+def branches_section(groups: Sequence[SeedGroup]) -> Section | None:
+    """Which runs are forks, where they branched off, and what they changed; None if none is."""
+    forks = [(place, group, run, fork_of(run)) for place, group in enumerate(groups) for run in group.runs]
+    rows: list[list[Content]] = [
+        [element("code", near(run.run_dir)), named(group.label, place), element("code", near(fork.parent)),
+         _changes(fork), f"{fork.env_steps:,}"]
+        for place, group, run, fork in forks
+        if fork is not None
+    ]  # fmt: skip
+    if not rows:
+        return None
+    about = "A fork begins with a checkpoint of its parent: the same networks, optimiser, environments and replay."
+    head = ["fork", "group", "parent", "changed", "at step"]
+    return Section("Branches", join([table(head, rows[:MOST_RUNS], texts=4), small(about)]))
 
 
 def runs_section(groups: Sequence[SeedGroup]) -> Section:
@@ -53,6 +75,27 @@ def runs_section(groups: Sequence[SeedGroup]) -> Section:
         _facts("Machine", [_texts(run, "machine") for run in runs]),
     ]
     return Section("Runs and versions", join(parts))
+
+
+def _changes(fork: Fork) -> Html:
+    """The settings that a fork changed, each with both values."""
+    if not fork.changed:
+        return sentences("nothing")
+    names = {name: (name.rpartition(".")[2], *pair) for name, pair in fork.changed.items()}
+    return sentences("; ".join(f"{name} {_value(old)} → {_value(new)}" for name, old, new in names.values()))
+
+
+def _value(value: Any) -> str:
+    """A setting as fork.json has it; a schedule as its text."""
+    match value:
+        case {"kind": str(), "values": list(), "points": list()}:
+            try:
+                return schedules.shown(from_json(schedules.Schedule, value))
+            except ConfigError:
+                return str(value)
+        case list():
+            return " ".join(map(str, value)) or "none"
+    return str(value)
 
 
 def _state(run: RunHistory) -> str:
