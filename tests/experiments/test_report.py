@@ -288,6 +288,13 @@ def test_the_time_of_a_resumed_run_is_the_sum_of_its_parts(tmp_path):
     assert "45% 55% 100.2 20" in text_of(times_section(by_settings([read_history(run_dir)])))
 
 
+def test_the_time_of_a_fork_is_its_own(tmp_path):
+    run_dir = make_run(tmp_path / "a")
+    rows = [{"env_steps": 2000 + row, "seconds": 10 + row, "time/learning_seconds": 500 + row} for row in range(3)]
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert seconds_of(read_history(run_dir), "learning") == 10 + 2
+
+
 def test_settings_that_differ_come_first_and_the_same_ones_are_folded(tmp_path):
     for rate in (0.1, 0.2):
         write_group(tmp_path / str(rate), seeds=2, learning_rate=rate)

@@ -1,6 +1,7 @@
 """The section on where time went: environments, policy, learning, and everything else."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from birl.experiments.report.elements import Content, Html, Section, element, join, named, small, table
@@ -39,12 +40,20 @@ def times_section(groups: Sequence[SeedGroup]) -> Section | None:
 
 
 def seconds_of(run: RunHistory, part: str) -> float | None:
-    """The seconds that a run spent in this part. The count begins again when a run is resumed."""
-    counts = [value for row in run.rows if (value := row.get(f"time/{part}_seconds")) is not None]
+    """The seconds that a run spent in this part; None if it does not say.
+
+    They are counted on from where the run began: a fork has those of its parent before its first
+    row, and where the count begins again, as in another process, what came before is added.
+    """
+    counts = [
+        (row.get("seconds") or 0.0, count) for row in run.rows if (count := row.get(f"time/{part}_seconds")) is not None
+    ]
     if not counts:
         return None
-    before = [0.0, *counts[:-1]]
-    return sum(now - last if now >= last else now for now, last in zip(counts, before, strict=True))
+    total = min(counts[0])  # no more than the wall seconds until then
+    for (_, last), (_, now) in pairwise(counts):
+        total += now - last if now >= last else now
+    return total
 
 
 def wall_seconds(run: RunHistory) -> float | None:
