@@ -12,7 +12,7 @@ import pytest
 import birl
 from birl.config import ConfigError
 from birl.experiments.report.curves import FEWEST_POINTS, curve_data, mean_and_band, rounded, thinned
-from birl.experiments.report.elements import Html, Section, bars, code_of, data, element, folded, table
+from birl.experiments.report.elements import COLOURS, Html, Section, bars, code_of, data, element, folded, table
 from birl.experiments.report.episodes import episodes_section
 from birl.experiments.report.making import report
 from birl.experiments.report.page import page, write_report
@@ -78,6 +78,29 @@ def test_a_page_has_one_file_and_refers_to_nothing_outside(tmp_path):
     assert [address for address in addresses if not str(address).startswith(("#", "data:"))] == []
     assert "lang" in dict(found.tags)["html"]
     assert len(out.read_bytes()) < 100_000
+
+
+def test_texts_and_lines_are_seen_in_light_and_dark():
+    style = (Path(birl.__file__).parent / "experiments" / "report" / "page.css").read_text()
+    pairs = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", style)
+    colours = {name: given for name, *given in pairs}
+    for theme in (0, 1):
+        grounds = [luminance(colours[name][theme]) for name in ("ground", "raised")]
+        for name in ("text", "soft", "accent"):
+            assert min(contrast(luminance(colours[name][theme]), ground) for ground in grounds) >= 4.5, name
+        for name in [f"c{number}" for number in range(COLOURS)]:
+            assert contrast(luminance(colours[name][theme]), grounds[0]) >= 3, name
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of #rrggbb (WCAG 2.2)."""
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: float, second: float) -> float:
+    return (max(first, second) + 0.05) / (min(first, second) + 0.05)
 
 
 def test_every_link_of_the_page_has_its_section():

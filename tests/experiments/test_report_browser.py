@@ -117,6 +117,14 @@ def test_metric_axis_groups_and_seeds_can_be_chosen(browser, page):
     assert browser.problems() == []
 
 
+def test_the_tab_key_stops_at_tables_only_where_they_scroll(browser, page):
+    stops = "document.querySelectorAll('.scroll[tabindex]').length"
+    browser.open(page, width=1280)
+    assert browser.run(stops) == 0
+    browser.open(page, width=360, phone=True)
+    assert browser.run(stops) > 0
+
+
 def test_the_switch_turns_light_into_dark_and_back(browser, page):
     browser.open(page)
     seen = []

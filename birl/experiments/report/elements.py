@@ -67,7 +67,7 @@ def small(text: str) -> Html:
 
 def block(text: str, longest: int = 20_000) -> Html:
     """Text in a box of its own, such as a command; spaces and line breaks are kept."""
-    return Html(f'<pre tabindex="0"><code>{code_of(text, longest)}</code></pre>')
+    return Html(f"<pre><code>{code_of(text, longest)}</code></pre>")
 
 
 def folded(summary: Content, body: Html) -> Html:
@@ -90,7 +90,7 @@ def table(head: Sequence[Content], rows: Iterable[Sequence[Content]], texts: int
         for row in rows
     ]
     inside = join([element("thead", element("tr", top)), element("tbody", join(element("tr", row) for row in body))])
-    return element("div", element("table", inside), class_="scroll", tabindex=0)
+    return element("div", element("table", inside), class_="scroll")
 
 
 def named(label: str, number: int) -> Html:

@@ -332,7 +332,16 @@ function makeThemeSwitch(button) {
   show();
 }
 
+/** Let the keyboard scroll a table that is wider than the screen; others are not stops of the Tab key. */
+function makeScrollable(box) {
+  new ResizeObserver(() => {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }).observe(box);
+}
+
 makeThemeSwitch(document.getElementById("theme"));
+document.querySelectorAll(".scroll").forEach(makeScrollable);
 document.querySelectorAll("figure[data-curves]").forEach((figure) => new Chart(figure));
 // A printed page has another width, and shows what is folded.
 const folded = () => document.querySelectorAll("details:not([open])");
