@@ -10,6 +10,9 @@ from typing import Any
 
 from birl.config import ConfigError
 from birl.config_json import to_json
+from birl.errors import CheckpointError
+from birl.experiments.compare import compare
+from birl.experiments.pairs import verdict_text
 from birl.experiments.tuning.halving import ranked
 from birl.experiments.tuning.runs import trial_config
 from birl.experiments.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState
@@ -25,7 +28,7 @@ RESULT = "result.json"
 
 def write_result(directory: Path, state: SearchState, now: float) -> dict[str, Any]:
     """Write result.json, and best.json if there is a winner; the content of result.json."""
-    found = make_result(state, now)
+    found = make_result(directory, state, now)
     write_json(directory / RESULT, found)
     if state.winner is not None:
         write_json(directory / BEST, best_settings(state))
@@ -48,7 +51,7 @@ def best_settings(state: SearchState) -> dict[str, Any]:
     return {"algorithm": algorithm, "env": config.env.id, **settings}
 
 
-def make_result(state: SearchState, now: float) -> dict[str, Any]:
+def make_result(directory: Path, state: SearchState, now: float) -> dict[str, Any]:
     """The content of result.json."""
     last = state.plan.last_rung
     winner = None if state.winner is None else state.trials[state.winner]
@@ -60,6 +63,7 @@ def make_result(state: SearchState, now: float) -> dict[str, Any]:
         "search_score": None if winner is None else winner.score(last),
         "fresh": _scores(state.finals.get(FINAL), last),
         "default": _scores(state.finals.get(FINAL_DEFAULT), last),
+        "comparison": _comparison(directory, state),
         "importance": _importance(state, 0 if winner is None else winner.candidate),
         "trials": [_trial(state, number) for number in range(len(state.trials))],
         "rungs": list(state.plan.rungs),
@@ -80,7 +84,8 @@ def result_texts(directory: Path, result: dict[str, Any]) -> list[str]:
     texts.append(f"on {len(fresh['returns'])} seeds that the search has not seen: {_score_text(fresh)}")
     if default is not None:
         texts.append(f"the settings to begin with, on the same seeds: {_score_text(default)}")
-        texts.append(_verdict(fresh, default))
+    if result["comparison"] is not None:
+        texts.append(result["comparison"]["sentence"])
     if fresh["iqm"] is not None and result["search_score"] is not None:
         gap = result["search_score"] - fresh["iqm"]
         flattered = f"flattered by {number(gap)}" if gap > 0 else "not flattered"
@@ -92,15 +97,21 @@ def result_texts(directory: Path, result: dict[str, Any]) -> list[str]:
     return texts
 
 
-def _verdict(fresh: dict[str, Any], default: dict[str, Any]) -> str:
-    """Whether the winner is better, as far as the intervals say."""
-    if fresh["interval"] is None or default["interval"] is None:
-        return "too few seeds to say whether it is better; use more --final-seeds"
-    if fresh["interval"][0] > default["interval"][1]:
-        return "it is better: the intervals do not overlap"
-    if fresh["interval"][1] < default["interval"][0]:
-        return "it is worse: the search found nothing better"
-    return "the intervals overlap: these seeds do not show that it is better"
+def _comparison(directory: Path, state: SearchState) -> dict[str, Any] | None:
+    """The winner beside the settings to begin with; None if they are the same, or have no runs."""
+    if FINAL_DEFAULT not in state.finals:
+        return None
+    try:
+        [pair] = compare(directory / FINAL, directory / FINAL_DEFAULT).pairs
+    except (ConfigError, CheckpointError):  # no run has finished
+        return None
+    return {
+        "probability": pair.probability,  # that a seed of the winner beats one of the others
+        "interval": pair.probability_interval and list(pair.probability_interval),
+        "p_value": pair.p_value,
+        "better": {"first": True, "second": False}.get(pair.verdict),
+        "sentence": verdict_text(pair, "the winner", "the settings to begin with"),
+    }
 
 
 def _scores(lanes: dict[int, LaneState] | None, rung: int) -> dict[str, Any] | None:
