@@ -65,10 +65,10 @@ def tune(
 
     `minutes` of wall clock or a number of `trials` end the search. Trials are trained on `seeds`
     seeds each and compared at `rungs` numbers of steps; 1: every trial is trained to the end. The
-    winner is trained again on `final_seeds` other seeds, beside the settings to begin with, which
-    are the preset's, or the defaults without `preset`. `search` and `fix` change what is searched,
-    written as on the command line: `search=["learning_rate=1e-4:1e-2"]`. The other settings are
-    those of `birl.train`. A search in the same directory that was stopped is continued.
+    winner is trained again on `final_seeds` other seeds (0: not at all), beside the settings to
+    begin with, which are the preset's, or the defaults without `preset`. `search` and `fix` change
+    what is searched, as on the command line: `search=["learning_rate=1e-4:1e-2"]`. The others are
+    the settings of `birl.train`. A search in the same directory that was stopped is continued.
     """
     budget = Budget(minutes, trials)
     where = called_env(algorithm, env, None, make_env)

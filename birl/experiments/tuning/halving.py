@@ -103,14 +103,25 @@ def reserve(state: SearchState, workers: int) -> float:
     assert state.plan.budget.minutes is not None
     whole = 60 * state.plan.budget.minutes
     best = ranked(state)
-    rates = {trial.number: _seconds_per_step(trial) for trial in best}
     if not best:
         return SHARE * whole
-    first, total = best[0], state.plan.total_steps
-    slow = rates.get(0, rates[first.number])
-    left = sum(rates[one.number] * (total * len(one.lanes) - _steps(one)) for one in best[: state.plan.finalists])
-    finals = (rates[first.number] + slow) * total * len(state.plan.final_seeds)
+    total = state.plan.total_steps
+    compared = [best[0], state.trials[0] if state.trials[0].best is not None else best[0]]
+    finals = sum(run_seconds(trial, total) for trial in compared) * len(state.plan.final_seeds)
+    ahead = [trial for trial in best[: state.plan.finalists] if trial.rung < state.plan.last_rung]
+    left = sum(run_seconds(trial, total - lane.env_steps) for trial in ahead for lane in trial.lanes.values())
     return min(MARGIN * (left + finals) / max(workers, 1), MOST_SHARE * whole)
+
+
+def run_seconds(trial: Trial, env_steps: int) -> float:
+    """The time that one run of this trial takes for so many steps, as measured so far."""
+    lanes = list(trial.lanes.values())
+    measured = [(lane.rate, lane.overhead or 0.0) for lane in lanes if lane.rate is not None]
+    if measured:
+        rate, overhead = (sum(one) / len(measured) for one in zip(*measured, strict=True))
+        return overhead + rate * env_steps
+    done = sum(lane.env_steps for lane in lanes)
+    return sum(lane.seconds for lane in lanes) / max(1, done) * env_steps
 
 
 def may_begin(state: SearchState) -> bool:
@@ -167,14 +178,6 @@ def _final_job(state: SearchState) -> Step:
 
 def _held(trials: list[Trial]) -> bool:
     return any(lane.holder is not None for trial in trials for lane in trial.lanes.values())
-
-
-def _seconds_per_step(trial: Trial) -> float:
-    return sum(lane.seconds for lane in trial.lanes.values()) / max(1, _steps(trial))
-
-
-def _steps(trial: Trial) -> int:
-    return sum(lane.env_steps for lane in trial.lanes.values())
 
 
 def running(state: SearchState) -> list[tuple[str, int, LaneState]]:

@@ -103,7 +103,7 @@ def make_plan(
 ) -> TunePlan:
     """The plan of a search around these candidates, which train for the same number of steps."""
     require(1 <= seeds < FRESH, f"seeds {seeds} must lie between 1 and {FRESH - 1}")
-    require(1 <= final_seeds < FRESH, f"final_seeds {final_seeds} must lie between 1 and {FRESH - 1}")
+    require(0 <= final_seeds < FRESH, f"final_seeds {final_seeds} must lie between 0 and {FRESH - 1}")
     require(search_seed >= 0, f"search_seed {search_seed} must be at least 0")
     run = candidates[0].config.run
     numbers = tuple(run.seed + number for number in range(seeds))

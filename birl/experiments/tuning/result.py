@@ -81,12 +81,13 @@ def result_texts(directory: Path, result: dict[str, Any]) -> list[str]:
     fresh, default = result["fresh"], result["default"]
     steps = f"{result['env_steps']:,} steps in {len(result['trials'])} trials"
     texts = [f"winner: trial {result['winner']} of {steps}: {settings or 'the settings to begin with'}"]
-    texts.append(f"on {len(fresh['returns'])} seeds that the search has not seen: {_score_text(fresh)}")
+    if fresh is not None:
+        texts.append(f"on {len(fresh['returns'])} seeds that the search has not seen: {_score_text(fresh)}")
     if default is not None:
         texts.append(f"the settings to begin with, on the same seeds: {_score_text(default)}")
     if result["comparison"] is not None:
         texts.append(result["comparison"]["sentence"])
-    if fresh["iqm"] is not None and result["search_score"] is not None:
+    if fresh is not None and fresh["iqm"] is not None and result["search_score"] is not None:
         gap = result["search_score"] - fresh["iqm"]
         flattered = f"flattered by {number(gap)}" if gap > 0 else "not flattered"
         texts.append(f"its score in the search was {number(result['search_score'])}: {flattered}")

@@ -32,6 +32,7 @@ class Result(NamedTuple):
     env_steps: int
     score: float | None  # None: the run has no evaluation
     seconds: float
+    rate: float | None  # seconds a step, without compiling and evaluating; None: there was one update at most
 
 
 def trial_config(plan: TunePlan, trial: Trial) -> Any:
@@ -76,9 +77,15 @@ def train_run(
     begin = time.monotonic()
     run = reopen(run_dir, trust=trust, pause_at=plan.rungs[rung])
     with io.TextIOWrapper(open_to_append(run_dir / LOG), line_buffering=True) as log, run.as_lane(signals, log):
+        first = last = None
         for _ in run:
             tick()
-    return Result(run.env_steps, score_at(run_dir, run.env_steps), time.monotonic() - begin)
+            last = run.env_steps, time.monotonic()
+            first = first or last
+    rate = None
+    if first is not None and last is not None and last[0] > first[0]:
+        rate = (last[1] - first[1]) / (last[0] - first[0])
+    return Result(run.env_steps, score_at(run_dir, run.env_steps), time.monotonic() - begin, rate)
 
 
 def score_at(run_dir: Path, env_steps: int) -> float | None:

@@ -23,6 +23,8 @@ class LaneState:
     scores: dict[int, float] = field(default_factory=dict)  # by rung
     env_steps: int = 0
     seconds: float = 0.0  # of wall clock, of all its processes
+    rate: float | None = None  # seconds a step of training alone, as measured last
+    overhead: float | None = None  # seconds of its quickest job beside training: starting, compiling, evaluating
     holder: str | None = None  # the worker that trains it now
     worker: str | None = None  # the one that trained it last
     losses: int = 0  # how often its process died at `lost_at` steps
@@ -185,6 +187,11 @@ class SearchState:
                 "env_steps": int(steps),
                 "seconds": int() | float() as seconds,
             }:
+                rate = event.get("rate")
+                if isinstance(rate, int | float) and rate >= 0:
+                    rest = max(0.0, seconds - rate * (steps - lane.env_steps))
+                    lane.rate = float(rate)
+                    lane.overhead = rest if lane.overhead is None else min(rest, lane.overhead)
                 lane.holder = None
                 lane.rung = max(lane.rung, rung)
                 lane.scores[rung] = float(score)

@@ -112,6 +112,7 @@ class Worker:
         """The winner, and the directories of the final runs."""
         trial = self._state.trials[winner]
         groups = [FINAL] if trial.point is None else [FINAL, FINAL_DEFAULT]
+        groups = groups if self._state.plan.final_seeds else []
         for group in groups:
             make_runs(self._directory, group, self._state.plan, trial)
         return {"event": "winner", "trial": winner, "groups": groups}
