@@ -109,7 +109,7 @@ def compare_groups(
                 failed=failed,
                 score=_spread(own),
                 area=_spread(areas),
-                reached=None if target is None or steps is None else _reached(runs, target, steps, at),
+                reached=None if target is None else _reached(runs, target, steps, at),
                 env_steps=float(np.median(trained)) if trained else None,
             )
         )
@@ -139,7 +139,7 @@ def _spread(values: Mapping[str, float]) -> Spread:
     return Spread(dict(values), **(found | {"interval": interval}))
 
 
-def _reached(runs: Sequence[RunHistory], target: float, steps: tuple[float, float], at: int | None) -> Reached:
+def _reached(runs: Sequence[RunHistory], target: float, steps: tuple[float, float] | None, at: int | None) -> Reached:
     """When these runs first had the target as the moving mean of their training return."""
     times = []
     for run in runs:

@@ -89,10 +89,10 @@ def verdict_text(pair: PairResult, first: str, second: str) -> str:
 def _too_few(seeds: tuple[int, int], names: tuple[str, str]) -> str:
     """Why nothing can be said of groups of which one has no score, or one."""
     count = min(seeds)
-    short = " and ".join(name for name, own in zip(names, seeds, strict=True) if own == count)
+    short = " and of ".join(name for name, own in zip(names, seeds, strict=True) if own == count)
     if count == 0:
         return f"{names[0]} and {names[1]} cannot be compared: there is no score of {short}."
-    unknown = f"of {short} there is one seed, so nothing is known of how far its seeds differ"
+    unknown = f"of {short} there is only one seed, so nothing is known of how far its seeds differ"
     return (
         f"{names[0]} and {names[1]} cannot be told apart: {unknown}. "
         f"Train at least {fewest_scores(SIGNIFICANCE) + 1} seeds of each."

@@ -111,11 +111,12 @@ def common_range(curves: Sequence[Curve], at: int | None) -> tuple[float, float]
     return (float(start), float(end)) if start < end else None
 
 
-def smoothed(curve: Curve, steps: tuple[float, float], at: int | None) -> Curve:
-    """The curve as a moving mean, at its own points; up to `at`."""
+def smoothed(curve: Curve, steps: tuple[float, float] | None, at: int | None) -> Curve:
+    """The curve as a moving mean over a share of these steps, or else of its own; up to `at`."""
     x, y = curve
+    start, end = (x[0], x[-1]) if steps is None else steps
     kept = x if at is None else x[x <= at]
-    return kept, moving_mean(x, y, kept, SMOOTH * (steps[1] - steps[0]))
+    return kept, moving_mean(x, y, kept, SMOOTH * (end - start))
 
 
 def choose_target(

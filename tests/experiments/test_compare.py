@@ -154,7 +154,7 @@ def test_one_seed_has_no_interval_and_decides_nothing(tmp_path):
     assert pair.probability_interval is pair.difference_interval is pair.p_value is pair.adjusted_p_value is None
     assert comparison.groups[0].score.interval is None
     assert pair.verdict == "undecided"
-    assert "of ppo, discount=0.9 there is one seed" in pair.sentence
+    assert "of ppo, discount=0.9 there is only one seed" in pair.sentence
     assert "Train at least 5 seeds of each" in pair.sentence
     assert any("has one seed" in notice for notice in comparison.notices)
 
@@ -299,7 +299,7 @@ def test_runs_without_any_result_are_said_to_have_none(tmp_path):
     comparison = compare(tmp_path / "a", tmp_path / "b")
     assert comparison.score == "no run has a result yet"
     assert comparison.notices[0] == f"{tmp_path / 'a'} has no returns yet and is left out"
-    assert comparison.pairs[0].sentence.endswith("compared: there is no score of ppo, epochs=1 and ppo, epochs=2.")
+    assert comparison.pairs[0].sentence.endswith("compared: there is no score of ppo, epochs=1 and of ppo, epochs=2.")
     assert comparison.groups[0].score.iqm is None
 
 
@@ -324,6 +324,22 @@ def test_the_target_is_by_default_almost_the_best_end(two):
     assert two.target_reason == "95 % of the way from the lowest start, 13, to the best end, 98.5"
     assert two.groups[0].reached is not None
     assert two.groups[0].reached.seeds == 5
+
+
+def test_runs_without_common_steps_have_no_area_and_a_target_only_if_it_is_given(tmp_path):
+    """A fork begins where its parent ended."""
+    for name, start in (("a", 0), ("b", 1000)):
+        points = {start + steps: {"episode/return": start + steps} for steps in range(0, 1001, 10)}
+        end(make_curve(tmp_path / name, 1, points, epochs=start), 5.0, env_steps=start + 1000)
+    runs = tmp_path / "a", tmp_path / "b"
+    without = compare(*runs)
+    assert without.step_range is without.target is without.groups[0].area.iqm is None
+    assert without.target_reason == "the runs have no common steps with training returns"
+    given = compare(*runs, target=500.0)
+    assert given.groups[0].reached is not None
+    assert given.groups[0].reached.env_steps == pytest.approx(500.0)
+    assert given.groups[1].reached is not None
+    assert given.groups[1].reached.env_steps == 1000.0  # it had it when it began
 
 
 def test_without_learning_there_is_no_target(tmp_path):
