@@ -250,7 +250,7 @@ def test_plot_without_a_run_says_what_to_give(words, message):
 
 
 def test_check_env_finds_cartpole_fit_and_nan_unfit():
-    said = call_well("check-env", "CartPole-v1")
+    said = call_well("check-env", "CartPole-v1", "--kwargs", "sutton_barto_reward", "True")
     assert "ok      reproducible" in said
     assert "error" not in said
     code, said = call("check-env", "birl/ProbeNaN-v0")

@@ -60,7 +60,7 @@ def test_a_preset_of_an_extra_trains(algorithm, env_id, package):
     small = {"learning_starts": 8, "replay_size": 512} if hasattr(config, "replay_size") else {}
     small |= {"pool": "serial", "actor_learners": 2} if algorithm == "a3c" else {}
     length = min(config.rollout_length, 16)
-    steps = 2 * length * config.env.num_envs
+    steps = max(2 * length * config.env.num_envs, 32)  # more than learning_starts
     config = replace(config, run=replace(config.run, total_steps=steps), rollout_length=length, **small)
     *_, last = algorithm_named(algorithm).train(config)
     assert int(last.state.env_steps) >= steps

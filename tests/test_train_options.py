@@ -195,7 +195,7 @@ def test_keyword_arguments_keep_texts_that_look_like_numbers_with_units():
 
 def test_like_takes_the_settings_of_a_run_but_not_its_directory(tmp_path):
     write_config(tmp_path, "ppo", PENDULUM)
-    request = read_request([], ["--like", str(tmp_path)])
+    request = read_request(["--like", str(tmp_path)])
     assert request.algorithm == "ppo"
     assert request.config == dataclasses.replace(PENDULUM, run=dataclasses.replace(PENDULUM.run, run_dir=None))
     assert request.notices == [f"settings of {tmp_path}"]
@@ -204,14 +204,31 @@ def test_like_takes_the_settings_of_a_run_but_not_its_directory(tmp_path):
 @pytest.mark.parametrize("task", [[], ["ppo"], ["Pendulum-v1"], ["ppo", "Pendulum-v1"]])
 def test_the_task_may_be_named_or_taken_from_the_run(task, tmp_path):
     write_config(tmp_path, "ppo", PENDULUM)
-    config = read_request(task, ["--like", str(tmp_path)]).config
+    config = read_request([*task, "--like", str(tmp_path)]).config
     assert (config.env.id, config.epochs) == ("Pendulum-v1", 3)
+
+
+@pytest.mark.parametrize("task", [["ppo"], ["Pendulum-v1"], ["ppo", "Pendulum-v1"]])
+def test_the_task_may_follow_options_that_are_no_settings(task, tmp_path):
+    write_config(tmp_path, "ppo", PENDULUM)
+    request = read_request(["--like", str(tmp_path), "--seeds", "2", *task, "--epochs", "7"])
+    assert (request.algorithm, request.config.env.id, request.config.epochs) == ("ppo", "Pendulum-v1", 7)
+    assert len(request.group.lanes) == 2
+
+
+def test_a_task_after_settings_is_refused_with_the_right_order():
+    code, said = call("train", "--total-steps", "100", "ppo", "CartPole-v1")
+    assert code == 2
+    assert said == (
+        "birl: birl train needs the algorithm and the environment before the settings: "
+        "birl train ppo CartPole-v1 --seed 1\n"
+    )
 
 
 def test_options_change_the_settings_of_the_other_run(tmp_path):
     write_config(tmp_path, "ppo", PENDULUM)
     words = ["--like", str(tmp_path), "--seed", "8", "--epochs", "5", "--run-dir", "runs/new", "--overwrite"]
-    request = read_request(["ppo", "CartPole-v1"], words)
+    request = read_request(["ppo", "CartPole-v1", *words])
     assert (request.config.env.id, request.config.env.num_envs) == ("CartPole-v1", 2)
     assert (request.config.run.seed, request.config.epochs, request.config.run.run_dir) == (8, 5, "runs/new")
     assert request.overwrite
@@ -244,8 +261,8 @@ def test_a_strangers_run_imports_no_module_unless_it_is_trusted(flag, tmp_path):
     assert "--trust" in said
     assert not marker.exists()
     words = [flag, str(path if flag == "--config" else tmp_path)]
-    assert read_request([], [*words, "--trust"]).config.env.id == "hostile_env:Bad-v0"
-    assert read_request(["CartPole-v1"], words).config.env.id == "CartPole-v1"
+    assert read_request([*words, "--trust"]).config.env.id == "hostile_env:Bad-v0"
+    assert read_request(["CartPole-v1", *words]).config.env.id == "CartPole-v1"
     assert not marker.exists(), "reading settings imports nothing"
 
 
@@ -270,7 +287,7 @@ JSON = {
 def test_a_file_has_flat_or_nested_settings_over_the_preset(ending, tmp_path):
     path = tmp_path / f"mine.{ending}"
     path.write_text(TOML if ending == "toml" else json.dumps(JSON))
-    config = read_request([], ["--config", str(path), "--seed", "4"]).config
+    config = read_request(["--config", str(path), "--seed", "4"]).config
     preset = birl.preset("ppo", "CartPole-v1")
     assert config == dataclasses.replace(
         preset,
@@ -284,7 +301,7 @@ def test_the_file_comes_after_the_run_and_before_the_options(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("epochs = 4\nseed = 9")
     words = ["--like", str(tmp_path), "--config", str(path), "--seed", "10"]
-    config = read_request([], words).config
+    config = read_request(words).config
     assert (config.epochs, config.run.seed, config.env.num_envs) == (4, 10, 2)
 
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from birl.cli.modules import allow_modules_here
 from birl.cli.parsing import parse
-from birl.config import EnvConfig, Wrapper
+from birl.config import EnvConfig, Plain, Wrapper
 from birl.run.signals import starting
 
 
@@ -20,6 +20,7 @@ def check_env(words: list[str]) -> int:
         hide_velocities: bool = False,
         ignore_observations: tuple[str, ...] = (),
         wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+        kwargs: dict[str, Plain] = {},  # noqa: B006
     ) -> EnvConfig:
         """Check whether an environment can be used for training: try it, and explain each problem.
 
@@ -29,6 +30,7 @@ def check_env(words: list[str]) -> int:
             hide_velocities: check it without velocities
             ignore_observations: parts of a Dict observation to leave out
             wrapper: check it inside this wrapper, my_module:MyWrapper; may be repeated
+            kwargs: keyword arguments for the environment: names and values
         """
         return EnvConfig(
             env_id,
@@ -36,6 +38,7 @@ def check_env(words: list[str]) -> int:
             hide_velocities=hide_velocities,
             ignore_observations=ignore_observations,
             wrappers=tuple(map(Wrapper.from_text, wrapper)),
+            kwargs=kwargs,
         )
 
     config = parse(arguments, words, "birl check-env")

@@ -1,6 +1,5 @@
 """The commands: each reads its words with tyro, calls the API, and prints the result."""
 
-import itertools
 import shutil
 import textwrap
 from collections.abc import Callable
@@ -39,7 +38,6 @@ birl list                          shows algorithms, presets and their scores"""
 
 def train(words: Words) -> int:
     """birl train ALGORITHM ENV [options]: train with the preset's settings and these options."""
-    task = list(itertools.takewhile(lambda word: not word.startswith("-"), words[:2]))
     wants_help = "-h" in words or "--help" in words
     if not words or (wants_help and len(words) == 1):
         print(TRAIN_USAGE)
@@ -49,9 +47,9 @@ def train(words: Words) -> int:
         from birl.run.driver import train as run_training
 
         if wants_help:
-            print(training_help(task, words[len(task) :], shutil.get_terminal_size().columns))
+            print(training_help(words, shutil.get_terminal_size().columns))
             return 0
-        request = read_request(task, words[len(task) :])
+        request = read_request(words)
     allow_modules_here(*named_modules(to_json(request.config)).values())
     if request.group is not None:
         from birl.run.group import train_group
@@ -99,6 +97,7 @@ def evaluate(words: Words) -> int:
             max_steps=options.max_steps,
             trust=options.trust,
             env=options.env,
+            kwargs=options.kwargs or None,
         )
 
     if is_group(options.run_dir):
@@ -126,6 +125,7 @@ def play(words: Words) -> int:
         options.max_steps,
         options.trust,
         options.env,
+        options.kwargs or None,
     )
     print("returns: " + ", ".join(map(number, played.returns)))
     _print_cuts(played)
@@ -159,6 +159,7 @@ def record(words: Words) -> int:
         options.max_steps,
         options.trust,
         options.env,
+        options.kwargs or None,
     )
     print(f"{path}: returns {', '.join(map(number, recorded.returns))}")
     _print_cuts(recorded)

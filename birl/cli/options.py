@@ -1,12 +1,13 @@
 """The options of the command line, read with tyro."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from birl.cli.parsing import parse
+from birl.config import Plain
 
 RunDir = Annotated[Path, tyro.conf.Positional]
 
@@ -38,6 +39,7 @@ class PolicyOptions:
     max_steps: int | None = None  # cut episodes after this many steps; None: as in the run's evaluations
     trust: bool = False  # let a run that was not made here import the module that its env.id names
     env: str | None = None  # use this environment, e.g. my_module:MyEnv-v0, instead of the run's own
+    kwargs: dict[str, Plain] = field(default_factory=dict)  # keyword arguments for the environment, instead of its own
 
 
 def policy_options(words: list[str], command: str, description: str, episodes: int) -> PolicyOptions:

@@ -1,6 +1,7 @@
 """The words of `birl train`: the task, and a Config from a preset, a run or a file, and options."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +50,12 @@ class Request(NamedTuple):
     jobs: int | None = None  # of the group
 
 
-def read_request(task: list[str], words: list[str]) -> Request:
-    """What these words ask for: at most an algorithm and an environment, then options.
+def read_request(words: list[str]) -> Request:
+    """What these words ask for: at most an algorithm and an environment, and options.
 
     The settings are those of the preset, then of --like, then of --config, then the options.
     """
-    start, words = _start_options(words)
+    task, start, words = _divided(words)
     algorithm, env_id, sources = _task(task, start)
     config, notice = training_config(algorithm, env_id, words, sources)
     notices = [notice] if not sources else [f"settings of {source.name}" for source in sources]
@@ -76,9 +77,9 @@ def _group(config: Any, start: StartOptions, configure: Callable[[list[str]], An
     return plan_group(lambda point: configure(as_words(point, settings)), texts, one)
 
 
-def training_help(task: list[str], words: list[str], columns: int) -> str:
+def training_help(words: list[str], columns: int) -> str:
     """The help of `birl train` for an algorithm, with the values of the preset if there is one."""
-    start, words = _start_options([word for word in words if word not in HELP])
+    task, start, words = _divided([word for word in words if word not in HELP])
     if len(task) == 1 and task[0] in ALGORITHMS and not (start.like or start.config):
         config = with_options(algorithm_named(task[0]).Config(), words, f"birl train {task[0]}")
         about = f"The settings of {task[0]}. With an environment, this shows the values of its preset."
@@ -122,10 +123,27 @@ def with_options(config: Any, words: list[str], prog: str) -> Any:
     return with_settings(config, vars(found))
 
 
-def _start_options(words: list[str]) -> tuple[StartOptions, list[str]]:
-    """The options that are no settings, and the other words."""
+def _divided(words: list[str]) -> tuple[list[str], StartOptions, list[str]]:
+    """The task, the options that are no settings, and those that are.
+
+    The task may follow options that are no settings: `birl train --like runs/mine ppo`.
+    """
+    task, words = _task_first(words)
     with reading_rules(), errors_in_one_line():
-        return tyro.cli(StartOptions, args=words, prog="birl train", return_unknown_args=True, add_help=False)
+        start, rest = tyro.cli(StartOptions, args=words, prog="birl train", return_unknown_args=True, add_help=False)
+    if not task:
+        task, rest = _task_first(rest)
+    misplaced = next((word for word in rest if word in ALGORITHMS), "")
+    begun = bool(task or start.like or start.config)
+    wrong = "birl train needs the algorithm and the environment before the settings"
+    require(begun or not misplaced, f"{wrong}: birl train {misplaced} CartPole-v1 --seed 1")
+    return task, start, rest
+
+
+def _task_first(words: list[str]) -> tuple[list[str], list[str]]:
+    """At most an algorithm and an environment, and the words after them."""
+    task = list(itertools.takewhile(lambda word: not word.startswith("-"), words[:2]))
+    return task, words[len(task) :]
 
 
 def start_texts(kind: Any = StartOptions, metavars: dict[str, str] = METAVARS) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from birl.config import EnvConfig, require
+from birl.config import EnvConfig, Plain, require
 from birl.envs.make import episode_limit, make_envs
 from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError
@@ -78,18 +78,19 @@ def evaluate(
     env: str | EnvConfig | None = None,
     make_env: Any = None,
     make_encoder: Any = None,
+    kwargs: dict[str, Plain] | None = None,
 ) -> Evaluation:
     """Play whole episodes with a policy, or with that of a policy file, a run or a checkpoint.
 
     `env` is another environment with the same spaces; an id takes the place of the run's, and
-    `make_env` is a function that makes it. Functions of your script that the policy was trained
-    with (`make_network`, `make_encoder`) must be passed again. With several seeds, this many
-    episodes are played with each. A run that was made elsewhere or by someone else may import the
-    module of its env.id only with `trust`, or if you name it as `env`.
+    `make_env` is a function that makes it. `kwargs` take the place of the run's. Functions of your
+    script that the policy was trained with (`make_network`, `make_encoder`) must be passed again.
+    With several seeds, this many episodes are played with each. A run that was made elsewhere or by
+    someone else may import the module of its env.id only with `trust`, or if you name it as `env`.
     """
     if make_env is not None:
         env = name_of_function(make_env)
-    player, env = load_to_play(policy, env, trust, make_network, make_encoder)
+    player, env = load_to_play(policy, env, trust, make_network, make_encoder, kwargs)
     most = player.config.run.eval_max_steps if max_steps is None else max_steps
     seeds = list(seed) if isinstance(seed, Iterable) else [seed]
     require(len(seeds) > 0, "seed must be a number or several, not none")

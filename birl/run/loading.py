@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from birl.config import EnvConfig, require
+from birl.config import EnvConfig, Plain, require
 from birl.config_json import from_json
 from birl.envs.compiled.find import with_id
 from birl.envs.make import spaces_of
@@ -95,33 +95,49 @@ def load_to_play(
     trust: bool = False,
     make_network: Any = None,
     make_encoder: Any = None,
+    kwargs: dict[str, Plain] | None = None,
 ) -> tuple[Policy, EnvConfig]:
     """The policy of a file, a run or a checkpoint, and the environment to play it in.
 
-    `env` replaces the environment of the run, or only its id. ConfigError if the environment has
-    other spaces, or may not be made (see trust.py).
+    `env` replaces the environment of the run, or only its id, and `kwargs` its keyword arguments.
+    ConfigError if the environment has other spaces, or may not be made (see trust.py).
     """
     wrong = f"env {env!r} is not an environment's id"
     require(env is None or isinstance(env, str | EnvConfig), f"{wrong}; use make_env= for a class or a function")
     if not isinstance(source, Policy) and not _is_one_file(Path(source)):
         saved = find_checkpoint(Path(source))
-        config = config_of(saved, trust, env)
+        config = config_of(saved, trust, env, kwargs)
         return policy_of(saved, make_network, trust, make_encoder), config.env
     networks = make_network, trust, make_encoder
     policy = source if isinstance(source, Policy) else policy_in_file(Path(source), *networks)
-    if env is None:
-        wrong = f"{policy if isinstance(source, Policy) else source} does not say which environment to play"
-        require(policy.env is not None, f'{wrong}; name it: env="CartPole-v1", --env CartPole-v1')
-        assert policy.env is not None
-        return policy, policy.env
-    known = policy.env or EnvConfig(ignore_observations=policy.config.env.ignore_observations)
-    named = env if isinstance(env, EnvConfig) else with_id(known, env)
-    _require_spaces(named, (policy.observation_space, policy.action_space))
+    named = _named_env(policy, env, kwargs, policy if isinstance(source, Policy) else source)
+    if env is not None or kwargs is not None:
+        _require_spaces(named, (policy.observation_space, policy.action_space))
     return policy, named
 
 
-def config_of(saved: Checkpoint, trust: bool = False, given: str | EnvConfig | None = None) -> Any:
-    """The Config of a checkpoint, to make its environment or the `given` one.
+def _named_env(
+    policy: Policy, env: str | EnvConfig | None, kwargs: dict[str, Plain] | None, source: object
+) -> EnvConfig:
+    """The environment that the user names for a policy, or else the policy's own."""
+    if isinstance(env, EnvConfig):
+        named = env
+    else:
+        wrong = f"{source} does not say which environment to play"
+        is_known = env is not None or policy.env is not None
+        require(is_known, f'{wrong}; name it: env="CartPole-v1", --env CartPole-v1')
+        own = policy.env or EnvConfig(ignore_observations=policy.config.env.ignore_observations)
+        named = own if env is None else with_id(own, env)
+    return named if kwargs is None else dataclasses.replace(named, kwargs=kwargs)
+
+
+def config_of(
+    saved: Checkpoint,
+    trust: bool = False,
+    given: str | EnvConfig | None = None,
+    kwargs: dict[str, Plain] | None = None,
+) -> Any:
+    """The Config of a checkpoint, to make its environment or the `given` one, with these kwargs.
 
     ConfigError if that environment may not be made (see trust.py).
     """
@@ -131,10 +147,13 @@ def config_of(saved: Checkpoint, trust: bool = False, given: str | EnvConfig | N
     if isinstance(given, EnvConfig):
         env = given
     else:
-        env, notices = allowed_env(config.env, own, trust, given, saved.path)
+        stored = config.env if kwargs is None else dataclasses.replace(config.env, kwargs={})
+        env, notices = allowed_env(stored, own, trust, given, saved.path)
         for notice in notices:
             warnings.warn(notice, stacklevel=4)
-    if given is not None:
+    if kwargs is not None:
+        env = dataclasses.replace(env, kwargs=kwargs)
+    if given is not None or kwargs is not None:
         _require_spaces(env, (saved.observation_space, saved.action_space))
     return dataclasses.replace(config, env=env)
 

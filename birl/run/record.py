@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from birl.config import ConfigError, EnvConfig, require
+from birl.config import ConfigError, EnvConfig, Plain, require
 from birl.envs.make import make_env
 from birl.envs.observations import layout_of
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
@@ -40,11 +40,12 @@ def play(
     max_steps: int | None = None,
     trust: bool = False,
     env: str | EnvConfig | None = None,
+    kwargs: dict[str, Plain] | None = None,
 ) -> Evaluation:
     """Show whole episodes in a window; their returns and lengths."""
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    player, env_config, limit = _load(policy, max_steps, trust, env)
+    player, env_config, limit = _load(policy, max_steps, trust, env, kwargs)
     can_play = bool(has_screen) or "SDL_VIDEODRIVER" in os.environ
     require(can_play, f"there is no screen to play on; record a video instead: birl record {policy}")
     with _rendered(env_config, "human") as window:
@@ -64,6 +65,7 @@ def record(
     max_steps: int | None = None,
     trust: bool = False,
     env: str | EnvConfig | None = None,
+    kwargs: dict[str, Plain] | None = None,
 ) -> tuple[Path, Evaluation]:
     """Record whole episodes in one video; its path, and the episodes' returns and lengths.
 
@@ -73,7 +75,7 @@ def record(
     _validate(episodes, seed)
     out = None if out is None else Path(out)
     require(out is None or out.suffix in ENDINGS, f"out {out} must end in {' or '.join(ENDINGS)}")
-    player, env_config, limit = _load(policy, max_steps, trust, env)
+    player, env_config, limit = _load(policy, max_steps, trust, env, kwargs)
     if out is None:
         has_directory = not isinstance(policy, Policy) and Path(policy).is_dir()
         require(has_directory, f"{policy} has no directory for videos; name the video: out='mine.mp4', --out mine.mp4")
@@ -157,9 +159,13 @@ def _validate(episodes: int, seed: int) -> None:
 
 
 def _load(
-    policy: Policy | str | Path, max_steps: int | None, trust: bool, env: str | EnvConfig | None
+    policy: Policy | str | Path,
+    max_steps: int | None,
+    trust: bool,
+    env: str | EnvConfig | None,
+    kwargs: dict[str, Plain] | None,
 ) -> tuple[Policy, EnvConfig, int | None]:
-    player, env = load_to_play(policy, env, trust)
+    player, env = load_to_play(policy, env, trust, kwargs=kwargs)
     return player, *with_limit(env, player.config.run.eval_max_steps if max_steps is None else max_steps)
 
 

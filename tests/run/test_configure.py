@@ -98,7 +98,7 @@ def test_wrappers_on_the_command_line_replace_those_of_another_run(tmp_path):
     birl.train(
         "ppo", "CartPole-v1", total_steps=64, run_dir=run_dir, quiet=True, wrappers=[wrapper, wrapper], **settings
     )
-    same = read_request([], ["--like", str(run_dir)])
-    other = read_request([], ["--like", str(run_dir), "--wrapper", f"{wrapper},normalize_time=true"])
+    same = read_request(["--like", str(run_dir)])
+    other = read_request(["--like", str(run_dir), "--wrapper", f"{wrapper},normalize_time=true"])
     assert [one.path for one in same.config.env.wrappers] == [wrapper, wrapper]
     assert [one.text() for one in other.config.env.wrappers] == [f"{wrapper},normalize_time=true"]

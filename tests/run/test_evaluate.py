@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -292,6 +293,16 @@ def test_the_command_prints_the_score(run):
         number(float(value)) for value in (returns.mean(), returns.std(), returns.min(), returns.max())
     )
     assert f"return {mean} +/- {deviation} over 5 episodes (min {least}, max {most})" in said
+
+
+def test_an_environment_can_be_given_other_keyword_arguments(run, tmp_path):
+    words = ("--episodes", 2, "--kwargs", "sutton_barto_reward", "True")  # -1 when the pole falls, else 0
+    assert re.search(r"max (0|-1)\)", call_well("eval", run, *words))
+    birl.load(run).save(tmp_path / "policy.birl")
+    said = call_well("eval", tmp_path / "policy.birl", "--env", "CartPole-v1", *words)
+    assert re.search(r"max (0|-1)\)", said)
+    code, said = call("eval", run, "--kwargs", "gravitation", "9.8")
+    assert (code, "env.kwargs {'gravitation': 9.8} do not fit env.id 'CartPole-v1'" in said) == (2, True)
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"episodes": 0}, "episodes 0"), ({"seed": -1}, "seed -1")])

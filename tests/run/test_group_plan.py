@@ -20,7 +20,7 @@ def plan(sweep, seeds=1, **settings):
 
 
 def request(*words):
-    return read_request(TASK, [str(word) for word in words])
+    return read_request([*TASK, *map(str, words)])
 
 
 def test_seeds_count_from_the_seed_of_the_settings():

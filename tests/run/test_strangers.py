@@ -209,6 +209,10 @@ def test_text_for_an_environment_is_asked_about_and_numbers_are_not(own_run, tmp
             ConfigError, match=r"env\.kwargs \{'env_id': 'evil:Evil-v0'\} would pass text to GymV26Environment-v0"
         ):
             api.evaluate(run, env=given)
+    replaced = forged(own_run, tmp_path / "replaced", env={"kwargs": {"render_mode": "evil"}})
+    with pytest.raises(ConfigError, match="would pass text to CartPole-v1"):
+        api.evaluate(replaced, episodes=1)
+    assert len(api.evaluate(replaced, episodes=1, kwargs={"sutton_barto_reward": True}).returns) == 1
 
 
 @pytest.mark.parametrize("given", [None, "CartPole-v1"])
