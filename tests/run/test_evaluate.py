@@ -5,8 +5,8 @@ import dataclasses
 import itertools
 import json
 import os
-import shutil
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
