@@ -10,13 +10,12 @@ from typing import Any
 
 from birl.config import ConfigError, EnvConfig, Wrapper
 from birl.config_json import from_json
-from birl.errors import CheckpointError
 from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
 from birl.run.evaluate import PASSED_IN
-from birl.run.fork_file import Fork, read_fork
+from birl.run.fork_file import Fork
 from birl.run.history import RunHistory
 from birl.run.sources import flat_settings
 
@@ -36,22 +35,13 @@ def commands_for(runs: Sequence[RunHistory]) -> list[str]:
     which begins with its parent.
     """
     alike: dict[str, list[RunHistory]] = defaultdict(list)
-    forks = [(run, fork) for run in runs if (fork := fork_of(run)) is not None]
-    forked = {run.run_dir for run, _ in forks}
     for run in runs:
-        if run.run_dir in forked:
+        if run.fork is not None:
             continue
         settings = {key: value for key, value in run.settings.items() if key.removeprefix("run.") not in OF_ONE_RUN}
         alike[json.dumps(settings, sort_keys=True)].append(run)
-    return [command for same in alike.values() for command in _of_alike(same)] + [_of_fork(*pair) for pair in forks]
-
-
-def fork_of(run: RunHistory) -> Fork | None:
-    """Where a run branched off; None if it is no fork, or its file is damaged."""
-    try:
-        return read_fork(run.run_dir)
-    except CheckpointError:
-        return None
+    forks = [_of_fork(run, run.fork) for run in runs if run.fork is not None]
+    return [command for same in alike.values() for command in _of_alike(same)] + forks
 
 
 def config_of(run: RunHistory) -> Any:

@@ -60,12 +60,16 @@ class RunHistory:
         return {name for row in self.rows for name, value in row.items() if value is not None}
 
     def curve(self, metric: str, x: str = "env_steps") -> tuple[np.ndarray, np.ndarray]:
-        """The metric over steps or seconds, in their order; rows without it are left out."""
-        points = {
-            at: value for row in self.rows if (at := row.get(x)) is not None and (value := row.get(metric)) is not None
-        }
-        ordered = np.array(sorted(points.items()), float).reshape(-1, 2)
-        return ordered[:, 0], ordered[:, 1]
+        """The metric over steps or seconds, in their order; rows without it are left out.
+
+        Of several rows at one place the last counts.
+        """
+        rows = [row for row in self.rows if row.get(x) is not None and row.get(metric) is not None]
+        at, values = (np.array([row[name] for row in rows], float) for name in (x, metric))
+        order = np.argsort(at, kind="stable")
+        at, values = at[order], values[order]
+        last = np.append(np.diff(at) > 0, True)[: len(at)]
+        return at[last], values[last]
 
 
 @dataclass(frozen=True)

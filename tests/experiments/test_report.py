@@ -14,7 +14,7 @@ from birl.config import ConfigError
 from birl.experiments.report.curves import FEWEST_POINTS, curve_data, mean_and_band, rounded, thinned
 from birl.experiments.report.elements import COLOURS, Html, Section, bars, code_of, data, element, folded, table
 from birl.experiments.report.episodes import episodes_section
-from birl.experiments.report.making import report
+from birl.experiments.report.making import read_groups, report
 from birl.experiments.report.page import page, write_report
 from birl.experiments.report.provenance import branches_section
 from birl.experiments.report.results import compared, comparison_section, results_section
@@ -230,6 +230,16 @@ def test_a_fork_begins_where_its_parent_was_and_is_listed(tmp_path):
     said = text_of(branches_section(groups))
     assert "learning_rate linear:1.0:0.0 → 0.5 550" in said
     assert branches_section(by_settings([read_history(parent)])) is None
+
+
+def test_forks_are_no_seeds_of_runs_from_the_beginning(tmp_path):
+    for seed in (1, 2):
+        parent = make_run(tmp_path / f"seed-{seed}", seed=seed)
+        fork = make_run(tmp_path / f"fork-{seed}", seed=seed)  # a fork without a change
+        write_fork(fork, Fork(parent, "000000550", 550, {}))
+    groups = read_groups([tmp_path])
+    assert [(len(group.runs), group.runs[0].fork is None) for group in groups] == [(2, False), (2, True)]
+    assert groups[0].label == f"{tmp_path}, forks at 550 steps"
 
 
 def test_values_too_large_to_add_up_are_not_drawn(tmp_path):

@@ -131,7 +131,7 @@ def test_the_command_of_a_fork_changes_what_the_fork_changed(tmp_path, monkeypat
     fork = write_run(Path("runs/fork"), config)
     names = [*changes, "run.seed", "run.total_steps"]
     write_fork(fork.run_dir, Fork(parent.run_dir, "000050000", 50_000, dict.fromkeys(names, (None, None))))
-    train, command = commands_for([parent, fork])
+    train, command = commands_for([parent, read_history(fork.run_dir)])
     assert train == "birl train ppo CartPole-v1 --seed 1"
     words = shlex.split(command)
     assert words[:5] == ["birl", "fork", "runs/parent", "--at", "50000"]
@@ -142,7 +142,7 @@ def test_the_command_of_a_fork_says_what_it_cannot_write(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fork = write_run(Path("fork"), CARTPOLE)
     write_fork(fork.run_dir, Fork(Path("parent"), "000000100", 100, {"a\nb": (1, 2), "run.seed": (2, 1)}))
-    assert commands_for([fork]) == ["birl fork parent --at 100 --seed 1  # and a b as in fork"]
+    assert commands_for([read_history(fork.run_dir)]) == ["birl fork parent --at 100 --seed 1  # and a b as in fork"]
 
 
 def test_runs_on_environments_that_were_passed_in_have_no_command(tmp_path):

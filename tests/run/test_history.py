@@ -30,6 +30,15 @@ def test_a_curve_is_in_the_order_of_its_axis_without_rows_that_lack_the_metric(t
     assert "loss/value" not in run.metric_names()
 
 
+def test_of_several_rows_at_one_step_the_last_counts(tmp_path: Path):
+    run_dir = make_run(tmp_path / "a")
+    rows = [(500, 1), (300, 2), (500, 3), (300, 4)]
+    lines = [f'{{"env_steps": {step}, "seconds": 1, "episode/return": {value}}}\n' for step, value in rows]
+    (run_dir / "metrics.jsonl").write_text("".join(lines))
+    steps, returns = read_history(run_dir).curve("episode/return")
+    assert (steps.tolist(), returns.tolist()) == ([300, 500], [4, 3])
+
+
 def test_runs_that_differ_only_in_their_seed_are_one_group(tmp_path: Path):
     for seed in (1, 2):
         for rate in (0.1, 0.2):

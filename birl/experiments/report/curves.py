@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from birl.experiments.report.elements import Content, Html, Section, data, element, join, paragraph, style_of
-from birl.experiments.reproduce import fork_of
 from birl.maths.curves import moving_mean
 from birl.run.history import RunHistory, SeedGroup
 from birl.run.plot import METRIC_LABELS, bootstrap_band
@@ -174,11 +173,10 @@ def _group_curves(
 def _starts(runs: Sequence[RunHistory]) -> dict[Path, Start]:
     """Of each fork whose parent is among these runs: the parent, and the steps at its beginning."""
     known = {run.run_dir.resolve(): run for run in runs}
-    forks = {run.run_dir: fork for run in runs if (fork := fork_of(run)) is not None}
     return {
-        run_dir: (known[fork.parent.resolve()], fork.env_steps)
-        for run_dir, fork in forks.items()
-        if fork.parent.resolve() in known
+        run.run_dir: (known[parent], run.fork.env_steps)
+        for run in runs
+        if run.fork is not None and (parent := run.fork.parent.resolve()) in known
     }
 
 

@@ -21,7 +21,7 @@ from birl.experiments.report.elements import (
 )
 from birl.experiments.report.results import shown
 from birl.experiments.report.times import summary_number
-from birl.experiments.reproduce import commands_for, fork_of, near
+from birl.experiments.reproduce import commands_for, near
 from birl.experiments.scores import final_evaluation, trained_steps
 from birl.maths import schedules
 from birl.run.fork_file import Fork
@@ -44,12 +44,12 @@ def reproduce_section(groups: Sequence[SeedGroup]) -> Section:
 
 def branches_section(groups: Sequence[SeedGroup]) -> Section | None:
     """Which runs are forks, where they branched off, and what they changed; None if none is."""
-    forks = [(place, group, run, fork_of(run)) for place, group in enumerate(groups) for run in group.runs]
     rows: list[list[Content]] = [
         [element("code", near(run.run_dir)), named(group.label, place), element("code", near(fork.parent)),
          _changes(fork), f"{fork.env_steps:,}"]
-        for place, group, run, fork in forks
-        if fork is not None
+        for place, group in enumerate(groups)
+        for run in group.runs
+        if (fork := run.fork) is not None
     ]  # fmt: skip
     if not rows:
         return None
