@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from birl.envs.check import check_env
     from birl.envs.compiled.interface import CompiledEnv
     from birl.experiments.compare import compare
+    from birl.experiments.diagnose import diagnose
     from birl.experiments.fork import fork, open_fork
     from birl.experiments.report.making import report
     from birl.experiments.tune import tune
@@ -72,6 +73,7 @@ _HOMES = {
     "compare": "birl.experiments.compare",
     "configure": "birl.run.configure",
     "constant": "birl.maths.schedules",
+    "diagnose": "birl.experiments.diagnose",
     "exponential": "birl.maths.schedules",
     "linear": "birl.maths.schedules",
     "piecewise": "birl.maths.schedules",
@@ -112,6 +114,7 @@ __all__ = [
     "configure",
     "constant",
     "ddpg",
+    "diagnose",
     "dpg",
     "dqn",
     "evaluate",

@@ -23,6 +23,7 @@ COMMANDS = {
     "report": "one HTML page about runs: birl report runs/a runs/b --out report.html",
     "list": "algorithms and what they support, presets and their measured scores",
     "doctor": "check this installation",
+    "diagnose": "say what is probably wrong with a run: birl diagnose runs/mine",
     "check-env": "check whether an environment can be used for training: birl check-env MyEnv-v0",
     "tune": "search for settings: birl tune ppo CartPole-v1 --minutes 30",
 }

@@ -12,6 +12,7 @@ from rich.console import Console
 from birl import ALGORITHMS
 from birl.cli.check_env import check_env
 from birl.cli.compare import compare
+from birl.cli.diagnose import diagnose
 from birl.cli.fork import fork
 from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.modules import allow_modules_here
@@ -240,6 +241,7 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "doctor": doctor,
     "check-env": check_env,
     "tune": tune,
+    "diagnose": diagnose,
 }
 
 

@@ -1,0 +1,178 @@
+"""What is probably wrong with a run: every rule is checked, and the cause comes first."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from birl.experiments import evidence_inputs, evidence_learning
+from birl.experiments.diagnosis import Diagnosis, Evidence, Finding, Outcome, Rule, Unseen, Verdict
+from birl.experiments.diagnosis_facts import Facts, facts_of, setting_of
+from birl.experiments.diagnosis_rules import RULES
+from birl.run.history import RunHistory, by_settings, read_histories
+
+CHECKS: dict[str, Callable[[Facts, Mapping[str, float]], Outcome]] = {
+    name: vars(evidence_inputs).get(name.replace("-", "_")) or vars(evidence_learning)[name.replace("-", "_")]
+    for name in RULES
+}
+
+
+def diagnose(run: str | Path) -> list[Diagnosis]:
+    """What is probably wrong with a run, or with each group of seeds below a directory."""
+    groups = by_settings(read_histories(Path(run)))
+    return [diagnose_runs([facts_of(history) for history in group.runs], Path(run)) for group in groups]
+
+
+def diagnose_runs(seeds: Sequence[Facts], run_dir: Path | None = None) -> Diagnosis:
+    """The diagnosis of runs that differ only in their seed.
+
+    A fault counts if at least half of the seeds show it; its numbers are those of the seed in which
+    it is clearest.
+    """
+    each = [diagnose_facts(facts) for facts in seeds]
+    if len(each) == 1:
+        return each[0]
+    shown = {name: [one for one in each if any(f.rule == name for f in one.findings)] for name in RULES}
+    fired: dict[str, Evidence] = {}
+    for name, having in shown.items():
+        if 2 * len(having) >= len(each):
+            of_rule = [f.evidence for one in having for f in one.findings if f.rule == name]
+            fired[name] = max(of_rule, key=lambda evidence: evidence.confidence)
+    findings = ordered(fired, seeds[0].run)
+    counted = [replace(finding, seeds=(len(shown[finding.rule]), len(each))) for finding in findings]
+    unseen = {name: reason for name, reason in each[0].unseen.items() if all(name in one.unseen for one in each)}
+    return replace(
+        each[0],
+        run_dir=run_dir or each[0].run_dir,
+        verdict=_joint_verdict([one.verdict for one in each]),
+        findings=counted,
+        healthy=[name for name in RULES if name not in fired and name not in unseen],
+        unseen=unseen,
+        seeds=len(each),
+    )
+
+
+def diagnose_facts(facts: Facts) -> Diagnosis:
+    """The diagnosis of one run."""
+    outcomes = {name: CHECKS[name](facts, rule.limits) for name, rule in RULES.items()}
+    fired = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Evidence)}
+    run = facts.run
+    return Diagnosis(
+        run_dir=run.run_dir,
+        label=f"{run.settings['algorithm']} {run.settings['env.id']}",
+        env_steps=facts.env_steps,
+        total_steps=int(facts.setting("run.total_steps", 0)),
+        verdict=facts.verdict,
+        findings=ordered(fired, run),
+        healthy=[name for name, outcome in outcomes.items() if outcome is None],
+        unseen={name: outcome.reason for name, outcome in outcomes.items() if isinstance(outcome, Unseen)},
+    )
+
+
+def ordered(fired: Mapping[str, Evidence], run: RunHistory) -> list[Finding]:
+    """The findings, causes first: what follows from another one comes below it."""
+    causes: dict[str, str] = {}
+    for name in fired:
+        above = [
+            other
+            for other in fired
+            if name in RULES[other].causes and name not in _roots(other, causes) and _stronger(other, name, fired)
+        ]
+        if above:
+            causes[name] = max(above, key=lambda other: fired[other].confidence)
+    roots = [name for name in RULES if name in fired and name not in causes]
+    roots.sort(key=lambda name: (RULES[name].only_speed, -round(fired[name].confidence, 1)))
+    rest = [name for name in RULES if name in causes]
+    return [_finding(RULES[name], fired[name], run, causes.get(name)) for name in [*roots, *rest]]
+
+
+def _roots(name: str, causes: Mapping[str, str]) -> set[str]:
+    """The rules that this one was found to follow from, itself included."""
+    found = {name}
+    while name in causes and causes[name] not in found:
+        name = causes[name]
+        found.add(name)
+    return found
+
+
+def _stronger(cause: str, symptom: str, fired: Mapping[str, Evidence]) -> bool:
+    """Whether the cause may stand above the symptom; of two that cause each other, the surer."""
+    mutual = cause in RULES[symptom].causes
+    order = list(RULES)
+    if not mutual:
+        return True
+    difference = fired[cause].confidence - fired[symptom].confidence
+    return difference > 0 or (difference == 0 and order.index(cause) < order.index(symptom))
+
+
+def _finding(rule: Rule, evidence: Evidence, run: RunHistory, cause: str | None) -> Finding:
+    changes = changed_settings(rule, run.settings)
+    return Finding(
+        rule=rule.name,
+        title=rule.title,
+        evidence=evidence,
+        why=rule.why,
+        advice=rule.advice,
+        changes=changes,
+        command=command_for(rule, changes, run),
+        follows_from=cause,
+    )
+
+
+def changed_settings(rule: Rule, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a rule would change, as far as this run has them, with new values."""
+    found: dict[str, Any] = {}
+    for change in rule.changes:
+        now = setting_of(settings, change.setting)
+        if now is None or setting_of(settings, change.unless) is not None:
+            continue
+        if change.how == "times":
+            new = _times(now, change.value)
+        elif change.how == "at least":
+            new = change.value if not isinstance(now, int | float) or now < change.value else now
+        else:
+            new = change.value
+        if new != now:
+            found[change.setting] = new
+    return found
+
+
+def _times(value: Any, factor: float) -> Any:
+    """A number or each value of a schedule, times a factor, with few digits."""
+    if isinstance(value, dict):
+        return value | {"values": [_times(one, factor) for one in value.get("values", [])]}
+    if isinstance(value, int) and factor >= 1:
+        return int(value * factor)
+    product = float(value) * factor
+    return product if product == 0 else round(product, 3 - math.floor(math.log10(abs(product))))
+
+
+def command_for(rule: Rule, changes: Mapping[str, Any], run: RunHistory) -> str:
+    """The command that tries these settings; "" if there are none."""
+    if rule.proof == "evaluation":
+        return f"birl eval {run.run_dir} --sample"
+    if not changes:
+        return ""
+    options = " ".join(f"--{name.split('.')[-1].replace('_', '-')} {option_text(new)}" for name, new in changes.items())
+    options = options.replace(" True", "")
+    return (
+        f"birl fork {run.run_dir} {options}" if rule.proof == "fork" else f"birl train --like {run.run_dir} {options}"
+    )
+
+
+def option_text(value: Any) -> str:
+    """A value as an option of the command line takes it."""
+    if isinstance(value, dict):
+        numbers = [*value.get("values", []), *value.get("points", [])]
+        return ":".join([str(value.get("kind", "")), *(f"{one:g}" for one in numbers)])
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _joint_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict that most seeds have; its sentence says how many."""
+    names = [verdict.learned for verdict in verdicts]
+    common = max(names, key=names.count)
+    one = next(verdict for verdict in verdicts if verdict.learned == common)
+    sentence = f"{names.count(common)} of {len(names)} seeds: {one.sentence}"
+    return replace(one, sentence=sentence)

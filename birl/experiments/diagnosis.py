@@ -1,0 +1,116 @@
+"""What `birl diagnose` finds, as data."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Learned = Literal["improved", "improved and fell", "not moved", "fell", "too short"]
+Proof = Literal["fork", "new runs", "evaluation", "none"]  # how a suggestion can be tried
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting to try: its value now becomes `value`, or that many times as large."""
+
+    setting: str
+    value: Any
+    how: Literal["set", "times", "at least"] = "set"
+    unless: str = ""  # not for algorithms that have this setting
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A fault, how it shows, and what to try. All rules are data; evidence.py reads the numbers."""
+
+    name: str
+    title: str  # what is wrong, as a sentence
+    sees: str  # which metrics, settings or files show it
+    limits: dict[str, float]  # by name; the rule's evidence compares with these
+    why: str  # why it is bad
+    advice: str  # what to try, in words
+    changes: tuple[Change, ...] = ()  # the same as settings; those that the algorithm lacks are left out
+    draw: tuple[str, ...] = ()  # metrics whose curves show it
+    causes: tuple[str, ...] = ()  # rules that may fire only because this one does
+    proof: Proof = "fork"
+    only_speed: bool = False  # the run learns as it should, but takes too long
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The numbers that show a fault."""
+
+    sentence: str
+    numbers: dict[str, float]
+    confidence: float  # from 0 to 1
+    lines: dict[str, float] = dataclasses.field(default_factory=dict)  # by metric: the limit to draw
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A rule that could not be checked, and why."""
+
+    reason: str
+
+
+Outcome = Evidence | Unseen | None  # None: checked, and nothing is wrong
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that fired."""
+
+    rule: str
+    title: str
+    evidence: Evidence
+    why: str
+    advice: str
+    changes: dict[str, Any]  # settings to try, by flat name, with their new values
+    command: str  # that tries them; "": no setting would help
+    follows_from: str | None = None  # the rule that probably caused it
+    seeds: tuple[int, int] = (1, 1)  # that show it, of all that were looked at
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the run has learned: the return at its beginning, at its best and now."""
+
+    learned: Learned
+    sentence: str
+    first: float | None = None
+    best: float | None = None
+    last: float | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is probably wrong with a run, or with the seeds of a group; the cause comes first."""
+
+    run_dir: Path
+    label: str  # algorithm and environment
+    env_steps: int
+    total_steps: int
+    verdict: Verdict
+    findings: list[Finding]
+    healthy: list[str]  # rules that were checked and did not fire
+    unseen: dict[str, str]  # rules that could not be checked: why
+    seeds: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as strict JSON."""
+        found: dict[str, Any] = _strict(dataclasses.asdict(self))
+        return found
+
+
+def _strict(value: Any) -> Any:
+    match value:
+        case dict():
+            return {str(name): _strict(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_strict(one) for one in value]
+        case Path():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return None
+    return value

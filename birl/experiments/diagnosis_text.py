@@ -1,0 +1,48 @@
+"""A diagnosis in words."""
+
+import textwrap
+
+from birl.experiments.diagnosis import Diagnosis, Finding
+from birl.experiments.diagnosis_rules import RULES
+
+WIDTH = 100
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """The whole diagnosis: what was learned, what is wrong, what was checked."""
+    share = f" of {diagnosis.total_steps:,}" if diagnosis.total_steps else ""
+    seeds = f", {diagnosis.seeds} seeds" if diagnosis.seeds > 1 else ""
+    lines = [f"{diagnosis.label}, {diagnosis.env_steps:,}{share} steps{seeds}: {diagnosis.verdict.sentence}", ""]
+    for number, finding in enumerate(diagnosis.findings, start=1):
+        lines += [*finding_lines(number, finding), ""]
+    if not diagnosis.findings:
+        lines += ["nothing wrong was found", ""]
+    lines += _wrapped(f"checked, and nothing wrong: {', '.join(diagnosis.healthy) or 'nothing'}", "  ")
+    lines += [
+        line for name, reason in diagnosis.unseen.items() for line in _wrapped(f"not checked: {name}: {reason}", "  ")
+    ]
+    return "\n".join(lines)
+
+
+def finding_lines(number: int, finding: Finding) -> list[str]:
+    """One finding: title, numbers, why it is bad, what to try."""
+    of = f" ({finding.seeds[0]} of {finding.seeds[1]} seeds)" if finding.seeds[1] > 1 else ""
+    after = f", which may follow from {finding.follows_from}" if finding.follows_from else ""
+    speed = ", which costs only time" if RULES[finding.rule].only_speed else ""
+    return [
+        f"{number}. {finding.title} [{finding.rule}]{of}{after}{speed}",
+        *_wrapped(f"{_sentence(finding.evidence.sentence)} {finding.why}", "   "),
+        *_wrapped(f"try: {finding.advice}", "   "),
+        *([f"   {finding.command}"] if finding.command else []),
+    ]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent if indent == "   " else "", subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,0 +1,147 @@
+"""Evidence about what a run learns from: observations, rewards, episodes, exploration, replay."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from birl.experiments.diagnosis import Evidence, Outcome, Unseen
+from birl.experiments.diagnosis_facts import Facts
+from birl.run.display import number
+
+Limits = Mapping[str, float]
+
+
+def observations_constant(facts: Facts, limits: Limits) -> Outcome:
+    if reason := facts.missing("observation/constant_share"):
+        return Unseen(reason)
+    share = facts.values("observation/constant_share")[-1]
+    if share < limits["share"] or facts.env_steps < limits["env_steps"]:
+        return None
+    sentence = f"{100 * share:.0f} % of the numbers in an observation never changed in {facts.env_steps:,} steps"
+    return Evidence(sentence, {"constant_share": share}, 0.95, {"observation/constant_share": limits["share"]})
+
+
+def observations_badly_scaled(facts: Facts, limits: Limits) -> Outcome:
+    if facts.setting("normalize_observations"):
+        return None
+    if reason := facts.missing("observation/largest", "observation/widest"):
+        return Unseen(reason)
+    largest, widest = facts.values("observation/largest")[-1], facts.values("observation/widest")[-1]
+    if facts.env_steps < limits["env_steps"]:
+        return None
+    if largest > limits["largest"]:
+        # A learner that copes with them is not to be told that it cannot.
+        confidence = 0.5 if facts.learns else min(0.95, 0.6 + 0.1 * math.log10(largest / limits["largest"]))
+        sentence = f"observations hold numbers up to {number(largest)}, and normalize_observations is off"
+        return Evidence(sentence, {"largest": largest}, confidence, {"observation/largest": limits["largest"]})
+    if 0 < widest < limits["widest"]:
+        sentence = (
+            f"no number of an observation varies by more than {number(widest)}, and normalize_observations is off"
+        )
+        return Evidence(sentence, {"widest": widest}, 0.4 if facts.learns else 0.8)
+    return None
+
+
+def rewards_not_seen(facts: Facts, limits: Limits) -> Outcome:
+    if reason := facts.missing("episode/return", "episode/count"):
+        return Unseen(reason)
+    returns, episodes = facts.values("episode/return"), facts.values("episode/count")[-1]
+    if episodes < limits["episodes"] or facts.progress < limits["progress"] or np.ptp(returns) > 0:
+        return None
+    low, high = facts.last("reward/min"), facts.last("reward/max")
+    same = low is not None and low == high
+    what = f", and every reward was {number(low)}" if same and low is not None else ""
+    sentence = f"all of {episodes:,.0f} episodes returned {number(returns[-1])}{what}"
+    # A reward that is never 0 and never changes is about when an episode ends.
+    confidence = 0.95 if same and low == 0 else 0.75
+    return Evidence(sentence, {"return": returns[-1], "episodes": episodes}, confidence)
+
+
+def time_limit_only(facts: Facts, limits: Limits) -> Outcome:
+    if facts.learns or facts.progress < limits["progress"]:
+        return None
+    if reason := facts.missing("episode/count"):
+        return Unseen(reason)
+    episodes = facts.values("episode/count")[-1]
+    per_env = facts.env_steps / max(1, facts.setting("env.num_envs", 1))
+    if episodes == 0 and per_env >= limits["steps_per_env"]:
+        sentence = f"no episode has ended in {per_env:,.0f} steps of each environment"
+        return Evidence(sentence, {"steps_per_env": per_env}, 0.7)
+    if reason := facts.missing("episode/truncated_share"):
+        return Unseen(reason) if episodes else None
+    shares, lengths = facts.values("episode/truncated_share"), facts.values("episode/length")
+    rewards = facts.last("reward/min"), facts.last("reward/max")
+    # A reward that is never 0 and never changes says only when an episode ends, and here none does.
+    ends_matter = rewards[0] is not None and rewards[0] == rewards[1] != 0
+    if episodes < limits["episodes"] or shares.min() < 1 or not (ends_matter or facts.setting("env.max_episode_steps")):
+        return None
+    sentence = f"all of {episodes:,.0f} episodes were cut after {number(lengths[-1])} steps; none has terminated"
+    numbers = {"episodes": episodes, "length": float(lengths[-1])}
+    return Evidence(sentence, numbers, 0.9 if ends_matter else 0.6, {"episode/truncated_share": 1.0})
+
+
+def exploration_ended(facts: Facts, limits: Limits) -> Outcome:
+    if reason := facts.missing("exploration/epsilon"):
+        return None if facts.setting("exploration") is None else Unseen(reason)
+    steps, epsilons = facts.run.curve("exploration/epsilon")
+    starts = int(facts.setting("learning_starts", 0))
+    ratio = float(facts.setting("update_ratio", 1.0))
+    total = int(facts.setting("run.total_steps", 1))
+    low = steps[epsilons <= limits["epsilon"]]
+    if not len(low) or epsilons.min() < 0:
+        return None
+    ended = int(low[0])
+    learned = max(0.0, ended - starts) * ratio  # gradient steps until then
+    if learned >= limits["updates"] or facts.learns:
+        return None
+    early = ended / total
+    if ended > starts and early > limits["progress"]:
+        return None
+    sentence = (
+        f"ε was {number(epsilons[steps >= ended][0])} after {ended:,} steps, {100 * early:.1f} % of the run; "
+        f"{learned:,.0f} gradient steps were taken before"
+    )
+    numbers = {"ended_at": ended, "learning_starts": starts, "gradient_steps_before": learned}
+    return Evidence(sentence, numbers, 0.9 if ended <= starts else 0.7, {"exploration/epsilon": limits["epsilon"]})
+
+
+def replay_forgets(facts: Facts, limits: Limits) -> Outcome:
+    size = facts.setting("replay_size")
+    if size is None:
+        return None
+    if reason := facts.missing("replay/steps", "episode/length"):
+        return Unseen(reason)
+    held, length = facts.values("replay/steps")[-1], float(np.median(facts.values("episode/length")))
+    batch = float(facts.setting("batch_size", 1))
+    forgets = held < limits["share"] * facts.env_steps
+    episodes, batches = held / max(1.0, length), held / batch
+    if not forgets or (episodes >= limits["episodes"] and batches >= limits["batches"]):
+        return None
+    sentence = (
+        f"the replay holds {held:,.0f} transitions: {episodes:.1f} episodes, {batches:.1f} batches, "
+        f"{100 * held / facts.env_steps:.1f} % of the steps so far"
+    )
+    return Evidence(sentence, {"held": held, "episodes": episodes, "batches": batches}, 0.7 if facts.learns else 0.9)
+
+
+def too_few_updates(facts: Facts, limits: Limits) -> Outcome:
+    if facts.verdict.learned in ("improved", "too short") or facts.progress < limits["progress"]:
+        return None
+    total = int(facts.setting("run.total_steps", 0))
+    ratio = facts.setting("update_ratio")
+    if ratio is not None:
+        if ratio >= limits["ratio"]:
+            return None
+        steps = ratio * max(0, facts.env_steps - int(facts.setting("learning_starts", 0)))
+        sentence = f"update_ratio {ratio:g}: {steps:,.0f} gradient steps in {facts.env_steps:,} environment steps"
+        return Evidence(sentence, {"update_ratio": ratio, "gradient_steps": steps}, 0.85)
+    rows = facts.setting("rollout_length")
+    if rows is None or facts.setting("actor_learners") is not None or facts.setting("pool") is not None:
+        return None
+    updates = total / (rows * facts.setting("env.num_envs", 1))
+    each = facts.setting("epochs", 1) * facts.setting("minibatches", 1)
+    if updates * each >= limits["gradient_steps"]:
+        return None
+    sentence = f"the whole run has {updates:,.0f} updates of {each} gradient steps"
+    return Evidence(sentence, {"updates": updates, "gradient_steps": updates * each}, 0.8)

@@ -1,0 +1,199 @@
+"""Evidence about how a run learns: step sizes, values, units, entropy, evaluation, time."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from gymnasium import spaces
+
+from birl.experiments.diagnosis import Evidence, Outcome, Unseen
+from birl.experiments.diagnosis_facts import Facts
+from birl.run.display import number
+
+Limits = Mapping[str, float]
+CLIPPED_REWARD = 10.0  # normalised rewards are clipped to ±10
+GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)  # entropy of a Gaussian of standard deviation 1
+
+
+def steps_too_large(facts: Facts, limits: Limits) -> Outcome:
+    kls, clipped = facts.values("policy/approx_kl"), facts.values("policy/clip_fraction")
+    if facts.run.settings["algorithm"] != "ppo":
+        return None
+    if not len(kls):
+        return Unseen("the run has no policy/approx_kl yet")
+    count = int(limits["updates"])
+    if len(kls) < count:
+        return None
+    kl, clip = _highest_median(kls, count), _highest_median(clipped, count)
+    if kl <= limits["kl"] and (clip <= limits["clip_fraction"] or facts.learns):
+        return None
+    sentence = (
+        f"in {count} updates in a row the KL of an update was {number(kl)} and {100 * clip:.0f} % of the steps were "
+        f"clipped; about 0.01 and 10 % are usual"
+    )
+    confidence = 0.5 if facts.learns else 0.9
+    lines = {"policy/approx_kl": limits["kl"], "policy/clip_fraction": limits["clip_fraction"]}
+    return Evidence(sentence, {"kl": kl, "clip_fraction": clip}, confidence, lines)
+
+
+def values_too_large(facts: Facts, limits: Limits) -> Outcome:
+    metric = "value/mean" if len(facts.values("value/mean")) else "loss/value"
+    if reason := facts.missing(metric, "reward/min", "reward/max"):
+        return Unseen(reason)
+    bound = value_bound(facts, limits["episodes_long"])
+    if bound is None:
+        return None
+    values = facts.values(metric)
+    sizes = np.abs(values) if metric == "value/mean" else np.sqrt(np.maximum(values, 0.0))
+    if len(sizes) < limits["rows"]:
+        return None
+    size = float(np.median(sizes[len(sizes) // 2 :]))
+    if size <= limits["times_bound"] * bound:
+        return None
+    what = "values have a mean of" if metric == "value/mean" else "values are wrong by"
+    sentence = f"{what} {number(size)}; with these rewards and discount none can be larger than {number(bound)}"
+    line = bound if metric == "value/mean" else bound**2
+    return Evidence(sentence, {"value": size, "bound": bound}, 0.9, {metric: line})
+
+
+def value_bound(facts: Facts, episodes_long: float) -> float | None:
+    """The largest value that rewards and discount allow: max |r| / (1 - γ); None if it is 0.
+
+    With a discount of 1 it is the reward of so many of the longest episodes.
+    """
+    low, high = facts.last("reward/min"), facts.last("reward/max")
+    reward = max(abs(low or 0.0), abs(high or 0.0))
+    if facts.setting("normalize_rewards"):
+        reward = CLIPPED_REWARD
+    elif facts.setting("clip_rewards"):
+        reward = min(1.0, reward)
+    temperatures, entropies = facts.values("exploration/temperature"), facts.values("policy/entropy")
+    if len(temperatures) and len(entropies):  # SAC's values hold the entropy bonus
+        reward += float(temperatures.max() * np.abs(entropies).max())
+    discount = float(facts.setting("discount", 0.99))
+    lengths = facts.values("episode/length")
+    longest = episodes_long * float(lengths.max()) if len(lengths) else math.inf
+    horizon = 1 / (1 - discount) if discount < 1 else longest
+    return reward * horizon if 0 < reward * horizon < math.inf else None
+
+
+def dead_units(facts: Facts, limits: Limits) -> Outcome:
+    if facts.saved is None or facts.saved.dead_share is None:
+        return Unseen("there is no checkpoint with a plain MLP and ranges of observations")
+    share = facts.saved.dead_share
+    if share < limits["share"] or facts.learns:
+        return None
+    sentence = f"{100 * share:.0f} % of the units of a last hidden layer give the same for every observation"
+    return Evidence(sentence, {"dead_share": share}, 0.85)
+
+
+def policy_collapsed(facts: Facts, limits: Limits) -> Outcome:
+    steps, entropies = facts.run.curve("policy/entropy")
+    if not len(entropies) or len(facts.values("exploration/temperature")):
+        return None  # no entropy to speak of, or SAC, which keeps it at a target
+    if facts.saved is None:
+        return Unseen("there is no checkpoint that says what the actions are")
+    space = facts.saved.action_space
+    if isinstance(space, spaces.Discrete):
+        most = math.log(max(2, int(space.n)))
+        floor, shown = limits["entropy_share"] * most, f"of at most {most:.2f}"
+    elif isinstance(space, spaces.Box) and not facts.setting("squash_actions"):
+        floor = max(1, int(np.prod(space.shape))) * (GAUSSIAN + math.log(limits["std"]))
+        shown = f"a standard deviation below {limits['std']:g}"
+    else:
+        return None
+    at = _stays_below(steps, entropies, floor, int(limits["rows"]))
+    if at is None or at > limits["progress"] * facts.setting("run.total_steps", 0) or _had_learned(facts, at):
+        return None
+    now = float(np.median(entropies[steps >= at]))
+    sentence = f"its entropy is {number(now)}, {shown}, since step {at:,.0f}, before the return had risen"
+    return Evidence(sentence, {"entropy": now, "floor": floor, "since": at}, 0.8, {"policy/entropy": floor})
+
+
+def _stays_below(steps: np.ndarray, values: np.ndarray, floor: float, rows: int) -> float | None:
+    """The step after which nearly all values are below the floor; None if there is none."""
+    below = np.flatnonzero(values < floor)
+    for index in below:
+        rest = values[index:]
+        if len(rest) >= rows and np.mean(rest < floor) > 0.9:
+            return float(steps[index])
+    return None
+
+
+def _had_learned(facts: Facts, at: float) -> bool:
+    """Whether the return had made half of its way from the first to the best at this step."""
+    verdict = facts.verdict
+    if verdict.first is None or verdict.best is None or verdict.learned != "improved":
+        return False
+    steps, returns = facts.run.curve("episode/return")
+    before = returns[steps <= at]
+    return bool(len(before)) and before[-1] - verdict.first > 0.5 * (verdict.best - verdict.first)
+
+
+def dead_gradients(facts: Facts, limits: Limits) -> Outcome:
+    if reason := facts.missing("optimizer/grad_norm"):
+        return Unseen(reason)
+    for metric in ("optimizer/grad_norm", "optimizer/actor_grad_norm"):
+        norms = facts.values(metric)
+        late = norms[len(norms) // 2 :]
+        if len(late) >= limits["rows"] and np.mean(late < limits["norm"]) > limits["share"]:
+            share = float(np.mean(late < limits["norm"]))
+            sentence = f"{metric} is below {limits['norm']:g} in {100 * share:.0f} % of the last updates"
+            return Evidence(sentence, {"share": share}, 0.7, {metric: limits["norm"]})
+    return None
+
+
+def values_worse_than_constant(facts: Facts, limits: Limits) -> Outcome:
+    values = facts.values("value/explained_variance")
+    if len(values) < limits["rows"] or facts.progress < limits["progress"] or facts.learns:
+        return None
+    late = float(np.median(values[len(values) // 2 :]))
+    if late >= limits["explained_variance"]:
+        return None
+    sentence = f"explained variance is {number(late)} in the second half of the run; a constant has 0"
+    lines = {"value/explained_variance": 0.0}
+    return Evidence(sentence, {"explained_variance": late}, 0.6, lines)
+
+
+def evaluation_below_training(facts: Facts, limits: Limits) -> Outcome:
+    if reason := facts.missing("eval/return_mean", "episode/return"):
+        return Unseen(reason)
+    if not facts.setting("run.eval_deterministic", True):
+        return None
+    steps, scores = facts.run.curve("eval/return_mean")
+    at, returns = facts.run.curve("episode/return")
+    episodes = facts.last("eval/episodes") or 1
+    near = returns[at <= steps[-1]]
+    if not len(near) or episodes < limits["episodes"]:
+        return None
+    training, score = float(np.mean(near[-max(1, len(near) // 10) :])), float(scores[-1])
+    error = (facts.last("eval/return_std") or 0.0) / math.sqrt(episodes)
+    span = max(float(np.ptp(returns)), 0.5 * abs(training))
+    if training - score <= max(limits["share"] * span, limits["errors"] * error):
+        return None
+    sentence = f"the last evaluation returned {number(score)}, training at the same time {number(training)}"
+    return Evidence(sentence, {"evaluation": score, "training": training}, 0.85)
+
+
+def time_in_environment(facts: Facts, limits: Limits) -> Outcome:
+    parts = [facts.last(f"time/{name}_seconds") for name in ("environment", "policy", "learning")]
+    if facts.setting("env.workers") or facts.setting("env.ray_actors") or facts.setting("pool"):
+        return None
+    if parts[0] is None or parts[1] is None or parts[2] is None:
+        return Unseen("the run has no times of its environments: they are part of a program")
+    total = sum(part for part in parts if part is not None)
+    share = parts[0] / max(total, 1e-9)
+    each = 1000 * parts[0] / max(1, facts.env_steps)
+    if share < limits["share"] or each < limits["milliseconds"] or parts[0] < limits["seconds"]:
+        return None
+    if facts.setting("env.num_envs", 1) < 2:
+        return None
+    sentence = f"{100 * share:.0f} % of the time went into environments, {number(each)} ms for each step"
+    return Evidence(sentence, {"share": share, "milliseconds": each}, 0.8, {"time/environment_share": limits["share"]})
+
+
+def _highest_median(values: np.ndarray, count: int) -> float:
+    """The highest of the medians of so many values in a row; 0 if there are fewer."""
+    if len(values) < count:
+        return 0.0
+    return float(np.median(np.lib.stride_tricks.sliding_window_view(values, count), axis=1).max())
