@@ -64,7 +64,7 @@ BROKEN_RUNS = {
         {"replay_size": 64, "learning_starts": 64, "total_steps": 12_000, "update_ratio": 0.5},
     ),
     "DQN that hardly learns": BrokenRun(
-        "too-few-updates", "dqn", "CartPole-v1", {"update_ratio": 0.002, "total_steps": 15_000}, quick=True
+        "too-few-updates", "dqn", "CartPole-v1", {"update_ratio": 0.002, "total_steps": 15_000}
     ),
     "DQN whose units are dead": BrokenRun(
         "dead-units", "dqn", "CartPole-v1", {"learning_rate": 1.0, "total_steps": 10_000}

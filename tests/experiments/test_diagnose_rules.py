@@ -1,0 +1,297 @@
+"""Each rule of `birl diagnose` on made-up histories: it fires, and just does not."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from birl.experiments.diagnose import CHECKS, changed_settings, diagnose_facts, diagnose_runs, option_text
+from birl.experiments.diagnosis import Evidence, Unseen
+from birl.experiments.diagnosis_facts import Facts, SavedFacts, dead_share
+from birl.experiments.diagnosis_rules import RULES
+from birl.experiments.diagnosis_text import diagnosis_text
+from birl.experiments.learning_verdict import learning_verdict
+from birl.run.history import RunHistory
+
+ROWS = 50
+STEPS = 10_000  # of each run, all of them done
+FLAT = {"episode/return": 10 + np.tile([0.0, 1.0], ROWS // 2), "episode/count": np.linspace(4, 200, ROWS)}
+RISING = {"episode/return": np.linspace(10.0, 400.0, ROWS), "episode/count": np.linspace(4, 200, ROWS)}
+SAVED = SavedFacts(spaces.Discrete(2), dead_share=0.0)
+
+
+def facts(
+    metrics: dict[str, Any], settings: dict[str, Any] | None = None, saved: SavedFacts | None = SAVED, done: float = 1.0
+) -> Facts:
+    """A run with these metrics, each a number for all rows or one for each, and these settings."""
+    plain = {"algorithm": "ppo", "env.id": "Some-v0", "run.seed": 1, "run.total_steps": STEPS, "env.num_envs": 8}
+    columns = {name: np.broadcast_to(values, ROWS) for name, values in (FLAT | metrics).items()}
+    steps = np.linspace(100, done * STEPS, ROWS).astype(int)
+    rows = [
+        {"env_steps": int(at)} | {name: float(values[row]) for name, values in columns.items()}
+        for row, at in enumerate(steps)
+    ]
+    return Facts(RunHistory(Path("runs/x"), plain | (settings or {}), rows, None), saved)
+
+
+DQN = {"algorithm": "dqn", "update_ratio": 0.25, "learning_starts": 1000, "batch_size": 32, "replay_size": 100}
+EPSILON = {"exploration.kind": "linear"}
+CONSTANT = {"episode/return": 7.0, "reward/min": 0.0, "reward/max": 0.0}
+CUT = {"episode/truncated_share": 1.0, "episode/length": 30.0, "reward/min": -1.0, "reward/max": -1.0}
+REPLAY = {"replay/steps": 100, "episode/length": 50}
+EVALUATED = {"eval/return_mean": 1.0, "eval/return_std": 1.0, "eval/episodes": 20}
+TIMES = {"time/environment_seconds": 80.0, "time/policy_seconds": 5.0, "time/learning_seconds": 15.0}
+EARLY = np.where(np.arange(ROWS) < 5, 0.69, 0.001)
+AFTER_LEARNING = np.where(np.arange(ROWS) < 10, 0.69, 0.001)
+LATE = np.where(np.arange(ROWS) < 30, 0.69, 0.001)
+BOUND = {"reward/min": 0.0, "reward/max": 1.0}  # with a discount of 0.99 no value is above 100
+
+# rule: what fires it; what just does not
+CASES: dict[str, tuple[Facts, list[Facts]]] = {
+    "observations-constant": (
+        facts({"observation/constant_share": 1.0}),
+        [facts({"observation/constant_share": 0.98}), facts({"observation/constant_share": 1.0}, done=0.04)],
+    ),
+    "observations-badly-scaled": (
+        facts({"observation/largest": 1001.0, "observation/widest": 5.0}, {"normalize_observations": False}),
+        [
+            facts({"observation/largest": 999.0, "observation/widest": 5.0}, {"normalize_observations": False}),
+            facts({"observation/largest": 1e9, "observation/widest": 5.0}, {"normalize_observations": True}),
+        ],
+    ),
+    "rewards-not-seen": (
+        facts(CONSTANT),
+        [
+            facts(CONSTANT | {"episode/return": np.where(np.arange(ROWS) == 30, 7.05, 7.0)}),
+            facts(CONSTANT, done=0.19),
+            facts(CONSTANT | {"episode/count": np.linspace(1, 49, ROWS)}),
+        ],
+    ),
+    "time-limit-only": (
+        facts(CUT),
+        [
+            facts(CUT | {"episode/truncated_share": np.where(np.arange(ROWS) == 30, 0.95, 1.0)}),
+            facts(CUT | RISING),
+            facts(CUT | {"reward/max": 0.0}),  # as Pendulum: rewards say more than when an episode ends
+            facts(CUT, done=0.19),
+        ],
+    ),
+    "exploration-ended": (
+        facts({"exploration/epsilon": np.where(np.arange(ROWS) < 4, 1.0, 0.05)}, DQN | EPSILON),
+        [
+            facts({"exploration/epsilon": np.where(np.arange(ROWS) < 8, 1.0, 0.05)}, DQN | EPSILON),
+            facts({"exploration/epsilon": np.where(np.arange(ROWS) < 4, 1.0, 0.11)}, DQN | EPSILON),
+            facts({"exploration/epsilon": 0.01} | RISING, DQN | EPSILON),
+        ],
+    ),
+    "replay-forgets": (
+        facts(REPLAY, DQN),
+        [
+            facts(REPLAY | {"replay/steps": 501}, DQN),
+            facts({"replay/steps": 400, "episode/length": 100}, DQN | {"batch_size": 40}),
+            facts(REPLAY, {"algorithm": "ppo"}),
+        ],
+    ),
+    "too-few-updates": (
+        facts({}, DQN | {"update_ratio": 0.009}),
+        [
+            facts({}, DQN | {"update_ratio": 0.01}),
+            facts(RISING, DQN | {"update_ratio": 0.009}),
+            facts({}, {"rollout_length": 125, "epochs": 10, "minibatches": 1}),
+        ],
+    ),
+    "steps-too-large": (
+        facts({"policy/approx_kl": np.where(np.arange(ROWS) % 10 < 5, 0.3, 0.0), "policy/clip_fraction": 0.1}),
+        [
+            facts({"policy/approx_kl": np.where(np.arange(ROWS) % 10 < 2, 9.0, 0.0), "policy/clip_fraction": 0.1}),
+            facts({"policy/approx_kl": 0.19, "policy/clip_fraction": 0.5}),
+        ],
+    ),
+    "values-too-large": (
+        facts({"value/mean": 151.0} | BOUND, {"discount": 0.99}),
+        [
+            facts({"value/mean": 149.0} | BOUND, {"discount": 0.99}),
+            facts({"value/mean": 151.0} | BOUND, {"discount": 0.999}),
+            facts({"value/mean": 151.0} | BOUND, {"discount": 0.99, "normalize_rewards": True}),
+            facts({"value/mean": 151.0, "exploration/temperature": 1.0, "policy/entropy": 1.0} | BOUND),  # SAC
+        ],
+    ),
+    "dead-units": (
+        facts({}, saved=SavedFacts(spaces.Discrete(2), 0.9)),
+        [facts({}, saved=SavedFacts(spaces.Discrete(2), 0.89)), facts(RISING, saved=SavedFacts(spaces.Discrete(2), 1))],
+    ),
+    "policy-collapsed": (
+        facts({"policy/entropy": EARLY}),
+        [
+            facts({"policy/entropy": LATE}),
+            facts({"policy/entropy": np.where(np.arange(ROWS) < 5, 0.69, 0.03)}),
+            facts({"policy/entropy": np.where(np.arange(ROWS) % 2 < 1, 0.69, 0.001)}),
+            facts({"policy/entropy": AFTER_LEARNING, "episode/return": np.where(np.arange(ROWS) < 6, 0.0, 100.0)}),
+            facts({"policy/entropy": EARLY}, saved=SavedFacts(spaces.Box(-1, 1, (1,)), 0.0)),  # a Gaussian of 0.24
+        ],
+    ),
+    "dead-gradients": (
+        facts({"optimizer/grad_norm": np.where(np.arange(ROWS) < 25, 1.0, 0.0)}),
+        [
+            facts({"optimizer/grad_norm": np.where(np.arange(ROWS) < 40, 1.0, 0.0)}),
+            facts({"optimizer/grad_norm": 1e-6}),
+        ],
+    ),
+    "values-worse-than-constant": (
+        facts({"value/explained_variance": -0.11}),
+        [
+            facts({"value/explained_variance": -0.09}),
+            facts({"value/explained_variance": -0.11}, done=0.29),
+            facts({"value/explained_variance": -0.11} | RISING),
+        ],
+    ),
+    "evaluation-below-training": (
+        facts(EVALUATED),
+        [
+            facts(EVALUATED | {"eval/return_mean": 8.0}),
+            facts(EVALUATED | {"eval/return_std": 12.0}),
+            facts(EVALUATED, {"run.eval_deterministic": False}),
+            facts(EVALUATED | {"eval/episodes": 4}),
+        ],
+    ),
+    "time-in-environment": (
+        facts(TIMES),
+        [
+            facts(TIMES | {"time/learning_seconds": 30.0}),
+            facts({name: value / 10 for name, value in TIMES.items()}),
+            facts(TIMES, {"env.workers": 2}),
+        ],
+    ),
+}
+
+
+def test_every_rule_has_cases_and_a_check():
+    assert set(CASES) == set(RULES) == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_fires_with_a_sentence_that_holds_its_numbers(name):
+    found = CHECKS[name](CASES[name][0], RULES[name].limits)
+    assert isinstance(found, Evidence)
+    assert any(character.isdigit() for character in found.sentence)
+    assert 0 < found.confidence <= 1
+    assert set(found.lines) <= set(RULES[name].draw)
+
+
+@pytest.mark.parametrize(
+    ("name", "index"), [(name, i) for name, (_, quiet) in CASES.items() for i in range(len(quiet))]
+)
+def test_a_rule_is_silent_just_beside_its_limits(name, index):
+    assert CHECKS[name](CASES[name][1][index], RULES[name].limits) is None
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_fires_alone_is_the_first_finding(name):
+    assert diagnose_facts(CASES[name][0]).findings[0].rule == name
+
+
+def test_symptoms_come_below_their_cause_and_name_it():
+    run = facts(
+        {"observation/largest": 1e6, "observation/widest": 1e6, "policy/approx_kl": 1.0, "policy/entropy": EARLY}
+    )
+    first, *rest = diagnose_facts(run).findings
+    assert (first.rule, first.follows_from) == ("observations-badly-scaled", None)
+    assert {one.rule: one.follows_from for one in rest} == {
+        "steps-too-large": "observations-badly-scaled",
+        "policy-collapsed": "observations-badly-scaled",
+    }
+
+
+def test_what_costs_only_time_comes_after_what_costs_learning():
+    found = diagnose_facts(facts(TIMES | {"value/explained_variance": -5.0})).findings
+    assert [one.rule for one in found] == ["values-worse-than-constant", "time-in-environment"]
+
+
+def test_rules_name_only_rules_as_their_symptoms():
+    assert all(set(rule.causes) <= set(RULES) - {name} for name, rule in RULES.items())
+
+
+def test_a_healthy_run_says_what_was_checked_and_what_could_not_be():
+    found = diagnose_facts(facts(RISING, saved=None))
+    assert found.findings == []
+    assert "dead-units" in found.unseen
+    assert "rewards-not-seen" in found.healthy
+    text = diagnosis_text(found)
+    assert "nothing wrong was found" in text
+    assert "not checked: dead-units" in text
+
+
+def test_a_run_without_rows_is_too_short_and_nothing_is_found():
+    found = diagnose_facts(dataclasses.replace(facts({}), run=dataclasses.replace(facts({}).run, rows=[]), saved=None))
+    assert found.verdict.learned == "too short"
+    assert found.findings == []
+
+
+def test_of_a_group_a_fault_counts_if_half_of_the_seeds_show_it():
+    broken, healthy = facts({"value/explained_variance": -5.0}), facts({"value/explained_variance": 0.9})
+    (found,) = diagnose_runs([broken, healthy]).findings
+    assert (found.rule, found.seeds) == ("values-worse-than-constant", (1, 2))
+    assert diagnose_runs([broken, healthy, healthy]).findings == []
+    assert "(1 of 2 seeds)" in diagnosis_text(diagnose_runs([broken, healthy]))
+
+
+@pytest.mark.parametrize(
+    ("returns", "learned"),
+    [
+        (np.linspace(10, 400, ROWS), "improved"),
+        (np.linspace(400, 10, ROWS), "fell"),
+        (FLAT["episode/return"], "not moved"),
+        (np.concatenate([np.linspace(10, 400, ROWS // 2), np.linspace(400, 10, ROWS // 2)]), "improved and fell"),
+    ],
+)
+def test_the_verdict_compares_the_beginning_with_the_end(returns, learned):
+    assert learning_verdict(facts({"episode/return": returns}).run).learned == learned
+
+
+def test_with_few_episodes_the_verdict_is_that_it_is_too_early():
+    assert learning_verdict(facts({"episode/count": np.linspace(0, 39, ROWS)} | {}).run).learned == "too short"
+
+
+def test_suggested_settings_are_those_that_the_run_has():
+    rule = RULES["steps-too-large"]
+    assert changed_settings(rule, {"learning_rate": 3e-4, "value_learning_rate": None}) == {"learning_rate": 3e-5}
+    schedule = {"learning_rate.kind": "linear", "learning_rate.values": [1e-3, 0.0], "learning_rate.points": [1.0]}
+    (new,) = changed_settings(rule, schedule).values()
+    assert option_text(new) == "linear:0.0001:0:1"
+
+
+def test_a_setting_that_is_large_enough_is_not_suggested():
+    assert changed_settings(RULES["replay-forgets"], {"replay_size": 50_000}) == {}
+    assert changed_settings(RULES["replay-forgets"], {"replay_size": 64}) == {"replay_size": 50_000}
+
+
+def layer(weight: np.ndarray, bias: np.ndarray) -> dict[str, np.ndarray]:
+    name = ".network.trunk.encoder.mlp.layers[0]"
+    return {f"{name}.weight": weight, f"{name}.bias": bias}
+
+
+def test_units_that_never_change_over_the_range_of_observations_are_dead():
+    weight = np.ones((1, 4), np.float32)
+    bias = np.array([-5.0, -5.0, -5.0, 0.0], np.float32)  # relu: three are 0 for all of [0, 1]
+    ranges = np.array([[0.0], [1.0]])
+    assert dead_share(layer(weight, bias), ranges, "relu") == 0.75
+    assert dead_share(layer(weight, bias), np.array([[0.0], [9.0]]), "relu") == 0.0
+    assert dead_share(layer(weight, bias), ranges, "tanh") == 0.0
+
+
+def test_units_of_a_network_that_is_no_plain_mlp_are_not_judged():
+    weight, bias = np.ones((1, 4), np.float32), np.zeros(4, np.float32)
+    ranges = np.array([[0.0], [1.0]])
+    assert dead_share(layer(weight, bias) | {".network.trunk.encoder.norm.scale": bias}, ranges, "relu") is None
+    assert dead_share(layer(weight, bias), None, "relu") is None
+    assert dead_share(layer(weight, bias), ranges, "gelu") is None
+    assert dead_share({}, ranges, "relu") is None
+
+
+def test_a_metric_that_is_missing_is_said_and_no_fault():
+    found = CHECKS["observations-constant"](facts({}), RULES["observations-constant"].limits)
+    assert isinstance(found, Unseen)
+    assert "observation/constant_share" in found.reason
