@@ -81,12 +81,12 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("minari", ["rollouts/minari.py"]),
         ("ray", ["workers/ray.py"]),
         ("imageio_ffmpeg", ["run/video.py"]),
-        ("matplotlib", ["run/plot.py"]),
+        ("matplotlib", ["experiments/diagnosis/plot.py", "run/plot.py"]),
     ],
 )
-def test_a_heavy_package_is_imported_in_one_file_only(package, files):
+def test_a_heavy_package_is_imported_in_few_files_only(package, files):
     found = [path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if package in imports_of(path)]
-    assert found == files
+    assert sorted(found) == files
 
 
 def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():

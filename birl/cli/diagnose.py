@@ -31,7 +31,7 @@ def diagnose(words: list[str]) -> int:
     run_dir, out, as_json = parse(arguments, words, "birl diagnose")
     with starting():
         from birl.experiments.diagnose import diagnose as find_faults
-        from birl.experiments.diagnosis_text import diagnosis_text
+        from birl.experiments.diagnosis.text import diagnosis_text
 
     found = find_faults(run_dir)
     if as_json:
@@ -39,7 +39,7 @@ def diagnose(words: list[str]) -> int:
     else:
         print("\n\n".join(map(diagnosis_text, found)))
     if out is not None:
-        from birl.experiments.diagnosis_plot import draw_diagnosis
+        from birl.experiments.diagnosis.plot import draw_diagnosis
         from birl.run.history import by_settings, read_histories
 
         groups = by_settings(read_histories(run_dir))

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from birl.experiments import evidence_inputs, evidence_learning
-from birl.experiments.diagnosis import Diagnosis, Evidence, Finding, Outcome, Rule, Unseen, Verdict
-from birl.experiments.diagnosis_facts import Facts, facts_of, setting_of
-from birl.experiments.diagnosis_rules import RULES
+from birl.experiments.diagnosis import input_evidence, learning_evidence
+from birl.experiments.diagnosis.facts import Facts, facts_of, setting_of
+from birl.experiments.diagnosis.findings import Diagnosis, Evidence, Finding, Outcome, Rule, Unseen, Verdict
+from birl.experiments.diagnosis.rules import RULES
 from birl.run.history import RunHistory, by_settings, read_histories
 
 CHECKS: dict[str, Callable[[Facts, Mapping[str, float]], Outcome]] = {
-    name: vars(evidence_inputs).get(name.replace("-", "_")) or vars(evidence_learning)[name.replace("-", "_")]
+    name: vars(input_evidence).get(name.replace("-", "_")) or vars(learning_evidence)[name.replace("-", "_")]
     for name in RULES
 }
 

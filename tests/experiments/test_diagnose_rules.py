@@ -9,11 +9,11 @@ import pytest
 from gymnasium import spaces
 
 from birl.experiments.diagnose import CHECKS, changed_settings, diagnose_facts, diagnose_runs, option_text
-from birl.experiments.diagnosis import Evidence, Unseen
-from birl.experiments.diagnosis_facts import Facts, SavedFacts, dead_share
-from birl.experiments.diagnosis_rules import RULES
-from birl.experiments.diagnosis_text import diagnosis_text
-from birl.experiments.learning_verdict import learning_verdict
+from birl.experiments.diagnosis.facts import Facts, SavedFacts, dead_share
+from birl.experiments.diagnosis.findings import Evidence, Unseen
+from birl.experiments.diagnosis.rules import RULES
+from birl.experiments.diagnosis.text import diagnosis_text
+from birl.experiments.diagnosis.verdict import learning_verdict
 from birl.run.history import RunHistory
 
 ROWS = 50

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from birl.experiments.diagnosis import Evidence, Outcome, Unseen
-from birl.experiments.diagnosis_facts import Facts
+from birl.experiments.diagnosis.facts import Facts
+from birl.experiments.diagnosis.findings import Evidence, Outcome, Unseen
 from birl.run.display import number
 
 Limits = Mapping[str, float]

@@ -4,7 +4,7 @@ The order is that of causes: if two rules fire and neither causes the other, the
 first. Limits were set so that healthy presets are not reported: benchmarks/diagnose_presets.py.
 """
 
-from birl.experiments.diagnosis import Change, Rule
+from birl.experiments.diagnosis.findings import Change, Rule
 
 SLOWER = tuple(
     Change(name, 0.1, "times")

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from birl.experiments.diagnosis import Diagnosis
-from birl.experiments.diagnosis_rules import RULES
+from birl.experiments.diagnosis.findings import Diagnosis
+from birl.experiments.diagnosis.rules import RULES
 from birl.run.files import replacing
 from birl.run.history import RunHistory
 from birl.run.plot import COLOURS, DARK, METRIC_LABELS, moving_mean, style_axes

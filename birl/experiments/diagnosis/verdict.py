@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from birl.experiments.diagnosis import Verdict
+from birl.experiments.diagnosis.findings import Verdict
 from birl.run.display import number
 from birl.run.history import RunHistory
 

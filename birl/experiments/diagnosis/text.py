@@ -2,8 +2,8 @@
 
 import textwrap
 
-from birl.experiments.diagnosis import Diagnosis, Finding
-from birl.experiments.diagnosis_rules import RULES
+from birl.experiments.diagnosis.findings import Diagnosis, Finding
+from birl.experiments.diagnosis.rules import RULES
 
 WIDTH = 100
 

@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 
 from birl.errors import CheckpointError
-from birl.experiments.diagnosis import Verdict
-from birl.experiments.learning_verdict import learning_verdict
+from birl.experiments.diagnosis.findings import Verdict
+from birl.experiments.diagnosis.verdict import learning_verdict
 from birl.run.directory import CHECKPOINTS
 from birl.run.history import RunHistory
 

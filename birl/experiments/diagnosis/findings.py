@@ -22,7 +22,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Rule:
-    """A fault, how it shows, and what to try. All rules are data; evidence.py reads the numbers."""
+    """A fault, how it shows, and what to try."""
 
     name: str
     title: str  # what is wrong, as a sentence
