@@ -176,4 +176,5 @@ def test_runs_with_few_numbers_are_drawn_too(browser, tmp_path: Path, case):
     if case == "only begun":
         assert "No run has metrics yet" in browser.run("document.body.innerText")
     else:
-        assert browser.run("document.querySelectorAll('.plot circle').length") >= kept
+        drawn = {"single": "circle", "two points": "path"}[case]
+        assert browser.run(f"document.querySelectorAll('.plot {drawn}').length") == 2  # of the seed, and the mean

@@ -226,7 +226,7 @@ class Chart {
 
   drawMean(inner, { group, x, mean }) {
     if (x.length > 1) inner.append(svg("path", { d: this.path(x, mean), class: `mean ${group.style}` }));
-    if (x.length && x.length <= 25) this.drawDots(inner, x, mean, group.style);
+    else this.drawDots(inner, x, mean, group.style);
   }
 
   drawDots(inner, xs, ys, style) {
