@@ -11,9 +11,12 @@ import pytest
 
 import birl
 from birl.config import ConfigError
+from birl.experiments.diagnose import diagnose_runs
+from birl.experiments.diagnosis.facts import facts_of
 from birl.experiments.report.curves import FEWEST_POINTS, curve_data, mean_and_band, rounded, thinned
 from birl.experiments.report.elements import COLOURS, Html, Section, bars, code_of, data, element, folded, table
 from birl.experiments.report.episodes import episodes_section
+from birl.experiments.report.findings import findings_section
 from birl.experiments.report.making import read_groups, report
 from birl.experiments.report.page import page, write_report
 from birl.experiments.report.provenance import branches_section
@@ -134,7 +137,8 @@ def test_strangers_text_stays_text_everywhere(tmp_path):
     text = out.read_bytes().decode()  # valid UTF-8
     found = Structure(text)
     assert [tag for tag, _ in found.tags].count("script") == 2
-    assert {tag for tag, _ in found.tags} & {"img", "b"} == set()
+    assert "img" not in {tag for tag, _ in found.tags}
+    assert "<b>bold" not in text  # the name of the directory
     assert not any(name.startswith("on") for _, attributes in found.tags for name in attributes)
     [curves] = [script for script in found.scripts if script.startswith('{"groups"')]
     assert HOSTILE.encode(errors="replace").decode() != HOSTILE
@@ -346,6 +350,32 @@ def test_settings_of_one_group_are_compared_with_its_preset(tmp_path):
     assert "differ from the preset" in shown
     assert "gae_lambda 0.5 0.9" in shown
     assert "num_envs" not in shown
+
+
+def test_the_page_says_what_is_probably_wrong(tmp_path):
+    run_dir = make_run(tmp_path / "a")
+    rows = [
+        {"env_steps": 100 * row, "seconds": row, "episode/return": 10, "policy/approx_kl": 5, "policy/clip_fraction": 1}
+        for row in range(1, 200)
+    ]
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    groups = by_settings([read_history(run_dir)])
+    diagnosis = diagnose_runs([facts_of(run) for run in groups[0].runs])
+    section = findings_section(groups)
+    said = text_of(section)
+    assert len(diagnosis.findings) > 0
+    for finding in diagnosis.findings:
+        assert f"{finding.title} [{finding.rule}]" in said
+        assert " ".join(finding.advice.split()) in said
+    assert [tag for tag, _ in Structure(section.body.code).tags].count("li") == len(diagnosis.findings)
+
+
+def test_a_run_that_cannot_be_diagnosed_does_not_stop_the_report(tmp_path):
+    run_dir = make_run(tmp_path / "a")
+    stored = json.loads((run_dir / "config.json").read_text())
+    stored["config"]["run"]["total_steps"] = "many"
+    (run_dir / "config.json").write_text(json.dumps(stored))
+    assert "could not be diagnosed" in report(run_dir, tmp_path / "page.html").read_text()
 
 
 def test_the_video_is_of_the_best_seed(tmp_path):

@@ -9,6 +9,7 @@ from birl.experiments.compare import labelled
 from birl.experiments.report.curves import curves_section
 from birl.experiments.report.elements import Section
 from birl.experiments.report.episodes import episodes_section
+from birl.experiments.report.findings import findings_section
 from birl.experiments.report.page import write_report
 from birl.experiments.report.provenance import branches_section, reproduce_section, runs_section
 from birl.experiments.report.results import compared, comparison_section, results_section
@@ -74,6 +75,7 @@ def run_sections(groups: Sequence[SeedGroup], video: bool = False, trust: bool =
         from birl.experiments.report.videos import videos_section  # imports JAX
 
         sections.append(videos_section(groups, trust))
+    sections.append(findings_section(groups))
     sections += [times_section(groups), settings_section(groups), branches_section(groups)]
     sections += [reproduce_section(groups), runs_section(groups)]
     return [section for section in sections if section is not None]

@@ -1,0 +1,63 @@
+"""The section with what `birl diagnose` finds: what is probably wrong, and what to try."""
+
+from collections.abc import Iterator, Sequence
+
+from birl.experiments.diagnose import diagnose_runs
+from birl.experiments.diagnosis.facts import facts_of
+from birl.experiments.diagnosis.findings import Diagnosis, Finding
+from birl.experiments.report.elements import (
+    Content,
+    Section,
+    block,
+    element,
+    folded,
+    join,
+    named,
+    paragraph,
+    sentences,
+    small,
+)
+from birl.run.history import SeedGroup
+
+# What rules raise if a stranger's run has text for numbers, or numbers that overflow.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def findings_section(groups: Sequence[SeedGroup]) -> Section:
+    """Of each group whether it has learned, and what is probably wrong with it."""
+    parts: list[Content] = []
+    for place, group in enumerate(groups):
+        parts.append(element("h3", named(group.label, place)))
+        try:
+            diagnosis = diagnose_runs([facts_of(run) for run in group.runs])
+        except UNREADABLE as problem:
+            parts.append(paragraph(f"It could not be diagnosed: {type(problem).__name__}: {problem}"))
+            continue
+        parts += diagnosis_parts(diagnosis)
+    return Section("Diagnosis", join(parts))
+
+
+def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[Content]:
+    """A diagnosis as HTML: what was learned, each finding, and, folded, what was checked."""
+    ending = "" if diagnosis.findings else " Nothing wrong was found."
+    yield element("p", sentences(_sentence(diagnosis.verdict.sentence) + ending))
+    if diagnosis.findings:
+        yield element("ol", join(element("li", join(_finding(finding))) for finding in diagnosis.findings))
+    checked = small(f"Checked, and nothing wrong: {', '.join(diagnosis.healthy) or 'nothing'}.")
+    missing = [small(f"Not checked: {name}: {reason}.") for name, reason in diagnosis.unseen.items()]
+    yield folded("What was checked", join([checked, *missing]))
+
+
+def _finding(finding: Finding) -> Iterator[Content]:
+    shown = f" ({finding.seeds[0]} of {finding.seeds[1]} seeds)" if finding.seeds[1] > 1 else ""
+    after = f", which may follow from {finding.follows_from}" if finding.follows_from else ""
+    yield element("b", finding.title)
+    yield f" [{finding.rule}]{shown}{after}"
+    yield element("p", sentences(f"{_sentence(finding.evidence.sentence)} {finding.why}"))
+    yield element("p", sentences(f"Try: {finding.advice}"))
+    if finding.command:
+        yield block(finding.command)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
