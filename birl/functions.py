@@ -26,6 +26,11 @@ def name_of_function(function: Callable[..., Any]) -> str:
     return f"{LOCAL}:{_keep(function, qualname.rpartition('.')[2].strip('<>'))}"
 
 
+def passed_encoder(make_encoder: Callable[..., Any] | None) -> dict[str, str]:
+    """The setting that an encoder stands for which the user passes in; {} without one."""
+    return {} if make_encoder is None else {"encoder": name_of_function(make_encoder)}
+
+
 def function_named(name: str, setting: str) -> Callable[..., Any]:
     """The function or class that a setting names; ConfigError if there is none."""
     module, _, qualname = name.rpartition(":")

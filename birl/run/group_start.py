@@ -6,7 +6,7 @@ from typing import Any
 
 from birl.config import EnvConfig, require
 from birl.envs.by_name import MakeEnv
-from birl.functions import name_of_function
+from birl.functions import passed_encoder
 from birl.run.configure import called_config, called_env
 from birl.run.group import resume_group, train_group
 from birl.run.group_plan import plan_group
@@ -37,8 +37,7 @@ def start_group(
     _require_data(envs=envs, eval_envs=eval_envs, make_network=make_network)
     require(isinstance(sweep, Mapping), f"sweep {sweep!r} must be a dict of lists: {{'learning_rate': [1e-4, 3e-4]}}")
     env = called_env(algorithm, env, None, make_env)
-    if make_encoder is not None:
-        settings["encoder"] = name_of_function(make_encoder)
+    settings |= passed_encoder(make_encoder)
     both = ", ".join(sorted(settings.keys() & sweep.keys()))
     require(not both, f"{both} is swept and set at once; leave one out")
     found: list[str] = []

@@ -12,7 +12,6 @@ from birl.config_json import from_json
 from birl.envs.compiled.find import with_id
 from birl.envs.make import spaces_of
 from birl.errors import CheckpointError, ConfigError
-from birl.functions import name_of_function
 from birl.registry import algorithm_named, name_of
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
@@ -22,7 +21,7 @@ from birl.run.manifest import MANIFEST
 from birl.run.policy import Policy, make_policy
 from birl.run.policy_file import read_policy, require_fits
 from birl.run.state_tensors import tensors_to_state
-from birl.run.trust import allowed_env, is_own, require_allowed_network
+from birl.run.trust import allowed_env, is_own, with_allowed_encoder
 from birl.speed import prepare_jax
 
 
@@ -79,14 +78,6 @@ def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False, 
     policy = make_policy(config, tensors_to_state(template, saved.tensors), *spaces)
     policy.env = _known_env(saved, config)
     return policy
-
-
-def with_allowed_encoder(config: Any, make_encoder: Any, own: bool, trust: bool, source: Path) -> Any:
-    """The Config with the encoder that the user passed in, or its own if that may be imported."""
-    if make_encoder is not None:
-        return dataclasses.replace(config, encoder=name_of_function(make_encoder))
-    require_allowed_network(config, own, trust, source)
-    return config
 
 
 def load_to_play(

@@ -10,11 +10,11 @@ from typing import Any
 from birl.config import EnvConfig, require
 from birl.config_json import from_json
 from birl.envs.by_name import MakeEnv
-from birl.functions import name_of_function
+from birl.functions import name_of_function, passed_encoder
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
-from birl.run.configure import called_config, called_env, with_settings
+from birl.run.configure import called_config, called_env
 from birl.run.directory import (
     CHECKPOINTS,
     StoredSettings,
@@ -55,10 +55,10 @@ def start(
     `overwrite`, a run that is in run_dir is moved aside, to run_dir.1; it is never deleted. All
     other settings have the names of the command line's options: `total_steps`, `learning_rate`.
     """
-    config, notice = called_config(algorithm, called_env(algorithm, env, envs, make_env), settings)
+    given = settings | passed_encoder(make_encoder)
+    config, notice = called_config(algorithm, called_env(algorithm, env, envs, make_env), given)
     if envs is not None and isinstance(algorithm, str) and "num_envs" not in settings:
         config = _with_env(config, num_envs=envs.num_envs)
-    config = _with_encoder(config, make_encoder)
     require_other(envs, eval_envs)
     name = name_of(config)
     validate(name, config)
@@ -156,10 +156,7 @@ def allowed_config(settings: StoredSettings, trust: bool, env: str | None, make_
     """
     own = is_own(settings.algorithm, settings.values, settings.signature)
     config = from_json(algorithm_named(settings.algorithm).Config, settings.values)
-    if make_encoder is not None:
-        config = dataclasses.replace(config, encoder="mlp")  # replaced below, so that the run's own is not imported
-    config, notices = allowed_run(config, own, trust, env, settings.source)
-    return _with_encoder(config, make_encoder), notices
+    return allowed_run(config, own, trust, env, settings.source, make_encoder)
 
 
 def own_notices(config: Any) -> list[str]:
@@ -181,12 +178,6 @@ def _extended(config: Any, total_steps: int, progress: RunProgress) -> Any:
     require(total_steps > done, f"total_steps {total_steps:,} must be more than the {done:,} steps done")
     goal = None if progress.reached_goal(config.run) else config.run.stop_at_return
     return with_run(config, total_steps=total_steps, stop_at_return=goal)
-
-
-def _with_encoder(config: Any, make_encoder: Any) -> Any:
-    if make_encoder is None:
-        return config
-    return with_settings(config, {"encoder": name_of_function(make_encoder)})
 
 
 def with_run(config: Any, **changes: Any) -> Any:

@@ -27,6 +27,7 @@ from typing import Any
 from birl.config import EnvConfig, require
 from birl.config_json import to_json
 from birl.envs.compiled.find import with_id
+from birl.functions import passed_encoder
 from birl.run.files import NO_FOLLOW, NO_WAIT
 from birl.run.modules import ENV_ID, home_of, make_findable, named_modules
 
@@ -80,11 +81,28 @@ def require_allowed_network(config: Any, own: bool, trust: bool, source: Path) -
         _require_none(_imports(names), source, None)
 
 
-def allowed_run(config: Any, own: bool, trust: bool, given: str | None, source: Path) -> tuple[Any, list[str]]:
-    """The settings to resume with, and notices for the user; ConfigError if not allowed."""
+def with_allowed_encoder(config: Any, make_encoder: Any, own: bool, trust: bool, source: Path) -> Any:
+    """The Config with the encoder that the user passed in, or its own if that may be imported."""
+    if make_encoder is None:
+        require_allowed_network(config, own, trust, source)
+        return config
+    has_encoder = "encoder" in vars(config)
+    require(
+        has_encoder, f"make_encoder= is for networks with an encoder, and those of {source} have none; leave it out"
+    )
+    return dataclasses.replace(config, **passed_encoder(make_encoder))
+
+
+def allowed_run(
+    config: Any, own: bool, trust: bool, given: str | None, source: Path, make_encoder: Any = None
+) -> tuple[Any, list[str]]:
+    """The settings to resume with, and notices for the user; ConfigError if not allowed.
+
+    `given` and `make_encoder` are an environment's id and an encoder of the user's own.
+    """
     stranger = not own and not trust
     _require_none([*_processes(config), *_prefill(config)] if stranger else [], source, None)
-    require_allowed_network(config, own, trust, source)
+    config = with_allowed_encoder(config, make_encoder, own, trust, source)
     env, notices = allowed_env(config.env, own, trust, given, source)
     run = config.run
     if stranger and run.wandb is not None:

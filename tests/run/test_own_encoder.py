@@ -122,3 +122,12 @@ def test_the_module_of_somebody_elses_encoder_is_imported_only_with_trust(place,
             use("run")
         assert "my_encoders" not in sys.modules
     assert birl.load("run", trust=True).act(np.zeros(4, np.float32))[0] in (0, 1)
+
+
+def test_an_encoder_for_an_algorithm_that_has_none_is_refused(tmp_path):
+    birl.train("dpg", "Pendulum-v1", run_dir=tmp_path / "run", total_steps=64, eval_episodes=1)
+    for use in (birl.load, birl.resume):
+        with pytest.raises(ConfigError, match="make_encoder= is for networks with an encoder"):
+            use(tmp_path / "run", make_encoder=make_squares)
+    with pytest.raises(ConfigError, match="dpg has no setting 'encoder'"):
+        birl.train("dpg", "Pendulum-v1", make_encoder=make_squares, run_dir=tmp_path / "other")
