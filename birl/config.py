@@ -140,6 +140,7 @@ class RunConfig:
     stop_at_return: float | None = None  # stop once an evaluation reaches this mean return
     checkpoint_every: int = 50_000  # environment steps between checkpoints; 0: only at the end
     keep_checkpoints: int = 3  # how many of the newest to keep; the best one is kept too
+    keep_every: int = 0  # also write and keep a checkpoint after every so many environment steps, to fork it; 0: none
     log_every: int = 1  # updates between log lines
     log_seconds: float = 0.1  # least number of seconds between log lines; 0: no limit
     video_every: int = 0  # environment steps between videos of an episode of the current policy; 0: none

@@ -254,6 +254,7 @@ def test_learning_from_a_replay_begins_before_the_run_ends():
         ({"eval_max_steps": 0}, "eval_max_steps 0 must be at least 1; use None for the environment's own limit"),
         ({"checkpoint_every": -5}, "checkpoint_every -5 must be 0 (only at the end) or more"),
         ({"keep_checkpoints": 0}, "keep_checkpoints 0 must be at least 1"),
+        ({"keep_every": -1}, "keep_every -1 must be 0 (none is kept for good) or more"),
         ({"log_every": 0}, "log_every 0 must be at least 1"),
         ({"log_seconds": -0.1}, "log_seconds -0.1 must be 0 (every update is logged) or more"),
         ({"stop_at_return": 475.0}, "stop_at_return 475.0 needs evaluations; set eval_every"),

@@ -80,7 +80,8 @@ class Pace:
     def next_chunk(self, env_steps: int) -> tuple[Count, np.int32]:
         """The steps at which the host has something to do, and the most cycles."""
         run = self._run
-        periods = [every for every in (run.eval_every, run.checkpoint_every, run.video_every) if every > 0]
+        given = run.eval_every, run.checkpoint_every, run.keep_every, run.video_every
+        periods = [every for every in given if every > 0]
         limits = [(env_steps // every + 1) * every for every in periods]
         if env_steps < self._learning_starts:
             limits.append(self._learning_starts)

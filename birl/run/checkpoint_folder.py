@@ -1,6 +1,6 @@
 """The checkpoints of a run: listing, loading, removing them, and which one is the best."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,33 @@ def set_aside(directory: Path, after: int) -> None:
             path.rename(files.partial_beside(path))
 
 
-def prune(directory: Path, keep: int) -> None:
-    """Remove all checkpoints but the newest `keep` and the best, and what a killed process left."""
+def prune(directory: Path, keep: int, keep_every: int = 0) -> None:
+    """Remove all checkpoints but those to keep, and what a killed process left.
+
+    Kept are the newest `keep`, the best, and the first after every `keep_every` steps.
+    """
     best = read_best(directory)
-    for path in numbered(directory)[: -max(keep, 1)]:
-        if best is None or path.name != best["checkpoint"]:
+    found = numbered(directory)
+    for_good = kept_for_good(found, keep_every)
+    for path in found[: -max(keep, 1)]:
+        if path not in for_good and (best is None or path.name != best["checkpoint"]):
             with suppress(OSError):
                 files.remove(path)
     files.remove_partial(directory)
+
+
+def kept_for_good(paths: Sequence[Path], every: int) -> list[Path]:
+    """The checkpoints that are the first at or after a multiple of `every` steps; none for 0.
+
+    `paths` are in the order of their steps. Their names alone decide, so it does not matter which
+    processes wrote them.
+    """
+    if every == 0:
+        return []
+    first: dict[int, Path] = {}
+    for path in paths:
+        first.setdefault(int(path.name) // every, path)
+    return [path for multiple, path in first.items() if multiple > 0]
 
 
 def mark_best(directory: Path, best: dict[str, Any] | None) -> None:

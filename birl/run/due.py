@@ -23,7 +23,8 @@ class Due:
 
     def checkpoint(self) -> bool:
         # At the last update too: asking for another one would close the environments.
-        return self._crossed(self._run.checkpoint_every) or self._progress.steps >= self._run.total_steps
+        is_due = self._crossed(self._run.checkpoint_every) or self._crossed(self._run.keep_every)
+        return is_due or self._progress.steps >= self._run.total_steps
 
     def video(self) -> bool:
         return self._crossed(self._run.video_every)

@@ -18,13 +18,14 @@ from birl.run.fork_file import Fork, read_fork
 from birl.run.lane import lane_problem, lane_summary
 from birl.run.track import Row, read_metrics
 
+FORKED, FORK_BEFORE = "fork", "fork.before"  # settings of forks: where they branched off, and what they changed
 MOST_SHOWN = 3  # if groups differ in more settings, a label names only as many as needed
 # Settings that do not change what is learned: runs that differ only in these are one group.
 BOOKKEEPING = frozenset(
     f"run.{name}"
     for name in (
         "seed", "run_dir", "eval_every", "eval_episodes", "eval_deterministic", "checkpoint_every", "keep_checkpoints",
-        "log_every", "log_seconds", "tensorboard", "wandb", "trackio", "metric_names", "video_every",
+        "keep_every", "log_every", "log_seconds", "tensorboard", "wandb", "trackio", "metric_names", "video_every",
     )
 )  # fmt: skip
 
@@ -88,11 +89,11 @@ def read_history(run_dir: Path) -> RunHistory:
     require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
     whole = type(settings.get("run.seed")) is int
     require(whole, f"{run_dir / 'config.json'} is damaged: run.seed {settings.get('run.seed')!r} is not a whole number")
+    fork = _fork_of(run_dir)
+    settings |= {} if fork is None else _fork_settings(fork, settings)
     path = run_dir / METRICS
     rows = list(read_metrics(path)) if os.path.lexists(path) else []
-    return RunHistory(
-        run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir), stored.values, _fork_of(run_dir)
-    )
+    return RunHistory(run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir), stored.values, fork)
 
 
 def _fork_of(run_dir: Path) -> Fork | None:
@@ -147,11 +148,12 @@ def label(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
     different = differing(siblings)
     several_envs = any(other["env.id"] != one["env.id"] for other in others)
     words = [one["algorithm"], *([one["env.id"]] if several_envs else [])]
+    without = [name for name in different if name != FORK_BEFORE]
+    if _distinct(without, siblings) == _distinct(different, siblings):
+        different = without  # what was before a fork is only named if nothing else tells them apart
     shown = different if len(different) <= MOST_SHOWN else _distinguishing(different, siblings)
     more = [f"and {len(different) - len(shown)} more settings"] if len(shown) < len(different) else []
-    return ", ".join(
-        [" ".join(words), *(f"{name.removeprefix('run.')}={one.get(name, 'unset')}" for name in shown), *more]
-    )
+    return ", ".join([" ".join(words), *filter(None, (_setting_text(name, one) for name in shown)), *more])
 
 
 def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
@@ -179,10 +181,30 @@ def _schedule_as_text(value: Any) -> Any:
 def _distinguishing(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:
     """A small set of settings, chosen greedily, in which no two siblings are equal."""
     shown: list[str] = []
-
-    def distinct(names: list[str]) -> int:
-        return len({json.dumps([sibling.get(name) for name in names]) for sibling in siblings})
-
-    while distinct(shown) < len(siblings):
-        shown.append(max(different, key=lambda name: distinct([*shown, name])))
+    while _distinct(shown, siblings) < len(siblings):
+        shown.append(max(different, key=lambda name: _distinct([*shown, name], siblings)))
     return shown
+
+
+def _distinct(names: Sequence[str], siblings: Sequence[dict[str, Any]]) -> int:
+    """How many of the siblings these settings tell apart."""
+    return len({json.dumps([sibling.get(name) for name in names]) for sibling in siblings})
+
+
+def _setting_text(name: str, one: dict[str, Any]) -> str:
+    """A setting in a label; "" for what a run has not that is no fork."""
+    if name in (FORKED, FORK_BEFORE):
+        return one.get(name, "")
+    return f"{name.removeprefix('run.')}={one.get(name, 'unset')}"
+
+
+def _fork_settings(fork: Fork, settings: dict[str, Any]) -> dict[str, str]:
+    """Two more settings, so that a fork is not taken for a run that had its settings all the time.
+
+    The step is in percent: the checkpoints of several seeds are not at exactly the same one.
+    """
+    total = fork.changed.get("run.total_steps", (settings.get("run.total_steps"),))[0]
+    place = f"{100 * fork.env_steps / total:.0f} %" if type(total) is int and total > 0 else f"{fork.env_steps:,} steps"
+    before = {name: _schedule_as_text(old) for name, (old, _) in fork.changed.items() if name not in BOOKKEEPING}
+    text = ", ".join(f"{name.removeprefix('run.')}={old}" for name, old in sorted(before.items()))
+    return {FORKED: f"fork at {place}", FORK_BEFORE: f"before: {text or 'the same'}"}

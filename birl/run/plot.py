@@ -17,6 +17,7 @@ from birl.errors import CheckpointError
 from birl.maths.curves import moving_mean
 from birl.run.directory import holds_run, runs_below
 from birl.run.files import replacing
+from birl.run.fork_file import Fork
 from birl.run.history import read_history, split_by_settings
 
 # Okabe and Ito 2008: safe for colour-blind people.
@@ -41,6 +42,7 @@ class Series:
 
     label: str
     curves: list[tuple[np.ndarray, np.ndarray]]
+    branch: float | None = None  # where forks left their parents: drawn from there on, with a dot
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class RunCurve:
     settings: dict[str, Any]  # "algorithm", "env.id", "run.seed", ...
     x: np.ndarray
     y: np.ndarray
+    run_dir: Path | None = None
+    fork: Fork | None = None  # where it branched off another run
 
 
 def plot_runs(
@@ -62,12 +66,14 @@ def plot_runs(
     """Draw a metric over environment steps or seconds; the path of the image.
 
     Runs that differ only in their seed become one line with a band. A directory that holds no run
-    stands for the runs below it; those of them that do not have the metric yet are left out.
+    stands for the runs below it; those of them that do not have the metric yet are left out. Over
+    steps, a fork leaves the line of its parent where it branched off, if both are given.
     """
     require(len(run_dirs) > 0, "no runs to plot; give directories such as runs/ppo-CartPole-v1-1, or runs")
     runs = [run for run_dir in run_dirs for run in read_runs(Path(run_dir), x, metric)]
     title = ", ".join(sorted({run.settings["env.id"] for run in runs}))
     x_label, unit = ("environment steps", 1.0) if x == "env_steps" else time_axis(max(run.x[-1] for run in runs))
+    runs = with_parents(runs) if x == "env_steps" else [replace(run, fork=None) for run in runs]
     series = group([replace(run, x=run.x / unit) for run in runs])
     return plot_curves(series, out, title, x_label, METRIC_LABELS.get(metric, metric), smooth)
 
@@ -116,12 +122,33 @@ def read_run(run_dir: Path, x: str, metric: str) -> RunCurve:
     curve = run.curve(metric, x)
     others = ", ".join(sorted(names - {"env_steps", "seconds"}))
     require(len(curve[0]) > 0, f"{run_dir} has no metric {metric!r}; it has {others}")
-    return RunCurve(run.settings, *curve)
+    return RunCurve(run.settings, *curve, run_dir, run.fork)
+
+
+def with_parents(runs: Sequence[RunCurve]) -> list[RunCurve]:
+    """The runs; the curve of a fork continues that of its parent, if that is among them."""
+    known = {run.run_dir.resolve(): run for run in runs if run.run_dir is not None}
+
+    def whole(run: RunCurve, depth: int = 0) -> RunCurve:
+        """The curve from the beginning on; fork.json may be anybody's, and name a circle."""
+        if run.fork is None or run.fork.parent not in known or depth > len(runs):
+            return run
+        parent = whole(known[run.fork.parent], depth + 1)
+        before, after = parent.x <= run.fork.env_steps, run.x > run.fork.env_steps
+        x, y = (np.concatenate([a[before], b[after]]) for a, b in ((parent.x, run.x), (parent.y, run.y)))
+        return replace(run, x=x, y=y)
+
+    return [whole(run) for run in runs]
 
 
 def group(runs: Sequence[RunCurve]) -> list[Series]:
     """One series for all runs that differ only in their seed, labelled by its settings."""
-    return [Series(label, [(run.x, run.y) for run in runs]) for label, _, runs in split_by_settings(runs)]
+    found = []
+    for label, _, members in split_by_settings(runs):
+        branches = [run.fork.env_steps for run in members if run.fork is not None]
+        branch = max(branches) if branches else None
+        found.append(Series(label, [(run.x, run.y) for run in members], branch))
+    return found
 
 
 def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
@@ -138,6 +165,7 @@ def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray,
 def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: float) -> None:
     """Draw several seeds as mean and band, where all have values; one seed raw and smoothed."""
     start, end = max(x[0] for x, _ in series.curves), min(x[-1] for x, _ in series.curves)
+    start = start if series.branch is None else max(start, series.branch)
     name = textwrap.fill(series.label, 80)
     if end <= start:  # single points, for example of a final evaluation
         for number, (x, y) in enumerate(series.curves):
@@ -148,8 +176,11 @@ def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: fl
     if len(curves) > 1:
         axes.fill_between(at, *bootstrap_band(curves), color=colour, alpha=0.16, linewidth=0)
     else:
-        axes.plot(*series.curves[0], color=colour, alpha=0.22, linewidth=0.8)
+        x, y = series.curves[0]
+        axes.plot(x[x >= start], y[x >= start], color=colour, alpha=0.22, linewidth=0.8)
     axes.plot(at, curves.mean(axis=0), label=name, color=colour, linestyle=dashes, linewidth=1.9, zorder=3)
+    if series.branch is not None:
+        axes.plot(at[0], curves.mean(axis=0)[0], "o", color=colour, markersize=5, markeredgecolor="white", zorder=4)
 
 
 def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:

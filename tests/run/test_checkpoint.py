@@ -25,6 +25,7 @@ from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder, evaluator, files
 from birl.run.driver import resume, train
 from birl.run.evaluate import Evaluation
+from birl.run.saver import expected_sizes
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
 from birl.run.track import JsonlSink
 from birl.types import Snapshot
@@ -223,6 +224,15 @@ def test_pruning_keeps_the_newest_and_the_best_and_removes_what_is_half_written(
     assert names(tmp_path) == ["000000002", "000000004", "000000005", "best.json"]
 
 
+def test_pruning_keeps_the_first_at_or_after_each_multiple_of_keep_every(save, tmp_path):
+    for number in (3, 9, 11, 15, 20, 24, 38, 41, 42, 43):
+        save(tmp_path, number)
+    checkpoint_folder.prune(tmp_path, 1, keep_every=10)
+    assert [int(name) for name in names(tmp_path)] == [11, 20, 38, 41, 43]
+    checkpoint_folder.prune(tmp_path, 1, keep_every=10)
+    assert [int(name) for name in names(tmp_path)] == [11, 20, 38, 41, 43], "a second time changes nothing"
+
+
 def test_a_thousand_million_steps_are_newer_than_one_less(save, tmp_path):
     save(tmp_path, 999_999_999)
     save(tmp_path, 1_000_000_000)
@@ -316,7 +326,8 @@ def test_nothing_in_birl_can_run_code_from_a_file():
 
 
 def short_run(run_dir: Path, **settings: Any) -> ppo.Config:
-    run = RunConfig(total_steps=500, checkpoint_every=1, eval_episodes=1, run_dir=str(run_dir), **settings)
+    plain = {"total_steps": 500, "checkpoint_every": 1, "eval_episodes": 1}
+    run = RunConfig(**plain | settings, run_dir=str(run_dir))
     return ppo.Config(EnvConfig("CartPole-v1", num_envs=4), run, rollout_length=16, epochs=1, hidden_sizes=(8,))
 
 
@@ -366,6 +377,30 @@ def test_pruning_in_a_run_keeps_its_newest_and_its_best(tmp_path, monkeypatch):
         "checkpoint": f"{steps[1]:09d}",
         "return_mean": 5.0,
     }
+
+
+def test_a_run_keeps_the_same_checkpoints_however_often_it_is_stopped(tmp_path, capsys):
+    settings: dict[str, Any] = {"keep_every": 100, "checkpoint_every": 0, "keep_checkpoints": 1}
+    train(short_run(tmp_path / "whole", **settings))
+    said = capsys.readouterr().out
+    assert said.count("keep_every 100: checkpoint 000000") == 1
+    assert "about 5 will be kept for good" in said
+    with birl.start(short_run(tmp_path / "stopped", **settings)) as run:
+        for update, _ in zip(run, range(4), strict=False):
+            assert int(update.state.env_steps) < 500
+    resume(tmp_path / "stopped")
+    kept = [
+        [path.name for path in checkpoint_folder.numbered(tmp_path / name / "checkpoints")]
+        for name in ("whole", "stopped")
+    ]
+    assert kept[0] == kept[1]
+    assert [int(name) // 100 for name in kept[0]] == [1, 2, 3, 4, 5]
+
+
+def test_the_expected_size_of_kept_checkpoints_grows_with_the_replay_until_it_is_full():
+    sizes = {"state.safetensors": 10, "snapshot.safetensors": 100}
+    assert expected_sizes(sizes, 100, every=100, total_steps=400, replay_size=0) == (4, 4 * 110)
+    assert expected_sizes(sizes, 100, every=100, total_steps=400, replay_size=200) == (4, 4 * 10 + 100 + 3 * 200)
 
 
 def test_a_best_whose_name_was_not_written_in_time_is_the_best_after_a_resume(tmp_path, monkeypatch):

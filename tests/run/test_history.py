@@ -8,6 +8,7 @@ import birl
 from birl.config import ConfigError
 from birl.config_json import to_json
 from birl.maths.schedules import Schedule, format
+from birl.run.fork_file import Fork, write_fork
 from birl.run.history import by_settings, differing, read_histories, read_history
 from tests.run.test_plot import make_run
 
@@ -88,3 +89,51 @@ def test_a_lane_has_the_problem_that_its_group_names_until_it_has_ended(tmp_path
     assert read_history(lane).problem == "killed"
     (lane / "summary.json").write_text('{"env_steps": 1000, "evaluation": null}')
     assert read_history(lane).problem is None
+
+
+def make_fork(
+    run_dir: Path, parent: Path, env_steps: int, changed: dict[str, tuple[float, float]], seed: int = 1
+) -> Path:
+    """A run that says that it is a fork; `changed` has values before and after."""
+    make_run(run_dir, seed=seed, **{name: new for name, (_, new) in changed.items()})
+    write_fork(run_dir, Fork(parent, f"{env_steps:09d}", env_steps, changed))
+    return run_dir
+
+
+def test_a_fork_knows_its_parent_wherever_both_are_moved(tmp_path: Path):
+    parent = make_run(tmp_path / "a" / "parent")
+    make_fork(tmp_path / "a" / "fork", parent, 500, {"learning_rate": (0.1, 0.2)})
+    (tmp_path / "a").rename(tmp_path / "b")
+    fork = read_history(tmp_path / "b" / "fork").fork
+    assert fork == Fork(tmp_path / "b" / "parent", "000000500", 500, {"learning_rate": (0.1, 0.2)})
+    assert read_history(tmp_path / "b" / "parent").fork is None
+
+
+def test_a_fork_is_not_a_seed_of_runs_that_had_its_settings_all_the_time(tmp_path: Path):
+    parent = make_run(tmp_path / "parent", learning_rate=0.1)
+    make_run(tmp_path / "other", learning_rate=0.2)
+    for seed, steps in ((1, 500), (2, 503)):  # the checkpoints of seeds are near each other
+        make_fork(tmp_path / f"fork-{seed}", parent, steps, {"learning_rate": (0.1, 0.2)}, seed)
+    groups = by_settings(read_histories(tmp_path))
+    assert [(group.label, len(group.runs)) for group in groups] == [
+        ("ppo, fork at 50 %, learning_rate=0.2", 2),
+        ("ppo, learning_rate=0.2", 1),
+        ("ppo, learning_rate=0.1", 1),
+    ]
+
+
+def test_forks_of_different_parents_to_the_same_settings_are_told_apart(tmp_path: Path):
+    parent = make_run(tmp_path / "parent")
+    for before in (0.1, 0.3):
+        make_fork(tmp_path / f"from-{before}", parent, 500, {"learning_rate": (before, 0.2)})
+    assert [group.label for group in by_settings(read_histories(tmp_path))[:2]] == [
+        "ppo, fork at 50 %, before: learning_rate=0.1, learning_rate=0.2",
+        "ppo, fork at 50 %, before: learning_rate=0.3, learning_rate=0.2",
+    ]
+
+
+def test_a_damaged_fork_json_is_reported_and_the_run_is_read(tmp_path: Path):
+    make_run(tmp_path / "a")
+    (tmp_path / "a" / "fork.json").write_text('{"parent": 3}')
+    with pytest.warns(UserWarning, match=r"fork\.json is damaged"):
+        assert read_history(tmp_path / "a").fork is None

@@ -14,6 +14,7 @@ from matplotlib.image import imread
 
 from birl.config import ConfigError
 from birl.run.directory import runs_below
+from birl.run.fork_file import Fork, write_fork
 from birl.run.plot import (
     COLOURS,
     Series,
@@ -25,6 +26,7 @@ from birl.run.plot import (
     read_run,
     read_runs,
     short_number,
+    with_parents,
 )
 from birl.run.track import JsonlSink
 
@@ -221,3 +223,32 @@ def test_runs_below_a_directory_that_have_no_metrics_yet_are_left_out_with_a_war
 def test_a_run_that_is_named_itself_must_have_the_metric(tmp_path):
     with pytest.raises(ConfigError, match="has no metric"):
         plot_runs([make_run(tmp_path / "run")], tmp_path / "out.png", metric="no/metric")
+
+
+def test_a_fork_leaves_the_line_of_its_parent_where_it_branched_off(tmp_path):
+    parent, fork = make_run(tmp_path / "parent"), make_run(tmp_path / "fork", seed=5)
+    write_fork(fork, Fork(parent, "000000550", 550, {}))
+    read = [read_run(run_dir, "env_steps", "episode/return") for run_dir in (parent, fork)]
+    whole, branch = with_parents(read)
+    np.testing.assert_array_equal(whole.x, read[0].x)
+    np.testing.assert_array_equal(branch.x, [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000])
+    np.testing.assert_array_equal(branch.y, [11, 21, 31, 41, 51, 65, 75, 85, 95, 105])
+    series = group([branch])[0]
+    axes = drawn(series)
+    assert axes.lines[-1].get_xdata()[0] == 550, "the dot"
+    np.testing.assert_allclose(axes.lines[-1].get_ydata()[0], 58.0)  # between the parent's 51 and the fork's 65
+    assert min(axes.lines[1].get_xdata()) == 550, "the parent's part is drawn as the parent's"
+
+
+def test_a_fork_without_its_parent_begins_with_its_own_rows(tmp_path):
+    fork = make_run(tmp_path / "fork")
+    write_fork(fork, Fork(tmp_path / "elsewhere", "000000050", 50, {}))
+    run = with_parents([read_run(fork, "env_steps", "episode/return")])[0]
+    assert drawn(group([run])[0]).lines[-1].get_xdata()[0] == 100
+
+
+def test_forks_that_name_each_other_as_parents_do_not_hang(tmp_path):
+    for name, other in (("a", "b"), ("b", "a")):
+        write_fork(make_run(tmp_path / name), Fork(tmp_path / other, "000000050", 50, {}))
+    runs = with_parents([read_run(tmp_path / name, "env_steps", "episode/return") for name in "ab"])
+    assert [len(run.x) for run in runs] == [10, 10]
