@@ -1,7 +1,9 @@
 """birl fork: a new run that begins with a checkpoint of another."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -9,6 +11,8 @@ import tyro
 from birl.cli.modules import allow_modules_here
 from birl.cli.numbers import whole_number
 from birl.config import ConfigError, require
+from birl.config_json import to_json
+from birl.run.directory import is_group
 from birl.run.modules import named_modules
 from birl.run.signals import starting
 
@@ -20,6 +24,7 @@ environments, replay and random keys, with other settings. The other run stays a
 birl fork runs/mine --learning-rate 1e-4              begins with the newest checkpoint
 birl fork runs/mine --at 50000 --total-steps 200000   begins with that of 50,000 steps
 birl fork runs/mine --seed 2                          continues with other random numbers
+birl fork runs/mine --seeds 5                         a group of five continuations
 birl fork runs/mine --help                            shows all options, with the values of the run"""
 
 
@@ -31,6 +36,9 @@ class ForkOptions:
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False  # move a run that is in run_dir aside, to run_dir.1
     trust: tyro.conf.FlagCreatePairsOff[bool] = False  # let a run that was not made here import modules
     env: str | None = None  # use this environment, e.g. my_module:MyEnv-v0, instead of the run's own
+    seeds: int | None = None  # train a group of forks with this many seeds; the first one continues the run exactly
+    sweep: tyro.conf.UseAppendAction[tuple[str, ...]] = ()  # train a group, with each of these values; may be repeated
+    jobs: int | None = None  # runs of a group that train at once, a process each; None: the CPU cores
 
 
 def fork(words: list[str]) -> int:
@@ -42,24 +50,54 @@ def fork(words: list[str]) -> int:
         return 0 if wants_help else 2
     with starting():
         from birl.cli.train_options import with_options
-        from birl.config_json import to_json
         from birl.experiments.branch import read_branch
-        from birl.experiments.fork import run_to_end, start_fork
+        from birl.experiments.fork import run_to_end
+        from birl.experiments.fork_group import root_of, roots_of
+        from birl.experiments.fork_start import start_fork
 
         run, *rest = words
         prog = f"birl fork {run}"
         options, rest = _own_options([word for word in rest if word not in ("-h", "--help")], prog)
         allow_modules_here(options.env, trust=options.trust)
-        branch = read_branch(run, _at(options.at), trust=options.trust, env=options.env)
-        config = with_options(branch.config, rest, prog)
+        at = _at(options.at)
+        several = is_group(Path(run))
+        if several:
+            roots = roots_of(Path(run), at, options.trust, options.env)
+        else:
+            roots = [root_of(read_branch(run, at, trust=options.trust, env=options.env))]
+        config = with_options(roots[0].config, rest, prog)
         if wants_help:
-            print(_help(prog, config, branch.saved.env_steps))
+            print(_help(prog, config))
             return 0
-        new = named_modules(to_json(config)).items() - named_modules(to_json(branch.config)).items()
-        allow_modules_here(*(name for _, name in new))  # the user has just named these
-        forked = start_fork(branch, config, overwrite=options.overwrite)
-    run_to_end(forked)
+        _allow_new_modules(config, roots[0].config)
+    if several or options.seeds is not None or options.sweep:
+        return _train_group(Path(run), roots, options, config, rest, prog)
+    wrong = f"--jobs {options.jobs} is for a group of forks; add --seeds or --sweep, or leave it out"
+    require(options.jobs is None, wrong)
+    run_to_end(start_fork(roots[0].branch(), config, overwrite=options.overwrite))
     return 0
+
+
+def _train_group(
+    run: Path, roots: Sequence[Any], options: ForkOptions, config: Any, words: list[str], prog: str
+) -> int:
+    """Train a group of forks; the exit code."""
+    from birl.cli.train_options import read_sweep, with_options
+    from birl.experiments.fork_group import train_forks
+
+    sweep, as_options = read_sweep(config, options.sweep, words)
+
+    def change(parent_config: Any, point: dict[str, Any]) -> Any:
+        return with_options(parent_config, [*words, *as_options(point)], prog)
+
+    summary = train_forks(run, roots, change, sweep, options.seeds, options.jobs, options.overwrite)
+    return 1 if summary["failed"] else 0
+
+
+def _allow_new_modules(config: Any, before: Any) -> None:
+    """Let modules be found that the user has just named."""
+    new = named_modules(to_json(config)).items() - named_modules(to_json(before)).items()
+    allow_modules_here(*(name for _, name in new))
 
 
 def _own_options(words: list[str], prog: str) -> tuple[ForkOptions, list[str]]:
@@ -79,10 +117,10 @@ def _at(text: str | None) -> Any:
         raise ConfigError(f"--at {text!r} is neither a number of steps nor best") from problem
 
 
-def _help(prog: str, config: Any, env_steps: int) -> str:
+def _help(prog: str, config: Any) -> str:
     from birl.cli.settings_help import help_text
-    from birl.cli.train_options import start_texts
+    from birl.cli.train_options import METAVARS, start_texts
 
-    texts = start_texts(ForkOptions, {"at": "STEP", "env": "ID"})
-    about = f"In brackets: the settings of the run. The fork would begin at {env_steps:,} steps."
+    texts = start_texts(ForkOptions, METAVARS | {"at": "STEP", "env": "ID"})
+    about = "Train a new run that begins with a checkpoint of this one. In brackets: the settings of the run."
     return help_text(prog, about, config, texts, shutil.get_terminal_size().columns)

@@ -2,8 +2,9 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,19 +63,28 @@ def read_request(words: list[str]) -> Request:
     notices += [text for source in sources for text in source.notices]
     group = None
     if start.seeds is not None or start.sweep:
-        group = _group(config, start, lambda more: training_config(algorithm, env_id, [*words, *more], sources)[0])
-        require_not_set(group.sweep, settings_of(config), words)
+        sweep, as_options = read_sweep(config, start.sweep, words)
+        group = plan_group(
+            lambda point: training_config(algorithm, env_id, [*words, *as_options(point)], sources)[0],
+            sweep,
+            1 if start.seeds is None else start.seeds,
+        )
     wrong = f"--jobs {start.jobs} is for a group of runs; add --seeds or --sweep, or leave it out"
     require(start.jobs is None or group is not None, wrong)
     return Request(algorithm, config, notices, start.overwrite, group, start.jobs)
 
 
-def _group(config: Any, start: StartOptions, configure: Callable[[list[str]], Any]) -> GroupPlan:
-    """The runs that --seeds and --sweep ask for; `configure` gives the Config with more options."""
+def read_sweep(
+    config: Any, texts: Iterable[str], words: list[str]
+) -> tuple[dict[str, list[str]], Callable[[dict[str, str]], list[str]]]:
+    """The values that --sweep asks for, by setting; a function from some of them to options.
+
+    ConfigError if a setting is swept and set by these words.
+    """
     settings = settings_of(config)
-    texts = read_sweeps(start.sweep, settings)
-    one = 1 if start.seeds is None else start.seeds
-    return plan_group(lambda point: configure(as_words(point, settings)), texts, one)
+    sweep = read_sweeps(texts, settings)
+    require_not_set(sweep, settings, words)
+    return sweep, partial(as_words, settings=settings)
 
 
 def training_help(words: list[str], columns: int) -> str:

@@ -10,7 +10,7 @@ from birl.errors import CheckpointError
 from birl.registry import algorithm_named
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint, load
-from birl.run.directory import CHECKPOINTS, is_group, require_run, verified_settings
+from birl.run.directory import CHECKPOINTS, is_group, read_settings, require_run, verified_settings
 from birl.run.starting import allowed_config, start_notices, with_run
 
 At = int | Literal["best"] | None  # a checkpoint by its environment steps; None: the newest undamaged one
@@ -39,13 +39,22 @@ class Branch:
 
 
 def read_branch(
-    run: str | Path, at: At = None, *, trust: bool = False, env: str | None = None, make_encoder: Any = None
+    run: str | Path,
+    at: At = None,
+    *,
+    trust: bool = False,
+    env: str | None = None,
+    make_encoder: Any = None,
+    near: bool = False,
 ) -> Branch:
-    """The checkpoint that a fork of this run begins with. The run may be training meanwhile."""
+    """The checkpoint that a fork of this run begins with. The run may be training meanwhile.
+
+    With `near`, it may also be the one that keep_every kept after the steps `at`.
+    """
     parent = Path(run)
     require_run(parent)
     notices: list[str] = []
-    saved = _load(parent, at, notices)
+    saved = _load(parent, _kept_after(parent, at) if near else at, notices)
     settings = verified_settings(parent, saved, notices)
     config, more = allowed_config(settings, trust, env, make_encoder)
     notices += [*more, *start_notices(saved)]
@@ -99,6 +108,19 @@ def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
         notices += reports
         return saved
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _kept_after(parent: Path, at: At) -> At:
+    """The steps of the checkpoint that was kept for these; `at` itself if there is none."""
+    folder = parent / CHECKPOINTS
+    paths = checkpoint_folder.numbered(folder)
+    if not isinstance(at, int) or folder / f"{at:09d}" in paths:
+        return at
+    match read_settings(parent).values:
+        case {"run": {"keep_every": int(every)}} if every > 0:
+            kept = [int(path.name) for path in checkpoint_folder.kept_for_good(paths, every)]
+            return next((steps for steps in kept if steps >= at and steps // every == at // every), at)
+    return at
 
 
 def _path_at(folder: Path, at: int | str) -> Path:

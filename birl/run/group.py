@@ -13,11 +13,12 @@ from birl.env_checks import require_importable
 from birl.envs.make import spaces_of
 from birl.functions import is_local
 from birl.registry import require_supported, validate
-from birl.run.directory import SUMMARY, has_begun
+from birl.run.checkpoint_folder import numbered
+from birl.run.directory import CHECKPOINTS, SUMMARY, has_begun
 from birl.run.evaluate import PASSED_IN
 from birl.run.files import write_json
 from birl.run.group_console import GroupConsole, lane_text, lanes_text, point_text, settings_text
-from birl.run.group_file import Group, discard_group, make_group, read_group
+from birl.run.group_file import Group, WriteLane, discard_group, make_group, read_group
 from birl.run.group_plan import GroupPlan
 from birl.run.group_progress import GroupProgress
 from birl.run.group_summary import make_group_summary
@@ -37,20 +38,26 @@ def train_group(
     notices: Sequence[str] = (),
     overwrite: bool = False,
     quiet: bool = False,
+    plain: Path | None = None,
+    write_lane: WriteLane | None = None,
 ) -> dict[str, Any]:
-    """Train every lane of a new group; the content of its summary.json."""
+    """Train every lane of a new group; the content of its summary.json.
+
+    `plain` and `write_lane` are those of `make_group`.
+    """
     require_jobs(jobs)
     require_trainable(plan)
     address = lane_address(plan.config)
     plan = plan if address is None else _without_address(plan)
-    group, moved = make_group(plan, address, overwrite)
+    group, moved = make_group(plan, address, overwrite, plain, write_lane)
+    written = max(len(numbered(lane.run_dir / CHECKPOINTS)) for lane in group.lanes)
     console = GroupConsole(_title(group), len(group.lanes), quiet=quiet)
     aside = [f"what was in {group.directory} is in {moved} now"] if moved is not None else []
     # The user has just asked for these settings, whether or not they could be signed.
     try:
         return _train(group, LaneOptions(trust=True), jobs, address, console, [*notices, *aside])
     except ConfigError:
-        if not any(has_begun(lane.run_dir) for lane in group.lanes):
+        if not any(has_begun(lane.run_dir, written) for lane in group.lanes):
             discard_group(group, moved)  # so that the corrected command works
         raise
 

@@ -1,11 +1,13 @@
 """The directory of a group: group.json, and a run directory for each lane.
 
-A lane's directory is complete before its training begins: it is a run without a checkpoint. So
-starting a lane and continuing it are the same, and both are what `birl resume` does.
+A lane's directory is complete before its training begins: it is a run without a checkpoint, or
+with the one that a fork begins with. So starting a lane and continuing it are the same, and both
+are what `birl resume` does.
 """
 
 import dataclasses
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -13,12 +15,15 @@ from typing import Any, NamedTuple
 from birl.config import require
 from birl.config_json import to_json
 from birl.errors import CheckpointError
+from birl.registry import name_of
 from birl.run.directory import GROUP, claim_named, is_group, task_directory, write_config
 from birl.run.files import read_json, require_real_directory, write_json
-from birl.run.group_plan import GroupPlan
+from birl.run.group_plan import GroupPlan, Lane
 
 FORMAT = 1
 GROUP_BYTES = 1 << 26  # the largest group.json that is read; a lane takes about 100 bytes
+
+WriteLane = Callable[[Path, Lane], None]  # the run directory, and the lane with a Config that has this run_dir
 
 
 class StoredLane(NamedTuple):
@@ -51,20 +56,27 @@ class Group(NamedTuple):
         return found
 
 
-def make_group(plan: GroupPlan, ray_address: str | None, overwrite: bool) -> tuple[Group, Path | None]:
+def make_group(
+    plan: GroupPlan,
+    ray_address: str | None,
+    overwrite: bool,
+    plain: Path | None = None,
+    write_lane: WriteLane | None = None,
+) -> tuple[Group, Path | None]:
     """Make the directories of a group; the group, and where the one that was there before is now.
 
-    They are `run_dir`, or else runs/ALGORITHM-ENV-group, numbered if that exists; without "-group"
-    the second would have the name of the run with seed 2. group.json is written last, so what has
-    one is complete.
+    They are `run_dir`, or else `plain`, by default runs/ALGORITHM-ENV-group, numbered if that
+    exists; without "-group" the second would have the name of the run with seed 2. `write_lane`
+    makes a run of each lane. group.json is written last, so what has one is complete.
     """
-    plain = task_directory(plan.algorithm, plan.config, "group")
+    plain = task_directory(plan.algorithm, plan.config, "group") if plain is None else plain
+    write_lane = _write_settings if write_lane is None else write_lane
     directory, _, moved = claim_named(plain, plan.config.run.run_dir, overwrite)
     for lane in plan.lanes:
         run_dir = directory / lane.name
         run_dir.mkdir(parents=True)
         run = dataclasses.replace(lane.config.run, run_dir=str(run_dir))
-        write_config(run_dir, plan.algorithm, dataclasses.replace(lane.config, run=run))
+        write_lane(run_dir, lane._replace(config=dataclasses.replace(lane.config, run=run)))
     write_json(directory / GROUP, _to_json(plan, ray_address))
     return read_group(directory), moved
 
@@ -91,6 +103,11 @@ def read_group(directory: Path) -> Group:
             address = str(rest["ray_address"]) if rest.get("ray_address") is not None else None
             return Group(directory, algorithm, env_id, address, [_read_lane(lane, path) for lane in lanes])
     raise CheckpointError(f"{path} is damaged: it must name an algorithm, an environment and lanes")
+
+
+def _write_settings(run_dir: Path, lane: Lane) -> None:
+    """Make a run without a checkpoint, which starts from the beginning."""
+    write_config(run_dir, name_of(lane.config), lane.config)
 
 
 def _to_json(plan: GroupPlan, ray_address: str | None) -> dict[str, Any]:

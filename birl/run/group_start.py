@@ -34,7 +34,7 @@ def start_group(
 
     Each run is one that `birl.train` would make with these settings and the swept ones.
     """
-    _require_data(envs=envs, eval_envs=eval_envs, make_network=make_network)
+    require_data(envs=envs, eval_envs=eval_envs, make_network=make_network)
     require(isinstance(sweep, Mapping), f"sweep {sweep!r} must be a dict of lists: {{'learning_rate': [1e-4, 3e-4]}}")
     env = called_env(algorithm, env, None, make_env)
     settings |= passed_encoder(make_encoder)
@@ -68,13 +68,13 @@ def continue_group(
     make_encoder: Any = None,
 ) -> dict[str, Any]:
     """Continue the runs of a group; its summary. The options are those of `birl.reopen`."""
-    _require_data(
+    require_data(
         envs=envs, eval_envs=eval_envs, make_env=make_env, make_network=make_network, make_encoder=make_encoder
     )
     return resume_group(directory, LaneOptions(total_steps, workers, trust, env), jobs, ray_address, quiet)
 
 
-def _require_data(**given: Any) -> None:
+def require_data(**given: Any) -> None:
     """Raise ConfigError for what cannot be passed to the processes of a group."""
     for name, value in given.items():
         wrong = f"{name}= is only in this process, and a group of runs uses other processes"

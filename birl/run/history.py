@@ -199,12 +199,22 @@ def _setting_text(name: str, one: dict[str, Any]) -> str:
 
 
 def _fork_settings(fork: Fork, settings: dict[str, Any]) -> dict[str, str]:
-    """Two more settings, so that a fork is not taken for a run that had its settings all the time.
-
-    The step is in percent: the checkpoints of several seeds are not at exactly the same one.
-    """
-    total = fork.changed.get("run.total_steps", (settings.get("run.total_steps"),))[0]
-    place = f"{100 * fork.env_steps / total:.0f} %" if type(total) is int and total > 0 else f"{fork.env_steps:,} steps"
+    """Two more settings, so that a fork is not grouped with runs that had its settings all along."""
+    parent = settings | {name: old for name, (old, _) in fork.changed.items()}
+    place = _rounded_steps(fork.env_steps, parent)
     before = {name: _schedule_as_text(old) for name, (old, _) in fork.changed.items() if name not in BOOKKEEPING}
     text = ", ".join(f"{name.removeprefix('run.')}={old}" for name, old in sorted(before.items()))
     return {FORKED: f"fork at {place}", FORK_BEFORE: f"before: {text or 'the same'}"}
+
+
+def _rounded_steps(env_steps: int, parent: dict[str, Any]) -> str:
+    """The steps of a checkpoint, the same text for several seeds.
+
+    Their checkpoints are the first after the same steps, but not at exactly the same ones.
+    """
+    for name in ("run.keep_every", "run.checkpoint_every"):
+        every = parent.get(name)
+        if type(every) is int and env_steps >= every > 0 and env_steps % every <= every / 10:
+            return f"{env_steps // every * every:,} steps"
+    total = parent.get("run.total_steps")
+    return f"{100 * env_steps / total:.0f} %" if type(total) is int and total > 0 else f"{env_steps:,} steps"

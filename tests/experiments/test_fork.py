@@ -15,7 +15,19 @@ from birl.experiments.continuation import fold_seed
 from birl.run.checkpoint import load
 from birl.run.checkpoint_folder import numbered
 from birl.run.fork_file import read_fork
-from tests.run.processes import assert_same_run, call, end_of, metric_rows, start, succeed, training_rows, wait_until
+from birl.run.group_file import read_group
+from birl.run.history import by_settings, read_histories
+from tests.run.processes import (
+    assert_same_run,
+    call,
+    end_of,
+    metric_rows,
+    reseal,
+    start,
+    succeed,
+    training_rows,
+    wait_until,
+)
 
 SMALL: dict[str, Any] = {
     "num_envs": 4,
@@ -193,7 +205,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def parents(tmp_path_factory) -> dict[str, Path]:
-    return {task: train(task, tmp_path_factory.mktemp("parents") / task) for task in ("ppo", "dqn")}
+    return {task: train(task, tmp_path_factory.mktemp("parents") / task) for task in ("ppo", "dqn", "compiled dqn")}
 
 
 @pytest.mark.parametrize(("task", "settings", "said"), REFUSED, ids=[str(settings) for _, settings, _ in REFUSED])
@@ -260,3 +272,69 @@ def test_the_seconds_of_a_fork_are_its_own(tmp_path):
     first = load(numbered(tmp_path / "fork" / "checkpoints")[0])
     assert first.manifest["progress"]["wall_seconds"] == 0
     assert first.manifest["progress"]["cpu_seconds"] == 0
+
+
+def test_a_group_of_forks_begins_with_the_run_itself_and_other_continuations(parents, tmp_path):
+    parent = parents["compiled dqn"]  # whose lanes share a process
+    middle = middle_of(parent)
+    group = tmp_path / "group"
+    sweep = ["--seeds", 2, "--sweep", "learning_rate=1e-4,1e-3", "--jobs", 1, "--run-dir", group]
+    code, said = call("fork", parent, "--at", middle, *sweep)
+    assert code == 0, said
+    lanes = {lane.name: lane.run_dir for lane in read_group(group).lanes}
+    assert list(lanes) == [f"learning_rate={rate}/seed-{seed}" for seed in (1, 2) for rate in (0.0001, 0.001)]
+    ends = {end_of(run_dir)["state.safetensors"] for run_dir in lanes.values()}
+    assert len(ends) == 4
+    for run_dir in lanes.values():
+        fork = read_fork(run_dir)
+        assert fork is not None
+        assert (fork.parent, fork.env_steps) == (parent, middle)
+        assert numbered(run_dir / "checkpoints")[0].name == f"{middle:09d}"
+    single = birl.fork(parent, middle, learning_rate=1e-3, seed=2, run_dir=str(tmp_path / "single"), quiet=True)
+    lane = json.loads((lanes["learning_rate=0.001/seed-2"] / "summary.json").read_text())
+    assert end_of(tmp_path / "single") == end_of(lanes["learning_rate=0.001/seed-2"])
+    assert lane["evaluation"] == single["evaluation"]
+
+
+def test_the_first_seed_of_a_group_of_forks_is_the_parent_itself(tmp_path):
+    parent = train("compiled ppo", tmp_path / "parent")
+    birl.fork(parent, middle_of(parent), seeds=2, jobs=1, quiet=True)
+    assert end_of(tmp_path / "parent-fork" / "seed-1") == end_of(parent)
+    assert end_of(tmp_path / "parent-fork" / "seed-2")["state.safetensors"] != end_of(parent)["state.safetensors"]
+
+
+def test_every_run_of_a_group_is_forked_where_keep_every_kept_it(tmp_path):
+    algorithm, env_id, settings = TASKS["compiled ppo"]
+    small = SMALL | settings | {"checkpoint_every": 0, "keep_checkpoints": 1, "keep_every": 200}
+    group = tmp_path / "group"
+    birl.train(algorithm, env_id, **small, seeds=2, jobs=1, run_dir=str(group), quiet=True)
+    birl.fork(group, 200, entropy_weight=0.1, jobs=1, quiet=True)
+    forks = [read_fork(tmp_path / "group-fork" / f"seed-{seed}") for seed in (1, 2)]
+    assert [fork.parent.name for fork in forks if fork] == ["seed-1", "seed-2"]
+    assert all(200 <= fork.env_steps < 400 for fork in forks if fork)
+    assert len(by_settings(read_histories(tmp_path / "group-fork"))) == 1, "they are seeds of one experiment"
+    for wrong, said in (({"seeds": 3}, "seeds 3: "), ({"seed": 9}, "seed tells the runs of")):
+        with pytest.raises(ConfigError, match=said):
+            birl.fork(group, 200, **wrong, quiet=True)
+    with pytest.raises(ConfigError, match=r"at 100: .* there are"):
+        birl.fork(group, 100, quiet=True)
+
+
+def test_a_group_of_forks_that_cannot_be_made_leaves_nothing(parents, tmp_path):
+    with pytest.raises(ConfigError, match="hidden_sizes"):
+        birl.fork(parents["ppo"], sweep={"hidden_sizes": [(8,), (16,)]}, total_steps=1280, run_dir=str(tmp_path / "g"))
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_strangers_run_that_names_a_module_is_forked_only_with_trust(tmp_path, monkeypatch):
+    parent = train("ppo", tmp_path / "parent", max_episode_steps=7)
+    checkpoint = numbered(parent / "checkpoints")[1]
+    settings = json.loads((checkpoint / "config.json").read_text())
+    settings["env"]["id"] = "tests.envs.troubled:CartPole-v1"
+    (checkpoint / "config.json").write_text(json.dumps(settings))
+    reseal(checkpoint)
+    with pytest.raises(ConfigError, match=r"would import the module tests\.envs\.troubled"):
+        birl.fork(parent, int(checkpoint.name), quiet=True)
+    assert not (tmp_path / "parent-fork").exists()
+    birl.fork(parent, int(checkpoint.name), trust=True, quiet=True)
+    birl.fork(tmp_path / "parent-fork", int(checkpoint.name), quiet=True)  # it is the user's own now

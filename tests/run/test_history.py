@@ -114,9 +114,11 @@ def test_a_fork_is_not_a_seed_of_runs_that_had_its_settings_all_the_time(tmp_pat
     make_run(tmp_path / "other", learning_rate=0.2)
     for seed, steps in ((1, 500), (2, 503)):  # the checkpoints of seeds are near each other
         make_fork(tmp_path / f"fork-{seed}", parent, steps, {"learning_rate": (0.1, 0.2)}, seed)
+    make_fork(tmp_path / "late", parent, 900, {"learning_rate": (0.1, 0.2)})
     groups = by_settings(read_histories(tmp_path))
     assert [(group.label, len(group.runs)) for group in groups] == [
         ("ppo, fork at 50 %, learning_rate=0.2", 2),
+        ("ppo, fork at 90 %, learning_rate=0.2", 1),
         ("ppo, learning_rate=0.2", 1),
         ("ppo, learning_rate=0.1", 1),
     ]
@@ -137,3 +139,11 @@ def test_a_damaged_fork_json_is_reported_and_the_run_is_read(tmp_path: Path):
     (tmp_path / "a" / "fork.json").write_text('{"parent": 3}')
     with pytest.warns(UserWarning, match=r"fork\.json is damaged"):
         assert read_history(tmp_path / "a").fork is None
+
+
+@pytest.mark.parametrize(("env_steps", "text"), [(400, "400 steps"), (413, "400 steps"), (470, "47 %"), (150, "15 %")])
+def test_forks_of_several_seeds_are_at_the_steps_that_their_checkpoints_were_kept_for(tmp_path, env_steps, text):
+    config = {"id": "CartPole-v1"}, {"seed": 1, "total_steps": 1000, "keep_every": 200}
+    make_run(tmp_path / "fork", env=config[0], run=config[1])
+    write_fork(tmp_path / "fork", Fork(tmp_path / "parent", f"{env_steps:09d}", env_steps, {}))
+    assert read_history(tmp_path / "fork").settings["fork"] == f"fork at {text}"

@@ -1,0 +1,105 @@
+"""Groups of forks: several continuations of one run, or a fork of every run of a group."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from birl.config import require
+from birl.experiments.branch import At, Branch, fork_directory, read_branch
+from birl.experiments.fork_checks import require_fit
+from birl.experiments.fork_start import write_first
+from birl.run.group import train_group
+from birl.run.group_file import read_group
+from birl.run.group_plan import GroupPlan, Lane, plan_group
+
+Change = Callable[[Any, dict[str, Any]], Any]  # from the Config of a branch and swept settings to that of a fork
+
+
+@dataclass(frozen=True)
+class Root:
+    """A run that some of the forks begin with."""
+
+    branch: Callable[[], Branch]  # read when it is needed: a group's replays may not fit in memory together
+    config: Any  # of the branch
+    point: str = ""  # of a run in a group: the name of its swept settings
+    settings: dict[str, Any] | None = None  # and these settings
+
+    def name_of(self, lane: Lane) -> str:
+        """The lane's directory: the settings that were swept before come first."""
+        *own, seed = PurePosixPath(lane.name).parts
+        points = ",".join(filter(None, [self.point, *own]))
+        return f"{points}/{seed}" if points else seed
+
+
+def root_of(branch: Branch) -> Root:
+    """One run, several of whose continuations are trained."""
+    return Root(lambda: branch, branch.config)
+
+
+def roots_of(group_dir: Path, at: At, trust: bool, env: str | None, make_encoder: Any = None) -> list[Root]:
+    """Every run of a group. `at` means in each of them the same, or the next one that was kept."""
+    found = []
+    for lane in read_group(group_dir).lanes:
+        read = partial(read_branch, lane.run_dir, trust=trust, env=env, make_encoder=make_encoder)
+        branch = read(at, near=True)
+        *point, _ = PurePosixPath(lane.name).parts
+        again = partial(read, branch.saved.env_steps)
+        found.append(Root(again, branch.config, ",".join(point), lane.settings))
+    return found
+
+
+def train_forks(
+    parent: Path,
+    roots: Sequence[Root],
+    change: Change,
+    sweep: Mapping[str, Iterable[Any]],
+    seeds: int | None,
+    jobs: int | None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Train a group of forks of a run or a group; the content of its summary.json."""
+    plan, origins = plan_forks(parent, roots, change, sweep, seeds)
+
+    def write_lane(run_dir: Path, lane: Lane) -> None:
+        branch = origins[lane.name].branch()
+        write_first(run_dir, branch, lane.config, branch.changes_to(lane.config))
+
+    notices = [f"forks of {parent}: {len(plan.lanes)} lanes"]
+    return train_group(plan, jobs, notices, overwrite, quiet, fork_directory(parent), write_lane)
+
+
+def plan_forks(
+    parent: Path, roots: Sequence[Root], change: Change, sweep: Mapping[str, Iterable[Any]], seeds: int | None
+) -> tuple[GroupPlan, dict[str, Root]]:
+    """The lanes of the forks, and what each begins with, by its name."""
+    several = len(roots) > 1 or roots[0].settings is not None
+    wrong = f"seeds {seeds}: {parent} is a group, and each of its runs is forked with its own seed"
+    require(not several or seeds is None, f"{wrong}; leave it out, or fork one of its runs")
+    lanes: list[Lane] = []
+    origins: dict[str, Root] = {}
+    swept = {name: list(values) for name, values in sweep.items()}
+    plans = [plan_group(partial(change, root.config), swept, seeds or 1) for root in roots]
+    for root, plan in zip(roots, plans, strict=True):
+        before = root.settings or {}
+        _require_kept(parent, root, plan, before)
+        for lane in plan.lanes:
+            if lane.seed == plan.seeds[0]:
+                branch = root.branch()
+                require_fit(branch, lane.config, branch.changes_to(lane.config))
+            named = lane._replace(name=root.name_of(lane), settings=before | lane.settings)
+            lanes.append(named)
+            origins[named.name] = root
+    seeds_of_all = tuple(dict.fromkeys(lane.seed for lane in lanes))
+    return plans[0]._replace(seeds=seeds_of_all, lanes=tuple(lanes)), origins
+
+
+def _require_kept(parent: Path, root: Root, plan: GroupPlan, before: dict[str, Any]) -> None:
+    """Raise ConfigError if what told the runs of a group apart is changed now."""
+    was, now = vars(root.config) | vars(root.config.run), vars(plan.config) | vars(plan.config.run)
+    changed = [name for name in before if name in plan.sweep or was.get(name) != now.get(name)]
+    changed += ["seed"] if root.settings is not None and was["seed"] != now["seed"] else []
+    names = ", ".join(changed)
+    require(not changed, f"{names} tells the runs of {parent} apart; leave it as it is, or fork one of its runs")

@@ -1,0 +1,124 @@
+"""The directory of a fork, with the checkpoint that it begins with; a Run in it."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from birl.config import ConfigError
+from birl.config_json import from_json, to_json
+from birl.errors import CheckpointError
+from birl.experiments.branch import Branch, fork_directory
+from birl.experiments.continuation import continuation
+from birl.experiments.fork_checks import require_fit
+from birl.maths import schedules
+from birl.registry import validate
+from birl.run import checkpoint
+from birl.run.checkpoint import Checkpoint
+from birl.run.directory import CHECKPOINTS, has_begun, new_directory, write_config
+from birl.run.fork_file import Fork, write_fork
+from birl.run.loop import Run
+from birl.run.manifest import Progress
+from birl.run.opening import Opened, PassedIn
+from birl.run.progress import RunProgress
+from birl.run.starting import own_notices, with_run
+
+FIRST = 1  # checkpoints that a fork has before its first update
+
+
+def start_fork(
+    branch: Branch,
+    config: Any,
+    passed: PassedIn = PassedIn(),  # noqa: B008
+    same_env: bool = False,
+    quiet: bool = False,
+    overwrite: bool = False,
+    notices: Sequence[str] = (),
+) -> Run:
+    """A fork with this Config, to be trained in a loop."""
+    changed = branch.changes_to(config)
+    if same_env:
+        changed.pop("env.id", None)
+    validate(branch.algorithm, config)
+    require_fit(branch, config, changed, passed.make_network)
+    open_new = partial(_open_fork, branch, config, changed, overwrite, notices)
+    return Run(open_new, passed, quiet)
+
+
+def write_first(run_dir: Path, branch: Branch, config: Any, changed: dict[str, tuple[Any, Any]]) -> Checkpoint:
+    """Make a complete run directory, with the checkpoint that the fork begins with.
+
+    Without that checkpoint it is no run: so a fork that is killed at any moment is not begun, or
+    can be resumed.
+    """
+    saved = branch.saved
+    config = with_run(config, run_dir=str(run_dir))
+    tensors, snapshot = continuation(saved, config.run.seed, changed)
+    resumes = saved.manifest["progress"]["inexact_resumes"]
+    progress = to_json(Progress()) | {"inexact_resumes": resumes}  # its seconds and its best are its own
+    spaces = saved.observation_space, saved.action_space
+    write_fork(run_dir, Fork(branch.parent, saved.path.name, saved.env_steps, changed))
+    folder = run_dir / CHECKPOINTS
+    path = checkpoint.write(folder, branch.algorithm, config, spaces, saved.env_steps, tensors, snapshot, progress)
+    write_config(run_dir, branch.algorithm, config)
+    manifest = saved.manifest | {"progress": progress}
+    return dataclasses.replace(
+        saved, path=path, manifest=manifest, config=to_json(config), tensors=tensors, snapshot=snapshot
+    )
+
+
+def _open_fork(
+    branch: Branch,
+    config: Any,
+    changed: dict[str, tuple[Any, Any]],
+    overwrite: bool,
+    notices: Sequence[str],
+    stack: ExitStack,
+) -> Opened:
+    """Make the directory of a fork."""
+    moved: list[str] = []
+    plain = fork_directory(branch.parent)
+    run_dir = stack.enter_context(new_directory(plain, config.run.run_dir, overwrite, moved.append, FIRST))
+    stack.enter_context(_explained(run_dir, changed))
+    saved = write_first(run_dir, branch, config, changed)
+    config = with_run(config, run_dir=str(run_dir))
+    said = [*branch.notices, *notices, *moved, *own_notices(config), *fork_texts(branch, changed)]
+    return Opened(branch.algorithm, config, run_dir, saved, RunProgress(saved), said)
+
+
+def fork_texts(branch: Branch, changed: dict[str, tuple[Any, Any]]) -> list[str]:
+    """What the console says of a fork."""
+    texts = [f"{_plain(name)} {_shown(old)} -> {_shown(new)}" for name, (old, new) in changed.items()]
+    what = "; ".join(texts) if texts else "no setting changed: it continues as its parent does"
+    found = [f"fork of {branch.parent} at {branch.saved.env_steps:,} steps: {what}"]
+    if "run.total_steps" in changed:
+        found.append(f"total_steps is {changed['run.total_steps'][1]:,} now: schedules end there")
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _shown(value: Any) -> str:
+    """A value of fork.json as it is written on the command line."""
+    match value:
+        case {"kind": str(), "values": list(), "points": list()}:
+            return schedules.shown(from_json(schedules.Schedule, value))
+        case list() | tuple():
+            return " ".join(map(_shown, value)) or "none"
+    return str(value)
+
+
+@contextmanager
+def _explained(run_dir: Path, changed: dict[str, tuple[Any, Any]]) -> Iterator[None]:
+    """Name the changed settings if the checkpoint turns out not to fit before the first update."""
+    try:
+        yield
+    except CheckpointError as problem:
+        if has_begun(run_dir, FIRST) or not changed:
+            raise
+        remedy = "leave them as they are, or begin a new run with birl train --like"
+        raise ConfigError(f"fork with other {', '.join(changed)}: {problem}; {remedy}") from problem
