@@ -52,11 +52,12 @@ ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
     "README.md": {"--ray-address"},
     "docs/atari.md": {"--replay-size"},
+    "docs/fork.md": {"--at"},
     "docs/many-seeds.md": {"--ray-address"},
     "docs/mujoco.md": {"play"},
     "docs/ray.md": {"ray", "--ray", "--ray-address"},
 }
-TAKE_RUNS = {"eval", "play", "record", "resume", "plot", "compare", "report"}  # commands
+TAKE_RUNS = {"eval", "play", "record", "resume", "fork", "plot", "compare", "report"}  # commands
 PREPARED = {  # files that a page assumes to exist
     "docs/environments.md": {
         "my_module.py": """
@@ -598,6 +599,7 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.experiments.report.making": ("report",),
             "birl.experiments.compare": ("compare",),
             "birl.run.doctor": ("examine",),
+            "birl.experiments.branch": ("read_branch",),
             "birl.envs.check": ("check_env",),
         }.items()
         for name in names

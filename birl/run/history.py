@@ -199,7 +199,7 @@ def _setting_text(name: str, one: dict[str, Any]) -> str:
 
 
 def _fork_settings(fork: Fork, settings: dict[str, Any]) -> dict[str, str]:
-    """Two more settings, so that a fork is not grouped with runs that had its settings all along."""
+    """Two more settings: a fork is not grouped with runs that had its settings all along."""
     parent = settings | {name: old for name, (old, _) in fork.changed.items()}
     place = _rounded_steps(fork.env_steps, parent)
     before = {name: _schedule_as_text(old) for name, (old, _) in fork.changed.items() if name not in BOOKKEEPING}
