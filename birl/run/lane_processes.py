@@ -12,7 +12,7 @@ from pathlib import Path
 from birl.errors import CheckpointError
 from birl.run.files import open_to_append, open_to_read
 from birl.run.lane import LOG, LaneEnd, LaneOptions
-from birl.workers.programs import Program, describe_exit, start_program
+from birl.workers.programs import Program, SignalRelay, describe_exit, start_program
 
 POLL_SECONDS = 0.1  # between two looks at the processes
 TAIL_BYTES = 10_000  # of the log, in which the reason of a failure is
@@ -36,7 +36,7 @@ def run_processes(
     """
     waiting = list(run_dirs)
     running: dict[Path, tuple[Program, int]] = {}
-    passed_on = 0
+    relay = SignalRelay(signals)
     try:
         while running or (waiting and not signals):
             while waiting and len(running) < jobs and not signals:
@@ -45,10 +45,7 @@ def run_processes(
                     running[run_dir] = start_lane(run_dir, options)
                 except (OSError, CheckpointError) as problem:
                     yield LaneEnd(run_dir, str(problem))
-            for number in signals[passed_on:]:
-                for program, _ in running.values():
-                    program.send(number)
-            passed_on = len(signals)
+            relay.pass_on(program for program, _ in running.values())
             for run_dir, (program, log_start) in list(running.items()):
                 if (code := program.code()) is not None:
                     del running[run_dir]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from birl.run.lane import LaneEnd, LaneOptions
 from birl.run.lane_processes import POLL_SECONDS, lane_variables
-from birl.workers.programs import Program, describe_exit, start_program
+from birl.workers.programs import Program, SignalRelay, describe_exit, start_program
 
 
 class Share:
@@ -75,13 +75,10 @@ def run_shares(
     As `run_processes`.
     """
     shares = [Share(run_dirs[number::jobs], options) for number in range(min(jobs, len(run_dirs)))]
-    passed_on = 0
+    relay = SignalRelay(signals)
     try:
         while not all(share.is_over for share in shares):
-            for number in signals[passed_on:]:
-                for share in shares:
-                    share.program.send(number)
-            passed_on = len(signals)
+            relay.pass_on(share.program for share in shares)
             for share in shares:
                 yield from share.ends(bool(signals))
             yield None

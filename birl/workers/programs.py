@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 BOOT = (
@@ -43,6 +43,22 @@ class Program:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self.code()
+
+
+class SignalRelay:
+    """Passes the signals that this process receives on to programs, each signal once."""
+
+    def __init__(self, signals: Sequence[int]) -> None:
+        self._signals = signals  # of this process; it grows at any moment
+        self._passed_on = 0
+
+    def pass_on(self, programs: Iterable[Program]) -> None:
+        """Send the programs the signals that have come since the last call."""
+        new = self._signals[self._passed_on :]
+        self._passed_on += len(new)
+        for program in programs:
+            for number in new:
+                program.send(number)
 
 
 def start_program(module: str, words: Sequence[str], output: int, variables: Mapping[str, str]) -> Program:

@@ -12,7 +12,7 @@ from birl.run.files import PARTIAL, make_directory, open_to_append
 from birl.run.lane_processes import POLL_SECONDS, lane_variables, last_words
 from birl.run.lane_ray import SIGNAL_SECONDS
 from birl.workers.faults import Failure
-from birl.workers.programs import Program, describe_exit, start_program
+from birl.workers.programs import Program, SignalRelay, describe_exit, start_program
 
 LOGS = "logs"
 MOST_DEATHS = 20  # of workers that did nothing in between, before the search gives up
@@ -36,13 +36,11 @@ def run_here(
     killed.
     """
     running = [_start(directory, number, trust) for number in range(jobs)]
-    passed_on = deaths = seen = 0
+    relay = SignalRelay(signals)
+    deaths = seen = 0
     try:
         while running:
-            for number in signals[passed_on:]:
-                for one in running:
-                    one.program.send(number)
-            passed_on = len(signals)
+            relay.pass_on(one.program for one in running)
             for index, one in reversed(list(enumerate(running))):
                 code = one.program.code()
                 if code is None:
