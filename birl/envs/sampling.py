@@ -13,8 +13,12 @@ from birl.types import Envs
 
 def sample_actions(envs: Envs, masks: np.ndarray | None) -> np.ndarray:
     """[B, ...] random allowed actions, as `Envs.step` takes them."""
-    space = envs.action_space
-    rows = [None] * envs.num_envs if masks is None else [_sample_mask(space, mask) for mask in masks]
+    return random_actions(envs.action_space, envs.num_envs, masks)
+
+
+def random_actions(space: gym.Space, count: int, masks: np.ndarray | None) -> np.ndarray:
+    """[B, ...] random allowed actions of this space, as `Envs.step` takes them."""
+    rows = [None] * count if masks is None else [_sample_mask(space, mask) for mask in masks]
     actions = [space.sample(mask=mask) for mask in rows]
     if is_composite(space):
         return np.array([flat_action(space, action) for action in actions])

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from birl.errors import NonFiniteError
 from birl.functions import name_of_function
 from birl.run.loading import load_to_play
 from birl.run.policy import Policy
-from birl.types import NOT_SAID, Envs, Metrics
+from birl.types import NOT_SAID, Envs, Metrics, PyTree
 
 PASSED_IN = "handed-in"  # the env.id of a run on environments that were passed to `train`
 MOST_ENVS = 20  # environments stepped together
@@ -22,6 +22,23 @@ MOST_STEPS = 10_000  # in an episode, where neither the environment nor the sett
 
 # Called after each step with the number of finished episodes and the length of the longest other.
 Watch = Callable[[int, int], None]
+
+
+class Player(Protocol):
+    """What plays episodes: a Policy, or something else that gives actions for observations."""
+
+    @property
+    def initial_memory(self) -> Callable[[int], PyTree]: ...
+
+    def act_batch(
+        self,
+        observations: PyTree,
+        memory: PyTree,
+        resets: np.ndarray,
+        action_masks: np.ndarray | None = None,
+        key: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PyTree]:
+        """Actions [B, ...] for `Envs.step`, and the new memory."""
 
 
 class Evaluation(NamedTuple):
@@ -127,7 +144,7 @@ def with_limit(env: EnvConfig, max_steps: int | None) -> tuple[EnvConfig, int | 
 
 
 def evaluate_policy(
-    policy: Policy,
+    policy: Player,
     env: EnvConfig,
     episodes: int,
     seed: int,
@@ -160,7 +177,7 @@ def evaluate_policy(
 
 
 def _play(
-    policy: Policy,
+    policy: Player,
     envs: Envs,
     episodes: int,
     env_seed: int,

@@ -1,0 +1,1 @@
+"""An agent for an environment, and nothing else to decide: `birl solve`."""
