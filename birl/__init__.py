@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from birl.experiments.fork import fork, open_fork
     from birl.experiments.report.making import report
     from birl.experiments.tune import tune
+    from birl.experiments.report.making import report
+    from birl.experiments.solve import solve
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
@@ -89,6 +91,7 @@ _HOMES = {
     "report": "birl.experiments.report.making",
     "resume": "birl.run.driver",
     "schedule": "birl.maths.schedules",
+    "solve": "birl.experiments.solve",
     "start": "birl.run.starting",
     "train": "birl.run.driver",
     "tune": "birl.experiments.tune",
@@ -135,6 +138,7 @@ __all__ = [
     "resume",
     "sac",
     "schedule",
+    "solve",
     "start",
     "td3",
     "train",

@@ -26,6 +26,7 @@ COMMANDS = {
     "diagnose": "say what is probably wrong with a run: birl diagnose runs/mine",
     "check-env": "check whether an environment can be used for training: birl check-env MyEnv-v0",
     "tune": "search for settings: birl tune ppo CartPole-v1 --minutes 30",
+    "solve": "find an agent for an environment: birl solve my_module:MyEnv-v0 --minutes 10",
 }
 
 

@@ -20,6 +20,8 @@ from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
 from birl.cli.report import report
 from birl.cli.tune import is_search, resume_search, tune
+from birl.cli.report import report
+from birl.cli.solve import solve
 from birl.config_json import to_json
 from birl.run.directory import is_group
 from birl.run.display import number
@@ -242,6 +244,7 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "check-env": check_env,
     "tune": tune,
     "diagnose": diagnose,
+    "solve": solve,
 }
 
 

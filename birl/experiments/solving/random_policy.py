@@ -12,7 +12,7 @@ from birl.envs.sampling import random_actions
 from birl.run.evaluate import Evaluation, evaluate_policy, merged
 from birl.types import PyTree
 
-EPISODES = 20  # played at least, and together
+EPISODES = 5  # played at least, and together
 MOST_EPISODES = 200
 
 

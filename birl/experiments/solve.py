@@ -1,0 +1,160 @@
+"""An agent for an environment: `solve` chooses algorithms, searches, and ends with a policy.
+
+1. Check the environment, and score random actions.
+2. Measure how fast each algorithm that fits learns here: it gets the steps that the time allows.
+3. Search over algorithms and settings by halving, as `tune` does.
+4. Score the best policy on fresh episodes, beside random actions; record it, and save it.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from birl.config import ConfigError, EnvConfig, require
+from birl.env_checks import require_importable
+from birl.envs.by_name import MakeEnv
+from birl.envs.check import check_env
+from birl.experiments.search_space import repaired
+from birl.experiments.solving.candidates import Fitting, fitting
+from birl.experiments.solving.ending import end_solving
+from birl.experiments.solving.plan_file import SolvePlan, is_solving, read_solve_plan, write_solve_plan
+from birl.experiments.solving.random_policy import play_at_random
+from birl.experiments.solving.speed import round_down, steps_in, training_speed, with_steps
+from birl.experiments.tune import continue_search
+from birl.experiments.tuning.console import SearchConsole
+from birl.experiments.tuning.plan import Budget, Candidate, SamplerName, TunePlan, rung_steps, write_plan
+from birl.functions import name_of_function
+from birl.run.configure import with_settings
+from birl.run.directory import claim_named, task_name
+from birl.run.display import number
+from birl.run.group import require_jobs
+from birl.workers.programs import usable_cpus
+
+SEEDS = 1  # of each trial: in little time, more settings find more than more seeds
+RUNGS = 3
+FINALISTS = 2
+ENDING = 0.06  # of the time, for the final evaluation and the video
+RANDOM = 0.01  # of the time, for episodes with random actions
+PROBE = 0.01  # of the time, to measure the speed of an algorithm
+EVALUATION = 0.02  # of the time, at most, for an evaluation
+EVAL_EPISODES = 20
+LEAST_EPISODES = 5
+
+
+def solve(
+    env: str | EnvConfig | None = None,
+    minutes: float | None = None,
+    *,
+    trials: int | None = None,
+    total_steps: int | None = None,
+    algorithms: Sequence[str] = (),
+    episodes: int = 100,
+    seed: int = 1,
+    jobs: int | None = None,
+    run_dir: str | None = None,
+    make_env: MakeEnv | None = None,
+    video: bool = True,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Search for an agent for this environment; the content of solution.json.
+
+    `minutes` of wall clock, or a number of `trials`, end the search; 10 minutes if neither is
+    given. Each trial trains for as many steps as the time allows, or for `total_steps`. The policy
+    is scored on `episodes` episodes that no trial has seen. If nothing was better than random
+    actions, `better` is False. A search in `run_dir` that was stopped is continued.
+    """
+    begin = time.monotonic()
+    require_jobs(jobs)
+    if run_dir is not None and is_solving(Path(run_dir)):
+        return continue_solving(run_dir, jobs, trust=True, quiet=quiet)
+    budget = Budget(10.0 if minutes is None and trials is None else minutes, trials)
+    config = _env_config(env, make_env)
+    say = SearchConsole(sys.stdout, quiet).message
+    _check(config, say)
+    whole = 60 * (budget.minutes or 10.0)
+    at_random, speed = play_at_random(config, seed, RANDOM * whole, max(20.0, 0.2 * whole))
+    mean = number(float(at_random.returns.mean()))
+    say(f"random actions: return {mean} over {len(at_random.returns)} episodes of {at_random.lengths.mean():.0f} steps")
+    found = fitting(config, algorithms, seed, total_steps)
+    seconds = float(at_random.lengths.mean()) / speed
+    evaluated = max(LEAST_EPISODES, min(EVAL_EPISODES, int(EVALUATION * whole / max(seconds, 1e-9))))
+    workers = jobs or usable_cpus()
+    candidates = [_candidate(one, evaluated, total_steps, whole, workers, say) for one in found]
+    left = budget.minutes
+    if left is not None:
+        # Even if measuring took all the time, one trial is trained: the search ends after it.
+        left = max(0.01, (1 - ENDING) * left - (time.monotonic() - begin) / 60)
+    plan = TunePlan(
+        tuple(candidates),
+        seeds=tuple(seed + one for one in range(SEEDS)),
+        final_seeds=(),
+        rungs=rung_steps(candidates[0].config.run.total_steps, RUNGS),
+        sampler=_sampler(),
+        search_seed=seed,
+        budget=Budget(left, budget.trials),
+        finalists=FINALISTS,
+    )
+    directory, _, _ = claim_named(task_name("solve", candidates[0].config), run_dir, overwrite=False)
+    write_plan(directory, plan)
+    write_solve_plan(directory, SolvePlan(episodes, seed, video, at_random.returns.tolist()))
+    return _search_and_end(directory, jobs, True, quiet)
+
+
+def continue_solving(
+    directory: str | Path, jobs: int | None = None, trust: bool = False, quiet: bool = False
+) -> dict[str, Any]:
+    """Go on with the search for an agent in this directory, to its end; its solution."""
+    path = Path(directory)
+    require(is_solving(path), f"{path} holds no search for an agent; begin one with birl solve ENV --minutes 10")
+    return _search_and_end(path, jobs, trust, quiet)
+
+
+def _search_and_end(directory: Path, jobs: int | None, trust: bool, quiet: bool) -> dict[str, Any]:
+    result = continue_search(directory, jobs, None, trust, quiet)
+    say = SearchConsole(sys.stdout, quiet).message
+    return end_solving(directory, result, read_solve_plan(directory), trust, say)
+
+
+def _env_config(env: str | EnvConfig | None, make_env: MakeEnv | None) -> EnvConfig:
+    require((env is None) != (make_env is None), "an environment is needed: its id, an EnvConfig, or make_env=")
+    if make_env is not None:
+        env = name_of_function(make_env)
+    config = EnvConfig(env) if isinstance(env, str) else env
+    wrong = f"env {env!r} is not an environment's id"
+    if not isinstance(config, EnvConfig):
+        raise ConfigError(f"{wrong}; use for example 'CartPole-v1' or 'my_module:MyEnv-v0'")
+    require_importable(config, "solve", "birl.train")
+    return config
+
+
+def _check(env: EnvConfig, say: Any) -> None:
+    """Say what is doubtful about the environment; ConfigError if something is wrong with it."""
+    findings = check_env(env)
+    for finding in findings:
+        if finding.level == "warning":
+            say(f"warning: {finding.title}: {finding.explanation}")
+    wrong = [f"{finding.title}: {finding.explanation}" for finding in findings if finding.level == "error"]
+    require(not wrong, f"{env.id} cannot be trained on yet: {'; '.join(wrong)}; birl check-env {env.id} shows more")
+
+
+def _candidate(
+    one: Fitting, evaluated: int, total_steps: int | None, seconds: float, workers: int, say: Any
+) -> Candidate:
+    """An algorithm with as many steps for each trial as the time allows."""
+    config = with_settings(one.config, {"eval_episodes": evaluated, "eval_every": 0})
+    if total_steps is None:
+        speed = training_speed(config, PROBE * seconds)
+        config = with_steps(config, steps_in(seconds, speed, workers))
+        say(f"{one.algorithm}: {round_down(int(speed)):,} steps/s, {config.run.total_steps:,} steps a trial")
+    return Candidate(one.algorithm, repaired(config), one.space)
+
+
+def _sampler() -> SamplerName:
+    """TPE if Optuna is installed, else random settings."""
+    try:
+        import birl.experiments.tuning.optuna_sampler  # noqa: F401
+    except ConfigError:
+        return "random"
+    return "tpe"

@@ -1,0 +1,95 @@
+"""The end of a search for an agent: the policy, its score on fresh episodes, a video, a verdict."""
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from birl.config import ConfigError
+from birl.errors import EnvError
+from birl.experiments.report.making import report
+from birl.experiments.solving.plan_file import SolvePlan
+from birl.experiments.solving.verdict import Verdict, judge
+from birl.run.display import number
+from birl.run.evaluate import evaluate
+from birl.run.files import write_json
+from birl.run.loading import load
+from birl.run.record import record
+
+SOLUTION = "solution.json"
+POLICY = "policy.safetensors"
+VIDEO = "video.mp4"
+REPORT = "report.html"
+FRESH = 1_000_003  # added to the seed: episodes that no trial was evaluated on
+
+Say = Callable[[str], None]
+
+
+def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust: bool, say: Say) -> dict[str, Any]:
+    """Score and keep the policy of a search's winner; the content of solution.json."""
+    if result["winner"] is None:
+        raise ConfigError(f"no trial in {directory} has finished: {_problems(result)}")
+    trial = result["trials"][result["winner"]]
+    run_dir = directory / trial["directory"] / f"seed-{plan.seed}"
+    played = evaluate(run_dir, plan.episodes, plan.seed + FRESH, trust=trust)
+    verdict = judge(played, plan.at_random())
+    policy = directory / POLICY
+    load(run_dir, trust=trust).save(policy)
+    video = _record(run_dir, directory / VIDEO, plan.seed + FRESH, trust, say) if plan.video else None
+    page = report([run_dir], directory / REPORT, trust=trust)
+    solution = {
+        "directory": str(directory),
+        "algorithm": trial["algorithm"],
+        "env": result["env"],
+        "settings": trial["settings"] or {},
+        "run_dir": str(run_dir),
+        "policy": str(policy),
+        "video": None if video is None else str(video),
+        "report": str(page),
+        "trials": len(result["trials"]),
+        "env_steps": result["env_steps"],
+        "seconds": result["seconds"],
+        **verdict.as_json(),
+    }
+    write_json(directory / SOLUTION, solution)
+    for text in ending_texts(solution, verdict):
+        say(text)
+    return solution
+
+
+def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
+    """The solution in a few sentences."""
+    run_dir, policy = solution["run_dir"], solution["policy"]
+    steps = f"{solution['trials']} trials, {solution['env_steps']:,} steps"
+    texts = [f"best: {solution['algorithm']} ({steps}); {verdict.text()}"]
+    low, high = (number(end) for end in verdict.difference)
+    if not verdict.better:
+        return [
+            *texts,
+            f"nothing better than random actions was found: the difference lies between {low} and {high} (95 %)",
+            f"what to try: more --minutes; birl diagnose {run_dir}; a reward that more actions can reach",
+        ]
+    texts.append(f"better than random actions by {low} to {high} (95 %)")
+    texts.append(f'policy {policy}: birl.load("{policy}"), or birl play {run_dir}')
+    if solution["video"] is not None:
+        texts.append(f"video {solution['video']}")
+    texts.append(f"report {solution['report']}")
+    texts.append(f"train longer with these settings: birl train --like {run_dir} --total-steps N")
+    return texts
+
+
+def _record(run_dir: Path, path: Path, seed: int, trust: bool, say: Say) -> Path | None:
+    """The video of an episode; None if the environment cannot be rendered."""
+    path.unlink(missing_ok=True)  # of an ending that was interrupted
+    try:
+        return record(run_dir, path, 1, seed % 2**31, trust=trust)[0]
+    except (ConfigError, EnvError) as problem:
+        say(f"no video: {problem}")
+    except Exception as problem:  # of the environment's own rendering
+        say(f"no video: {''.join(traceback.format_exception_only(problem)).strip()}")
+    return None
+
+
+def _problems(result: dict[str, Any]) -> str:
+    found = [trial["problem"] for trial in result["trials"] if trial["problem"] is not None]
+    return found[-1] if found else "the time was too short; give more minutes"

@@ -1,0 +1,139 @@
+"""`birl solve` from the environment to the policy, its verdict, and after a signal."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import birl
+from birl.config import ConfigError
+from birl.experiments.solve import continue_solving
+from tests.markdown import ROOT
+from tests.run.processes import ENVIRONMENT, SECONDS
+
+NOISE = '''
+import gymnasium as gym
+import numpy as np
+
+
+class Noise(gym.Env):
+    """Rewards that no action changes."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 5
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        seen = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return seen, float(self.np_random.normal()), self.left == 0, False, {}
+'''
+
+
+def command(*words, directory):
+    """The result of a command that ran to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "birl", *map(str, words)],
+        cwd=directory,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_an_environment_of_discrete_numbers_ends_with_a_policy_its_score_a_video_and_a_page(tmp_path):
+    env = birl.EnvConfig("FrozenLake-v1", kwargs={"is_slippery": False})
+    found = birl.solve(env, trials=2, total_steps=1500, episodes=20, run_dir=str(tmp_path / "lake"), quiet=True)
+    assert found["algorithm"] in ("ppo", "dqn")
+    assert (found["episodes"], found["trials"], found["env"]) == (20, 2, "FrozenLake-v1")
+    assert found == json.loads((tmp_path / "lake" / "solution.json").read_text())
+    low, high = found["difference"]
+    assert low <= found["score"] - found["random_score"] <= high
+    assert found["better"] == (low > 0)
+    assert os.path.getsize(found["video"]) > 1000
+    assert "<html" in (tmp_path / "lake" / "report.html").read_text()[:1000].lower()
+    policy = birl.load(found["policy"])
+    assert policy.act(0)[0] in range(4)
+    assert birl.evaluate(found["run_dir"], 20, 1_000_004).returns.mean() == found["score"]
+    with pytest.raises(ConfigError, match="is over"):
+        birl.solve(env, trials=2, total_steps=1500, run_dir=str(tmp_path / "lake"), quiet=True)
+
+
+def test_a_dict_environment_of_this_directory_is_solved_from_the_command_line(tmp_path):
+    shutil.copy(ROOT / "examples" / "dict_environment.py", tmp_path)
+    words = "solve dict_environment:Dock-v0 --trials 2 --total-steps 2000 --episodes 10 --run-dir dock".split()
+    ended = command(*words, directory=tmp_path)
+    assert ended.returncode in (0, 1), ended.stderr
+    found = json.loads((tmp_path / "dock" / "solution.json").read_text())
+    assert ended.returncode == (0 if found["better"] else 1)
+    assert "random actions: return -" in ended.stdout
+    assert f"best: {found['algorithm']} (2 trials" in ended.stdout
+    assert (tmp_path / found["video"]).exists()
+    again = command("resume", "dock", directory=tmp_path)  # the end alone: nothing is trained again
+    assert again.returncode == ended.returncode, again.stderr
+    assert json.loads((tmp_path / "dock" / "solution.json").read_text())["score"] == found["score"]
+
+
+def test_rewards_that_no_action_changes_give_nothing_better_than_random(tmp_path):
+    (tmp_path / "noise.py").write_text(NOISE)
+    words = "solve noise:Noise --trials 2 --total-steps 1200 --no-video --run-dir noise".split()
+    ended = command(*words, directory=tmp_path)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "nothing better than random actions was found: the difference lies between -" in ended.stdout
+    assert "what to try: more --minutes; birl diagnose noise/trials/" in ended.stdout
+    found = json.loads((tmp_path / "noise" / "solution.json").read_text())
+    assert not found["better"]
+    assert found["difference"][0] <= 0 <= found["difference"][1]
+    assert found["video"] is None
+
+
+def test_a_search_that_was_stopped_goes_on_to_the_same_end(tmp_path):
+    words = [sys.executable, "-m", "birl", "solve", "CartPole-v1", "--trials", "3", "--total-steps", "3000"]
+    words += ["--jobs", "1", "--no-video", "--run-dir"]
+    whole = subprocess.run([*words, "whole"], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, check=False)
+    process = subprocess.Popen([*words, "cut"], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    journal = tmp_path / "cut" / "journal.jsonl"
+    last = time.monotonic() + SECONDS
+    while time.monotonic() < last and not (journal.exists() and '"done"' in journal.read_text()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130, said
+    assert "continue with: birl resume cut" in said
+    assert not (tmp_path / "cut" / "solution.json").exists()
+    again = command("resume", "cut", directory=tmp_path)
+    assert again.returncode == whole.returncode, again.stdout + again.stderr
+    ends = [json.loads((tmp_path / name / "solution.json").read_text()) for name in ("whole", "cut")]
+    for name in ("algorithm", "settings", "score", "env_steps", "trials"):
+        assert ends[0][name] == ends[1][name]
+
+
+def test_an_environment_that_cannot_be_trained_on_is_refused_with_the_finding(tmp_path):
+    (tmp_path / "broken.py").write_text(NOISE.replace("return seen, float", "return 3 * seen + 9, float"))
+    ended = command("solve", "broken:Noise", "--trials", "1", directory=tmp_path)
+    assert ended.returncode == 2
+    assert "broken:Noise cannot be trained on yet: " in ended.stderr
+    assert "birl check-env broken:Noise shows more" in ended.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_cannot_be_meant_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="an environment is needed"):
+        birl.solve()
+    with pytest.raises(ConfigError, match="only this process has"):
+        birl.solve(make_env=lambda: None)
+    with pytest.raises(ConfigError, match="holds no search for an agent"):
+        continue_solving(tmp_path)
+    with pytest.raises(ConfigError, match="minutes -1 must be more than 0"):
+        birl.solve("CartPole-v1", minutes=-1)

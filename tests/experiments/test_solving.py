@@ -1,0 +1,146 @@
+"""The parts of solving: random actions, algorithms that fit, steps for the time, the verdict."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import birl
+from birl.config import ConfigError, EnvConfig
+from birl.experiments.solving.candidates import default_algorithms, first_settings, fitting
+from birl.experiments.solving.plan_file import SolvePlan, is_solving, read_solve_plan, write_solve_plan
+from birl.experiments.solving.random_policy import RandomPolicy, play_at_random
+from birl.experiments.solving.speed import round_down, steps_in, training_speed
+from birl.experiments.solving.verdict import difference_interval, judge
+from birl.registry import validate
+from birl.run.evaluate import Evaluation
+
+VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+PIXELS = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+
+
+def episodes(returns):
+    return Evaluation(np.array(returns, float), np.ones(len(returns)))
+
+
+def test_random_actions_are_allowed_spread_and_repeatable():
+    masks = np.tile([False, True, True, False], (500, 1))
+    first, second = (RandomPolicy(spaces.Discrete(4), seed=5) for _ in range(2))
+    actions, _ = first.act_batch(None, (), np.zeros(500, bool), masks)
+    assert set(actions) == {1, 2}
+    assert np.mean(actions) == pytest.approx(1.5, abs=0.1)
+    assert np.array_equal(second.act_batch(None, (), np.zeros(500, bool), masks)[0], actions)
+    boxes, _ = RandomPolicy(spaces.Box(-2, 3, (2,)), 0).act_batch(None, (), np.zeros(400, bool))
+    assert boxes.shape == (400, 2)
+    assert np.mean(boxes) == pytest.approx(0.5, abs=0.2)
+
+
+def test_random_episodes_of_a_known_environment_have_its_known_score():
+    # From the start of FrozenLake random steps reach the goal in 1.4 % of the episodes.
+    found, speed = play_at_random(EnvConfig("FrozenLake-v1"), seed=0, seconds=60.0, patience=600.0)
+    assert len(found.returns) == 200
+    assert found.returns.mean() < 0.06
+    assert set(found.returns) <= {0.0, 1.0}
+    assert speed > 0
+
+
+def test_an_environment_that_is_too_slow_is_said_to_be():
+    with pytest.raises(ConfigError, match=r"took more than 0 seconds, .* give more minutes, or shorter episodes"):
+        play_at_random(EnvConfig("CartPole-v1"), seed=0, seconds=1.0, patience=0.0)
+
+
+@pytest.mark.parametrize(
+    ("space", "names"),
+    [
+        (spaces.Discrete(4), ["ppo", "dqn"]),
+        (spaces.Box(-1, 1, (2,), np.float32), ["ppo", "sac", "td3"]),
+        (spaces.Box(-np.inf, np.inf, (2,), np.float32), ["ppo", "a2c"]),
+        (spaces.MultiDiscrete([3, 3]), ["ppo", "a2c"]),
+        (spaces.MultiBinary(3), ["ppo", "a2c"]),
+        (spaces.Dict({"a": spaces.Discrete(2), "b": VECTOR}), ["ppo", "a2c"]),
+    ],
+)
+def test_the_algorithms_fit_the_actions(space, names):
+    assert default_algorithms(space) == names
+
+
+def test_the_first_settings_fit_the_observations():
+    discrete, box = spaces.Discrete(4), spaces.Box(-1, 1, (2,), np.float32)
+    assert first_settings("ppo", VECTOR, box)["normalize_observations"]
+    assert first_settings("ppo", VECTOR, box)["normalize_rewards"]
+    assert "normalize_observations" not in first_settings("ppo", discrete, discrete)
+    assert "normalize_observations" not in first_settings("ppo", PIXELS, discrete)
+    assert first_settings("ppo", PIXELS, discrete)["encoder"] == "cnn"
+    assert first_settings("dqn", spaces.Box(0, 255, (40, 40, 1), np.uint8), discrete)["encoder"] == "cnn_small"
+    assert first_settings("dqn", spaces.Box(0, 255, (10, 10, 1), np.uint8), discrete)["encoder"] == "mlp"
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1", "Pendulum-v1"])
+def test_every_candidate_can_be_trained(env_id):
+    for one in fitting(EnvConfig(env_id), seed=3, total_steps=4000):
+        validate(one.algorithm, one.config)
+        assert one.space
+        assert (one.config.run.seed, one.config.run.total_steps) == (3, 4000)
+        assert one.config.env.id == env_id
+
+
+def test_a_preset_comes_before_the_first_settings():
+    found = {one.algorithm: one for one in fitting(EnvConfig("CartPole-v1"))}
+    assert found["ppo"].config.rollout_length == birl.preset("ppo", "CartPole-v1").rollout_length
+    assert found["ppo"].config.env.num_envs == birl.preset("ppo", "CartPole-v1").env.num_envs
+    assert "preset ppo CartPole-v1" in found["ppo"].source
+
+
+def test_algorithms_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"none of sac takes actions of Discrete\(2\); algorithms that do: .*ppo"):
+        fitting(EnvConfig("CartPole-v1"), ["sac"])
+
+
+def test_the_speed_of_training_is_that_of_updates_that_learn():
+    config = next(one.config for one in fitting(EnvConfig("CartPole-v1")) if one.algorithm == "dqn")
+    assert config.learning_starts > 0
+    assert training_speed(config, 0.05) > 0
+
+
+def test_steps_fill_a_share_of_the_time():
+    assert steps_in(600.0, 1000.0, workers=1) == 180_000
+    assert steps_in(600.0, 1000.0, workers=2) == 140_000
+    assert steps_in(1.0, 10.0, workers=1) == 3_000
+    assert [round_down(steps) for steps in (7, 99, 101, 12_999, 1_999_999)] == [7, 99, 100, 12_000, 1_900_000]
+
+
+def test_a_policy_that_is_clearly_better_is_called_better():
+    verdict = judge(episodes([5.0] * 20), episodes([1.0] * 50))
+    assert verdict.better
+    assert verdict.difference == (4.0, 4.0)
+    assert verdict.interval == (5.0, 5.0)
+    assert "return 5 (5 to 5) over 20 fresh episodes; at random 1 (1 to 1) over 50" in verdict.text()
+    assert verdict.as_json()["better"] is True
+
+
+def test_equal_and_worse_policies_are_not_called_better():
+    rng = np.random.default_rng(0)
+    same = [judge(episodes(rng.normal(size=100)), episodes(rng.normal(size=100))).better for _ in range(200)]
+    assert np.mean(same) < 0.06  # 2.5 % are wrong on purpose
+    assert not judge(episodes([1.0]), episodes([1.0])).better
+    assert not judge(episodes([0.0] * 9), episodes([1.0] * 9)).better
+
+
+def test_the_interval_of_a_difference_has_the_width_of_the_normal_approximation():
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(2.0, 1.0, 400), rng.normal(0.0, 3.0, 900)
+    low, high = difference_interval(first, second)
+    expected = 1.96 * np.sqrt(first.var() / 400 + second.var() / 900)
+    assert (low + high) / 2 == pytest.approx(first.mean() - second.mean(), abs=0.02)
+    assert (high - low) / 2 == pytest.approx(expected, rel=0.08)
+
+
+def test_what_the_end_needs_survives_its_file_and_damage_is_named(tmp_path):
+    plan = SolvePlan(30, 4, False, (0.0, 1.0))
+    assert not is_solving(tmp_path)
+    write_solve_plan(tmp_path, plan)
+    assert is_solving(tmp_path)
+    assert read_solve_plan(tmp_path) == plan
+    assert plan.at_random().returns.tolist() == [0.0, 1.0]
+    (tmp_path / "solve.json").write_text('{"episodes": 0, "seed": 1, "video": true, "random_returns": [1.0]}')
+    with pytest.raises(ConfigError, match="episodes 0 must be at least 1"):
+        read_solve_plan(tmp_path)
