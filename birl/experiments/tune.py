@@ -239,13 +239,17 @@ def _announce(
         )
     if state.winner is not None and winner is None:
         seeds = ", ".join(map(str, state.plan.final_seeds))
-        console.message(f"trial {state.winner} wins; it is trained again on seeds {seeds}")
+        again = f"; it is trained again on seeds {seeds}" if seeds else ""
+        console.message(f"trial {state.winner} wins{again}")
 
 
 def _plan_text(plan: TunePlan) -> str:
     names = ", ".join(dict.fromkeys(name for candidate in plan.candidates for name in candidate.space))
-    rungs = ", ".join(f"{steps:,}" for steps in plan.rungs)
-    return f"{len(plan.seeds)} seeds a trial, compared at {rungs} steps; searched: {names}"
+    rungs = [", ".join(f"{plan.steps(index, rung):,}" for rung in range(len(plan.rungs))) for index in range(len(plan.candidates))]
+    steps = dict(zip((candidate.algorithm for candidate in plan.candidates), rungs, strict=True))
+    compared = rungs[0] if len(set(rungs)) == 1 else "; ".join(f"{name} {at}" for name, at in steps.items())
+    seeds = "1 seed" if len(plan.seeds) == 1 else f"{len(plan.seeds)} seeds"
+    return f"{seeds} a trial, compared at steps {compared}; searched: {names}"
 
 
 def _write_summary(directory: Path, state: SearchState, group: str) -> None:

@@ -111,7 +111,7 @@ def _best_text(state: SearchState) -> str:
     if not best or best[0].best is None:
         return "no score yet"
     rung, score = best[0].best
-    return f"best {number(score)} (trial {best[0].number}, {state.plan.rungs[rung]:,} steps)"
+    return f"best {number(score)} (trial {best[0].number}, {state.plan.steps(best[0].candidate, rung):,} steps)"
 
 
 def _settings(state: SearchState, trial: Trial) -> str:

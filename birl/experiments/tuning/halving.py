@@ -105,11 +105,11 @@ def reserve(state: SearchState, workers: int) -> float:
     best = ranked(state)
     if not best:
         return SHARE * whole
-    total = state.plan.total_steps
     compared = [best[0], state.trials[0] if state.trials[0].best is not None else best[0]]
-    finals = sum(run_seconds(trial, total) for trial in compared) * len(state.plan.final_seeds)
+    finals = sum(run_seconds(trial, state.total_steps(trial)) for trial in compared) * len(state.plan.final_seeds)
     ahead = [trial for trial in best[: state.plan.finalists] if trial.rung < state.plan.last_rung]
-    left = sum(run_seconds(trial, total - lane.env_steps) for trial in ahead for lane in trial.lanes.values())
+    lanes = [(trial, lane) for trial in ahead for lane in trial.lanes.values()]
+    left = sum(run_seconds(trial, state.total_steps(trial) - lane.env_steps) for trial, lane in lanes)
     return min(MARGIN * (left + finals) / max(workers, 1), MOST_SHARE * whole)
 
 

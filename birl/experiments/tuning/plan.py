@@ -59,7 +59,7 @@ class TunePlan:
     candidates: tuple[Candidate, ...]
     seeds: tuple[int, ...]  # of each trial
     final_seeds: tuple[int, ...]  # of the winner and of the settings to begin with; none of them is in `seeds`
-    rungs: tuple[int, ...]  # environment steps at which trials are compared; the last is total_steps
+    rungs: tuple[int, ...]  # environment steps at which trials of the first candidate are compared
     sampler: SamplerName
     search_seed: int
     budget: Budget
@@ -73,6 +73,13 @@ class TunePlan:
     @property
     def total_steps(self) -> int:
         return self.rungs[-1]
+
+    def steps(self, candidate: int, rung: int) -> int:
+        """The environment steps at which trials of a candidate are compared.
+
+        Those of others may be more or fewer: a rung is the same part of a candidate's total steps.
+        """
+        return rung_steps(self.candidates[candidate].config.run.total_steps, len(self.rungs))[rung]
 
     @property
     def last_rung(self) -> int:

@@ -50,7 +50,7 @@ def make_runs(directory: Path, group: str, plan: TunePlan, trial: Trial) -> None
     if not group.startswith("trials/"):
         seeds = plan.final_seeds
     elif is_compiled(config.env):  # chunks end where a checkpoint is due, and so at the rungs
-        config = _with_run(config, checkpoint_every=plan.rungs[0])
+        config = _with_run(config, checkpoint_every=plan.steps(trial.candidate, 0))
     path = directory / group
     for part in (path.parent, path):
         require_real_directory(part)
@@ -67,15 +67,15 @@ def run_dir_of(directory: Path, job: Job) -> Path:
 
 
 def train_run(
-    run_dir: Path, plan: TunePlan, rung: int, trust: bool, signals: list[int], tick: Callable[[], None]
+    run_dir: Path, steps: int, trust: bool, signals: list[int], tick: Callable[[], None]
 ) -> Result:
-    """Train a run until a rung, from where it is; `tick` is called after each update.
+    """Train a run to these steps, from where it is; `tick` is called after each update.
 
     A run that is there already is not trained or evaluated again. After a signal it is saved, and
     SystemExit is raised.
     """
     begin = time.monotonic()
-    run = reopen(run_dir, trust=trust, pause_at=plan.rungs[rung])
+    run = reopen(run_dir, trust=trust, pause_at=steps)
     with io.TextIOWrapper(open_to_append(run_dir / LOG), line_buffering=True) as log, run.as_lane(signals, log):
         first = last = None
         for _ in run:

@@ -121,6 +121,17 @@ class SearchState:
         number = int(found.group(1)) if found else -1
         return self.trials[number].lanes.get(seed) if self._has(number) else None
 
+    def steps(self, group: str, rung: int) -> int:
+        """The environment steps of a rung, for the runs in this directory."""
+        found = TRIAL_NAME.fullmatch(group)
+        number = int(found.group(1)) if found else self.winner
+        assert number is not None
+        return self.plan.steps(self.trials[number].candidate, rung)
+
+    def total_steps(self, trial: Trial) -> int:
+        """The environment steps of a trial that is trained to the end."""
+        return self.plan.steps(trial.candidate, self.plan.last_rung)
+
     def groups(self) -> list[tuple[str, dict[int, LaneState]]]:
         """The lanes of each trial and of the final runs, by directory."""
         return [*((trial.name, trial.lanes) for trial in self.trials), *self.finals.items()]

@@ -124,7 +124,7 @@ class Worker:
         what = {"group": job.group, "seed": job.seed, "rung": job.rung}
         try:
             tick = self._ticker(job.group.startswith("trials/") and self._state.finalists is None)
-            found = train_run(run_dir, self._state.plan, job.rung, self._trust, self._signals, tick)
+            found = train_run(run_dir, self._state.steps(job.group, job.rung), self._trust, self._signals, tick)
         except Interrupted:
             if self._signals == [TIME_IS_OVER]:
                 self._signals.clear()
