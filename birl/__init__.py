@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from birl.experiments.diagnose import diagnose
     from birl.experiments.fork import fork, open_fork
     from birl.experiments.report.making import report
-    from birl.experiments.tune import tune
-    from birl.experiments.report.making import report
     from birl.experiments.solve import solve
+    from birl.experiments.tune import tune
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure

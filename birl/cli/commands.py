@@ -19,9 +19,8 @@ from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
 from birl.cli.report import report
+from birl.cli.solve import is_solving, resume_solving, solve
 from birl.cli.tune import is_search, resume_search, tune
-from birl.cli.report import report
-from birl.cli.solve import solve
 from birl.config_json import to_json
 from birl.run.directory import is_group
 from birl.run.display import number
@@ -69,6 +68,8 @@ def resume(words: Words) -> int:
         from birl.run.driver import resume as run_resume
 
     allow_modules_here(options.env, trust=options.trust)
+    if is_solving(options.run_dir):
+        return resume_solving(options)
     if is_search(options.run_dir):
         return resume_search(options)
     summary = run_resume(

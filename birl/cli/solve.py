@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from birl.cli.modules import allow_modules_here
+from birl.cli.options import ResumeOptions
 from birl.cli.parsing import parse
+from birl.cli.tune import require_for_search
 from birl.config import EnvConfig, Wrapper
 from birl.run.signals import starting
 
@@ -78,3 +80,17 @@ def solve(words: list[str]) -> int:
 
     allow_modules_here(env.id, *(wrapper.path for wrapper in env.wrappers))
     return 0 if run_solve(env, **settings)["better"] else 1
+
+
+def is_solving(directory: Path) -> bool:
+    """Whether this directory holds a search for an agent."""
+    return (directory / "solve.json").is_file()
+
+
+def resume_solving(options: ResumeOptions) -> int:
+    """Go on with a search for an agent that was stopped."""
+    require_for_search(options)
+    with starting():
+        from birl.experiments.solve import continue_solving
+
+    return 0 if continue_solving(options.run_dir, options.jobs, options.trust)["better"] else 1

@@ -104,11 +104,16 @@ def is_search(directory: Path) -> bool:
     return (directory / "tune.json").is_file()
 
 
-def resume_search(options: ResumeOptions) -> int:
-    """Go on with a search that was stopped."""
+def require_for_search(options: ResumeOptions) -> None:
+    """Raise ConfigError for options of `birl resume` that only a run can take."""
     for name in ("total_steps", "workers", "env"):
         value = vars(options)[name]
         require(value is None, f"--{name.replace('_', '-')} {value} is for runs, and {options.run_dir} is a search")
+
+
+def resume_search(options: ResumeOptions) -> int:
+    """Go on with a search that was stopped."""
+    require_for_search(options)
     with starting():
         from birl.experiments.tune import continue_search
 

@@ -18,13 +18,13 @@ from birl.envs.by_name import MakeEnv
 from birl.envs.check import check_env
 from birl.experiments.search_space import repaired
 from birl.experiments.solving.candidates import Fitting, fitting
-from birl.experiments.solving.ending import end_solving
+from birl.experiments.solving.ending import SOLUTION, end_solving
 from birl.experiments.solving.plan_file import SolvePlan, is_solving, read_solve_plan, write_solve_plan
 from birl.experiments.solving.random_policy import play_at_random
 from birl.experiments.solving.speed import round_down, steps_in, training_speed, with_steps
 from birl.experiments.tune import continue_search
 from birl.experiments.tuning.console import SearchConsole
-from birl.experiments.tuning.plan import Budget, Candidate, SamplerName, TunePlan, rung_steps, write_plan
+from birl.experiments.tuning.plan import Budget, Candidate, SamplerName, make_plan, read_plan, write_plan
 from birl.functions import name_of_function
 from birl.run.configure import with_settings
 from birl.run.directory import claim_named, task_name
@@ -67,10 +67,11 @@ def solve(
     """
     begin = time.monotonic()
     require_jobs(jobs)
-    if run_dir is not None and is_solving(Path(run_dir)):
-        return continue_solving(run_dir, jobs, trust=True, quiet=quiet)
     budget = Budget(10.0 if minutes is None and trials is None else minutes, trials)
     config = _env_config(env, make_env)
+    if run_dir is not None and is_solving(Path(run_dir)):
+        _require_same(Path(run_dir), config)
+        return continue_solving(run_dir, jobs, trust=True, quiet=quiet)
     say = SearchConsole(sys.stdout, quiet).message
     _check(config, say)
     whole = 60 * (budget.minutes or 10.0)
@@ -86,17 +87,10 @@ def solve(
     if left is not None:
         # Even if measuring took all the time, one trial is trained: the search ends after it.
         left = max(0.01, (1 - ENDING) * left - (time.monotonic() - begin) / 60)
-    plan = TunePlan(
-        tuple(candidates),
-        seeds=tuple(seed + one for one in range(SEEDS)),
-        final_seeds=(),
-        rungs=rung_steps(candidates[0].config.run.total_steps, RUNGS),
-        sampler=_sampler(),
-        search_seed=seed,
-        budget=Budget(left, budget.trials),
-        finalists=FINALISTS,
-    )
-    directory, _, _ = claim_named(task_name("solve", candidates[0].config), run_dir, overwrite=False)
+    limits = Budget(left, budget.trials)
+    plan = make_plan(tuple(candidates), limits, SEEDS, 0, RUNGS, _sampler(), seed, FINALISTS)
+    name = task_name("solve", candidates[0].config)
+    directory, _, _ = claim_named(Path("runs") / name, run_dir, overwrite=False)
     write_plan(directory, plan)
     write_solve_plan(directory, SolvePlan(episodes, seed, video, at_random.returns.tolist()))
     return _search_and_end(directory, jobs, True, quiet)
@@ -127,6 +121,16 @@ def _env_config(env: str | EnvConfig | None, make_env: MakeEnv | None) -> EnvCon
         raise ConfigError(f"{wrong}; use for example 'CartPole-v1' or 'my_module:MyEnv-v0'")
     require_importable(config, "solve", "birl.train")
     return config
+
+
+def _require_same(directory: Path, env: EnvConfig) -> None:
+    """Raise ConfigError unless this directory holds a search for this environment, and no solution."""
+    remedy = "use another run_dir"
+    require(
+        not (directory / SOLUTION).exists(), f"the search in {directory} is over; see {SOLUTION} there, or {remedy}"
+    )
+    other = read_plan(directory, trust=True)[0].env_id
+    require(other == env.id, f"{directory} holds a search for an agent for {other}, not for {env.id}; {remedy}")
 
 
 def _check(env: EnvConfig, say: Any) -> None:

@@ -245,9 +245,10 @@ def _announce(
 
 def _plan_text(plan: TunePlan) -> str:
     names = ", ".join(dict.fromkeys(name for candidate in plan.candidates for name in candidate.space))
-    rungs = [", ".join(f"{plan.steps(index, rung):,}" for rung in range(len(plan.rungs))) for index in range(len(plan.candidates))]
-    steps = dict(zip((candidate.algorithm for candidate in plan.candidates), rungs, strict=True))
-    compared = rungs[0] if len(set(rungs)) == 1 else "; ".join(f"{name} {at}" for name, at in steps.items())
+    numbers = range(len(plan.rungs))
+    steps = [", ".join(f"{plan.steps(one, rung):,}" for rung in numbers) for one in range(len(plan.candidates))]
+    each = [f"{candidate.algorithm} {at}" for candidate, at in zip(plan.candidates, steps, strict=True)]
+    compared = steps[0] if len(set(steps)) == 1 else "; ".join(each)
     seeds = "1 seed" if len(plan.seeds) == 1 else f"{len(plan.seeds)} seeds"
     return f"{seeds} a trial, compared at steps {compared}; searched: {names}"
 

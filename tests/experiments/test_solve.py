@@ -66,13 +66,27 @@ def test_an_environment_of_discrete_numbers_ends_with_a_policy_its_score_a_video
     policy = birl.load(found["policy"])
     assert policy.act(0)[0] in range(4)
     assert birl.evaluate(found["run_dir"], 20, 1_000_004).returns.mean() == found["score"]
-    with pytest.raises(ConfigError, match="is over"):
-        birl.solve(env, trials=2, total_steps=1500, run_dir=str(tmp_path / "lake"), quiet=True)
+    with pytest.raises(ConfigError, match="is over; see solution.json there, or use another run_dir"):
+        birl.solve(env, trials=2, run_dir=str(tmp_path / "lake"))
+    (tmp_path / "lake" / "solution.json").unlink()
+    with pytest.raises(ConfigError, match="for an agent for FrozenLake-v1, not for CartPole-v1"):
+        birl.solve("CartPole-v1", trials=2, run_dir=str(tmp_path / "lake"))
 
 
 def test_a_dict_environment_of_this_directory_is_solved_from_the_command_line(tmp_path):
     shutil.copy(ROOT / "examples" / "dict_environment.py", tmp_path)
-    words = "solve dict_environment:Dock-v0 --trials 2 --total-steps 2000 --episodes 10 --run-dir dock".split()
+    words = [
+        "solve",
+        "dict_environment:Dock-v0",
+        "--trials",
+        "2",
+        "--total-steps",
+        "2000",
+        "--episodes",
+        "10",
+        "--run-dir",
+        "dock",
+    ]
     ended = command(*words, directory=tmp_path)
     assert ended.returncode in (0, 1), ended.stderr
     found = json.loads((tmp_path / "dock" / "solution.json").read_text())
@@ -87,7 +101,7 @@ def test_a_dict_environment_of_this_directory_is_solved_from_the_command_line(tm
 
 def test_rewards_that_no_action_changes_give_nothing_better_than_random(tmp_path):
     (tmp_path / "noise.py").write_text(NOISE)
-    words = "solve noise:Noise --trials 2 --total-steps 1200 --no-video --run-dir noise".split()
+    words = ["solve", "noise:Noise", "--trials", "2", "--total-steps", "1200", "--no-video", "--run-dir", "noise"]
     ended = command(*words, directory=tmp_path)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "nothing better than random actions was found: the difference lies between -" in ended.stdout

@@ -107,8 +107,9 @@ def make_plan(
     rungs: int = 3,
     sampler: SamplerName = "tpe",
     search_seed: int = 0,
+    finalists: int = 3,
 ) -> TunePlan:
-    """The plan of a search around these candidates, which train for the same number of steps."""
+    """The plan of a search around these candidates; with 0 final seeds, none is trained again."""
     require(1 <= seeds < FRESH, f"seeds {seeds} must lie between 1 and {FRESH - 1}")
     require(0 <= final_seeds < FRESH, f"final_seeds {final_seeds} must lie between 0 and {FRESH - 1}")
     require(search_seed >= 0, f"search_seed {search_seed} must be at least 0")
@@ -116,7 +117,8 @@ def make_plan(
     numbers = tuple(run.seed + number for number in range(seeds))
     fresh = tuple(run.seed + FRESH + number for number in range(final_seeds))
     ready = tuple(dataclasses.replace(one, config=_for_trials(one.config)) for one in candidates)
-    return TunePlan(ready, numbers, fresh, rung_steps(run.total_steps, rungs), sampler, search_seed, budget)
+    steps = rung_steps(run.total_steps, rungs)
+    return TunePlan(ready, numbers, fresh, steps, sampler, search_seed, budget, finalists=finalists)
 
 
 def _for_trials(config: Any) -> Any:

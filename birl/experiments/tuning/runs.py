@@ -66,9 +66,7 @@ def run_dir_of(directory: Path, job: Job) -> Path:
     return directory / job.group / f"seed-{job.seed}"
 
 
-def train_run(
-    run_dir: Path, steps: int, trust: bool, signals: list[int], tick: Callable[[], None]
-) -> Result:
+def train_run(run_dir: Path, steps: int, trust: bool, signals: list[int], tick: Callable[[], None]) -> Result:
     """Train a run to these steps, from where it is; `tick` is called after each update.
 
     A run that is there already is not trained or evaluated again. After a signal it is saved, and
