@@ -106,3 +106,12 @@ def test_sweep_compares_three_settings_and_repeats_no_finished_run(tmp_path):
     assert len(list((tmp_path / "runs" / "sweep").glob("*/seed-*"))) == 6
     again = run("sweep.py", tmp_path, steps=256)
     assert again[again.index("learning rate") :] == said[said.index("learning rate") :]
+
+
+def test_an_agent_is_found_for_an_environment_with_dict_observations(tmp_path):
+    said = run("dict_environment.py", tmp_path, 900)
+    [line] = re.findall(r"^(?:ppo|dqn): return (\S+), at random (\S+)$", said, re.MULTILINE)
+    assert all(-2.5 < float(number) < 1 for number in line)
+    found = json.loads((tmp_path / "runs" / "solve-dict_environment-Dock-v0" / "solution.json").read_text())
+    assert found["trials"] == 3
+    assert (tmp_path / found["video"]).exists()

@@ -124,11 +124,10 @@ def _env_config(env: str | EnvConfig | None, make_env: MakeEnv | None) -> EnvCon
 
 
 def _require_same(directory: Path, env: EnvConfig) -> None:
-    """Raise ConfigError unless this directory holds a search for this environment, and no solution."""
+    """Raise ConfigError unless this is a search for the same environment, without a solution."""
     remedy = "use another run_dir"
-    require(
-        not (directory / SOLUTION).exists(), f"the search in {directory} is over; see {SOLUTION} there, or {remedy}"
-    )
+    over = (directory / SOLUTION).exists()
+    require(not over, f"the search in {directory} is over; see {SOLUTION} there, or {remedy}")
     other = read_plan(directory, trust=True)[0].env_id
     require(other == env.id, f"{directory} holds a search for an agent for {other}, not for {env.id}; {remedy}")
 
