@@ -9,7 +9,7 @@ from birl.cli.modules import allow_modules_here
 from birl.cli.options import ResumeOptions
 from birl.cli.parsing import parse
 from birl.cli.tune import require_for_search
-from birl.config import EnvConfig, Wrapper
+from birl.config import EnvConfig, Plain, Wrapper
 from birl.run.signals import starting
 
 
@@ -31,6 +31,7 @@ def solve(words: list[str]) -> int:
         hide_velocities: bool = False,
         ignore_observations: tuple[str, ...] = (),
         wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+        kwargs: dict[str, Plain] = {},  # noqa: B006
     ) -> tuple[EnvConfig, dict[str, Any]]:
         """Find an agent for an environment: try the algorithms that fit, for a given time.
 
@@ -52,6 +53,7 @@ def solve(words: list[str]) -> int:
             hide_velocities: remove velocities from the observation
             ignore_observations: parts of a Dict observation to leave out
             wrapper: wrap the environment, my_module:MyWrapper; may be repeated
+            kwargs: keyword arguments for the environment: names and values
         """
         env = EnvConfig(
             env_id,
@@ -60,6 +62,7 @@ def solve(words: list[str]) -> int:
             hide_velocities=hide_velocities,
             ignore_observations=ignore_observations,
             wrappers=tuple(map(Wrapper.from_text, wrapper)),
+            kwargs=kwargs,
         )
         settings = {
             "minutes": minutes,

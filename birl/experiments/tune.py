@@ -244,13 +244,14 @@ def _announce(
 
 
 def _plan_text(plan: TunePlan) -> str:
-    names = ", ".join(dict.fromkeys(name for candidate in plan.candidates for name in candidate.space))
+    names = dict.fromkeys(name for candidate in plan.candidates for name in candidate.space)
+    searched = ", ".join(names) if len(plan.candidates) == 1 else f"{len(names)} settings"
     numbers = range(len(plan.rungs))
     steps = [", ".join(f"{plan.steps(one, rung):,}" for rung in numbers) for one in range(len(plan.candidates))]
     each = [f"{candidate.algorithm} {at}" for candidate, at in zip(plan.candidates, steps, strict=True)]
     compared = steps[0] if len(set(steps)) == 1 else "; ".join(each)
     seeds = "1 seed" if len(plan.seeds) == 1 else f"{len(plan.seeds)} seeds"
-    return f"{seeds} a trial, compared at steps {compared}; searched: {names}"
+    return f"{seeds} a trial, compared at steps {compared}; searched: {searched}"
 
 
 def _write_summary(directory: Path, state: SearchState, group: str) -> None:

@@ -87,7 +87,7 @@ class TunePlan:
 
     def title(self) -> str:
         names = dict.fromkeys(candidate.algorithm for candidate in self.candidates)
-        return f"tune {', '.join(names)} {self.env_id}"
+        return f"{'tune' if len(self.candidates) == 1 else 'solve'} {', '.join(names)} {self.env_id}"
 
 
 def rung_steps(total_steps: int, count: int) -> tuple[int, ...]:
