@@ -45,7 +45,7 @@ from tests.run.processes import call, call_well
 from tests.test_contract import COMMON_METRICS
 
 FIRST_UPDATES = 2
-TESTED_ELSEWHERE = {"doctor"}  # it takes long; so does `train`, which is run for the README only
+TESTED_ELSEWHERE = {"doctor", "solve"}  # they take long; so does `train`, which is run for the README only
 LANGUAGES = {"python", "toml", "sh", "console", "text", "json"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
@@ -601,6 +601,7 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.run.doctor": ("examine",),
             "birl.experiments.branch": ("read_branch",),
             "birl.envs.check": ("check_env",),
+            "birl.experiments.solve": ("solve", "continue_solving"),
         }.items()
         for name in names
     ]  # all are imported first, or one would import another's stand-in and keep it
