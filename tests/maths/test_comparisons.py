@@ -144,25 +144,23 @@ def test_the_score_interval_of_five_scores_each_covers_the_truth_and_the_bootstr
 
 
 def test_the_bootstrap_of_the_probability_is_the_quantile_of_all_resamples():
-    first, second = np.array([1.0, 4.0, 6.0]), np.array([2.0, 5.0])
+    first, second = np.array([1.0, 4.0, 6.0, 9.0]), np.array([2.0, 5.0, 7.0])
     every = [
         probability_of_improvement(np.array(a), np.array(b))
-        for a in itertools.product(first, repeat=3)
-        for b in itertools.product(second, repeat=2)
+        for a in itertools.product(first, repeat=4)
+        for b in itertools.product(second, repeat=3)
     ]
-    found = bootstrap_improvement(first, second, level=0.75, repetitions=20_000)
-    assert found == pytest.approx(tuple(np.quantile(every, [0.125, 0.875])))
+    assert len(set(np.quantile(every, [0.1, 0.2, 0.8, 0.9]))) == 4
+    found = bootstrap_improvement(first, second, level=0.8, repetitions=20_000)
+    assert found == pytest.approx(tuple(np.quantile(every, [0.1, 0.9])), abs=1e-9)
 
 
 def test_the_bootstrap_of_the_difference_is_the_quantile_of_all_resamples():
-    first, second = np.array([1.0, 4.0, 6.0]), np.array([2.0, 5.0])
-    every = [
-        iqm(np.array(a)) - iqm(np.array(b))
-        for a in itertools.product(first, repeat=3)
-        for b in itertools.product(second, repeat=2)
-    ]
-    found = bootstrap_difference(first, second, level=0.75, repetitions=20_000)
-    assert found == pytest.approx(tuple(np.quantile(every, [0.125, 0.875])), abs=1e-9)
+    first, second = np.array([1.0, 4.0, 6.0, 20.0]), np.array([0.0, 2.0, 5.0, 30.0])
+    iqms = [np.array([iqm(np.array(one)) for one in itertools.product(own, repeat=4)]) for own in (first, second)]
+    every = np.subtract.outer(*iqms)
+    found = bootstrap_difference(first, second, level=0.8, repetitions=20_000)
+    assert found == pytest.approx(tuple(np.quantile(every, [0.1, 0.9])), abs=1e-9)
 
 
 def test_the_difference_from_a_constant_has_the_interval_of_one_group():
