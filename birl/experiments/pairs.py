@@ -67,7 +67,6 @@ def _settled(pair: PairResult, p_value: float | None, pairs: int) -> PairResult:
             verdict = "first" if probability > 0.5 else "second"
         # Bonferroni's share of the significance: Holm's is at least that.
         needed = scores_needed(probability, POWER, SIGNIFICANCE / pairs) if verdict == "undecided" else None
-        needed = None if needed is None else max(needed, min(pair.seeds) + 1)
         pair = replace(pair, adjusted_p_value=p_value, verdict=verdict, seeds_needed=needed)
     return replace(pair, sentence=verdict_text(pair, pair.first, pair.second))
 

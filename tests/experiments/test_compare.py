@@ -146,6 +146,13 @@ def test_three_seeds_can_never_be_told_apart_and_are_warned_of(tmp_path):
     assert len(warned) == 2
 
 
+def test_a_group_that_has_the_seeds_that_are_needed_needs_no_more(tmp_path):
+    a = make_group(tmp_path / "a", [11.0, 12.0], discount=0.9)
+    [pair] = compare(a, make_group(tmp_path / "b", list(map(float, range(7))), discount=0.99)).pairs
+    assert (pair.verdict, pair.p_value) == ("undecided", pytest.approx(2 / 36))
+    assert "about 6 seeds of each would tell (4 and 0 more)" in pair.sentence
+
+
 def test_one_seed_has_no_interval_and_decides_nothing(tmp_path):
     one = make_group(tmp_path / "a", [100.0], discount=0.9)
     comparison = compare(one, make_group(tmp_path / "b", [1.0] * 40, discount=0.99))
