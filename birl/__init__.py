@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from birl.envs.compiled.interface import CompiledEnv
     from birl.experiments.compare import compare
     from birl.experiments.diagnose import diagnose
+    from birl.experiments.diagnosis.proof import prove
     from birl.experiments.fork import fork, open_fork
     from birl.experiments.report.making import report
     from birl.experiments.solve import solve
@@ -85,6 +86,7 @@ _HOMES = {
     "open_fork": "birl.experiments.fork",
     "play": "birl.run.record",
     "preset": "birl.presets",
+    "prove": "birl.experiments.diagnosis.proof",
     "record": "birl.run.record",
     "reopen": "birl.run.starting",
     "report": "birl.experiments.report.making",
@@ -129,6 +131,7 @@ __all__ = [
     "play",
     "ppo",
     "preset",
+    "prove",
     "qac",
     "record",
     "reinforce",

@@ -1,51 +1,57 @@
 """birl diagnose RUN: what is probably wrong with it, and what to try."""
 
+import dataclasses
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from birl.cli.modules import allow_modules_here
+from birl.cli.options import RunDir
 from birl.cli.parsing import parse
 from birl.run.signals import starting
 
 
+@dataclass(frozen=True)
+class DiagnoseOptions:
+    """Say what is probably wrong with a run, with the numbers that show it and what to try."""
+
+    run_dir: RunDir  # a run's directory; a group's, or any other with runs below it, stands for those
+    out: Path | None = None  # an image to write, with the curves that show it
+    json: bool = False  # print the diagnosis as JSON
+    prove: bool = False  # try what is suggested: short runs with and without it, compared over seeds
+    minutes: float = 5.0  # that all runs of --prove may take together
+    steps: int | None = None  # environment steps of each run of --prove; None: as many as the run has made
+    seeds: int = 5  # runs of --prove with the change, and as many without
+    trust: bool = False  # let a run that was not made here import modules, start processes and reach other machines
+
+
 def diagnose(words: list[str]) -> int:
     """birl diagnose RUN; exit code 0 whether something was found or not."""
-
-    def arguments(
-        run_dir: Annotated[Path, tyro.conf.Positional],
-        /,
-        out: Path | None = None,
-        json: bool = False,
-    ) -> tuple[Path, Path | None, bool]:
-        """Say what is probably wrong with a run, with the numbers that show it and what to try.
-
-        Args:
-            run_dir: a run's directory; a group's, or any other with runs below it, stands for those
-            out: an image to write, with the curves that show it
-            json: print the diagnosis as JSON
-        """
-        return run_dir, out, json
-
-    run_dir, out, as_json = parse(arguments, words, "birl diagnose")
+    options = parse(DiagnoseOptions, words, "birl diagnose")
     with starting():
         from birl.experiments.diagnose import diagnose as find_faults
         from birl.experiments.diagnosis.text import diagnosis_text
 
-    found = find_faults(run_dir)
-    if as_json:
-        print(json.dumps([one.to_json() for one in found], indent=2, allow_nan=False))
-    else:
-        print("\n\n".join(map(diagnosis_text, found)))
-    if out is not None:
-        from birl.experiments.diagnosis.plot import draw_diagnosis
-        from birl.run.history import by_settings, read_histories
+    found = find_faults(options.run_dir)
+    if not options.json:
+        print("\n\n".join(map(diagnosis_text, found)), flush=True)
+    if options.out is not None:
+        from birl.experiments.diagnosis.plot import draw_diagnoses
 
-        groups = by_settings(read_histories(run_dir))
-        for number, (one, group) in enumerate(zip(found, groups, strict=True)):
-            path = out if number == 0 else out.with_stem(f"{out.stem}-{number + 1}")
-            drawn = draw_diagnosis(one, group.runs, path)
-            if not as_json:
-                print(f"\n{drawn}")
+        for path in draw_diagnoses(found, options.run_dir, options.out):
+            if not options.json:
+                print(f"\n{path}", flush=True)
+    rows = [one.to_json() for one in found]
+    if options.prove:
+        from birl.experiments.diagnosis.findings import strict
+        from birl.experiments.diagnosis.proof import Bounds, proof_text, prove
+
+        allow_modules_here(None, trust=options.trust)
+        for one, row in zip(found, rows, strict=True):
+            proof = prove(one, Bounds(options.minutes, options.steps, options.seeds), options.trust)
+            row["proof"] = None if proof is None else strict(dataclasses.asdict(proof))
+            if not options.json:
+                print(f"\n{proof_text(proof)}", flush=True)
+    if options.json:
+        print(json.dumps(rows, indent=2, allow_nan=False))
     return 0

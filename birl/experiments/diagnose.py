@@ -84,7 +84,7 @@ def ordered(fired: Mapping[str, Evidence], run: RunHistory) -> list[Finding]:
     roots = [name for name in RULES if name in fired and name not in causes]
     roots.sort(key=lambda name: (RULES[name].only_speed, -round(fired[name].confidence, 1)))
     rest = [name for name in RULES if name in causes]
-    return [_finding(RULES[name], fired[name], run, causes.get(name)) for name in [*roots, *rest]]
+    return [_finding(RULES[name], fired[name], run, causes) for name in [*roots, *rest]]
 
 
 def _roots(name: str, causes: Mapping[str, str]) -> set[str]:
@@ -106,8 +106,11 @@ def _stronger(cause: str, symptom: str, fired: Mapping[str, Evidence]) -> bool:
     return difference > 0 or (difference == 0 and order.index(cause) < order.index(symptom))
 
 
-def _finding(rule: Rule, evidence: Evidence, run: RunHistory, cause: str | None) -> Finding:
+def _finding(rule: Rule, evidence: Evidence, run: RunHistory, causes: Mapping[str, str]) -> Finding:
     changes = changed_settings(rule, run.settings)
+    lasting = (name for name, cause in causes.items() if cause == rule.name and RULES[name].proof == "new runs")
+    inherited = next(lasting, None)
+    forks = rule.proof == "fork" and inherited is None
     return Finding(
         rule=rule.name,
         title=rule.title,
@@ -115,8 +118,9 @@ def _finding(rule: Rule, evidence: Evidence, run: RunHistory, cause: str | None)
         why=rule.why,
         advice=rule.advice,
         changes=changes,
-        command=command_for(rule, changes, run),
-        follows_from=cause,
+        command=command_for(rule, changes, run.run_dir, forks),
+        lasting=inherited,
+        follows_from=causes.get(rule.name),
     )
 
 
@@ -128,7 +132,7 @@ def changed_settings(rule: Rule, settings: dict[str, Any]) -> dict[str, Any]:
         if now is None or setting_of(settings, change.unless) is not None:
             continue
         if change.how == "times":
-            new = _times(now, change.value)
+            new = _times(now, change.value, change.most)
         elif change.how == "at least":
             new = change.value if not isinstance(now, int | float) or now < change.value else now
         else:
@@ -138,27 +142,25 @@ def changed_settings(rule: Rule, settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _times(value: Any, factor: float) -> Any:
-    """A number or each value of a schedule, times a factor, with few digits."""
+def _times(value: Any, factor: float, most: float) -> Any:
+    """A number or each value of a schedule, times a factor and limited, with few digits."""
     if isinstance(value, dict):
-        return value | {"values": [_times(one, factor) for one in value.get("values", [])]}
+        return value | {"values": [_times(one, factor, most) for one in value.get("values", [])]}
     if isinstance(value, int) and factor >= 1:
         return int(value * factor)
-    product = float(value) * factor
+    product = min(float(value) * factor, most)
     return product if product == 0 else round(product, 3 - math.floor(math.log10(abs(product))))
 
 
-def command_for(rule: Rule, changes: Mapping[str, Any], run: RunHistory) -> str:
+def command_for(rule: Rule, changes: Mapping[str, Any], run_dir: Path, forks: bool) -> str:
     """The command that tries these settings; "" if there are none."""
     if rule.proof == "evaluation":
-        return f"birl eval {run.run_dir} --sample"
+        return f"birl eval {run_dir} --sample"
     if not changes:
         return ""
     options = " ".join(f"--{name.split('.')[-1].replace('_', '-')} {option_text(new)}" for name, new in changes.items())
     options = options.replace(" True", "")
-    return (
-        f"birl fork {run.run_dir} {options}" if rule.proof == "fork" else f"birl train --like {run.run_dir} {options}"
-    )
+    return f"birl {'fork' if forks else 'train --like'} {run_dir} {options}"
 
 
 def option_text(value: Any) -> str:

@@ -2,11 +2,15 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 import birl
 from birl.cli import main
+from birl.experiments.diagnosis.proof import Bounds, proof_text
+from birl.run.fork_file import read_fork
+from birl.run.history import read_histories
 from tests.experiments.broken_runs import BROKEN_RUNS, make_run
 
 QUICK = [name for name, broken in BROKEN_RUNS.items() if broken.quick]
@@ -85,3 +89,73 @@ def test_a_damaged_checkpoint_is_left_out(healthy, tmp_path):
         file.write_bytes(b"damaged")
     (found,) = birl.diagnose(tmp_path / "run")
     assert "dead-units" in found.unseen
+
+
+WOBBLY = {"learning_rate": 0.1, "log_seconds": 0.0, "eval_episodes": 5, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def wobbly(tmp_path_factory):
+    """PPO on CartPole with a learning rate of 0.1, and its diagnosis."""
+    run_dir = tmp_path_factory.mktemp("runs") / "wobbly"
+    birl.train("ppo", "CartPole-v1", total_steps=8_000, run_dir=str(run_dir), **WOBBLY)
+    (found,) = birl.diagnose(run_dir)
+    assert found.findings[0].rule == "steps-too-large"
+    return found
+
+
+def test_a_proof_by_forks_trains_equal_steps_with_and_without_the_change(wobbly):
+    alone = replace(wobbly, findings=[replace(wobbly.findings[0], lasting=None)])
+    proof = birl.prove(alone, Bounds(minutes=1, steps=600, seeds=2))
+    assert proof is not None
+    assert proof.rule == "steps-too-large"
+    assert proof.directory == wobbly.run_dir.with_name("wobbly-proof") / "steps-too-large"
+    control, changed = (read_histories(proof.directory / name) for name in ("control", "changed"))
+    assert [run.seed for run in control] == [run.seed for run in changed] == [2, 3]
+    assert {run.settings["learning_rate"] for run in control} == {0.1}
+    assert {run.settings["learning_rate"] for run in changed} == {0.001}
+    assert all(read_fork(run.run_dir).env_steps == wobbly.env_steps for run in [*control, *changed])
+    ends = [run.rows[-1]["env_steps"] for run in [*control, *changed]]
+    assert max(ends) - min(ends) <= 8 * 32  # a rollout
+    assert proof.helped is None  # two seeds say nothing
+    assert "cannot be told apart" in proof_text(proof)
+
+
+def test_what_a_fork_would_inherit_is_proved_by_new_runs(wobbly):
+    assert wobbly.findings[0].lasting == "policy-collapsed"
+    assert wobbly.findings[0].command.startswith("birl train --like")
+    proof = birl.prove(wobbly, Bounds(minutes=1, steps=600, seeds=2))
+    assert "forks would inherit policy-collapsed" in proof.how
+    again = birl.prove(wobbly, Bounds(minutes=1, steps=600, seeds=2))
+    assert again.directory != proof.directory
+
+
+def test_what_a_fork_cannot_change_is_proved_by_new_runs(tmp_path):
+    run_dir = tmp_path / "unrewarded"
+    broken = BROKEN_RUNS["PPO without rewards"]
+    (found,) = birl.diagnose(make_run(broken, run_dir))
+    proof = birl.prove(found, Bounds(minutes=1, steps=2_000, seeds=2))
+    assert "new runs" in proof.how
+    changed = read_histories(proof.directory / "changed")
+    assert all(read_fork(run.run_dir) is None for run in changed)
+    assert {run.settings["entropy_weight"] for run in changed} == {0.01}
+
+
+def test_an_evaluation_below_training_is_proved_by_sampling(tmp_path):
+    broken = BROKEN_RUNS["PPO with a policy that only works by chance"]
+    (found,) = birl.diagnose(make_run(broken, tmp_path / "run"))
+    proof = birl.prove(found)
+    assert proof.helped
+    assert "sampled actions return" in proof.sentence
+
+
+def test_there_is_nothing_to_prove_of_a_healthy_run(healthy, capsys):
+    assert birl.prove(birl.diagnose(healthy)[0]) is None
+    assert main(["diagnose", str(healthy), "--prove"]) == 0
+    assert "nothing to try" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_smaller_learning_rate_is_proved_to_help(wobbly):
+    proof = birl.prove(wobbly, Bounds(minutes=5, steps=20_000, seeds=5))
+    assert proof.helped

@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Facts, list[Facts]]] = {
     "steps-too-large": (
         facts({"policy/approx_kl": np.where(np.arange(ROWS) % 10 < 5, 0.3, 0.0), "policy/clip_fraction": 0.1}),
         [
-            facts({"policy/approx_kl": np.where(np.arange(ROWS) % 10 < 2, 9.0, 0.0), "policy/clip_fraction": 0.1}),
+            facts({"policy/approx_kl": np.where(np.arange(ROWS) % 10 < 1, 0.9, 0.0), "policy/clip_fraction": 0.1}),
             facts({"policy/approx_kl": 0.19, "policy/clip_fraction": 0.5}),
         ],
     ),
@@ -258,6 +258,7 @@ def test_with_few_episodes_the_verdict_is_that_it_is_too_early():
 def test_suggested_settings_are_those_that_the_run_has():
     rule = RULES["steps-too-large"]
     assert changed_settings(rule, {"learning_rate": 3e-4, "value_learning_rate": None}) == {"learning_rate": 3e-5}
+    assert changed_settings(rule, {"learning_rate": 0.5}) == {"learning_rate": 1e-3}
     schedule = {"learning_rate.kind": "linear", "learning_rate.values": [1e-3, 0.0], "learning_rate.points": [1.0]}
     (new,) = changed_settings(rule, schedule).values()
     assert option_text(new) == "linear:0.0001:0:1"

@@ -12,11 +12,12 @@ Proof = Literal["fork", "new runs", "evaluation", "none"]  # how a suggestion ca
 
 @dataclass(frozen=True)
 class Change:
-    """A setting to try: its value now becomes `value`, or that many times as large."""
+    """A setting to try: its value becomes `value`, or so many times as large and at most `most`."""
 
     setting: str
     value: Any
     how: Literal["set", "times", "at least"] = "set"
+    most: float = math.inf
     unless: str = ""  # not for algorithms that have this setting
 
 
@@ -68,6 +69,7 @@ class Finding:
     advice: str
     changes: dict[str, Any]  # settings to try, by flat name, with their new values
     command: str  # that tries them; "": no setting would help
+    lasting: str | None = None  # a finding that follows from it and that a fork would inherit
     follows_from: str | None = None  # the rule that probably caused it
     seeds: tuple[int, int] = (1, 1)  # that show it, of all that were looked at
 
@@ -99,16 +101,17 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as strict JSON."""
-        found: dict[str, Any] = _strict(dataclasses.asdict(self))
+        found: dict[str, Any] = strict(dataclasses.asdict(self))
         return found
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """The value as strict JSON: tuples are lists, paths are text, what is not finite is null."""
     match value:
         case dict():
-            return {str(name): _strict(one) for name, one in value.items()}
+            return {str(name): strict(one) for name, one in value.items()}
         case list() | tuple():
-            return [_strict(one) for one in value]
+            return [strict(one) for one in value]
         case Path():
             return str(value)
         case float() if not math.isfinite(value):

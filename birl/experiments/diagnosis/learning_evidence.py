@@ -24,12 +24,12 @@ def steps_too_large(facts: Facts, limits: Limits) -> Outcome:
     count = int(limits["updates"])
     if len(kls) < count:
         return None
-    kl, clip = _highest_median(kls, count), _highest_median(clipped, count)
+    kl, clip = _highest_mean(kls, count), _highest_mean(clipped, count)
     if kl <= limits["kl"] and (clip <= limits["clip_fraction"] or facts.learns):
         return None
     sentence = (
-        f"in {count} updates in a row the KL of an update was {number(kl)} and {100 * clip:.0f} % of the steps were "
-        f"clipped; about 0.01 and 10 % are usual"
+        f"over {count} updates in a row, the mean KL of an update was up to {number(kl)}, and {100 * clip:.0f} % of "
+        f"the steps were clipped; about 0.01 and 10 % are usual"
     )
     confidence = 0.5 if facts.learns else 0.9
     lines = {"policy/approx_kl": limits["kl"], "policy/clip_fraction": limits["clip_fraction"]}
@@ -192,8 +192,8 @@ def time_in_environment(facts: Facts, limits: Limits) -> Outcome:
     return Evidence(sentence, {"share": share, "milliseconds": each}, 0.8, {"time/environment_share": limits["share"]})
 
 
-def _highest_median(values: np.ndarray, count: int) -> float:
-    """The highest of the medians of so many values in a row; 0 if there are fewer."""
+def _highest_mean(values: np.ndarray, count: int) -> float:
+    """The highest of the means of so many values in a row; 0 if there are fewer."""
     if len(values) < count:
         return 0.0
-    return float(np.median(np.lib.stride_tricks.sliding_window_view(values, count), axis=1).max())
+    return float(np.lib.stride_tricks.sliding_window_view(values, count).mean(axis=1).max())

@@ -7,7 +7,7 @@ first. Limits were set so that healthy presets are not reported: benchmarks/diag
 from birl.experiments.diagnosis.findings import Change, Rule
 
 SLOWER = tuple(
-    Change(name, 0.1, "times")
+    Change(name, 0.1, "times", most=1e-3)
     for name in ("learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate")
 )
 EXPLORE = (
