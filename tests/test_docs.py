@@ -57,7 +57,7 @@ NOT_RUN = {  # page: words of commands that are only checked there
     "docs/mujoco.md": {"play"},
     "docs/ray.md": {"ray", "--ray", "--ray-address"},
 }
-TAKE_RUNS = {"eval", "play", "record", "resume", "fork", "plot", "compare", "report"}  # commands
+TAKE_RUNS = {"eval", "play", "record", "resume", "fork", "plot", "compare", "report", "diagnose"}  # commands
 PREPARED = {  # files that a page assumes to exist
     "docs/environments.md": {
         "my_module.py": """

@@ -296,3 +296,15 @@ def test_a_metric_that_is_missing_is_said_and_no_fault():
     found = CHECKS["observations-constant"](facts({}), RULES["observations-constant"].limits)
     assert isinstance(found, Unseen)
     assert "observation/constant_share" in found.reason
+
+
+@pytest.mark.parametrize("page", ["docs/diagnose.md", "docs/diagnose.zh-CN.md"])
+def test_the_table_of_the_page_is_that_of_the_rules(page):
+    text = (Path(__file__).parents[2] / page).read_text()
+    table = text.partition("<!-- rules:begin -->")[2].partition("<!-- rules:end -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    limits = [", ".join(f"{name} {value:g}" for name, value in rule.limits.items()) for rule in RULES.values()]
+    assert [row[0] for row in rows] == [f"`{name}`" for name in RULES]
+    assert [row[3] for row in rows] == limits
+    if page == "docs/diagnose.md":
+        assert [row[1:3] for row in rows] == [[rule.title, rule.sees] for rule in RULES.values()]
