@@ -16,6 +16,7 @@ from birl.experiments.search_space import search_space
 from birl.experiments.tuning.console import SearchConsole
 from birl.experiments.tuning.halving import Over, next_step
 from birl.experiments.tuning.journal import Journal, waiting_for
+from birl.experiments.tuning.page import write_page
 from birl.experiments.tuning.plan import (
     Budget,
     Candidate,
@@ -139,9 +140,8 @@ def continue_search(
 
 def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Path, list[str]]:
     """The directory of a search with its tune.json, and what to say about it."""
-    algorithms = "-".join(dict.fromkeys(candidate.algorithm for candidate in plan.candidates))
-    config = plan.candidates[0].config
-    task = f"{name}-{task_name(algorithms, config)}" if len(plan.candidates) == 1 else task_name(name, config)
+    config, names = plan.candidates[0].config, _algorithms(plan)
+    task = f"{name}-{task_name(names[0], config)}" if len(names) == 1 else task_name(name, config)
     plain = Path("runs") / task
     path = plain if run_dir is None else Path(run_dir)
     if is_search(path):
@@ -201,7 +201,8 @@ def _work(
         for group in state.finals:
             _write_summary(directory / group, state, group)
         result = write_result(directory, state, time.time())
-        for text in result_texts(directory, result):
+        page = write_page(directory, result, f"Settings of {', '.join(_algorithms(plan))} on {plan.env_id}")
+        for text in [*result_texts(directory, result), f"page: {page}"]:
             console.message(text)
     return result
 
@@ -241,6 +242,10 @@ def _announce(
         seeds = ", ".join(map(str, state.plan.final_seeds))
         again = f"; it is trained again on seeds {seeds}" if seeds else ""
         console.message(f"trial {state.winner} wins{again}")
+
+
+def _algorithms(plan: TunePlan) -> list[str]:
+    return list(dict.fromkeys(candidate.algorithm for candidate in plan.candidates))
 
 
 def _plan_text(plan: TunePlan) -> str:

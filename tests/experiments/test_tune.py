@@ -66,6 +66,13 @@ def test_the_winner_is_trained_again_on_seeds_that_the_search_has_not_seen(searc
         assert set(result["default"]["returns"]) == {"seed-1001", "seed-1002"}
 
 
+def test_the_page_has_the_trials_and_the_final_runs(searched: Path) -> None:
+    page = (searched / "report.html").read_text()
+    for text in ("Result of the search", "Trials", "settings to begin with", "learning_rate=", "birl train --config"):
+        assert text in page
+    assert "seed-1001" in page
+
+
 def test_the_first_trial_has_the_settings_to_begin_with(searched: Path) -> None:
     first, second = (read_settings(searched / f"trials/000{n}/seed-1").values for n in (0, 1))
     assert first["learning_rate"] == ppo.Config().learning_rate
