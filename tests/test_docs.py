@@ -45,7 +45,7 @@ from tests.run.processes import call, call_well
 from tests.test_contract import COMMON_METRICS
 
 FIRST_UPDATES = 2
-TESTED_ELSEWHERE = {"doctor", "solve"}  # they take long; so does `train`, which is run for the README only
+TESTED_ELSEWHERE = {"doctor", "solve", "tune"}  # they take long; so does `train`, which is run for the README only
 LANGUAGES = {"python", "toml", "sh", "console", "text", "json"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
@@ -55,7 +55,8 @@ NOT_RUN = {  # page: words of commands that are only checked there
     "docs/fork.md": {"--at"},
     "docs/many-seeds.md": {"--ray-address"},
     "docs/mujoco.md": {"play"},
-    "docs/ray.md": {"ray", "--ray", "--ray-address"},
+    "docs/ray.md": {"ray", "--ray-address"},
+    "docs/tune.md": {"--join", "--ray-address"},
 }
 TAKE_RUNS = {"eval", "play", "record", "resume", "fork", "plot", "compare", "report", "diagnose"}  # commands
 PREPARED = {  # files that a page assumes to exist
@@ -602,6 +603,7 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.experiments.branch": ("read_branch",),
             "birl.envs.check": ("check_env",),
             "birl.experiments.solve": ("solve", "continue_solving"),
+            "birl.experiments.tune": ("run_search", "continue_search"),
         }.items()
         for name in names
     ]  # all are imported first, or one would import another's stand-in and keep it

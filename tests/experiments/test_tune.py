@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from birl.experiments.tuning.plan import read_plan, write_plan
 from birl.experiments.tuning.state import SearchState
 from birl.run.directory import read_settings
 from birl.run.history import read_history
-from tests.run.processes import COMMAND, ENVIRONMENT, assert_same_run, call_well, end_of, wait_until
+from tests.run.processes import COMMAND, ENVIRONMENT, assert_same_run, call, call_well, end_of, wait_until
 
 # One program serves all trials: only numbers that are traced are searched.
 FIXED = sorted(set(ppo.SEARCH) - {"learning_rate", "entropy_weight"})
@@ -96,13 +97,8 @@ def test_a_trial_that_was_paused_at_each_rung_ends_in_the_same_bits_as_a_whole_r
 ) -> None:
     winner = state_of(searched).trials[json.loads((searched / "result.json").read_text())["winner"]]
     paused = searched / winner.name / "seed-1"
-    shutil.copytree(paused, tmp_path / "whole")
-    shutil.rmtree(tmp_path / "whole" / "checkpoints")
-    for name in ("summary.json", "metrics.jsonl"):
-        (tmp_path / "whole" / name).unlink()
-    birl.resume(tmp_path / "whole", quiet=True)
     assert len(winner.lanes[1].scores) >= 2
-    assert_same_run(paused, tmp_path / "whole")
+    assert_same_run(paused, trained_again(paused, tmp_path))
 
 
 def test_best_json_is_a_file_that_train_takes(searched: Path, tmp_path: Path) -> None:
@@ -164,6 +160,60 @@ def test_an_environment_that_fails_makes_a_trial_fail_and_not_the_search(tmp_pat
     assert result["fresh"]["iqm"] is not None
 
 
+def test_the_time_of_a_search_ends_it_and_the_final_runs_are_finished(tmp_path: Path) -> None:
+    result = search(tmp_path / "search", minutes=0.25, trials=500)
+    assert 1 <= len(result["trials"]) < 500
+    assert len(result["fresh"]["returns"]) == 2
+
+
+def test_compiled_environments_are_searched(tmp_path: Path) -> None:
+    result = search(tmp_path / "search", trials=2, rungs=2, backend="compiled")
+    state = state_of(tmp_path / "search")
+    steps = {lane.env_steps for trial in state.trials for lane in trial.lanes.values() if lane.rung == 0}
+    assert all(300 <= one < 400 for one in steps)  # where the rung is, and not where a chunk would have ended
+    assert result["fresh"]["iqm"] is not None
+
+
+def test_another_process_joins_a_search(tmp_path: Path) -> None:
+    directory = tmp_path / "search"
+    process = start_search(directory, "--trials", 3, "--total-steps", 9_000, "--jobs", 1)
+    wait_until(lambda: (directory / "journal.jsonl").exists(), process)
+    output = call_well("tune", "--join", directory, "--jobs", 1)
+    assert process.wait(timeout=300) == 0
+    assert "on 2 seeds that the search has not seen" in output
+    assert sum(event["event"] == "worker" for event in Journal(directory).read()) == 2
+    assert_nothing_was_lost_or_done_twice(directory)
+
+
+def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.delitem(sys.modules, "birl.experiments.tuning.optuna_sampler", raising=False)
+    with pytest.raises(ConfigError, match=r"Optuna is not installed: pip install '\.\[tune\]', or search at random"):
+        birl.tune("ppo", "CartPole-v1", trials=2, run_dir=tmp_path / "search")
+    assert not (tmp_path / "search").exists()
+
+
+def test_options_that_cannot_be_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for words, message in {
+        ("--trials", 3, "--search", "gamma=0.9,0.99"): "no setting 'gamma'",
+        ("--trials", 3, "--rungs", 20): "rungs 20 are too many",
+        ("--trials", 0): "trials 0 must be at least 1",
+        (): "the search has no end",
+        ("--minutes", 1, "--horizon", 5): "no option --horizon",
+    }.items():
+        code, output = call("tune", "ppo", "CartPole-v1", "--run-dir", tmp_path / "search", *words)
+        assert code == 2, output
+        assert message in output
+    assert not (tmp_path / "search").exists()
+
+
+def test_the_help_shows_what_is_searched() -> None:
+    output = call_well("tune", "ppo", "CartPole-v1", "--help", "--fix", "clip_range", "--search", "epochs=1:9")
+    assert "learning_rate" in output
+    assert "clip_range" not in output.partition("searched:")[2]
+    assert "1:9" in output
+
+
 def start_search(directory: Path, *more: Any) -> subprocess.Popen[bytes]:
     words = [*WORDS, "--run-dir", directory, *more]
     return subprocess.Popen(
@@ -185,6 +235,18 @@ def assert_nothing_was_lost_or_done_twice(directory: Path) -> None:
             rows = read_history(directory / group / f"seed-{seed}").rows
             steps = [row["env_steps"] for row in rows if "eval/return_mean" not in row]
             assert steps == sorted(set(steps))
+    assert state.winner is not None
+    for run in (directory / state.trials[state.winner].name / "seed-1", directory / "final" / "seed-1001"):
+        assert end_of(run) == end_of(trained_again(run, directory.parent))
+
+
+def trained_again(run_dir: Path, place: Path) -> Path:
+    """The same run from its beginning to its end in this process."""
+    again = place / f"again-{run_dir.parent.name}"
+    again.mkdir()
+    shutil.copy(run_dir / "config.json", again)
+    birl.resume(again, quiet=True)
+    return again
 
 
 def test_ctrl_c_stops_a_search_and_the_same_command_goes_on(tmp_path: Path) -> None:
@@ -234,5 +296,7 @@ def test_a_search_survives_the_death_of_its_workers(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 def test_a_search_survives_twenty_kills(tmp_path: Path) -> None:
-    assert survive(tmp_path / "search", 20, 6.0, "--trials", 12, "--total-steps", 90_000) >= 15
+    assert (
+        survive(tmp_path / "search", 20, 6.0, "--trials", 9, "--total-steps", 30_000, "--checkpoint-every", 1_000) >= 15
+    )
     assert_nothing_was_lost_or_done_twice(tmp_path / "search")
