@@ -135,6 +135,11 @@ def test_the_best_are_trained_to_the_end_and_then_the_winner_on_fresh_seeds() ->
     assert step(state) == Over()
 
 
+def test_the_settings_to_begin_with_are_always_trained_to_the_end() -> None:
+    state = with_scores(0.0, 1.0, 2.0, 3.0, 4.0, trials=5, rungs=1)
+    assert step(state) == Close([4, 3, 2, 0])
+
+
 def test_when_the_time_of_the_search_is_over_no_trial_begins() -> None:
     state = with_scores(1.0, 3.0, minutes=1.0)
     assert step(state, now=2.0) == Begin(2)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from birl.experiments.tuning.halving import ranked, running, time_left
-from birl.experiments.tuning.result import settings_text
+from birl.experiments.tuning.result import trial_text
 from birl.experiments.tuning.state import SearchState, Trial
 from birl.run.console import duration
 from birl.run.display import number
@@ -117,4 +117,4 @@ def _best_text(state: SearchState) -> str:
 def _settings(state: SearchState, trial: Trial) -> str:
     several = len({candidate.algorithm for candidate in state.plan.candidates}) > 1
     name = f"{state.plan.candidates[trial.candidate].algorithm}: " if several else ""
-    return name + settings_text(trial.point)
+    return name + trial_text(trial.point)

@@ -107,7 +107,8 @@ def reserve(state: SearchState, workers: int) -> float:
         return SHARE * whole
     compared = [best[0], state.trials[0] if state.trials[0].best is not None else best[0]]
     finals = sum(run_seconds(trial, state.total_steps(trial)) for trial in compared) * len(state.plan.final_seeds)
-    ahead = [trial for trial in best[: state.plan.finalists] if trial.rung < state.plan.last_rung]
+    finalists = [state.trials[number] for number in _finalists(state)]
+    ahead = [trial for trial in finalists if trial.rung < state.plan.last_rung]
     lanes = [(trial, lane) for trial in ahead for lane in trial.lanes.values()]
     left = sum(run_seconds(trial, state.total_steps(trial) - lane.env_steps) for trial, lane in lanes)
     return min(MARGIN * (left + finals) / max(workers, 1), MOST_SHARE * whole)
@@ -158,7 +159,9 @@ def _promotion(state: SearchState) -> Promote | None:
 
 
 def _finalists(state: SearchState) -> list[int]:
-    return [trial.number for trial in ranked(state)[: state.plan.finalists]]
+    """The best trials, and that of the settings to begin with: what has to be beaten at the end."""
+    found = ranked(state)
+    return [trial.number for place, trial in enumerate(found) if place < state.plan.finalists or trial.number == 0]
 
 
 def _choice(state: SearchState) -> Step:

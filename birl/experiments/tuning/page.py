@@ -9,7 +9,7 @@ from birl.errors import CheckpointError
 from birl.experiments.report.elements import Content, Section, bars, block, folded, join, paragraph, small, table
 from birl.experiments.report.making import read_groups, run_sections
 from birl.experiments.report.page import write_report
-from birl.experiments.tuning.result import result_texts, settings_text
+from birl.experiments.tuning.result import result_texts, trial_text
 from birl.experiments.tuning.state import FINAL, FINAL_DEFAULT
 from birl.run.display import number
 
@@ -50,7 +50,7 @@ def _trials_section(result: dict[str, Any]) -> Section:
 
 def _row(index: int, trial: dict[str, Any]) -> list[Content]:
     scores: list[Content] = ["" if score is None else number(score) for score in trial["scores"]]
-    failed = f"failed: {trial['problem']}" if trial["problem"] is not None else settings_text(trial["settings"])
+    failed = f"failed: {trial['problem']}" if trial["problem"] is not None else trial_text(trial["settings"])
     return [str(index), failed, trial["how"], *scores, f"{trial['env_steps']:,}"]
 
 

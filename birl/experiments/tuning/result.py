@@ -4,7 +4,6 @@ The best of many trials is flattered: it was chosen because its score was high, 
 luck. So the winner is trained again on seeds that the search has not seen.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from birl.experiments.tuning.runs import trial_config
 from birl.experiments.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState
 from birl.run.display import number
 from birl.run.files import write_json
+from birl.run.group_console import settings_text
 from birl.run.group_summary import score_statistics
 from birl.run.history import BOOKKEEPING
 from birl.run.sources import flat_settings
@@ -77,10 +77,9 @@ def result_texts(directory: Path, result: dict[str, Any]) -> list[str]:
     if result["winner"] is None:
         failed = [trial["problem"] for trial in result["trials"] if trial["problem"] is not None]
         return [f"nothing was found: {len(failed)} of {len(result['trials'])} trials failed, the last: {failed[-1:]}"]
-    settings = ", ".join(f"{name}={_text(value)}" for name, value in result["settings"].items())
     fresh, default = result["fresh"], result["default"]
     steps = f"{result['env_steps']:,} steps in {len(result['trials'])} trials"
-    texts = [f"winner: trial {result['winner']} of {steps}: {settings or 'the settings to begin with'}"]
+    texts = [f"winner: trial {result['winner']} of {steps}: {trial_text(result['settings'])}"]
     if fresh is not None:
         texts.append(f"on {len(fresh['returns'])} seeds that the search has not seen: {_score_text(fresh)}")
     if default is not None:
@@ -155,16 +154,6 @@ def _score_text(found: dict[str, Any]) -> str:
     return f"IQM {number(found['iqm'])}{between}{failed}"
 
 
-def _text(value: Any) -> str:
-    match value:
-        case float():
-            return f"{value:.4g}"
-        case list() | tuple():
-            return " ".join(map(_text, value))
-    return str(value)
-
-
-def settings_text(settings: dict[str, Any] | None, most: int | None = None) -> str:
-    """The settings of a trial for a line of a table."""
-    shown: Sequence[tuple[str, Any]] = list((settings or {}).items())[:most]
-    return ", ".join(f"{name}={_text(value)}" for name, value in shown) or "the settings to begin with"
+def trial_text(settings: dict[str, Any] | None) -> str:
+    """The settings of a trial in one line."""
+    return settings_text(settings or {}) or "the settings to begin with"
