@@ -160,8 +160,9 @@ def _promotion(state: SearchState) -> Promote | None:
 
 def _finalists(state: SearchState) -> list[int]:
     """The best trials, and that of the settings to begin with: what has to be beaten at the end."""
-    found = ranked(state)
-    return [trial.number for place, trial in enumerate(found) if place < state.plan.finalists or trial.number == 0]
+    first = {0} if len(state.plan.candidates) == 1 else set()
+    found = [trial.number for trial in ranked(state)]
+    return [number for place, number in enumerate(found) if place < state.plan.finalists or number in first]
 
 
 def _choice(state: SearchState) -> Step:
