@@ -114,6 +114,14 @@ def test_a_space_is_the_same_after_json() -> None:
     }
 
 
+def test_no_trial_begins_to_learn_after_it_was_first_compared() -> None:
+    space: dict[str, Any] = {"learning_starts": Choices((100, 1_000, 5_000))}
+    for total_steps, expected in ((9_000, (100,)), (90_000, (100, 1_000, 5_000)), (90, (100,))):
+        config = dqn.Config(run=RunConfig(total_steps=total_steps))
+        plan = make_plan((Candidate("dqn", config, space),), Budget(trials=9), rungs=3)
+        assert plan.candidates[0].space["learning_starts"] == Choices(expected)
+
+
 @pytest.mark.parametrize(
     ("changes", "inside"),
     [

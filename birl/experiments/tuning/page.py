@@ -6,7 +6,18 @@ from typing import Any
 
 from birl.config import ConfigError
 from birl.errors import CheckpointError
-from birl.experiments.report.elements import Content, Section, bars, block, folded, join, paragraph, small, table
+from birl.experiments.report.elements import (
+    Content,
+    Section,
+    bars,
+    block,
+    folded,
+    join,
+    paragraph,
+    sentences,
+    small,
+    table,
+)
 from birl.experiments.report.making import read_groups, run_sections
 from birl.experiments.report.page import write_report
 from birl.experiments.tuning.result import result_texts, trial_text
@@ -31,7 +42,7 @@ def write_page(directory: Path, result: dict[str, Any], title: str) -> Path:
 def _result_section(directory: Path, result: dict[str, Any]) -> Section:
     *texts, last = result_texts(directory, result)
     flattered = "The best of many trials is flattered by luck, so its score in the search is not its score."
-    body = [*(paragraph(f"{text[:1].upper()}{text[1:]}") for text in texts)]
+    body = [*(paragraph(sentences(f"{text[:1].upper()}{text[1:]}")) for text in texts)]
     command = block(last.partition(": ")[2]) if result["winner"] is not None else paragraph(last)
     return Section("Result of the search", join([*body, command, small(flattered)]))
 

@@ -116,9 +116,19 @@ def make_plan(
     run = candidates[0].config.run
     numbers = tuple(run.seed + number for number in range(seeds))
     fresh = tuple(run.seed + FRESH + number for number in range(final_seeds))
-    ready = tuple(dataclasses.replace(one, config=_for_trials(one.config)) for one in candidates)
+    ready = tuple(_ready(one, rungs) for one in candidates)
     steps = rung_steps(run.total_steps, rungs)
     return TunePlan(ready, numbers, fresh, steps, sampler, search_seed, budget, finalists=finalists)
+
+
+def _ready(candidate: Candidate, rungs: int) -> Candidate:
+    """The candidate without values with which nothing is learned before the first comparison."""
+    space, starts = candidate.space, candidate.space.get("learning_starts")
+    if isinstance(starts, Choices):
+        half = rung_steps(candidate.config.run.total_steps, rungs)[0] // 2
+        early = tuple(value for value in starts.values if value <= half) or (min(starts.values),)
+        space = space | {"learning_starts": Choices(early)}
+    return Candidate(candidate.algorithm, _for_trials(candidate.config), space)
 
 
 def _for_trials(config: Any) -> Any:
