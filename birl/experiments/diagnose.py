@@ -135,6 +135,8 @@ def changed_settings(rule: Rule, settings: dict[str, Any]) -> dict[str, Any]:
             new = _times(now, change.value, change.most)
         elif change.how == "at least":
             new = change.value if not isinstance(now, int | float) or now < change.value else now
+        elif change.how == "at most":
+            new = change.value if not isinstance(now, int | float) or now > change.value else now
         else:
             new = change.value
         if new != now:

@@ -75,9 +75,9 @@ BROKEN_RUNS = {
 }  # fmt: skip
 
 
-def make_run(broken: BrokenRun, run_dir: Path) -> Path:
+def make_run(broken: BrokenRun, run_dir: Path, seed: int = 1) -> Path:
     """Train it; its directory. A run that ends by a NaN is a broken one, too."""
-    kept = {"eval_episodes": 10, "log_seconds": 0.0, "run_dir": str(run_dir), "quiet": True}
+    kept = {"eval_episodes": 10, "log_seconds": 0.0, "run_dir": str(run_dir), "seed": seed, "quiet": True}
     config = algorithm_named(broken.algorithm).Config()  # without a preset
     with suppress(NonFiniteError):
         birl.train(config, broken.env, **kept, **broken.settings)

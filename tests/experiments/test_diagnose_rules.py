@@ -43,7 +43,12 @@ CONSTANT = {"episode/return": 7.0, "reward/min": 0.0, "reward/max": 0.0}
 CUT = {"episode/truncated_share": 1.0, "episode/length": 30.0, "reward/min": -1.0, "reward/max": -1.0}
 REPLAY = {"replay/steps": 100, "episode/length": 50}
 EVALUATED = {"eval/return_mean": 1.0, "eval/return_std": 1.0, "eval/episodes": 20}
-TIMES = {"time/environment_seconds": 80.0, "time/policy_seconds": 5.0, "time/learning_seconds": 15.0}
+# The first row holds the compilation, which does not count.
+TIMES = {
+    "time/environment_seconds": np.linspace(0, 80.0, ROWS),
+    "time/policy_seconds": np.linspace(0, 5.0, ROWS),
+    "time/learning_seconds": np.linspace(500, 515.0, ROWS),
+}
 EARLY = np.where(np.arange(ROWS) < 5, 0.69, 0.001)
 AFTER_LEARNING = np.where(np.arange(ROWS) < 10, 0.69, 0.001)
 LATE = np.where(np.arange(ROWS) < 30, 0.69, 0.001)
@@ -66,7 +71,8 @@ CASES: dict[str, tuple[Facts, list[Facts]]] = {
         facts(CONSTANT),
         [
             facts(CONSTANT | {"episode/return": np.where(np.arange(ROWS) == 30, 7.05, 7.0)}),
-            facts(CONSTANT, done=0.19),
+            facts(CONSTANT, done=0.29),
+            facts(CONSTANT | {"exploration/epsilon": 0.11}),
             facts(CONSTANT | {"episode/count": np.linspace(1, 49, ROWS)}),
         ],
     ),
@@ -76,7 +82,8 @@ CASES: dict[str, tuple[Facts, list[Facts]]] = {
             facts(CUT | {"episode/truncated_share": np.where(np.arange(ROWS) == 30, 0.95, 1.0)}),
             facts(CUT | RISING),
             facts(CUT | {"reward/max": 0.0}),  # as Pendulum: rewards say more than when an episode ends
-            facts(CUT, done=0.19),
+            facts(CUT, done=0.29),
+            facts(CUT | {"exploration/epsilon": 0.11}),
         ],
     ),
     "exploration-ended": (
@@ -155,12 +162,13 @@ CASES: dict[str, tuple[Facts, list[Facts]]] = {
             facts(EVALUATED | {"eval/return_std": 12.0}),
             facts(EVALUATED, {"run.eval_deterministic": False}),
             facts(EVALUATED | {"eval/episodes": 4}),
+            facts(EVALUATED, done=0.49),
         ],
     ),
     "time-in-environment": (
         facts(TIMES),
         [
-            facts(TIMES | {"time/learning_seconds": 30.0}),
+            facts(TIMES | {"time/learning_seconds": np.linspace(500, 530.0, ROWS)}),
             facts({name: value / 10 for name, value in TIMES.items()}),
             facts(TIMES, {"env.workers": 2}),
         ],

@@ -56,6 +56,10 @@ class Facts:
         """Whether the return has clearly improved, and stayed so."""
         return self.verdict.learned == "improved"
 
+    def explores(self, epsilon: float) -> bool:
+        """Whether ε is still above this."""
+        return (self.last("exploration/epsilon") or 0.0) > epsilon
+
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting by its flat name, or the default. A schedule is a dict."""
         value = setting_of(self.run.settings, name)

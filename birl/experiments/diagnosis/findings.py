@@ -16,7 +16,7 @@ class Change:
 
     setting: str
     value: Any
-    how: Literal["set", "times", "at least"] = "set"
+    how: Literal["set", "times", "at least", "at most"] = "set"
     most: float = math.inf
     unless: str = ""  # not for algorithms that have this setting
 

@@ -47,7 +47,8 @@ def rewards_not_seen(facts: Facts, limits: Limits) -> Outcome:
     if reason := facts.missing("episode/return", "episode/count"):
         return Unseen(reason)
     returns, episodes = facts.values("episode/return"), facts.values("episode/count")[-1]
-    if episodes < limits["episodes"] or facts.progress < limits["progress"] or np.ptp(returns) > 0:
+    early = facts.progress < limits["progress"] or facts.explores(limits["epsilon"])
+    if episodes < limits["episodes"] or early or np.ptp(returns) > 0:
         return None
     low, high = facts.last("reward/min"), facts.last("reward/max")
     same = low is not None and low == high
@@ -59,7 +60,7 @@ def rewards_not_seen(facts: Facts, limits: Limits) -> Outcome:
 
 
 def time_limit_only(facts: Facts, limits: Limits) -> Outcome:
-    if facts.learns or facts.progress < limits["progress"]:
+    if facts.learns or facts.progress < limits["progress"] or facts.explores(limits["epsilon"]):
         return None
     if reason := facts.missing("episode/count"):
         return Unseen(reason)

@@ -158,7 +158,7 @@ def values_worse_than_constant(facts: Facts, limits: Limits) -> Outcome:
 def evaluation_below_training(facts: Facts, limits: Limits) -> Outcome:
     if reason := facts.missing("eval/return_mean", "episode/return"):
         return Unseen(reason)
-    if not facts.setting("run.eval_deterministic", True):
+    if not facts.setting("run.eval_deterministic", True) or facts.progress < limits["progress"]:
         return None
     steps, scores = facts.run.curve("eval/return_mean")
     at, returns = facts.run.curve("episode/return")
@@ -176,14 +176,15 @@ def evaluation_below_training(facts: Facts, limits: Limits) -> Outcome:
 
 
 def time_in_environment(facts: Facts, limits: Limits) -> Outcome:
-    parts = [facts.last(f"time/{name}_seconds") for name in ("environment", "policy", "learning")]
+    seconds = [facts.values(f"time/{name}_seconds") for name in ("environment", "policy", "learning")]
     if facts.setting("env.workers") or facts.setting("env.ray_actors") or facts.setting("pool"):
         return None
-    if parts[0] is None or parts[1] is None or parts[2] is None:
+    if not all(map(len, seconds)):
         return Unseen("the run has no times of its environments: they are part of a program")
-    total = sum(part for part in parts if part is not None)
-    share = parts[0] / max(total, 1e-9)
-    each = 1000 * parts[0] / max(1, facts.env_steps)
+    steps = facts.run.curve("time/environment_seconds")[0]
+    parts = [float(values[-1] - values[0]) for values in seconds]  # without the first update, which is compiled
+    share = parts[0] / max(sum(parts), 1e-9)
+    each = 1000 * parts[0] / max(1.0, steps[-1] - steps[0])
     if share < limits["share"] or each < limits["milliseconds"] or parts[0] < limits["seconds"]:
         return None
     if facts.setting("env.num_envs", 1) < 2:
