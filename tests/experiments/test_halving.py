@@ -195,3 +195,16 @@ def test_events_that_make_no_sense_are_skipped() -> None:
     ]
     state.add(strange)
     assert (len(state.trials), state.winner, state.trials[0].target) == (1, None, 0)
+
+
+def test_a_rung_is_the_same_part_of_the_steps_of_each_candidate() -> None:
+    quick, slow = (ppo.Config(run=RunConfig(total_steps=steps)) for steps in (90_000, 900))
+    candidates = tuple(Candidate("ppo", config, SPACE) for config in (quick, slow))
+    state = SearchState(make_plan(candidates, Budget(trials=9), seeds=1, final_seeds=0, finalists=2))
+    assert [state.plan.steps(0, rung) for rung in range(3)] == [10_000, 30_000, 90_000]
+    assert [state.plan.steps(1, rung) for rung in range(3)] == [100, 300, 900]
+    for number in range(2):
+        state.add([{"event": "trial", "trial": number, "candidate": number, "point": None, "how": "default"}])
+    assert (state.steps(trial_name(0), 1), state.steps(trial_name(1), 1)) == (30_000, 300)
+    assert state.total_steps(state.trials[1]) == 900
+    assert (state.plan.finalists, state.plan.final_seeds) == (2, ())

@@ -68,6 +68,9 @@ def test_the_first_settings_fit_the_observations():
     assert first_settings("ppo", VECTOR, box)["normalize_observations"]
     assert first_settings("ppo", VECTOR, box)["normalize_rewards"]
     assert "normalize_observations" not in first_settings("ppo", discrete, discrete)
+    assert not first_settings("ppo", discrete, discrete)["eval_deterministic"]
+    assert "eval_deterministic" not in first_settings("ppo", VECTOR, box)
+    assert "eval_deterministic" not in first_settings("dqn", discrete, discrete)
     assert "normalize_observations" not in first_settings("ppo", PIXELS, discrete)
     assert first_settings("ppo", PIXELS, discrete)["encoder"] == "cnn"
     assert first_settings("dqn", spaces.Box(0, 255, (40, 40, 1), np.uint8), discrete)["encoder"] == "cnn_small"

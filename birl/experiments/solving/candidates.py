@@ -84,6 +84,8 @@ def first_settings(name: str, observation_space: gym.Space, action_space: gym.Sp
         settings["normalize_observations"] = True
     if action_kind(action_space) == "Box" and on_policy:
         settings["normalize_rewards"] = True
+    if action_kind(action_space) != "Box" and on_policy:
+        settings["eval_deterministic"] = False  # the mode of a policy that has learned little says nothing about it
     if name == "ppo":
         settings |= {"num_envs": 16, "entropy_weight": 0.0 if action_kind(action_space) == "Box" else 0.01}
     if images and "encoder" in fields:

@@ -10,6 +10,7 @@ from birl.errors import EnvError
 from birl.experiments.report.making import report
 from birl.experiments.solving.plan_file import SolvePlan
 from birl.experiments.solving.verdict import Verdict, judge
+from birl.registry import supports
 from birl.run.display import number
 from birl.run.evaluate import evaluate
 from birl.run.files import write_json
@@ -20,6 +21,7 @@ SOLUTION = "solution.json"
 POLICY = "policy.safetensors"
 VIDEO = "video.mp4"
 REPORT = "report.html"
+TRIED = 20  # episodes with each way to act
 FRESH = 1_000_003  # added to the seed: episodes that no trial was evaluated on
 
 Say = Callable[[str], None]
@@ -31,11 +33,12 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
         raise ConfigError(f"no trial in {directory} has finished: {_problems(result)}")
     trial = result["trials"][result["winner"]]
     run_dir = directory / trial["directory"] / f"seed-{plan.seed}"
-    played = evaluate(run_dir, plan.episodes, plan.seed + FRESH, trust=trust)
+    deterministic = _acts_better_without_chance(run_dir, trial["algorithm"], plan.seed, trust)
+    played = evaluate(run_dir, plan.episodes, plan.seed + FRESH, deterministic, trust=trust)
     verdict = judge(played, plan.at_random())
     policy = directory / POLICY
     load(run_dir, trust=trust).save(policy)
-    video = _record(run_dir, directory / VIDEO, plan.seed + FRESH, trust, say) if plan.video else None
+    video = _record(run_dir, directory / VIDEO, plan.seed, deterministic, trust, say) if plan.video else None
     page = report([run_dir], directory / REPORT, trust=trust)
     solution = {
         "directory": str(directory),
@@ -44,6 +47,7 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
         "settings": trial["settings"] or {},
         "run_dir": str(run_dir),
         "policy": str(policy),
+        "deterministic": deterministic,
         "video": None if video is None else str(video),
         "report": str(page),
         "trials": len(result["trials"]),
@@ -70,7 +74,10 @@ def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
             f"what to try: more --minutes; birl diagnose {run_dir}; a reward that more actions can reach",
         ]
     texts.append(f"better than random actions by {low} to {high} (95 %)")
-    texts.append(f'policy {policy}: birl.load("{policy}"), or birl play {run_dir}')
+    sample = "" if solution["deterministic"] else " --sample"
+    texts.append(f'policy {policy}: birl.load("{policy}"), or birl play {run_dir}{sample}')
+    if sample:
+        texts.append("it acts better by chance than by its most likely actions: policy.act(observation, seed=N)")
     if solution["video"] is not None:
         texts.append(f"video {solution['video']}")
     texts.append(f"report {solution['report']}")
@@ -78,11 +85,23 @@ def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
     return texts
 
 
-def _record(run_dir: Path, path: Path, seed: int, trust: bool, say: Say) -> Path | None:
+def _acts_better_without_chance(run_dir: Path, algorithm: str, seed: int, trust: bool) -> bool:
+    """Whether the policy's most likely actions score at least as high as samples.
+
+    In a state that looks like another, as in a grid of which only a part is seen, samples may be
+    better. The episodes are others than those of the final score.
+    """
+    if not supports(algorithm).distribution:
+        return True
+    scores = [evaluate(run_dir, TRIED, seed + FRESH - 1, mode, trust=trust).returns.mean() for mode in (True, False)]
+    return bool(scores[0] >= scores[1])
+
+
+def _record(run_dir: Path, path: Path, seed: int, deterministic: bool, trust: bool, say: Say) -> Path | None:
     """The video of an episode; None if the environment cannot be rendered."""
     path.unlink(missing_ok=True)  # of an ending that was interrupted
     try:
-        return record(run_dir, path, 1, seed % 2**31, trust=trust)[0]
+        return record(run_dir, path, 1, (seed + FRESH) % 2**31, deterministic, trust=trust)[0]
     except (ConfigError, EnvError) as problem:
         say(f"no video: {problem}")
     except Exception as problem:  # of the environment's own rendering

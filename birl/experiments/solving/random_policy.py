@@ -12,7 +12,8 @@ from birl.envs.sampling import random_actions
 from birl.run.evaluate import Evaluation, evaluate_policy, merged
 from birl.types import PyTree
 
-EPISODES = 5  # played at least, and together
+EPISODES = 5  # played together
+LEAST_EPISODES = 20  # if there is the patience for so many
 MOST_EPISODES = 200
 
 
@@ -39,8 +40,9 @@ class RandomPolicy:
 def play_at_random(env: EnvConfig, seed: int, seconds: float, patience: float) -> tuple[Evaluation, float]:
     """Episodes of a random policy, and the environment's steps per second.
 
-    Episodes are played for about this many seconds. The first of them may take `patience` seconds;
-    ConfigError if they take longer: nothing could be learned in the time that there is.
+    Episodes are played for about this many seconds, longer if they are few. After `patience`
+    seconds it ends; ConfigError if no episodes were played by then: nothing could be learned in the
+    time that there is.
     """
     policy = RandomPolicy(spaces_of(env)[1], seed)
     begin = time.monotonic()
@@ -50,7 +52,7 @@ def play_at_random(env: EnvConfig, seed: int, seconds: float, patience: float) -
             raise TimeoutError
 
     played: list[Evaluation] = []
-    while not played or (time.monotonic() - begin < seconds and EPISODES * len(played) < MOST_EPISODES):
+    while EPISODES * len(played) < (MOST_EPISODES if time.monotonic() - begin < seconds else LEAST_EPISODES):
         try:
             played.append(evaluate_policy(policy, env, EPISODES, seed + len(played), watch=watch))
         except TimeoutError:

@@ -92,7 +92,7 @@ def _numbers(state: SearchState, workers: int, now: float) -> list[str]:
     if state.winner is not None:
         lanes = [lane for lanes in state.finals.values() for lane in lanes.values()]
         ended = sum(lane.rung >= state.plan.last_rung or lane.problem is not None for lane in lanes)
-        parts.append(f"{ended} of {len(lanes)} final runs")
+        parts += [f"{ended} of {len(lanes)} final runs"] if lanes else []
     elif state.finalists is not None:
         parts.append(f"training the best {len(state.finalists)} to the end")
     counts = [sum(trial.rung >= rung for trial in state.trials) for rung in range(len(state.plan.rungs))]
