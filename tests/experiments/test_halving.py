@@ -162,14 +162,31 @@ def test_time_counts_only_while_a_worker_is_at_work() -> None:
     assert state.used_seconds(9999.0) == 25.0
 
 
+def lose(state: SearchState, worker: str, steps: int, *, alone: bool = True, told_first: bool = False) -> None:
+    """A worker dies at these saved steps; if it dies alone, the process that started it says so."""
+    crashed = [{"event": "crashed", "process": worker, "at": 1.0}] if alone else []
+    lost = [{"event": "lost", "worker": worker, "env_steps": steps, "at": 1.0}]
+    state.add([{"event": "claim", "group": trial_name(0), "seed": 1, "rung": 0, "worker": worker, "at": 1.0}])
+    state.add([*crashed, *lost] if told_first else [*lost, *crashed])
+    assert state.trials[0].lanes[1].holder is None
+
+
 def test_a_run_whose_process_dies_three_times_at_the_same_steps_has_failed() -> None:
     state = make()
     begin(state, 0)
-    for name, steps in (("a", 10), ("b", 20), ("c", 20), ("d", 20)):
+    for worker, steps in (("a", 10), ("b", 20), ("c", 20), ("d", 20)):
         assert state.trials[0].problem is None
-        state.add([{"event": "claim", "group": trial_name(0), "seed": 1, "rung": 0, "worker": name, "at": 1.0}])
-        state.add([{"event": "lost", "worker": name, "env_steps": steps, "at": 1.0}])
+        lose(state, worker, steps, told_first=worker == "b")
     assert state.trials[0].problem == "its process died 3 times after 20 steps"
+
+
+def test_a_run_is_not_to_blame_if_the_whole_search_was_killed() -> None:
+    state = make()
+    begin(state, 0)
+    for worker in "abcdefgh":
+        lose(state, worker, -1, alone=False)
+    assert state.trials[0].problem is None
+    assert step(state) == Job(trial_name(0), 1, 0)
 
 
 def test_a_search_in_which_every_trial_fails_ends() -> None:

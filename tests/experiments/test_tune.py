@@ -272,10 +272,18 @@ def kill_something(directory: Path, process: subprocess.Popen[bytes], rng: rando
     return bool(alive)
 
 
+def checkpoints(directory: Path) -> set[Path]:
+    return set(directory.glob("*/**/checkpoints/[0-9]*"))
+
+
 def survive(directory: Path, kills: int, seconds: float, *more: Any) -> int:
-    """Search while something is killed now and then; how often it was."""
+    """Search while something is killed now and then; how often it was.
+
+    Between two kills something is saved: a run that dies again and again at one step has failed.
+    """
     rng = random.Random(3)
     killed = 0
+    before: set[Path] = set()
     process = start_search(directory, *more)
     last = time.monotonic() + 1500
     while not (directory / "result.json").exists():
@@ -283,8 +291,10 @@ def survive(directory: Path, kills: int, seconds: float, *more: Any) -> int:
         if process.poll() is not None:
             assert process.returncode in (0, -signal.SIGKILL), process.communicate()[0].decode()
             process = start_search(directory, *more)
-        time.sleep(rng.uniform(0.1, 1.0) * seconds)
-        killed += killed < kills and kill_something(directory, process, rng)
+        time.sleep(rng.uniform(0.0, 1.0) * seconds)
+        if killed < kills and checkpoints(directory) - before and kill_something(directory, process, rng):
+            killed += 1
+            before = checkpoints(directory)
     process.wait(timeout=60)
     return killed
 

@@ -7,6 +7,7 @@ line that a killed process left half written is skipped.
 import json
 import os
 import random
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,6 +79,11 @@ class Journal:
         except CheckpointError:
             return None
         return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+
+
+def process_name(pid: int) -> str:
+    """The beginning of the name of the worker in this process of this machine."""
+    return f"{socket.gethostname()}-{pid}-"
 
 
 @contextmanager

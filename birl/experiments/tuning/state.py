@@ -89,6 +89,8 @@ class SearchState:
     finalists: list[int] | None = None  # numbers of trials; None: the search goes on
     winner: int | None = None
     workers: dict[str, WorkerState] = field(default_factory=dict)
+    crashed: set[str] = field(default_factory=set)  # beginnings of the names of workers that died alone
+    losses: dict[str, tuple[LaneState, int]] = field(default_factory=dict)  # by worker: what it held, saved steps
 
     def add(self, events: Iterable[Event]) -> None:
         """Take new events; those that make no sense are skipped."""
@@ -110,6 +112,10 @@ class SearchState:
                     self.finals = {name: {seed: LaneState() for seed in self.plan.final_seeds} for name in known}
                 case {"event": "lost", "worker": str(worker), "env_steps": int(steps)}:
                     self._lose(worker, steps)
+                case {"event": "crashed", "process": str(process)}:
+                    self.crashed.add(process)
+                    for worker in list(self.losses):
+                        self._count_loss(worker)
                 case {"group": str(group), "seed": int(seed)} if (lane := self.lane(group, seed)) is not None:
                     self._change(lane, event)
 
@@ -172,14 +178,23 @@ class SearchState:
                 one.ended = event["event"] == "left"
 
     def _lose(self, worker: str, steps: int) -> None:
+        """Free what a worker that died has held."""
         for _, lanes in self.groups():
             for lane in lanes.values():
                 if lane.holder == worker:
-                    lane.losses = lane.losses + 1 if steps <= lane.lost_at else 1
-                    lane.lost_at = max(steps, lane.lost_at)
                     lane.holder = None
-                    if lane.losses >= MOST_LOSSES:
-                        lane.problem = f"its process died {lane.losses} times after {steps:,} steps"
+                    self.losses[worker] = lane, steps
+                    self._count_loss(worker)
+
+    def _count_loss(self, worker: str) -> None:
+        """Count a death against the run that was trained, if nothing but the worker died."""
+        if worker not in self.losses or not any(worker.startswith(process) for process in self.crashed):
+            return
+        lane, steps = self.losses.pop(worker)
+        lane.losses = lane.losses + 1 if steps <= lane.lost_at else 1
+        lane.lost_at = max(steps, lane.lost_at)
+        if lane.losses >= MOST_LOSSES:
+            lane.problem = f"its process died {lane.losses} times after {max(steps, 0):,} steps"
 
     def _change(self, lane: LaneState, event: Event) -> None:
         match event:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from birl.config import ConfigError
+from birl.experiments.tuning.journal import Journal, process_name
 from birl.run.files import PARTIAL, make_directory, open_to_append
 from birl.run.lane_processes import POLL_SECONDS, lane_variables, last_words
 from birl.run.lane_ray import SIGNAL_SECONDS
@@ -47,6 +48,7 @@ def run_here(
                     continue
                 del running[index]
                 if code != 0 and not signals:
+                    report_crash(directory, one.program.pid)
                     deaths = deaths + 1 if progress() == seen else 1
                     seen = progress()
                     _raise_if_hopeless(one, code, deaths)
@@ -56,6 +58,13 @@ def run_here(
     finally:
         for one in running:
             one.program.kill()
+
+
+def report_crash(directory: Path, pid: int) -> None:
+    """Write down that a worker of this machine died by itself: its run may be to blame."""
+    journal = Journal(directory)
+    with journal.locked():
+        journal.append({"event": "crashed", "process": process_name(pid)})
 
 
 def _raise_if_hopeless(one: WorkerProcess, code: int, deaths: int) -> None:
@@ -120,4 +129,6 @@ def work_on_cluster(task: WorkerTask, read_signal: Callable[[], int]) -> str:
             time.sleep(POLL_SECONDS)
     finally:
         one.program.kill()
+    if code != 0 and not received:
+        report_crash(task.directory, one.program.pid)
     return "" if code == 0 or received else last_words(one.log, one.log_start) or describe_exit(code)

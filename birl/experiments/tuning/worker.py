@@ -9,7 +9,6 @@ of this machine, tasks of a Ray cluster, or processes of any machine that sees t
 import os
 import secrets
 import signal
-import socket
 import time
 import traceback
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from birl.experiments.tuning.halving import (
     next_step,
     time_left,
 )
-from birl.experiments.tuning.journal import Event, Journal
+from birl.experiments.tuning.journal import Event, Journal, process_name
 from birl.experiments.tuning.plan import read_plan
 from birl.experiments.tuning.runs import ALIVE_SECONDS, held_run, make_runs, run_dir_of, saved_steps, train_run
 from birl.experiments.tuning.sampling import choose_settings
@@ -54,7 +53,7 @@ class Worker:
         self._signals = signals  # that this process has received
         self._journal = Journal(directory)
         self._state = SearchState(read_plan(directory, trust)[0])
-        self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        self._name = f"{process_name(os.getpid())}{secrets.token_hex(2)}"
 
     def work(self) -> None:
         """Do what there is to do; returns when everything is done, or after a signal."""
