@@ -288,6 +288,7 @@ def test_at_compares_by_evaluations_where_all_runs_have_one_near_it(tmp_path):
     found = compare(tmp_path / "a", tmp_path / "b", at=300)
     assert found.score == "return of the evaluation at 300 steps"
     assert [group.score.iqm for group in found.groups] == [306.0, 612.0]
+    assert compare(tmp_path / "a", tmp_path / "b", at=306).score == "return of the evaluation at 306 steps"
     assert compare(tmp_path / "a", tmp_path / "b", at=150).score.startswith("training return at 150 steps")
 
 
@@ -297,6 +298,7 @@ def test_at_leaves_out_runs_that_have_fewer_steps(tmp_path):
     comparison = compare(a, b, at=500)
     assert comparison.notices[0] == f"{b / 'seed-3'} has 400 of 500 steps and is left out"
     assert len(comparison.groups[1].score.values) == 2
+    assert comparison.step_range == (100.0, 500.0)
     assert comparison.groups[0].score.values[str(a / "seed-1")] == pytest.approx(48.5)
 
 
@@ -325,12 +327,40 @@ def test_steps_and_seconds_to_the_target_are_medians_in_which_a_seed_that_fails_
     assert found.target_reason == "given"
 
 
+def test_at_counts_only_what_was_reached_by_then(tmp_path):
+    groups = [make_group(tmp_path / name, [1.0] * 3, epochs=i) for i, name in enumerate("ab")]
+    end(groups[0] / "seed-3", 1.0, env_steps=2000)
+    late, early = compare(*groups, target=60.0), compare(*groups, target=60.0, at=400)
+    assert [one.groups[0].reached.seeds for one in (late, early) if one.groups[0].reached] == [3, 0]
+    assert late.groups[0].env_steps == 1000.0  # the median
+
+
+def test_before_the_first_episode_has_ended_there_is_no_score(tmp_path):
+    groups = [make_group(tmp_path / name, [1.0] * 2, epochs=i) for i, name in enumerate("ab")]
+    assert compare(*groups, at=99).groups[0].score.values == {}
+    assert len(compare(*groups, at=100).groups[0].score.values) == 2
+
+
+def test_seeds_of_compiled_environments_are_said_to_share_their_seconds(tmp_path):
+    env = {"id": "CartPole-v1", "backend": "compiled"}
+    groups = [make_group(tmp_path / name, [1.0] * 2, env=env, epochs=i) for i, name in enumerate("ab")]
+    assert any("their seconds include those of others" in notice for notice in compare(*groups).notices)
+
+
 def test_the_target_is_by_default_almost_the_best_end(two):
     # The lowest start is 10 + 3, and the best end is the mean over 910 to 1000 steps: 95.5 + 3.
     assert two.target == pytest.approx(13.0 + 0.95 * 85.5)
     assert two.target_reason == "95 % of the way from the lowest start, 13, to the best end, 98.5"
     assert two.groups[0].reached is not None
     assert two.groups[0].reached.seeds == 5
+
+
+def test_the_target_lies_between_the_lowest_start_and_the_best_end_of_all_groups(tmp_path):
+    for name, (start, level) in {"low": (5.0, 40.0), "high": (20.0, 90.0)}.items():
+        points = {steps: {"episode/return": start if steps == 100 else level} for steps in range(100, 1001, 50)}
+        make_curve(tmp_path / name, 1, points, level=level)
+    for order in (("low", "high"), ("high", "low")):
+        assert compare(*(tmp_path / name for name in order)).target == pytest.approx(5.0 + 0.95 * 85.0)
 
 
 def test_runs_without_common_steps_have_no_area_and_a_target_only_if_it_is_given(tmp_path):
@@ -390,7 +420,8 @@ def test_seeds_that_are_forks_of_one_checkpoint_are_said_to_be(tmp_path):
     assert not any("forks" in notice for notice in compare(*groups).notices)
     write_fork(groups[1] / "seed-2", Fork(tmp_path / "parent", "000000100", 100, {}))
     [notice] = [notice for notice in compare(*groups).notices if "forks" in notice]
-    assert notice.startswith("seeds of ppo, epochs=1 are forks of one checkpoint")
+    assert notice.startswith("seeds of ppo, epochs=1")
+    assert "are forks of one checkpoint" in notice
 
 
 def test_a_winner_with_the_lower_iqm_is_said_to_be_one(tmp_path):
