@@ -7,9 +7,9 @@ from typing import Any
 
 from birl.config import ConfigError
 from birl.errors import EnvError
-from birl.experiments.report.making import report
 from birl.experiments.solving.plan_file import SolvePlan
 from birl.experiments.solving.verdict import Verdict, judge
+from birl.experiments.tuning.page import REPORT
 from birl.registry import supports
 from birl.run.display import number
 from birl.run.evaluate import evaluate
@@ -20,7 +20,6 @@ from birl.run.record import record
 SOLUTION = "solution.json"
 POLICY = "policy.safetensors"
 VIDEO = "video.mp4"
-REPORT = "report.html"
 TRIED = 20  # episodes with each way to act
 FRESH = 1_000_003  # added to the seed: episodes that no trial was evaluated on
 
@@ -39,7 +38,6 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
     policy = directory / POLICY
     load(run_dir, trust=trust).save(policy)
     video = _record(run_dir, directory / VIDEO, plan.seed, deterministic, trust, say) if plan.video else None
-    page = report([run_dir], directory / REPORT, trust=trust)
     solution = {
         "directory": str(directory),
         "algorithm": trial["algorithm"],
@@ -49,7 +47,7 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
         "policy": str(policy),
         "deterministic": deterministic,
         "video": None if video is None else str(video),
-        "report": str(page),
+        "report": str(directory / REPORT),
         "trials": len(result["trials"]),
         "env_steps": result["env_steps"],
         "seconds": result["seconds"],

@@ -33,6 +33,8 @@ def write_page(directory: Path, result: dict[str, Any], title: str) -> Path:
     sections = [_result_section(directory, result), _trials_section(result)]
     sections += [_importance_section(result)] if result["importance"] else []
     finals = [directory / name for name in (FINAL, FINAL_DEFAULT) if (directory / name).is_dir()]
+    if not finals and result["winner"] is not None:  # nothing was trained again
+        finals = [directory / result["trials"][result["winner"]]["directory"]]
     with suppress(ConfigError, CheckpointError):  # no final run has begun
         sections += run_sections(read_groups(finals)) if finals else []
     about = f"{len(result['trials'])} trials, {result['env_steps']:,} environment steps"
@@ -50,8 +52,10 @@ def _result_section(directory: Path, result: dict[str, Any]) -> Section:
 def _trials_section(result: dict[str, Any]) -> Section:
     """All trials, best first: a higher rung counts more than a higher score."""
     trials = sorted(enumerate(result["trials"]), key=lambda one: _rank(one[1]), reverse=True)
-    head = ["trial", "settings", "chosen by", *(f"{steps:,} steps" for steps in result["rungs"]), "environment steps"]
-    rows = [_row(index, trial) for index, trial in trials]
+    several = len({trial["algorithm"] for _, trial in trials}) > 1  # each with its own steps
+    rungs = [f"rung {rung}" if several else f"{steps:,} steps" for rung, steps in enumerate(result["rungs"], 1)]
+    head = ["trial", "settings", "chosen by", *rungs, "environment steps"]
+    rows = [_row(index, trial, several) for index, trial in trials]
     parts = [table(head, rows[:SHOWN], 3)]
     if len(rows) > SHOWN:
         parts.append(folded(f"{len(rows) - SHOWN} more", table(head, rows[SHOWN:], 3)))
@@ -59,10 +63,11 @@ def _trials_section(result: dict[str, Any]) -> Section:
     return Section("Trials", join(parts))
 
 
-def _row(index: int, trial: dict[str, Any]) -> list[Content]:
+def _row(index: int, trial: dict[str, Any], several: bool) -> list[Content]:
     scores: list[Content] = ["" if score is None else number(score) for score in trial["scores"]]
     failed = f"failed: {trial['problem']}" if trial["problem"] is not None else trial_text(trial["settings"])
-    return [str(index), failed, trial["how"], *scores, f"{trial['env_steps']:,}"]
+    shown = f"{trial['algorithm']}: {failed}" if several else failed
+    return [str(index), shown, trial["how"], *scores, f"{trial['env_steps']:,}"]
 
 
 def _rank(trial: dict[str, Any]) -> tuple[int, float]:
