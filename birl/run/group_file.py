@@ -16,7 +16,7 @@ from birl.config import require
 from birl.config_json import to_json
 from birl.errors import CheckpointError
 from birl.registry import name_of
-from birl.run.directory import GROUP, claim_named, is_group, task_directory, write_config
+from birl.run.directory import GROUP, claim_named, has_begun, is_group, task_directory, write_config
 from birl.run.files import read_json, require_real_directory, write_json
 from birl.run.group_plan import GroupPlan, Lane
 
@@ -74,7 +74,10 @@ def make_group(
     directory, _, moved = claim_named(plain, plan.config.run.run_dir, overwrite)
     for lane in plan.lanes:
         run_dir = directory / lane.name
-        run_dir.mkdir(parents=True)
+        # A process that was killed while it made a group may have left one that has not begun.
+        held = f"run_dir {directory}: {run_dir} holds a run; choose another run_dir, or move it away"
+        require(not has_begun(run_dir, 1), held)
+        run_dir.mkdir(parents=True, exist_ok=True)
         run = dataclasses.replace(lane.config.run, run_dir=str(run_dir))
         write_lane(run_dir, lane._replace(config=dataclasses.replace(lane.config, run=run)))
     write_json(directory / GROUP, _to_json(plan, ray_address))
