@@ -10,7 +10,7 @@ from birl.errors import CheckpointError
 from birl.registry import algorithm_named
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint, load
-from birl.run.directory import CHECKPOINTS, is_group, read_settings, require_run, verified_settings
+from birl.run.directory import CHECKPOINTS, is_group, read_settings, require_run, settings_in
 from birl.run.starting import allowed_config, start_notices, with_run
 
 At = int | Literal["best"] | None  # a checkpoint by its environment steps; None: the newest undamaged one
@@ -55,7 +55,7 @@ def read_branch(
     require_run(parent)
     notices: list[str] = []
     saved = _load(parent, _kept_after(parent, at) if near else at, notices)
-    settings = verified_settings(parent, saved, notices)
+    settings = settings_in(saved)  # as they were then: a run that was trained longer has others now
     config, more = allowed_config(settings, trust, env, make_encoder)
     notices += [*more, *start_notices(saved)]
     return Branch(parent, settings.algorithm, saved, with_run(config, run_dir=None), notices)
@@ -66,11 +66,8 @@ def fork_directory(parent: Path) -> Path:
     whole = parent.resolve()
     group = next((path for path in whole.parents[:3] if is_group(path)), None)
     if group is None:
-        return (
-            parent.parent / f"{parent.name}-fork"
-            if parent.name not in ("", "..")
-            else whole.with_name(f"{whole.name}-fork")
-        )
+        named = whole if parent.name in ("", "..") else parent
+        return named.with_name(f"{named.name}-fork")
     lane = "-".join(whole.relative_to(group).parts)
     return group.with_name(f"{group.name}-{lane}-fork")
 
@@ -87,27 +84,29 @@ def _dotted(config: Any) -> dict[str, Any]:
 
 
 def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
+    """The checkpoint, read again if a run that trains has removed it meanwhile for a newer one."""
     folder = parent / CHECKPOINTS
-    for attempt in range(ATTEMPTS):
-        before = checkpoint_folder.numbered(folder)
+    for _ in range(ATTEMPTS):
+        there = checkpoint_folder.numbered(folder)
         reports: list[str] = []
+        problem = saved = None
         try:
-            saved = (
-                load(_path_at(folder, at)) if at is not None else checkpoint_folder.load_newest(folder, reports.append)
-            )
-        except CheckpointError:
-            if attempt < ATTEMPTS - 1 and checkpoint_folder.numbered(folder) != before:
-                continue  # it was removed while it was read, because a newer one was written
-            raise
-        if reports and checkpoint_folder.numbered(folder) != before and attempt < ATTEMPTS - 1:
-            continue
-        if saved is None:
-            raise ConfigError(
-                f"{parent} has no checkpoint yet; fork it once it has one, or start a run with birl train"
-            )
-        notices += reports
-        return saved
-    raise AssertionError("unreachable: the last attempt returns or raises")
+            saved = _load_once(folder, at, reports)
+        except CheckpointError as error:
+            problem = error
+        if checkpoint_folder.numbered(folder) == there or not (problem or reports):
+            break
+    if problem is not None:
+        raise problem
+    if saved is None:
+        remedy = "fork it once it has one, or start a run with birl train --like"
+        raise ConfigError(f"{parent} has no checkpoint yet; {remedy}")
+    notices += reports
+    return saved
+
+
+def _load_once(folder: Path, at: At, reports: list[str]) -> Checkpoint | None:
+    return checkpoint_folder.load_newest(folder, reports.append) if at is None else load(_path_at(folder, at))
 
 
 def _kept_after(parent: Path, at: At) -> At:

@@ -338,3 +338,15 @@ def test_a_strangers_run_that_names_a_module_is_forked_only_with_trust(tmp_path,
     assert not (tmp_path / "parent-fork").exists()
     birl.fork(parent, int(checkpoint.name), trust=True, quiet=True)
     birl.fork(tmp_path / "parent-fork", int(checkpoint.name), quiet=True)  # it is the user's own now
+
+
+def test_a_fork_has_the_settings_that_its_checkpoint_had(tmp_path):
+    """The parent was trained longer afterwards, with schedules that end later."""
+    parent = train("ppo", tmp_path / "parent")
+    middle = middle_of(parent)
+    birl.fork(parent, middle, run_dir=str(tmp_path / "before"), quiet=True)
+    birl.resume(parent, total_steps=960, quiet=True)
+    code, said = call("fork", parent, "--at", middle, "--run-dir", tmp_path / "after")
+    assert code == 0, said
+    assert "config.json differs" not in said
+    assert_same_run(tmp_path / "before", tmp_path / "after")
