@@ -54,10 +54,10 @@ class Endless(_Walk):
 
 
 class Slow(_Walk):
-    """A step takes five milliseconds."""
+    """A step takes ten milliseconds."""
 
     def step(self, action):
-        time.sleep(0.005)
+        time.sleep(0.01)
         self.push(int(action))
         return self.position, float(self.position[0]), bool(self.np_random.random() < 0.05), False, {}
 

@@ -70,7 +70,7 @@ BROKEN_RUNS = {
         "dead-units", "dqn", "CartPole-v1", {"learning_rate": 1.0, "total_steps": 10_000}
     ),
     "A2C that waits for its environment": BrokenRun(
-        "time-in-environment", "a2c", f"{ENVS}:slow", {"total_steps": 1_200, "num_envs": 4}
+        "time-in-environment", "a2c", f"{ENVS}:slow", {"total_steps": 800, "num_envs": 4}
     ),
 }  # fmt: skip
 
