@@ -79,10 +79,10 @@ def test_the_first_settings_fit_the_observations():
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1", "Pendulum-v1"])
 def test_every_candidate_can_be_trained(env_id):
-    for one in fitting(EnvConfig(env_id), seed=3, total_steps=4000):
+    for one in fitting(EnvConfig(env_id), seed=3, total_steps=900):  # fewer than DQN's learning_starts
         validate(one.algorithm, one.config)
         assert one.space
-        assert (one.config.run.seed, one.config.run.total_steps) == (3, 4000)
+        assert (one.config.run.seed, one.config.run.total_steps) == (3, 900)
         assert one.config.env.id == env_id
 
 

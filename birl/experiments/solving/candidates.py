@@ -10,7 +10,7 @@ from birl.compiled_ids import is_compiled
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import spaces_of
 from birl.envs.spaces import channels_come_first, holds_pixels, is_image, shown, walk
-from birl.experiments.search_space import search_space
+from birl.experiments.search_space import repaired, search_space
 from birl.presets import find_preset
 from birl.registry import action_kind, algorithm_named, algorithms_for, supports, validate
 from birl.run.configure import configured
@@ -60,6 +60,7 @@ def fitting(
         own = {"num_envs": preset.config.env.num_envs if preset else num_envs}
         config, source = configured(name, env, own | settings)
         space, config = search_space(config, observation_space, action_space)
+        config = repaired(config)  # few total steps may end before learning starts
         validate(name, config)
         found.append(Fitting(name, config, space, source))
     return found
