@@ -15,8 +15,12 @@ Limits = Mapping[str, float]
 def observations_constant(facts: Facts, limits: Limits) -> Outcome:
     if reason := facts.missing("observation/constant_share"):
         return Unseen(reason)
-    share = facts.values("observation/constant_share")[-1]
-    if share < limits["share"] or facts.env_steps < limits["env_steps"]:
+    # With compiled environments a row is about one moment, in which all may look the same.
+    share = facts.values("observation/constant_share").min()
+    changes = (
+        np.ptp(facts.values("observation/largest")) > 0 if facts.last("observation/largest") is not None else False
+    )
+    if share < limits["share"] or changes or facts.env_steps < limits["env_steps"]:
         return None
     sentence = f"{100 * share:.0f} % of the numbers in an observation never changed in {facts.env_steps:,} steps"
     return Evidence(sentence, {"constant_share": share}, 0.95, {"observation/constant_share": limits["share"]})
@@ -27,7 +31,7 @@ def observations_badly_scaled(facts: Facts, limits: Limits) -> Outcome:
         return None
     if reason := facts.missing("observation/largest", "observation/widest"):
         return Unseen(reason)
-    largest, widest = facts.values("observation/largest")[-1], facts.values("observation/widest")[-1]
+    largest, widest = facts.values("observation/largest").max(), facts.values("observation/widest").max()
     if facts.env_steps < limits["env_steps"]:
         return None
     if largest > limits["largest"]:
