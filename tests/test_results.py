@@ -127,7 +127,7 @@ def test_the_picture_of_the_readmes_is_small():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_reasons_to_use_birl_have_the_numbers_of_the_tables(readme, language):
-    fast, _, exact, measured = bullets_of(f"README{language}.md")
+    fast, _, exact, _, measured = bullets_of(f"README{language}.md")
     assert set(numbers_in(fast)) <= set(numbers_in(readme.short_speed(language)))
     assert numbers_in(exact) == [str(len(ALGORITHMS))]
     presets = all_presets()

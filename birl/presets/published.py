@@ -121,8 +121,14 @@ SCORES: dict[str, dict[tuple[str, int | None], dict[str, float]]] = {
             "HalfCheetah-v3": 11719, "Hopper-v3": 2197, "Walker2d-v3": 1401, "Ant-v3": 990, "Swimmer-v3": 144,
             "Reacher-v2": -3.3,
         },
-        ("td3", 1_000_000): {"Reacher-v2": -2.7},
-        ("sac", 1_000_000): {"Reacher-v2": -2.6},
+        ("td3", 1_000_000): {
+            "HalfCheetah-v3": 10201, "Hopper-v3": 3472, "Walker2d-v3": 3982, "Ant-v3": 5116, "Swimmer-v3": 104,
+            "Reacher-v2": -2.7,
+        },
+        ("sac", 1_000_000): {
+            "HalfCheetah-v3": 12139, "Hopper-v3": 3542, "Walker2d-v3": 5007, "Ant-v3": 5850, "Swimmer-v3": 44.4,
+            "Reacher-v2": -2.6,
+        },
         ("reinforce", 10_000_000): {"HalfCheetah-v3": 1139, "Hopper-v3": 416, "Walker2d-v3": 441, "Ant-v3": 1108},
     },
     "rlfromscratch": {
