@@ -292,6 +292,13 @@ def test_at_compares_by_evaluations_where_all_runs_have_one_near_it(tmp_path):
     assert compare(tmp_path / "a", tmp_path / "b", at=150).score.startswith("training return at 150 steps")
 
 
+def test_at_compares_by_training_returns_if_one_run_has_no_evaluation_there(tmp_path):
+    for name, own in (("a", {"eval/return_mean": 7.0}), ("b", {})):
+        points = {steps: {"episode/return": float(steps), **own} for steps in (100, 200, 300)}
+        make_curve(tmp_path / name, 1, points, epochs=len(own))
+    assert compare(tmp_path / "a", tmp_path / "b", at=300).score.startswith("training return at 300 steps")
+
+
 def test_at_leaves_out_runs_that_have_fewer_steps(tmp_path):
     a, b = make_group(tmp_path / "a", [1.0, 2.0], epochs=1), make_group(tmp_path / "b", [4.0, 5.0], epochs=2)
     make_curve(b / "seed-3", 3, {200: {"episode/return": 20.0}, 400: {"episode/return": 40.0}}, epochs=2)
@@ -391,7 +398,7 @@ def test_without_learning_there_is_no_target(tmp_path):
 def test_logged_cpu_seconds_are_taken_where_there_are_some(tmp_path):
     for name, epochs in (("a", 1), ("b", 2)):
         points = {s: {"episode/return": s / 10, "time/cpu_seconds": s / 50} for s in (0, 100, 200, 300, 400)}
-        make_curve(tmp_path / name, 1, points, epochs=epochs)
+        end(make_curve(tmp_path / name, 1, points, epochs=epochs), 5.0, env_steps=400)
     comparison = compare(tmp_path / "a", tmp_path / "b", target=20.0)
     assert comparison.groups[0].reached is not None
     assert comparison.groups[0].reached.cpu_seconds == pytest.approx(4.0)
@@ -435,10 +442,10 @@ def test_a_winner_with_the_lower_iqm_is_said_to_be_one(tmp_path):
     assert "though its IQM is lower" in pair.sentence
 
 
-def test_a_forged_summary_is_not_a_score(tmp_path):
+@pytest.mark.parametrize("forged", ["high", 1e305, None, True])
+def test_a_forged_summary_is_not_a_score(tmp_path, forged):
     a, b = make_group(tmp_path / "a", [1.0, 2.0], epochs=1), make_group(tmp_path / "b", [4.0, 5.0], epochs=2)
-    end(a / "seed-1", "high")  # type: ignore[arg-type]
-    end(a / "seed-2", 1e305)
+    end(a / "seed-1", forged)
     assert compare(a, b).score.startswith("training return at 1,000 steps")
     to_json_bytes(compare(a, b).to_json())
 

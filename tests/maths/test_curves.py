@@ -76,4 +76,5 @@ def test_a_height_is_first_reached_between_two_points():
 
 
 def test_a_curve_that_begins_at_the_height_has_reached_it_at_its_first_point():
-    assert first_reached(np.array([4.0, 5.0]), np.array([3.0, 0.0]), 3.0) == 4.0
+    for height in (3.0, 2.0):
+        assert first_reached(np.array([4.0, 5.0]), np.array([3.0, 0.0]), height) == 4.0
