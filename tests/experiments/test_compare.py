@@ -397,11 +397,11 @@ def test_without_learning_there_is_no_target(tmp_path):
 
 def test_logged_cpu_seconds_are_taken_where_there_are_some(tmp_path):
     for name, epochs in (("a", 1), ("b", 2)):
-        points = {s: {"episode/return": s / 10, "time/cpu_seconds": s / 50} for s in (0, 100, 200, 300, 400)}
+        points = {s: {"episode/return": s / 10, "time/cpu_seconds": s / 25} for s in (0, 100, 200, 300, 400)}
         end(make_curve(tmp_path / name, 1, points, epochs=epochs), 5.0, env_steps=400)
     comparison = compare(tmp_path / "a", tmp_path / "b", target=20.0)
     assert comparison.groups[0].reached is not None
-    assert comparison.groups[0].reached.cpu_seconds == pytest.approx(4.0)
+    assert comparison.groups[0].reached.cpu_seconds == pytest.approx(8.0)
     assert not any("CPU seconds" in notice for notice in comparison.notices)
 
 
