@@ -21,9 +21,8 @@ from results import RESULTS, machine, read_section, table, today, write_section
 from birl.cli import main as birl_main
 from birl.cli.train_options import training_config
 from birl.config_json import to_json
-from birl.run.directory import flatten
 from birl.run.group_summary import score_statistics
-from birl.run.history import BOOKKEEPING, RunHistory, differing, read_histories
+from birl.run.history import BOOKKEEPING, RunHistory, comparable_settings, differing, read_histories
 from birl.run.plot import plot_runs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +61,7 @@ def finished_runs(directories: list[Path], algorithm: str, env: str, flags: list
 
     SystemExit if a run had other settings than `birl train` would give it.
     """
-    wanted = flatten({"algorithm": algorithm} | to_json(training_config(algorithm, env, flags)[0]))
+    wanted = comparable_settings(algorithm, to_json(training_config(algorithm, env, flags)[0]))
     runs = [run for directory in directories for run in read_histories(directory)]
     for run in runs:
         others = [name for name in differing([wanted, run.settings]) if name not in BOOKKEEPING]

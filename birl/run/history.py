@@ -82,10 +82,15 @@ class SeedGroup:
     runs: list[RunHistory]
 
 
+def comparable_settings(algorithm: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a Config, as JSON, by dotted name; a schedule is one text."""
+    return flatten({"algorithm": algorithm} | _schedules_as_text(config))
+
+
 def read_history(run_dir: Path) -> RunHistory:
     """The run in this directory; ConfigError or CheckpointError if it holds none."""
     stored = read_settings(run_dir)
-    settings = flatten({"algorithm": stored.algorithm} | _schedules_as_text(stored.values))
+    settings = comparable_settings(stored.algorithm, stored.values)
     require(isinstance(settings.get("env.id"), str), f"{run_dir / 'config.json'} is damaged: it must name an env.id")
     whole = type(settings.get("run.seed")) is int
     require(whole, f"{run_dir / 'config.json'} is damaged: run.seed {settings.get('run.seed')!r} is not a whole number")
