@@ -82,7 +82,7 @@ def mann_whitney_p_value(first: np.ndarray, second: np.ndarray) -> float:
     ways = np.zeros((n + 1, int(doubled.sum()) + 1))
     ways[0, 0] = 1.0
     for rank in doubled:
-        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
+        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank]  # NumPy copies what overlaps
     sums = np.arange(ways.shape[1])
     return float(ways[n, abs(sums - n * (total + 1)) >= distance].sum() / ways[n].sum())
 

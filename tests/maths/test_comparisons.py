@@ -94,7 +94,7 @@ def test_a_true_null_hypothesis_is_rejected_in_at_most_5_percent():
     assert 0.02 < np.mean(np.array(values) <= 0.05) < 0.06  # 0.041 is the size of the exact test with 6 and 6
 
 
-@pytest.mark.parametrize("p_values", [[0.01, 0.04, 0.03, 0.005], [0.5], [0.02, 0.02, 0.9], []])
+@pytest.mark.parametrize("p_values", [[0.01, 0.04, 0.03, 0.005], [0.5], [0.02, 0.02, 0.9], [0.6, 0.7], []])
 def test_holms_p_values_are_those_of_the_closed_form(p_values):
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     adjusted = holm(p_values)
