@@ -83,8 +83,12 @@ def final_evaluation(run: RunHistory) -> float | None:
 
 def trained_steps(run: RunHistory) -> int:
     """The environment steps of a run, as far as it has written them."""
-    ended = 0 if run.summary is None else run.summary["env_steps"]
-    return max([ended, *(int(row["env_steps"] or 0) for row in run.rows)])
+    return max(0 if run.summary is None else run.summary["env_steps"], run.last_step)
+
+
+def own_steps(run: RunHistory) -> int:
+    """The steps that a run trained itself; a fork counts on from those of its parent."""
+    return max(0, trained_steps(run) - (0 if run.fork is None else run.fork.env_steps))
 
 
 def evaluation_at(run: RunHistory, at: int) -> float | None:

@@ -6,6 +6,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -56,21 +57,42 @@ class RunHistory:
     def seed(self) -> int:
         return int(self.settings["run.seed"])
 
-    def metric_names(self) -> set[str]:
+    @cached_property
+    def _metric_names(self) -> frozenset[str]:
+        return frozenset(name for row in self.rows for name, value in row.items() if value is not None)
+
+    @cached_property
+    def _curves(self) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+        """The curves that were asked for: to read one takes a walk over all rows."""
+        return {}
+
+    @cached_property
+    def last_step(self) -> int:
+        """The largest number of environment steps of a row; 0 if there is none."""
+        return max((int(row["env_steps"] or 0) for row in self.rows), default=0)
+
+    def metric_names(self) -> frozenset[str]:
         """The metrics that have a value in some row."""
-        return {name for row in self.rows for name, value in row.items() if value is not None}
+        return self._metric_names
 
     def curve(self, metric: str, x: str = "env_steps") -> tuple[np.ndarray, np.ndarray]:
         """The metric over steps or seconds, in their order; rows without it are left out.
 
-        Of several rows at one place the last counts.
+        Of several rows at one place the last counts. The arrays are read-only.
         """
+        if (metric, x) not in self._curves:
+            self._curves[metric, x] = self._read_curve(metric, x)
+        return self._curves[metric, x]
+
+    def _read_curve(self, metric: str, x: str) -> tuple[np.ndarray, np.ndarray]:
         rows = [row for row in self.rows if row.get(x) is not None and row.get(metric) is not None]
         at, values = (np.array([row[name] for row in rows], float) for name in (x, metric))
         order = np.argsort(at, kind="stable")
         at, values = at[order], values[order]
         last = np.append(np.diff(at) > 0, True)[: len(at)]
-        return at[last], values[last]
+        at, values = at[last], values[last]
+        at.flags.writeable = values.flags.writeable = False  # all callers share them
+        return at, values
 
 
 @dataclass(frozen=True)
@@ -184,9 +206,12 @@ def _schedule_as_text(value: Any) -> Any:
 
 
 def _distinguishing(different: list[str], siblings: Sequence[dict[str, Any]]) -> list[str]:
-    """A small set of settings, chosen greedily, in which no two siblings are equal."""
+    """A small set of settings, chosen greedily, that tells siblings apart as well as all of them.
+
+    Runs of two directories may have equal settings: nothing tells these apart.
+    """
     shown: list[str] = []
-    while _distinct(shown, siblings) < len(siblings):
+    while _distinct(shown, siblings) < _distinct(different, siblings):
         shown.append(max(different, key=lambda name: _distinct([*shown, name], siblings)))
     return shown
 

@@ -185,9 +185,10 @@ def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: fl
 
 def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     """No box, a light grid behind the curves, small labels, and short numbers such as 1.5k."""
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=DARK, pad=10)
-    axes.set_xlabel(x_label, fontsize=9.5, color=DARK)
-    axes.set_ylabel(y_label, fontsize=9.5, color=DARK)
+    # A "$" in the name of an environment or a metric is one, not the beginning of a formula.
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=DARK, pad=10, parse_math=False)
+    axes.set_xlabel(x_label, fontsize=9.5, color=DARK, parse_math=False)
+    axes.set_ylabel(y_label, fontsize=9.5, color=DARK, parse_math=False)
     axes.grid(color=LIGHT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
@@ -212,7 +213,10 @@ def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int]) -> None:
         "title_fontsize": 8,
         "handlelength": 1.8,
     }
-    figure.legend(loc="outside lower center", ncols=columns, title=meaning, **style).get_title().set_color("#6B6B6B")
+    legend = figure.legend(loc="outside lower center", ncols=columns, title=meaning, **style)
+    legend.get_title().set_color("#6B6B6B")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def short_number(value: float, position: int = 0) -> str:

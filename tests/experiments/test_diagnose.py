@@ -8,6 +8,7 @@ import pytest
 
 import birl
 from birl.cli import main
+from birl.experiments.diagnosis.plot import draw_diagnosis
 from birl.experiments.diagnosis.proof import Bounds, proof_text
 from birl.run.fork_file import read_fork
 from birl.run.history import read_histories
@@ -69,6 +70,12 @@ def test_the_command_prints_json_and_draws_a_picture(healthy, tmp_path, capsys):
     assert found["findings"] == []
     assert found["verdict"]["learned"] == "improved"
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_dollar_in_the_name_of_an_environment_is_drawn_as_one(healthy, tmp_path):
+    (found,) = birl.diagnose(healthy)
+    named = replace(found, label=r"ppo, a$\nothing$b")  # matplotlib refuses it as a formula
+    assert draw_diagnosis(named, read_histories(healthy), tmp_path / "a.png").stat().st_size > 1000
 
 
 def test_a_directory_without_a_run_is_said(tmp_path, capsys):

@@ -240,10 +240,11 @@ def test_forks_are_no_seeds_of_runs_from_the_beginning(tmp_path):
     for seed in (1, 2):
         parent = make_run(tmp_path / f"seed-{seed}", seed=seed)
         fork = make_run(tmp_path / f"fork-{seed}", seed=seed)  # a fork without a change
-        write_fork(fork, Fork(parent, "000000550", 550, {}))
+        steps = 548 + seed  # checkpoints of two seeds are seldom at the same step
+        write_fork(fork, Fork(parent, f"{steps:09}", steps, {}))
     groups = read_groups([tmp_path])
     assert [(len(group.runs), group.runs[0].fork is None) for group in groups] == [(2, False), (2, True)]
-    assert groups[0].label == f"{tmp_path}, forks at 550 steps"
+    assert groups[0].label == "ppo, fork at 55 %"
 
 
 def test_values_too_large_to_add_up_are_not_drawn(tmp_path):
@@ -330,6 +331,14 @@ def test_the_time_of_a_fork_is_its_own(tmp_path):
     rows = [{"env_steps": 2000 + row, "seconds": 10 + row, "time/learning_seconds": 500 + row} for row in range(3)]
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert seconds_of(read_history(run_dir), "learning") == 10 + 2
+
+
+def test_the_speed_of_a_fork_is_that_of_its_own_steps(tmp_path):
+    parent = write_group(tmp_path / "parent", seeds=1) / "seed-1"
+    fork = write_group(tmp_path / "fork", seeds=1) / "seed-1"  # 1,000 steps, 10 seconds
+    write_fork(fork, Fork(parent, "000000600", 600, {}))
+    assert "50% 50% 40 10" in text_of(times_section(by_settings([read_history(fork)])))
+    assert "50% 50% 100 10" in text_of(times_section(by_settings([read_history(parent)])))
 
 
 def test_settings_that_differ_come_first_and_the_same_ones_are_folded(tmp_path):

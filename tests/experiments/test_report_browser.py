@@ -178,3 +178,16 @@ def test_runs_with_few_numbers_are_drawn_too(browser, tmp_path: Path, case):
     else:
         drawn = {"single": "circle", "two points": "path"}[case]
         assert browser.run(f"document.querySelectorAll('.plot {drawn}').length") == 2  # of the seed, and the mean
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        ("0", "10", [0, 2, 4, 6, 8, 10]),
+        ("-0.05", "1.05", [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        ("1e16 - 0.1", "1e16 + 2.1", [1e16, 1e16 + 2]),  # between these there are no numbers
+    ],
+)
+def test_ticks_are_round_numbers_and_end(browser, page, low, high, expected):
+    browser.open(page)
+    assert browser.run(f"ticks({low}, {high}, 6)") == pytest.approx(expected, rel=1e-16)

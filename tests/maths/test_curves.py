@@ -78,3 +78,24 @@ def test_a_height_is_first_reached_between_two_points():
 def test_a_curve_that_begins_at_the_height_has_reached_it_at_its_first_point():
     for height in (3.0, 2.0):
         assert first_reached(np.array([4.0, 5.0]), np.array([3.0, 0.0]), height) == 4.0
+
+
+def test_a_huge_value_is_forgotten_where_the_window_has_left_it():
+    x, y = np.arange(100.0), np.full(100, 7.0)
+    y[0] = 1e20
+    means = moving_mean(x, y, x, width=6.0)
+    assert means[:4].min() > 1e17
+    np.testing.assert_allclose(means[4:], 7.0, rtol=1e-12)
+    assert mean_between(x, y, 50.0, 60.0) == pytest.approx(7.0, rel=1e-12)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=3, max_size=40), st.floats(0.01, 60.0))
+def test_the_moving_mean_of_a_line_is_the_difference_of_its_integral(y, width):
+    x = np.cumsum(1.0 + np.arange(len(y)) % 3)
+    at = np.linspace(x[0], x[-1], 23)
+    low, high = np.maximum(at - width / 2, x[0]), np.minimum(at + width / 2, x[-1])
+    dense = np.unique(np.concatenate([x, low, high]))  # the integral of the line, exact at all ends of windows
+    values = np.interp(dense, x, y)
+    integral = np.concatenate([[0.0], np.cumsum(np.diff(dense) * (values[1:] + values[:-1]) / 2)])
+    expected = (np.interp(high, dense, integral) - np.interp(low, dense, integral)) / (high - low)
+    np.testing.assert_allclose(moving_mean(x, np.array(y), at, width), expected, rtol=1e-6, atol=1e-6)

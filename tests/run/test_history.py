@@ -9,7 +9,7 @@ from birl.config import ConfigError
 from birl.config_json import to_json
 from birl.maths.schedules import Schedule, format
 from birl.run.fork_file import Fork, write_fork
-from birl.run.history import by_settings, differing, read_histories, read_history
+from birl.run.history import by_settings, differing, label, read_histories, read_history
 from tests.run.test_plot import make_run
 
 
@@ -147,3 +147,19 @@ def test_forks_of_several_seeds_are_at_the_steps_that_their_checkpoints_were_kep
     make_run(tmp_path / "fork", env=config[0], run=config[1])
     write_fork(tmp_path / "fork", Fork(tmp_path / "parent", f"{env_steps:09d}", env_steps, {}))
     assert read_history(tmp_path / "fork").settings["fork"] == f"fork at {text}"
+
+
+def test_labels_end_where_nothing_tells_runs_apart():
+    task = {"algorithm": "ppo", "env.id": "CartPole-v1"}
+    first, second = ({**task, **dict.fromkeys("abcd", value)} for value in (1, 2))
+    assert label(second, [first, first, second]) == "ppo, a=2, and 3 more settings"
+    assert label(first, [first, first | {"e": None}, second]) == "ppo, a=1, and 3 more settings"
+
+
+def test_a_curve_is_read_once_and_cannot_be_changed_by_a_caller(tmp_path: Path):
+    run = read_history(make_run(tmp_path / "a"))
+    steps, returns = run.curve("episode/return")
+    assert run.curve("episode/return")[0] is steps
+    assert run.curve("episode/return", "seconds")[0].tolist() != steps.tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        returns += 1.0

@@ -252,3 +252,11 @@ def test_forks_that_name_each_other_as_parents_do_not_hang(tmp_path):
         write_fork(make_run(tmp_path / name), Fork(tmp_path / other, "000000050", 50, {}))
     runs = with_parents([read_run(tmp_path / name, "env_steps", "episode/return") for name in "ab"])
     assert [len(run.x) for run in runs] == [10, 10]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_dollar_in_a_name_is_no_formula(tmp_path, ending):
+    formula = r"a$\nothing$b"  # matplotlib refuses it as one
+    series = [Series(formula, [(np.array([0.0, 1.0]), np.array([0.0, 1.0]))])]
+    out = plot_curves(series, tmp_path / f"plot.{ending}", formula, formula, formula)
+    assert out.stat().st_size > 1000

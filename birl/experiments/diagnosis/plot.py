@@ -36,7 +36,8 @@ def draw_diagnosis(diagnosis: Diagnosis, runs: Sequence[RunHistory], out: Path) 
     named = [row for row in named if row[1]]
     figure = Figure(figsize=(3.5 * COLUMNS, 2.5 * max(1, len(named)) + 0.5), dpi=140, layout="constrained")
     figure.set_facecolor("white")
-    figure.suptitle(f"{diagnosis.label}: {diagnosis.verdict.sentence}", fontsize=10, color=DARK, x=0.01, ha="left")
+    heading = f"{diagnosis.label}: {diagnosis.verdict.sentence}"
+    figure.suptitle(heading, fontsize=10, color=DARK, x=0.01, ha="left", parse_math=False)
     grid = figure.add_gridspec(max(1, len(named)), COLUMNS)
     for row, (title, metrics, lines) in enumerate(named):
         for column, metric in enumerate(metrics[:COLUMNS]):

@@ -1,6 +1,5 @@
 """A report on runs: which sections it has."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,10 +39,7 @@ def report(
 
 
 def read_groups(directories: Sequence[Path]) -> list[SeedGroup]:
-    """The groups of seeds in these directories; a run that is named twice counts once.
-
-    Forks are no seeds of runs that began at step 0: those from one step are a group of their own.
-    """
+    """The groups of seeds in these directories; a run that is named twice counts once."""
     single: list[RunHistory] = []
     given: list[tuple[str, list[RunHistory]]] = []
     for directory in dict.fromkeys(directories):
@@ -55,15 +51,7 @@ def read_groups(directories: Sequence[Path]) -> list[SeedGroup]:
     below = {run.run_dir.resolve() for _, runs in given for run in runs}
     alone = [run for run in single if run.run_dir.resolve() not in below]
     parts = [*given, *([("runs named one by one", alone)] if alone else [])]
-    return labelled([part for name, runs in parts for part in _without_forks(name, runs)])
-
-
-def _without_forks(name: str, runs: Sequence[RunHistory]) -> list[tuple[str, list[RunHistory]]]:
-    """The runs that began at step 0, and the forks from each later step."""
-    found: dict[str, list[RunHistory]] = defaultdict(list)
-    for run in runs:
-        found[name if run.fork is None else f"{name}, forks at {run.fork.env_steps:,} steps"].append(run)
-    return list(found.items())
+    return labelled(parts)
 
 
 def run_sections(groups: Sequence[SeedGroup], video: bool = False, trust: bool = False) -> list[Section]:

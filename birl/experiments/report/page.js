@@ -42,8 +42,13 @@ function ticks(low, high, count) {
   const rough = (high - low) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
+  const first = Math.ceil(low / step - 1e-9);
   const found = [];
-  for (let tick = Math.ceil(low / step - 1e-9); tick * step <= high + step * 1e-9; tick++) found.push(tick * step);
+  // So many steps reach high. Beyond 2 ** 53 numbers have gaps, and a tick + 1 may be the same one.
+  for (let i = 0; i <= count + 1; i++) {
+    const tick = (first + i) * step;
+    if (tick <= high + step * 1e-9 && tick !== found.at(-1)) found.push(tick);
+  }
   return found;
 }
 

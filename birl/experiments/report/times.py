@@ -6,7 +6,7 @@ from typing import Any
 
 from birl.experiments.report.elements import Content, Html, Section, element, join, named, small, table
 from birl.experiments.report.results import NOTHING, mean_text
-from birl.experiments.scores import trained_steps
+from birl.experiments.scores import own_steps
 from birl.run.display import number
 from birl.run.history import RunHistory, SeedGroup
 
@@ -84,7 +84,7 @@ def _shares(group: SeedGroup) -> dict[str, float]:
 
 def _speeds(group: SeedGroup) -> list[str]:
     walls = [wall_seconds(run) for run in group.runs]
-    rates = [trained_steps(run) / wall if wall else None for run, wall in zip(group.runs, walls, strict=True)]
+    rates = [own_steps(run) / wall if wall else None for run, wall in zip(group.runs, walls, strict=True)]
     return [
         mean_text(rates),
         mean_text(walls),
