@@ -7,7 +7,10 @@ from birl.asynchronous.parameters import SharedParameters
 from birl.rollouts.episode_stats import without_unknown
 from birl.types import Metrics
 
-SUMMED = {"episode/count", "replay/steps", "replay/bytes"}  # metrics to add up; of the others the mean is taken
+# Metrics to add up, and those of which the least or most is taken; of the others it is the mean.
+SUMMED = {"episode/count", "replay/steps", "replay/bytes"}
+LEAST = {"reward/min", "observation/constant_share"}
+MOST = {"reward/max", "observation/largest", "observation/widest"}
 
 
 def combine_metrics(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:
@@ -17,8 +20,9 @@ def combine_metrics(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:
         numbers = rows[:, column][~np.isnan(rows[:, column])]
         if name in SUMMED:
             combined[name] = int(numbers.sum())
-        else:
-            combined[name] = float(numbers.mean()) if len(numbers) else float("nan")
+            continue
+        take = np.min if name in LEAST else np.max if name in MOST else np.mean
+        combined[name] = float(take(numbers)) if len(numbers) else float("nan")
     return without_unknown(combined)
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from birl.cli.parsing import parse
-from birl.run.display import number
+from birl.run.display import number, printable
 from birl.run.signals import starting
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def compare(words: list[str]) -> int:
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_json(out, comparison.to_json())
-        console.print(f"\n{_clean(str(out))}")
+        console.print(f"\n{printable(str(out))}")
     return 0
 
 
@@ -66,11 +66,11 @@ def shown(comparison: "Comparison") -> Iterator[RenderableType]:
     from birl.experiments.pairs import verdict_text  # imports JAX
 
     letters = _letters(comparison)
-    yield Text(f"{_clean(comparison.env_id)}: {comparison.score}", style="bold")
-    yield from (f"{letter}: {_clean(label)}" for label, letter in letters.items())
+    yield Text(f"{printable(comparison.env_id)}: {comparison.score}", style="bold")
+    yield from (f"{letter}: {printable(label)}" for label, letter in letters.items())
     yield ""
     yield _groups_table(comparison, letters)
-    yield from map(_clean, _legend(comparison))
+    yield from map(printable, _legend(comparison))
     if comparison.pairs:
         yield ""
         yield _pairs_table(comparison, letters)
@@ -79,7 +79,7 @@ def shown(comparison: "Comparison") -> Iterator[RenderableType]:
     yield from _settings_lines(comparison, letters)
     if comparison.notices:
         yield ""
-        yield from (f"note: {_clean(notice)}" for notice in comparison.notices)
+        yield from (f"note: {printable(notice)}" for notice in comparison.notices)
 
 
 def _letters(comparison: "Comparison") -> dict[str, str]:
@@ -152,7 +152,7 @@ def _settings_lines(comparison: "Comparison", letters: dict[str, str]) -> Iterat
             continue
         yield f"settings of {first} and of {second}:"
         for name, values in list(pair.differing.items())[:MOST_SETTINGS]:
-            yield _clean(f"  {name}: {_value(values[0])}, {_value(values[1])}")
+            yield printable(f"  {name}: {_value(values[0])}, {_value(values[1])}")
         if (more := len(pair.differing) - MOST_SETTINGS) > 0:
             yield f"  and {more} more; --json FILE has all"
 
@@ -173,8 +173,3 @@ def _with_interval(value: float | None, interval: "Interval | None", text: Any =
 def _value(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
-
-
-def _clean(text: str) -> str:
-    """The text without codes for the terminal: a run's settings may be a stranger's."""
-    return "".join(character if character.isprintable() else "?" for character in text)

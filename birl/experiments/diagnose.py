@@ -1,15 +1,14 @@
 """What is probably wrong with a run: every rule is checked, and the cause comes first."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from birl.experiments.diagnosis import input_evidence, learning_evidence
-from birl.experiments.diagnosis.facts import Facts, facts_of, setting_of
+from birl.experiments.diagnosis.facts import Facts, facts_of
 from birl.experiments.diagnosis.findings import Diagnosis, Evidence, Finding, Outcome, Rule, Unseen, Verdict
 from birl.experiments.diagnosis.rules import RULES
+from birl.experiments.diagnosis.suggestions import changed_settings, command_for
 from birl.run.history import RunHistory, by_settings, read_histories
 
 CHECKS: dict[str, Callable[[Facts, Mapping[str, float]], Outcome]] = {
@@ -50,6 +49,7 @@ def diagnose_runs(seeds: Sequence[Facts], run_dir: Path | None = None) -> Diagno
         healthy=[name for name in RULES if name not in fired and name not in unseen],
         unseen=unseen,
         seeds=len(each),
+        runs=[facts.run.run_dir for facts in seeds],
     )
 
 
@@ -62,11 +62,12 @@ def diagnose_facts(facts: Facts) -> Diagnosis:
         run_dir=run.run_dir,
         label=f"{run.settings['algorithm']} {run.settings['env.id']}",
         env_steps=facts.env_steps,
-        total_steps=int(facts.setting("run.total_steps", 0)),
+        total_steps=int(facts.number("run.total_steps", 0)),
         verdict=facts.verdict,
         findings=ordered(fired, run),
         healthy=[name for name, outcome in outcomes.items() if outcome is None],
         unseen={name: outcome.reason for name, outcome in outcomes.items() if isinstance(outcome, Unseen)},
+        runs=[run.run_dir],
     )
 
 
@@ -122,55 +123,6 @@ def _finding(rule: Rule, evidence: Evidence, run: RunHistory, causes: Mapping[st
         lasting=inherited,
         follows_from=causes.get(rule.name),
     )
-
-
-def changed_settings(rule: Rule, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that a rule would change, as far as this run has them, with new values."""
-    found: dict[str, Any] = {}
-    for change in rule.changes:
-        now = setting_of(settings, change.setting)
-        if now is None or setting_of(settings, change.unless) is not None:
-            continue
-        if change.how == "times":
-            new = _times(now, change.value, change.most)
-        elif change.how == "at least":
-            new = change.value if not isinstance(now, int | float) or now < change.value else now
-        elif change.how == "at most":
-            new = change.value if not isinstance(now, int | float) or now > change.value else now
-        else:
-            new = change.value
-        if new != now:
-            found[change.setting] = new
-    return found
-
-
-def _times(value: Any, factor: float, most: float) -> Any:
-    """A number or each value of a schedule, times a factor and limited, with few digits."""
-    if isinstance(value, dict):
-        return value | {"values": [_times(one, factor, most) for one in value.get("values", [])]}
-    if isinstance(value, int) and factor >= 1:
-        return int(value * factor)
-    product = min(float(value) * factor, most)
-    return product if product == 0 else round(product, 3 - math.floor(math.log10(abs(product))))
-
-
-def command_for(rule: Rule, changes: Mapping[str, Any], run_dir: Path, forks: bool) -> str:
-    """The command that tries these settings; "" if there are none."""
-    if rule.proof == "evaluation":
-        return f"birl eval {run_dir} --sample"
-    if not changes:
-        return ""
-    options = " ".join(f"--{name.split('.')[-1].replace('_', '-')} {option_text(new)}" for name, new in changes.items())
-    options = options.replace(" True", "")
-    return f"birl {'fork' if forks else 'train --like'} {run_dir} {options}"
-
-
-def option_text(value: Any) -> str:
-    """A value as an option of the command line takes it."""
-    if isinstance(value, dict):
-        numbers = [*value.get("values", []), *value.get("points", [])]
-        return ":".join([str(value.get("kind", "")), *(f"{one:g}" for one in numbers)])
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _joint_verdict(verdicts: Sequence[Verdict]) -> Verdict:

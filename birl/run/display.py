@@ -149,6 +149,11 @@ def _is_unicode(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
 
 
+def printable(text: str) -> str:
+    """The text without codes for the terminal: what is in a run's files may be a stranger's."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def number(value: float) -> str:
     """A number with four digits, or a larger one as a whole number."""
     if not math.isfinite(value):

@@ -81,6 +81,12 @@ def test_metrics_are_means_over_who_has_a_number_and_sums_of_counts():
     assert np.isnan(found["episode/return"])
 
 
+def test_ranges_of_actor_learners_are_joined():
+    names = ("reward/min", "reward/max", "observation/largest", "observation/widest", "observation/constant_share")
+    found = combine_metrics(np.array([[-1.0, 1.0, 5.0, 2.0, 1.0], [-3.0, 0.0, 9.0, 1.0, 0.5]]), names)
+    assert list(found.values()) == [-3.0, 1.0, 9.0, 2.0, 0.5]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.experiments.diagnose import CHECKS, changed_settings, diagnose_facts, diagnose_runs, option_text
+import birl
+from birl.experiments.diagnose import CHECKS, diagnose_facts, diagnose_runs
 from birl.experiments.diagnosis.facts import Facts, SavedFacts, dead_share
 from birl.experiments.diagnosis.findings import Evidence, Unseen
 from birl.experiments.diagnosis.rules import RULES
+from birl.experiments.diagnosis.suggestions import changed_settings, command_for
 from birl.experiments.diagnosis.text import diagnosis_text
 from birl.experiments.diagnosis.verdict import learning_verdict
-from birl.run.history import RunHistory
+from birl.maths.schedules import linear
+from birl.run.directory import write_config
+from birl.run.history import RunHistory, read_history
 
 ROWS = 50
 STEPS = 10_000  # of each run, all of them done
@@ -38,7 +42,7 @@ def facts(
 
 
 DQN = {"algorithm": "dqn", "update_ratio": 0.25, "learning_starts": 1000, "batch_size": 32, "replay_size": 100}
-EPSILON = {"exploration.kind": "linear"}
+EPSILON = {"exploration": "linear:1.0:0.05:0.1"}
 CONSTANT = {"episode/return": 7.0, "reward/min": 0.0, "reward/max": 0.0}
 CUT = {"episode/truncated_share": 1.0, "episode/length": 30.0, "reward/min": -1.0, "reward/max": -1.0}
 REPLAY = {"replay/steps": 100, "episode/length": 50}
@@ -193,7 +197,7 @@ def test_a_rule_fires_with_a_sentence_that_holds_its_numbers(name):
     ("name", "index"), [(name, i) for name, (_, quiet) in CASES.items() for i in range(len(quiet))]
 )
 def test_a_rule_is_silent_just_beside_its_limits(name, index):
-    assert CHECKS[name](CASES[name][1][index], RULES[name].limits) is None
+    assert not isinstance(CHECKS[name](CASES[name][1][index], RULES[name].limits), Evidence)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -259,6 +263,52 @@ def test_the_verdict_compares_the_beginning_with_the_end(returns, learned):
     assert learning_verdict(facts({"episode/return": returns}).run).learned == learned
 
 
+def test_a_run_that_solves_its_task_at_once_has_improved():
+    rng = np.random.default_rng(0)
+    for solved in (2, 4, 8):  # rows of 50; a tenth is 5
+        rising = np.clip(20 + 480 * np.arange(ROWS) / solved + rng.normal(0, 5, ROWS), 0, 500)
+        found = diagnose_facts(
+            facts(
+                {
+                    "episode/return": rising,
+                    "episode/count": np.linspace(20, 1000, ROWS),
+                    "episode/truncated_share": (rising == 500).astype(float),
+                    "reward/min": 1.0,
+                    "reward/max": 1.0,
+                    "value/explained_variance": -0.5,
+                }
+            )
+        )
+        assert found.verdict.learned == "improved", solved
+        assert found.findings == []
+
+
+def test_returns_that_only_vary_have_not_moved():
+    rng = np.random.default_rng(1)
+    for every in (1, 4, 40):  # episodes between two rows, which are means of the last 20
+        verdicts = []
+        for _ in range(100):
+            episodes = rng.normal(100, 30, ROWS * every + 20)
+            means = [episodes[row * every : row * every + 20].mean() for row in range(ROWS)]
+            columns = {"episode/return": np.array(means), "episode/count": 20.0 + every * np.arange(ROWS)}
+            verdicts.append(learning_verdict(facts(columns).run).learned)
+        assert verdicts.count("not moved") >= 90, (every, verdicts)
+
+
+def test_a_policy_that_became_certain_after_it_had_learned_and_fell_later_has_not_collapsed():
+    rose_and_fell = np.where(np.arange(ROWS) < 6, 10.0, np.where(np.arange(ROWS) < 30, 400.0, 20.0))
+    run = facts({"policy/entropy": AFTER_LEARNING, "episode/return": rose_and_fell})
+    assert run.verdict.learned == "improved and fell"
+    assert CHECKS["policy-collapsed"](run, RULES["policy-collapsed"].limits) is None
+
+
+def test_few_rows_are_not_called_few_episodes():
+    run = facts({"episode/count": 5000.0}).run
+    found = learning_verdict(dataclasses.replace(run, rows=run.rows[-1:]))
+    assert found.learned == "too short"
+    assert found.sentence == "too short to judge: logged rows with a return: 1, of at least 5"
+
+
 def test_with_few_episodes_the_verdict_is_that_it_is_too_early():
     assert learning_verdict(facts({"episode/count": np.linspace(0, 39, ROWS)} | {}).run).learned == "too short"
 
@@ -267,9 +317,33 @@ def test_suggested_settings_are_those_that_the_run_has():
     rule = RULES["steps-too-large"]
     assert changed_settings(rule, {"learning_rate": 3e-4, "value_learning_rate": None}) == {"learning_rate": 3e-5}
     assert changed_settings(rule, {"learning_rate": 0.5}) == {"learning_rate": 1e-3}
-    schedule = {"learning_rate.kind": "linear", "learning_rate.values": [1e-3, 0.0], "learning_rate.points": [1.0]}
-    (new,) = changed_settings(rule, schedule).values()
-    assert option_text(new) == "linear:0.0001:0:1"
+    assert changed_settings(rule, {"learning_rate": "fast"}) == {}  # a damaged file
+
+
+def test_each_value_of_a_schedule_is_changed(tmp_path):
+    written = {"learning_rate": linear(1e-3, 0.0), "entropy_weight": linear(0.05, 0.0, 0.5)}
+    write_config(tmp_path, "ppo", birl.configure("ppo", "CartPole-v1", **written))
+    settings = read_history(tmp_path).settings
+    assert changed_settings(RULES["policy-collapsed"], settings) == {
+        "entropy_weight": "linear:0.05:0.01:0.5",
+        "learning_rate": "linear:0.0001:0.0",
+    }
+    changed = birl.configure(like=tmp_path, learning_rate="linear:0.0001:0.0")
+    assert changed.learning_rate == linear(1e-4, 0.0)
+
+
+@pytest.mark.parametrize(("now", "new"), [(2048, 512), (50, 12), (10_000_000, 2_500_000), (5, 4), (4, None), (1, None)])
+def test_a_whole_number_stays_whole_and_divides_into_minibatches(now, new):
+    settings = {"rollout_length": now, "minibatches": 4, "epochs": 10}
+    changes = changed_settings(RULES["too-few-updates"], settings)
+    assert changes == ({} if new is None else {"rollout_length": new})
+    assert all(type(value) is int for value in changes.values())
+
+
+def test_a_command_is_quoted_for_the_shell():
+    changes = {"rollout_length": 2_500_000, "normalize_observations": True, "learning_rate": 1e-4}
+    words = command_for(RULES["too-few-updates"], changes, Path("runs/a b"), True)
+    assert words == "birl fork 'runs/a b' --rollout-length 2500000 --normalize-observations --learning-rate 0.0001"
 
 
 def test_a_setting_that_is_large_enough_is_not_suggested():
@@ -298,6 +372,51 @@ def test_units_of_a_network_that_is_no_plain_mlp_are_not_judged():
     assert dead_share(layer(weight, bias), None, "relu") is None
     assert dead_share(layer(weight, bias), ranges, "gelu") is None
     assert dead_share({}, ranges, "relu") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "reason"),
+    [
+        ("rewards-not-seen", facts(CONSTANT, done=0.1), "too early: 10 % of the steps are done, of at least 30 %"),
+        ("rewards-not-seen", facts(CONSTANT | {"exploration/epsilon": 0.5}), "ε is still above 0.1"),
+        ("observations-constant", facts({"observation/constant_share": 1.0}, done=0.04), "400 steps are done"),
+        ("time-limit-only", facts(CUT, done=0.1), "too early"),
+        ("exploration-ended", facts({}), "ppo has no exploration"),
+        ("replay-forgets", facts({}), "ppo has no replay_size"),
+        ("too-few-updates", facts({}, {"rollout_length": 5, "actor_learners": 2}), "actor-learners"),
+        ("steps-too-large", facts({}, DQN), "only PPO"),
+        ("policy-collapsed", facts({}), "the run has no policy/entropy"),
+        ("values-worse-than-constant", facts({}), "the run has no value/explained_variance"),
+        ("evaluation-below-training", facts(EVALUATED | {"eval/episodes": 4}), "4 episodes"),
+        ("time-in-environment", facts({}), "the run has no times yet"),
+        ("time-in-environment", facts({}, {"env.backend": "compiled"}), "compiled environments"),
+    ],
+)
+def test_a_rule_that_was_not_checked_says_why(name, run, reason):
+    found = diagnose_facts(run)
+    assert reason in found.unseen[name]
+    assert name not in found.healthy
+    assert f"not checked: {name}: " in diagnosis_text(found)
+
+
+def test_steps_of_each_environment_are_those_of_one_actor_learner():
+    endless = {"episode/count": 0.0}
+    limits = RULES["time-limit-only"].limits | {"steps_per_env": STEPS / 8}
+    assert isinstance(CHECKS["time-limit-only"](facts(endless), limits), Evidence)
+    assert isinstance(CHECKS["time-limit-only"](facts(endless, {"actor_learners": 2}), limits), Unseen)
+
+
+def test_codes_for_the_terminal_are_not_printed():
+    text = diagnosis_text(diagnose_facts(facts({}, {"env.id": "Cart\x1b[31mPole\x07"})))
+    assert "Cart?[31mPole?" in text
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("name", ["run.total_steps", "env.num_envs"])
+@pytest.mark.parametrize("value", ["many", True, 1e999])
+def test_a_setting_that_should_be_a_number_is_named(name, value):
+    with pytest.raises(birl.ConfigError, match=f"{name} .* is not a finite number"):
+        diagnose_facts(facts(CUT, {name: value}))
 
 
 def test_a_metric_that_is_missing_is_said_and_no_fault():

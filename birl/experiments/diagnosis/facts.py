@@ -1,5 +1,6 @@
 """What rules read of a run: its metrics, its settings, and little of its newest checkpoint."""
 
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,10 +12,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from birl.config import require
 from birl.errors import CheckpointError
 from birl.experiments.diagnosis.findings import Verdict
 from birl.experiments.diagnosis.verdict import learning_verdict
-from birl.run.directory import CHECKPOINTS
+from birl.run.directory import CHECKPOINTS, CONFIG
 from birl.run.history import RunHistory
 
 LARGEST_CHECKPOINT = 1 << 28  # bytes; a large replay takes too long to read for the little that is looked at
@@ -49,7 +51,7 @@ class Facts:
     @property
     def progress(self) -> float:
         """The share of the steps that are done."""
-        return min(1.0, self.env_steps / max(1, self.setting("run.total_steps", 1)))
+        return min(1.0, self.env_steps / max(1.0, self.number("run.total_steps", 1)))
 
     @property
     def learns(self) -> bool:
@@ -61,9 +63,16 @@ class Facts:
         return (self.last("exploration/epsilon") or 0.0) > epsilon
 
     def setting(self, name: str, default: Any = None) -> Any:
-        """A setting by its flat name, or the default. A schedule is a dict."""
-        value = setting_of(self.run.settings, name)
+        """A setting by its flat name, or the default. A schedule is text."""
+        value = self.run.settings.get(name)
         return default if value is None else value
+
+    def number(self, name: str, default: float) -> float:
+        """A setting that must be a number, or the default; ConfigError if it is anything else."""
+        value = self.setting(name, default)
+        wrong = f"{self.run.run_dir / CONFIG} is damaged: {name} {value!r} is not a finite number"
+        require(type(value) in (int, float) and abs(value) < math.inf, wrong)
+        return float(value)
 
     def values(self, metric: str) -> np.ndarray:
         """The metric in the order of steps."""
@@ -74,18 +83,16 @@ class Facts:
         values = self.values(metric)
         return float(values[-1]) if len(values) else None
 
+    def too_early(self, progress: float) -> str | None:
+        """Why a rule that needs this share of the steps cannot be checked yet; None if it can."""
+        if self.progress >= progress:
+            return None
+        return f"too early: {100 * self.progress:.0f} % of the steps are done, of at least {100 * progress:.0f} %"
+
     def missing(self, *metrics: str) -> str | None:
         """Why a rule that needs these metrics cannot be checked; None if they are there."""
         absent = [metric for metric in metrics if not len(self.values(metric))]
         return f"the run has no {' and no '.join(absent)}" if absent else None
-
-
-def setting_of(settings: dict[str, Any], name: str) -> Any:
-    """A value of flat settings, in which a schedule is spread over several names."""
-    if name in settings:
-        return settings[name]
-    parts = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
-    return parts or None
 
 
 def facts_of(run: RunHistory) -> Facts:
@@ -103,7 +110,7 @@ def facts_of(run: RunHistory) -> Facts:
     if saved is None:
         return Facts(run)
     ranges = saved.snapshot.arrays.get("ranges/observations/0")
-    activation = str(setting_of(run.settings, "activation") or "")
+    activation = str(run.settings.get("activation") or "")
     return Facts(run, SavedFacts(saved.action_space, dead_share(saved.tensors, ranges, activation)))
 
 

@@ -19,6 +19,7 @@ class Change:
     how: Literal["set", "times", "at least", "at most"] = "set"
     most: float = math.inf
     unless: str = ""  # not for algorithms that have this setting
+    multiple_of: str = ""  # the new value is a multiple of this setting, if the algorithm has it
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Verdict:
     first: float | None = None
     best: float | None = None
     last: float | None = None
+    clear: float | None = None  # differences of returns below this may be chance
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Diagnosis:
     healthy: list[str]  # rules that were checked and did not fire
     unseen: dict[str, str]  # rules that could not be checked: why
     seeds: int = 1
+    runs: list[Path] = dataclasses.field(default_factory=list)  # the run directory of each seed
 
     def to_json(self) -> dict[str, Any]:
         """All of it as strict JSON."""

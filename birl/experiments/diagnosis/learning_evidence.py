@@ -17,19 +17,19 @@ GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)  # entropy of a Gaussian of stan
 
 def steps_too_large(facts: Facts, limits: Limits) -> Outcome:
     kls, clipped = facts.values("policy/approx_kl"), facts.values("policy/clip_fraction")
-    if facts.run.settings["algorithm"] != "ppo":
-        return None
-    if not len(kls):
-        return Unseen("the run has no policy/approx_kl yet")
-    count = int(limits["updates"])
+    if facts.setting("algorithm") != "ppo":
+        return Unseen("only PPO logs the KL of an update")
+    if reason := facts.missing("policy/approx_kl"):
+        return Unseen(reason)
+    count = int(limits["rows"])
     if len(kls) < count:
-        return None
+        return Unseen(_few_rows(len(kls), limits))
     kl, clip = _highest_mean(kls, count), _highest_mean(clipped, count)
     if kl <= limits["kl"] and (clip <= limits["clip_fraction"] or facts.learns):
         return None
     sentence = (
-        f"over {count} updates in a row, the mean KL of an update was up to {number(kl)}, and {100 * clip:.0f} % of "
-        f"the steps were clipped; about 0.01 and 10 % are usual"
+        f"over {count} logged rows in a row, the mean KL of an update was up to {number(kl)}, "
+        f"and {100 * clip:.0f} % of the steps were clipped; about 0.01 and 10 % are usual"
     )
     confidence = 0.5 if facts.learns else 0.9
     lines = {"policy/approx_kl": limits["kl"], "policy/clip_fraction": limits["clip_fraction"]}
@@ -42,11 +42,11 @@ def values_too_large(facts: Facts, limits: Limits) -> Outcome:
         return Unseen(reason)
     bound = value_bound(facts, limits["episodes_long"])
     if bound is None:
-        return None
+        return Unseen("all rewards were 0, or nothing bounds the values")
     values = facts.values(metric)
     sizes = np.abs(values) if metric == "value/mean" else np.sqrt(np.maximum(values, 0.0))
     if len(sizes) < limits["rows"]:
-        return None
+        return Unseen(_few_rows(len(sizes), limits))
     size = float(np.median(sizes[len(sizes) // 2 :]))
     if size <= limits["times_bound"] * bound:
         return None
@@ -70,7 +70,7 @@ def value_bound(facts: Facts, episodes_long: float) -> float | None:
     temperatures, entropies = facts.values("exploration/temperature"), facts.values("policy/entropy")
     if len(temperatures) and len(entropies):  # SAC's values hold the entropy bonus
         reward += float(temperatures.max() * np.abs(entropies).max())
-    discount = float(facts.setting("discount", 0.99))
+    discount = facts.number("discount", 0.99)
     lengths = facts.values("episode/length")
     longest = episodes_long * float(lengths.max()) if len(lengths) else math.inf
     horizon = 1 / (1 - discount) if discount < 1 else longest
@@ -89,8 +89,10 @@ def dead_units(facts: Facts, limits: Limits) -> Outcome:
 
 def policy_collapsed(facts: Facts, limits: Limits) -> Outcome:
     steps, entropies = facts.run.curve("policy/entropy")
-    if not len(entropies) or len(facts.values("exploration/temperature")):
-        return None  # no entropy to speak of, or SAC, which keeps it at a target
+    if reason := facts.missing("policy/entropy"):
+        return Unseen(reason)
+    if len(facts.values("exploration/temperature")):
+        return Unseen("the entropy is kept at a target")  # by SAC
     if facts.saved is None:
         return Unseen("there is no checkpoint that says what the actions are")
     space = facts.saved.action_space
@@ -101,9 +103,11 @@ def policy_collapsed(facts: Facts, limits: Limits) -> Outcome:
         floor = max(1, int(np.prod(space.shape))) * (GAUSSIAN + math.log(limits["std"]))
         shown = f"a standard deviation below {limits['std']:g}"
     else:
-        return None
+        return Unseen("the usual entropy of such actions is not known")
+    if len(entropies) < limits["rows"]:
+        return Unseen(_few_rows(len(entropies), limits))
     at = _stays_below(steps, entropies, floor, int(limits["rows"]))
-    if at is None or at > limits["progress"] * facts.setting("run.total_steps", 0) or _had_learned(facts, at):
+    if at is None or at > limits["progress"] * facts.number("run.total_steps", 0) or _had_learned(facts, at):
         return None
     now = float(np.median(entropies[steps >= at]))
     sentence = f"its entropy is {number(now)}, {shown}, since step {at:,.0f}, before the return had risen"
@@ -121,31 +125,41 @@ def _stays_below(steps: np.ndarray, values: np.ndarray, floor: float, rows: int)
 
 
 def _had_learned(facts: Facts, at: float) -> bool:
-    """Whether the return had made half of its way from the first to the best at this step."""
+    """Whether the return had clearly made half of its way from the first to the best at this step.
+
+    It may have fallen later.
+    """
     verdict = facts.verdict
-    if verdict.first is None or verdict.best is None or verdict.learned != "improved":
+    if verdict.first is None or verdict.best is None or verdict.clear is None:
         return False
     steps, returns = facts.run.curve("episode/return")
     before = returns[steps <= at]
-    return bool(len(before)) and before[-1] - verdict.first > 0.5 * (verdict.best - verdict.first)
+    way = max(0.5 * (verdict.best - verdict.first), verdict.clear)
+    return bool(len(before)) and before[-1] - verdict.first > way
 
 
 def dead_gradients(facts: Facts, limits: Limits) -> Outcome:
     if reason := facts.missing("optimizer/grad_norm"):
         return Unseen(reason)
+    if len(facts.values("optimizer/grad_norm")) < 2 * limits["rows"]:
+        return Unseen(_few_rows(len(facts.values("optimizer/grad_norm")), {"rows": 2 * limits["rows"]}))
     for metric in ("optimizer/grad_norm", "optimizer/actor_grad_norm"):
         norms = facts.values(metric)
         late = norms[len(norms) // 2 :]
         if len(late) >= limits["rows"] and np.mean(late < limits["norm"]) > limits["share"]:
             share = float(np.mean(late < limits["norm"]))
-            sentence = f"{metric} is below {limits['norm']:g} in {100 * share:.0f} % of the last updates"
+            sentence = f"{metric} is below {limits['norm']:g} in {100 * share:.0f} % of the rows of the second half"
             return Evidence(sentence, {"share": share}, 0.7, {metric: limits["norm"]})
     return None
 
 
 def values_worse_than_constant(facts: Facts, limits: Limits) -> Outcome:
     values = facts.values("value/explained_variance")
-    if len(values) < limits["rows"] or facts.progress < limits["progress"] or facts.learns:
+    if reason := facts.missing("value/explained_variance") or facts.too_early(limits["progress"]):
+        return Unseen(reason)
+    if len(values) < limits["rows"]:
+        return Unseen(_few_rows(len(values), limits))
+    if facts.learns:
         return None
     late = float(np.median(values[len(values) // 2 :]))
     if late >= limits["explained_variance"]:
@@ -158,14 +172,18 @@ def values_worse_than_constant(facts: Facts, limits: Limits) -> Outcome:
 def evaluation_below_training(facts: Facts, limits: Limits) -> Outcome:
     if reason := facts.missing("eval/return_mean", "episode/return"):
         return Unseen(reason)
-    if not facts.setting("run.eval_deterministic", True) or facts.progress < limits["progress"]:
-        return None
+    if not facts.setting("run.eval_deterministic", True):
+        return Unseen("evaluation samples its actions, too")
+    if reason := facts.too_early(limits["progress"]):
+        return Unseen(reason)
     steps, scores = facts.run.curve("eval/return_mean")
     at, returns = facts.run.curve("episode/return")
     episodes = facts.last("eval/episodes") or 1
     near = returns[at <= steps[-1]]
-    if not len(near) or episodes < limits["episodes"]:
-        return None
+    if not len(near):
+        return Unseen("no return was logged before the last evaluation")
+    if episodes < limits["episodes"]:
+        return Unseen(f"the last evaluation has {episodes:.0f} episodes, of at least {limits['episodes']:.0f}")
     training, score = float(np.mean(near[-max(1, len(near) // 10) :])), float(scores[-1])
     error = (facts.last("eval/return_std") or 0.0) / math.sqrt(episodes)
     span = max(float(np.ptp(returns)), 0.5 * abs(training))
@@ -178,16 +196,17 @@ def evaluation_below_training(facts: Facts, limits: Limits) -> Outcome:
 def time_in_environment(facts: Facts, limits: Limits) -> Outcome:
     seconds = [facts.values(f"time/{name}_seconds") for name in ("environment", "policy", "learning")]
     if facts.setting("env.workers") or facts.setting("env.ray_actors") or facts.setting("pool"):
-        return None
+        return None  # environments are stepped by other processes already
+    if facts.number("env.num_envs", 1) < 2:
+        return Unseen("one environment cannot be shared among workers")
     if not all(map(len, seconds)):
-        return Unseen("the run has no times of its environments: they are part of a program")
+        compiled = facts.setting("env.backend") == "compiled"
+        return Unseen("compiled environments have no times of their own" if compiled else "the run has no times yet")
     steps = facts.run.curve("time/environment_seconds")[0]
     parts = [float(values[-1] - values[0]) for values in seconds]  # without the first update, which is compiled
     share = parts[0] / max(sum(parts), 1e-9)
     each = 1000 * parts[0] / max(1.0, steps[-1] - steps[0])
     if share < limits["share"] or each < limits["milliseconds"] or parts[0] < limits["seconds"]:
-        return None
-    if facts.setting("env.num_envs", 1) < 2:
         return None
     sentence = f"{100 * share:.0f} % of the time went into environments, {number(each)} ms for each step"
     return Evidence(sentence, {"share": share, "milliseconds": each}, 0.8, {"time/environment_share": limits["share"]})
@@ -198,3 +217,7 @@ def _highest_mean(values: np.ndarray, count: int) -> float:
     if len(values) < count:
         return 0.0
     return float(np.lib.stride_tricks.sliding_window_view(values, count).mean(axis=1).max())
+
+
+def _few_rows(count: int, limits: Limits) -> str:
+    return f"{count} rows of metrics say it, of at least {limits['rows']:.0f}"

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from birl.experiments.diagnosis.findings import Diagnosis
 from birl.experiments.diagnosis.rules import RULES
+from birl.run.display import printable
 from birl.run.files import replacing
 from birl.run.history import RunHistory, by_settings, read_histories
 from birl.run.plot import COLOURS, DARK, METRIC_LABELS, moving_mean, style_axes
@@ -36,7 +37,7 @@ def draw_diagnosis(diagnosis: Diagnosis, runs: Sequence[RunHistory], out: Path) 
     named = [row for row in named if row[1]]
     figure = Figure(figsize=(3.5 * COLUMNS, 2.5 * max(1, len(named)) + 0.5), dpi=140, layout="constrained")
     figure.set_facecolor("white")
-    heading = f"{diagnosis.label}: {diagnosis.verdict.sentence}"
+    heading = printable(f"{diagnosis.label}: {diagnosis.verdict.sentence}")
     figure.suptitle(heading, fontsize=10, color=DARK, x=0.01, ha="left", parse_math=False)
     grid = figure.add_gridspec(max(1, len(named)), COLUMNS)
     for row, (title, metrics, lines) in enumerate(named):

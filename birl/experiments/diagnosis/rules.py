@@ -11,7 +11,7 @@ SLOWER = tuple(
     for name in ("learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate")
 )
 EXPLORE = (
-    Change("exploration", {"kind": "linear", "values": [1.0, 0.05], "points": [0.4]}),
+    Change("exploration", "linear:1.0:0.05:0.4"),
     Change("entropy_weight", 0.01, "at least"),
 )
 
@@ -127,7 +127,7 @@ EXPERIENCE = (
         changes=(
             Change("update_ratio", 0.25, "at least"),
             Change("epochs", 10, "at least"),
-            Change("rollout_length", 0.25, "times", unless="update_ratio"),
+            Change("rollout_length", 0.25, "times", unless="update_ratio", multiple_of="minibatches"),
         ),
         draw=("loss/value", "episode/return"),
         causes=("values-worse-than-constant", "evaluation-below-training"),
@@ -139,7 +139,7 @@ OPTIMISATION = (
         name="steps-too-large",
         title="the steps of the optimiser are too large",
         sees="`policy/approx_kl`, `policy/clip_fraction` (PPO)",
-        limits={"kl": 0.2, "clip_fraction": 0.5, "updates": 5},
+        limits={"kl": 0.2, "clip_fraction": 0.5, "rows": 5},
         why="Each update moves the policy far from the one that collected the rollout, where the estimates are wrong.",
         advice="lower the learning rate, or stop an update's epochs early with `target_kl`",
         changes=SLOWER,

@@ -4,6 +4,7 @@ import textwrap
 
 from birl.experiments.diagnosis.findings import Diagnosis, Finding
 from birl.experiments.diagnosis.rules import RULES
+from birl.run.display import printable
 
 WIDTH = 100
 
@@ -21,7 +22,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     lines += [
         line for name, reason in diagnosis.unseen.items() for line in _wrapped(f"not checked: {name}: {reason}", "  ")
     ]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def finding_lines(number: int, finding: Finding) -> list[str]:

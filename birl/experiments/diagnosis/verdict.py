@@ -2,44 +2,76 @@
 
 import numpy as np
 
-from birl.experiments.diagnosis.findings import Verdict
+from birl.experiments.diagnosis.findings import Learned, Verdict
 from birl.run.display import number
 from birl.run.history import RunHistory
 
-LEAST_EPISODES = 40  # `episode/return` is a mean of 20: two means that share no episode
+AVERAGED = 20  # episodes that `episode/return` is the mean of
+LEAST_EPISODES = 2 * AVERAGED  # two means that share no episode
 LEAST_ROWS = 5
 WINDOW = 0.1  # the share of the steps so far that a mean is taken over
 CLEAR = 2.0  # standard deviations by which a return must move
+WORDS: dict[Learned, str] = {
+    "improved": "has improved",
+    "improved and fell": "rose and fell",
+    "fell": "has fallen",
+    "not moved": "has not moved",
+}
 
 
 def learning_verdict(run: RunHistory) -> Verdict:
     """Whether the return has moved since the run began, by how much its means differ."""
     steps, returns = run.curve("episode/return")
-    counts = run.curve("episode/count")[1]
+    counted, counts = run.curve("episode/count")
     episodes = int(counts[-1]) if len(counts) else 0
-    if episodes < LEAST_EPISODES or len(steps) < LEAST_ROWS:
+    if episodes < LEAST_EPISODES:
         return Verdict("too short", f"too short to judge: {episodes} episodes have ended")
-    means, deviations = windows(steps, returns)
-    first, last, best = float(means[0]), float(means[-1]), float(means.max())
-    clear = CLEAR * float(np.hypot(deviations[0], deviations[-1])) + 1e-6 * abs(first)
-    course = f"{number(first)} in the first tenth of the steps, {number(last)} in the last"
+    if len(steps) < LEAST_ROWS:
+        rows = f"logged rows with a return: {len(steps)}"
+        return Verdict("too short", f"too short to judge: {rows}, of at least {LEAST_ROWS}")
+    ended = np.interp(steps, counted, counts)
+    # Not the first tenth: a run may have learned all of its task by then.
+    first = float(returns[ended <= max(LEAST_EPISODES, ended[0] + AVERAGED)].mean())
+    means = window_means(steps, returns)
+    last, best = float(means[-1]), max(first, float(means.max()))
+    clear = CLEAR * noise(returns, ended) + 1e-6 * abs(first)
+    learned = _judged(first, best, last, clear)
+    what = f"rose to {number(best)} and fell" if learned == "improved and fell" else WORDS[learned]
+    course = f"{number(first)} in the first episodes, {number(last)} in the last tenth of the steps"
+    return Verdict(learned, f"the return {what}: {course}", first, best, last, clear)
+
+
+def _judged(first: float, best: float, last: float, clear: float) -> Learned:
     # The best of ten windows is high by chance, so it must stand out more.
     if best - first > 1.5 * clear and best - last > max(0.5 * (best - first), clear):
-        return Verdict("improved and fell", f"the return rose to {number(best)} and fell: {course}", first, best, last)
+        return "improved and fell"
     if last - first > clear:
-        return Verdict("improved", f"the return has improved: {course}", first, best, last)
-    if first - last > clear:
-        return Verdict("fell", f"the return has fallen: {course}", first, best, last)
-    return Verdict("not moved", f"the return has not moved: {course}", first, best, last)
+        return "improved"
+    return "fell" if first - last > clear else "not moved"
 
 
-def windows(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations of a curve over ten windows of equal length.
+def noise(returns: np.ndarray, ended: np.ndarray) -> float:
+    """Standard deviation of the difference of an early and a late return if nothing is learned.
 
-    Windows without a value are left out.
+    It comes from differences of neighbouring rows, in which learning hardly shows. Rows k < 20
+    episodes apart share 20 - k of those that each is the mean of: the variance of their difference
+    is k/20 of that of rows that share none. Of all differences the median counts, for a jump is no
+    noise; of the last tenth the mean square, for a late return may vary more.
     """
+    apart = np.diff(ended)
+    moved = apart > 0
+    differences = np.diff(returns)[moved] * np.sqrt(AVERAGED / np.clip(apart[moved], 1, AVERAGED))
+    if not len(differences):
+        return 0.0
+    usual = 1.4826 * float(np.median(np.abs(differences)))  # of a Gaussian: its standard deviation
+    late = float(np.sqrt(np.mean(differences[-max(LEAST_ROWS, len(differences) // 10) :] ** 2)))
+    # Half of the variance of a difference is that of each of its two rows.
+    return float(np.hypot(usual, late if len(differences) > 2 * LEAST_ROWS else usual) / np.sqrt(2))
+
+
+def window_means(steps: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Means of a curve over ten windows of equal length; those without a value are left out."""
     edges = np.linspace(steps[0], steps[-1], round(1 / WINDOW) + 1)
     place = np.clip(np.searchsorted(edges, steps, side="right") - 1, 0, len(edges) - 2)
     parts = [values[place == index] for index in range(len(edges) - 1)]
-    held = [part for part in parts if len(part)]
-    return np.array([part.mean() for part in held]), np.array([part.std() for part in held])
+    return np.array([part.mean() for part in parts if len(part)])
