@@ -169,10 +169,13 @@ def _notices(
     found = []
     for result in results:
         seeds = len(result.score.values)
-        if result.failed:
+        if result.failed and seeds > 0:
             lost = f"{len(result.failed)} of {len(result.directories)} seeds of {result.label} failed"
             found.append(f"{lost}: the statistics are those of the others, and so too good")
-        if seeds == 1:
+        if seeds == 0:
+            failed = f", and {len(result.failed)} of its {len(result.directories)} failed" if result.failed else ""
+            found.append(f"{result.label} has no seed with a score{failed}: it cannot be compared")
+        elif seeds == 1:
             found.append(f"{result.label} has one seed: it has no intervals, and nothing follows from it")
         elif seeds < FEW:
             found.append(f"{result.label} has {seeds} seeds: bootstrap intervals of fewer than {FEW} are too narrow")

@@ -27,6 +27,7 @@ DARK = "#2B2B2B"
 LIGHT = "#E3E3E3"
 GRID_POINTS = 400  # points of a drawn curve
 RESAMPLES = 1000  # of the bootstrap
+CUT = 0.05  # a mean that ends by more than this share before the longest seed gets a note
 METRIC_LABELS = {
     "episode/return": "episode return",
     "episode/length": "episode length (steps)",
@@ -43,6 +44,7 @@ class Series:
     label: str
     curves: list[tuple[np.ndarray, np.ndarray]]
     branch: float | None = None  # where forks left their parents: drawn from there on, with a dot
+    failed: Sequence[tuple[np.ndarray, np.ndarray]] = ()  # of seeds that failed: drawn thin, not in the mean
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class RunCurve:
     y: np.ndarray
     run_dir: Path | None = None
     fork: Fork | None = None  # where it branched off another run
+    problem: str | None = None  # why it failed
 
 
 def plot_runs(
@@ -91,7 +94,7 @@ def plot_curves(
     for number, one in enumerate(series):
         draw_series(axes, one, COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)], smooth)
     style_axes(axes, title, x_label, y_label)
-    add_legend(figure, axes, sorted({len(one.curves) for one in series}))
+    add_legend(figure, axes, sorted({len(one.curves) for one in series}), mean_notes(series))
     out = out if out.suffix else out.with_suffix(".png")
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
@@ -122,7 +125,7 @@ def read_run(run_dir: Path, x: str, metric: str) -> RunCurve:
     curve = run.curve(metric, x)
     others = ", ".join(sorted(names - {"env_steps", "seconds"}))
     require(len(curve[0]) > 0, f"{run_dir} has no metric {metric!r}; it has {others}")
-    return RunCurve(run.settings, *curve, run_dir, run.fork)
+    return RunCurve(run.settings, *curve, run_dir, run.fork, run.problem)
 
 
 def with_parents(runs: Sequence[RunCurve]) -> list[RunCurve]:
@@ -147,8 +150,30 @@ def group(runs: Sequence[RunCurve]) -> list[Series]:
     for label, _, members in split_by_settings(runs):
         branches = [run.fork.env_steps for run in members if run.fork is not None]
         branch = max(branches) if branches else None
-        found.append(Series(label, [(run.x, run.y) for run in members], branch))
+        sound = [run for run in members if run.problem is None]
+        failed = [run for run in members if run.problem is not None] if sound else []
+        curves, rest = ([(run.x, run.y) for run in runs] for runs in (sound or members, failed))
+        found.append(Series(label, curves, branch, rest))
     return found
+
+
+def mean_notes(series: Sequence[Series]) -> list[str]:
+    """What a reader must know of the means: which seeds are not in them, and which end early."""
+    found = []
+    for one in series:
+        if one.failed:
+            seeds = "1 failed seed is" if len(one.failed) == 1 else f"{len(one.failed)} failed seeds are"
+            found.append(f"{one.label}: {seeds} drawn thin and not in the mean")
+        ends = [x[-1] for x, _ in one.curves]
+        if ends_early(ends):
+            end = short_number(float(f"{min(ends):.4g}"))
+            found.append(f"{one.label}: the mean ends at {end}, with its first seed")
+    return found
+
+
+def ends_early(ends: Sequence[float]) -> bool:
+    """Whether some seed has clearly more than the shortest one, where the mean of all ends."""
+    return max(ends) - min(ends) > CUT * max(ends)
 
 
 def bootstrap_band(curves: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
@@ -167,6 +192,8 @@ def draw_series(axes: Axes, series: Series, colour: str, dashes: Any, smooth: fl
     start, end = max(x[0] for x, _ in series.curves), min(x[-1] for x, _ in series.curves)
     start = start if series.branch is None else max(start, series.branch)
     name = textwrap.fill(series.label, 80)
+    for x, y in series.failed:
+        axes.plot(x, y, color=colour, alpha=0.45, linewidth=0.8, linestyle=dashes)
     if end <= start:  # single points, for example of a final evaluation
         for number, (x, y) in enumerate(series.curves):
             axes.plot(x, y, "o", color=colour, markersize=5, alpha=0.8, label=name if number == 0 else None)
@@ -200,12 +227,13 @@ def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(short_number))
 
 
-def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int]) -> None:
+def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int], notes: Sequence[str] = ()) -> None:
     """Add labels below the axes, and what the band means; `seeds` are the series' seed counts."""
     labels = axes.get_legend_handles_labels()[1]
     columns = max(1, min(len(labels), 4, 90 // (max(map(len, labels)) + 8)))
     number = str(seeds[-1]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    meaning = f"mean over {number} seeds and its 95 % bootstrap interval" if seeds[-1] > 1 else None
+    meaning = [f"mean over {number} seeds and its 95 % bootstrap interval"] if seeds[-1] > 1 else []
+    title = "\n".join([*meaning, *(textwrap.fill(note, 110) for note in notes)])
     style: dict[str, Any] = {
         "frameon": False,
         "fontsize": 9,
@@ -213,9 +241,9 @@ def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int]) -> None:
         "title_fontsize": 8,
         "handlelength": 1.8,
     }
-    legend = figure.legend(loc="outside lower center", ncols=columns, title=meaning, **style)
-    legend.get_title().set_color("#6B6B6B")
-    for text in legend.get_texts():
+    legend = figure.legend(loc="outside lower center", ncols=columns, title=title or None, **style)
+    legend.get_title().set(color="#6B6B6B", multialignment="center")
+    for text in [legend.get_title(), *legend.get_texts()]:
         text.set_parse_math(False)
 
 

@@ -261,6 +261,17 @@ def test_failed_seeds_are_counted_and_nothing_else(tmp_path):
     )
 
 
+def test_a_group_without_a_score_is_not_said_to_have_narrow_intervals(tmp_path):
+    a, b = make_group(tmp_path / "a", [1.0, 2.0], epochs=1), make_group(tmp_path / "b", [4.0, 5.0], epochs=2)
+    for seed in ("seed-1", "seed-2"):
+        (a / seed / "summary.json").unlink()
+    (a / "group.json").write_text("{}")
+    (a / "summary.json").write_text(json.dumps({"failed": {"seed-1": "NaN", "seed-2": "NaN"}}))
+    notices = compare(a, b).notices
+    assert notices[0] == "ppo, epochs=1 has no seed with a score, and 2 of its 2 failed: it cannot be compared"
+    assert not any("0 seeds" in notice or "too good" in notice for notice in notices)
+
+
 def test_with_an_unfinished_run_all_are_compared_at_the_steps_that_it_has(tmp_path):
     a, b = make_group(tmp_path / "a", [1.0, 2.0], epochs=1), make_group(tmp_path / "b", [4.0, 5.0], epochs=2)
     make_curve(b / "seed-3", 3, {200: {"episode/return": 20.0}, 400: {"episode/return": 40.0}}, epochs=2)

@@ -13,7 +13,7 @@ import birl
 from birl.config import ConfigError
 from birl.experiments.diagnose import diagnose_runs
 from birl.experiments.diagnosis.facts import facts_of
-from birl.experiments.report.curves import FEWEST_POINTS, curve_data, mean_and_band, rounded, thinned
+from birl.experiments.report.curves import FEWEST_POINTS, curve_data, curves_section, mean_and_band, rounded, thinned
 from birl.experiments.report.elements import COLOURS, Html, Section, bars, code_of, data, element, folded, table
 from birl.experiments.report.episodes import episodes_section
 from birl.experiments.report.findings import findings_section
@@ -28,7 +28,7 @@ from birl.run.fork_file import Fork, write_fork
 from birl.run.history import by_settings, read_histories, read_history
 from birl.run.track import JsonlSink
 from tests.run.processes import call, call_well
-from tests.run.test_plot import make_run
+from tests.run.test_plot import group_with_a_short_seed, make_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028\u202e\"'&lt;\ud800"
 
@@ -178,6 +178,33 @@ def test_the_mean_over_seeds_is_taken_where_all_have_values():
     assert mean_and_band([(np.array([1.0]), np.array([1.0])), (np.array([2.0]), np.array([1.0]))], 50) is None
 
 
+@pytest.mark.parametrize(
+    ("failed", "end", "note"),
+    [
+        (True, 1000, "ppo: seed 3 has failed, and the mean is without."),
+        (False, 300, "ppo: the mean ends at 300 steps, where seed 3 is now."),
+    ],
+)
+def test_a_failed_seed_does_not_end_the_mean_and_a_slow_one_is_noted(tmp_path, failed, end, note):
+    groups = by_settings(read_histories(group_with_a_short_seed(tmp_path, failed)))
+    found = curve_data(groups)
+    [curves] = [metric["groups"][0] for metric in found["metrics"] if metric["name"] == "episode/return"]
+    assert [len(values) for _, values in curves["seeds"]] == [10, 10, 3]
+    assert curves["steps"][0][-1] == end
+    assert curves["seconds"][0][-1] == end / 100
+    assert found["notes"] == [note]
+    assert note in text_of(curves_section(groups))
+
+
+def test_only_curves_of_many_points_are_said_to_be_smoothed(tmp_path):
+    run_dir = make_run(tmp_path / "a")
+    assert "smoothed" not in text_of(curves_section(by_settings([read_history(run_dir)])))
+    rows = [{"env_steps": row, "seconds": row, "episode/return": row} for row in range(60)]
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = text_of(curves_section(by_settings([read_history(run_dir)])))
+    assert "of more than 50 points are smoothed over 4 % of the steps" in said
+
+
 def test_a_thinned_line_is_the_line():
     x = np.linspace(0, 100, 1001)
     at, values = thinned(x, 2 * x, 21)
@@ -266,6 +293,15 @@ def test_scores_are_those_of_the_evaluations_and_the_preset(tmp_path):
     assert "500 50,000 steps" in said  # of the preset
     assert "500 100,000 steps" in said  # published
     assert "Published: ppo, RL Zoo: CartPole-v1, one run" in said
+
+
+def test_every_published_score_has_its_source(tmp_path):
+    env = {"id": "CartPole-v1", "num_envs": 8, "hide_velocities": True}
+    groups = [*by_settings(read_histories(write_group(tmp_path / "a", seeds=2)))]
+    groups += by_settings(read_histories(write_group(tmp_path / "b", seeds=2, core="lstm", env=env)))
+    said = text_of(results_section(compared(groups)))
+    assert "ppo, RL Zoo: CartPole-v1, one run" in said
+    assert "ppo, RL Zoo: CartPoleNoVel-v1, one run" in said
 
 
 def test_pairs_and_times_are_those_of_compare(tmp_path):

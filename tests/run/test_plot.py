@@ -21,6 +21,7 @@ from birl.run.plot import (
     bootstrap_band,
     draw_series,
     group,
+    mean_notes,
     plot_curves,
     plot_runs,
     read_run,
@@ -260,3 +261,45 @@ def test_a_dollar_in_a_name_is_no_formula(tmp_path, ending):
     series = [Series(formula, [(np.array([0.0, 1.0]), np.array([0.0, 1.0]))])]
     out = plot_curves(series, tmp_path / f"plot.{ending}", formula, formula, formula)
     assert out.stat().st_size > 1000
+
+
+def short_rows(run_dir: Path, rows: int) -> Path:
+    """The run, cut after so many rows."""
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run_dir / "metrics.jsonl").write_text("".join(lines[:rows]))
+    return run_dir
+
+
+def group_with_a_short_seed(folder: Path, failed: bool) -> Path:
+    """Three seeds, of which the third has 3 of 10 rows, because it failed or is not there yet."""
+    for seed in (1, 2, 3):
+        make_run(folder / f"seed-{seed}", seed=seed)
+    short_rows(folder / "seed-3", 3)
+    (folder / "group.json").write_text("{}")
+    (folder / "summary.json").write_text(json.dumps({"failed": {"seed-3": "NaN"} if failed else {}}))
+    return folder
+
+
+def test_a_failed_seed_is_drawn_thin_and_does_not_end_the_mean(tmp_path):
+    [series] = group(read_runs(group_with_a_short_seed(tmp_path, failed=True), "env_steps", "episode/return"))
+    thin, mean = drawn(series).get_lines()
+    assert thin.get_xdata()[-1] == 300
+    assert thin.get_linewidth() < mean.get_linewidth()
+    assert mean.get_xdata()[-1] == 1000
+    np.testing.assert_allclose(mean.get_ydata(), mean.get_xdata() / 10 + 1.5)  # of seeds 1 and 2
+    assert mean_notes([series]) == ["ppo: 1 failed seed is drawn thin and not in the mean"]
+    plot_curves([series], tmp_path / "plot.png", "title", "x", "y")
+
+
+def test_a_mean_that_ends_with_an_unfinished_seed_is_noted(tmp_path):
+    [series] = group(read_runs(group_with_a_short_seed(tmp_path, failed=False), "env_steps", "episode/return"))
+    [mean] = drawn(series).get_lines()
+    assert mean.get_xdata()[-1] == 300
+    assert mean_notes([series]) == ["ppo: the mean ends at 300, with its first seed"]
+
+
+def test_seeds_that_all_failed_are_drawn_as_they_are(tmp_path):
+    folder = group_with_a_short_seed(tmp_path, failed=False)
+    (folder / "summary.json").write_text(json.dumps({"failed": {f"seed-{seed}": "NaN" for seed in (1, 2, 3)}}))
+    [series] = group(read_runs(folder, "env_steps", "episode/return"))
+    assert (len(series.curves), len(series.failed)) == (3, 0)

@@ -5,17 +5,27 @@ few, such as evaluations, as its points.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from birl.experiments.report.elements import Content, Html, Section, data, element, join, paragraph, style_of
+from birl.experiments.report.elements import (
+    Content,
+    Html,
+    Section,
+    data,
+    element,
+    join,
+    paragraph,
+    sentences,
+    style_of,
+)
 from birl.maths.curves import moving_mean
 from birl.run.history import RunHistory, SeedGroup
-from birl.run.plot import METRIC_LABELS, bootstrap_band
+from birl.run.plot import METRIC_LABELS, bootstrap_band, ends_early
 
 NUMBERS = 60_000  # in the data of all curves; each takes about 6 bytes of the page
 FEWEST_POINTS, MOST_POINTS = 24, 200  # of a curve
@@ -65,10 +75,11 @@ def figure(found: dict[str, Any], id: str) -> Html:
     if several:
         box = Html('<input type="checkbox" class="each" checked>')
         controls.append(element("label", join([box, " each seed"])))
-    band = f"Thick: mean over seeds, with its 95 % bootstrap interval, smoothed over {SMOOTH:.0%} of the steps."
-    note = (
-        f"{band} Thin: each seed." if several else f"Thick: smoothed over {SMOOTH:.0%} of the steps. Thin: as logged."
-    )
+    notes = ["Thick: mean over seeds, with its 95 % bootstrap interval. Thin: each seed."] if several else []
+    if found["smoothed"]:
+        lines = "Thick lines" if several else "Thick lines (thin: as logged)"
+        notes.append(f"{lines} of more than {FEW} points are smoothed over {100 * SMOOTH:.0f} % of the steps.")
+    notes += found["notes"]
     left_out = found["left_out"]
     more = f" Not shown, to keep this page small: {', '.join(left_out)}." if left_out else ""
     how = " Point at the chart, touch it, or use the arrow keys to read values."
@@ -77,7 +88,7 @@ def figure(found: dict[str, Any], id: str) -> Html:
         element("div", "", class_="legend"),
         element("div", "", class_="plot"),
         element("noscript", paragraph("The curves are drawn by a script, and scripts are switched off.")),
-        element("figcaption", join([note, element("span", how, class_="screen"), more])),
+        element("figcaption", join([sentences(" ".join(notes)), element("span", how, class_="screen"), more])),
         data(id, found),
     ]
     return element("figure", join(parts), class_="curves", data_curves=id)
@@ -104,7 +115,32 @@ def curve_data(groups: Sequence[SeedGroup]) -> dict[str, Any]:
         {"label": group.label, "style": style_of(number), "seeds": [str(run.seed) for run in group.runs]}
         for number, group in enumerate(groups)
     ]
-    return {"groups": labels, "metrics": metrics, "grids": grids.found, "left_out": names[len(shown) :]}
+    return {
+        "groups": labels,
+        "metrics": metrics,
+        "grids": grids.found,
+        "left_out": names[len(shown) :],
+        "smoothed": any(len(run.curve(name)[0]) > FEW for name in shown for group in groups for run in group.runs),
+        "notes": [note for group in groups for note in mean_notes(group)],
+    }
+
+
+def mean_notes(group: SeedGroup) -> Iterator[str]:
+    """What a reader must know of a mean: which seeds are not in it, and whether it ends early."""
+    sound = _in_mean(group.runs)
+    left_out = [str(run.seed) for run in group.runs if run not in sound]
+    if left_out:
+        seeds = f"seed {left_out[0]} has" if len(left_out) == 1 else f"seeds {', '.join(left_out)} have"
+        yield f"{group.label}: {seeds} failed, and the mean is without."
+    shortest = min(sound, key=lambda run: run.last_step)
+    if len(sound) > 1 and ends_early([run.last_step for run in sound]):
+        now = "is now" if shortest.summary is None else "ended"
+        yield f"{group.label}: the mean ends at {shortest.last_step:,} steps, where seed {shortest.seed} {now}."
+
+
+def _in_mean(runs: Sequence[RunHistory]) -> list[RunHistory]:
+    """The runs that did not fail; all if all did."""
+    return [run for run in runs if run.problem is None] or list(runs)
 
 
 def ordered(names: Iterable[str]) -> list[str]:
@@ -153,7 +189,8 @@ def _group_curves(
     if not found:
         return None
     seeds: list[Any] = []
-    thin: list[tuple[np.ndarray, Curve]] = []
+    in_mean = _in_mean([run for run in group.runs if run.run_dir in found])
+    by_time: list[Curve] = []
     for run in group.runs:
         if run.run_dir not in found:
             seeds.append(None)
@@ -161,12 +198,12 @@ def _group_curves(
         steps, values = thinned(*found[run.run_dir], most)
         seconds = np.interp(steps, *clocks[run.run_dir])
         seeds.append([grids.number(steps, seconds), rounded(values)])
-        thin.append((seconds, (steps, values)))
-    by_time = [(seconds, values) for seconds, (_, values) in thin]
+        if run in in_mean:
+            by_time.append(_increasing(seconds, values))
     return {
         "seeds": seeds,
-        "steps": mean_and_band(list(found.values()), most),
-        "seconds": mean_and_band([_increasing(*curve) for curve in by_time], most),
+        "steps": mean_and_band([found[run.run_dir] for run in in_mean], most),
+        "seconds": mean_and_band(by_time, most),
     }
 
 

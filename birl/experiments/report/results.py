@@ -192,6 +192,6 @@ def _source_texts(groups: Sequence[SeedGroup]) -> list[str]:
     found = [(group.settings["algorithm"], one) for group in groups if (one := _published(group)) is not None]
     texts = [
         f"{algorithm}, {one.source}: {one.env_id}, {SOURCES[one.source].measured}{one.note and '; '}{one.note}."
-        for algorithm, one in dict(found).items()
+        for algorithm, one in dict.fromkeys(found)  # groups of one task have the same
     ]
     return ["Published:", *texts] if texts else []
