@@ -25,7 +25,7 @@ from birl.run.configure import with_settings
 from birl.search import EITHER, Choices, Dimension, LogRange, Range, SearchSpace
 from birl.suggestions import suggest_setting
 
-NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 BETWEEN = re.compile(rf"\s*({NUMBER})\s*:\s*({NUMBER})\s*")  # LOW:HIGH
 WIDE = 50  # a range whose ends are this many times apart is searched by its logarithm
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, require
+from birl.env_checks import require_importable
 from birl.envs.by_name import MakeEnv
 from birl.envs.make import spaces_of
 from birl.experiments.search_space import search_space
@@ -34,7 +35,7 @@ from birl.experiments.tuning.supervise import run_here, run_on_ray
 from birl.registry import algorithm_named, name_of
 from birl.run.configure import called_config, called_env, with_settings
 from birl.run.directory import SUMMARY, claim_named, task_name
-from birl.run.files import write_json
+from birl.run.files import require_real_directory, write_json
 from birl.run.group import lane_address, require_jobs, require_trainable
 from birl.run.group_file import read_group
 from birl.run.group_plan import plan_group
@@ -95,6 +96,7 @@ def plan_search(
     """The plan of a search around one Config; ConfigError if it cannot be trained."""
     if lane_address(config) is not None:  # of the workers, not of the runs
         config = with_settings(config, {"ray_address": None})
+    require_importable(config.env, "a search", "birl.train")
     require_trainable(plan_group(lambda _: config, {}, 1))
     space, config = search_space(config, *spaces_of(config.env), search, fix)
     candidate = Candidate(name_of(config), config, space)
@@ -114,9 +116,11 @@ def run_search(
     require_jobs(jobs)
     if plan.sampler == "tpe":
         import birl.experiments.tuning.optuna_sampler  # noqa: F401  so that a missing extra is named at once
-    directory, said = _open_directory(plan, run_dir, name)
-    # The user has just asked for these settings, whether or not they could be signed.
-    return _work(directory, plan, jobs, ray_address, True, [*notices, *said], quiet)
+    directory, is_new = _open_directory(plan, run_dir, name)
+    said = [] if is_new else ["going on with the search that is there"]
+    # The user has just asked for these settings, whether or not they could be signed. But the runs
+    # of a search that was there may be someone else's.
+    return _work(directory, plan, jobs, ray_address, is_new, [*notices, *said], quiet)
 
 
 def continue_search(
@@ -138,8 +142,8 @@ def continue_search(
     return _work(path, plan, jobs, ray_address, trust, notices, quiet)
 
 
-def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Path, list[str]]:
-    """The directory of a search with its tune.json, and what to say about it."""
+def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Path, bool]:
+    """The directory of a search with its tune.json, and whether it is new."""
     config, names = plan.candidates[0].config, _algorithms(plan)
     task = f"{name}-{task_name(names[0], config)}" if len(names) == 1 else task_name(name, config)
     plain = Path("runs") / task
@@ -150,13 +154,13 @@ def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Pat
         if same and not (path / RESULT).exists():
             with waiting_for(path):
                 write_plan(path, plan)
-            return path, ["going on with the search that was stopped"]
+            return path, False
         other = "it is over" if same else "it has other settings"
         remedy = f"use another run_dir, or remove {path}"
         require(run_dir is None, f"{path} holds a search already, and {other}; {remedy}")
     path, _, _ = claim_named(plain, run_dir, overwrite=False)
     write_plan(path, plan)
-    return path, []
+    return path, True
 
 
 def _stored_plan(path: Path) -> TunePlan | None:
@@ -199,6 +203,7 @@ def _work(
             raise Interrupted(128 + signals[0])
         require(isinstance(next_step(state, time.time(), count), Over), f"the workers of {directory} ended too early")
         for group in state.finals:
+            require_real_directory(directory / group)
             _write_summary(directory / group, state, group)
         result = write_result(directory, state, time.time())
         page = write_page(directory, result, f"Settings of {', '.join(_algorithms(plan))} on {plan.env_id}")

@@ -25,15 +25,10 @@ SUMMARY = "summary.json"  # written when a run ends
 FORK = "fork.json"  # of a run that began with a checkpoint of another: see fork_file.py
 CHECKPOINTS = "checkpoints"
 GROUP = "group.json"  # of a directory that holds the runs of a group
+SEARCH_PARTS = ("tune.json", "journal.jsonl", "solve.json")  # of one that holds a search for settings or an agent
 RUN_PARTS = (CONFIG, METRICS, CHECKPOINTS)
-ALL_PARTS = (
-    *RUN_PARTS,
-    FORK,
-    "tensorboard",
-    "wandb",
-    "wandb_id.txt",
-    "trackio_id.txt",
-)  # what a run may make before its first update
+# What a run may make before its first update.
+ALL_PARTS = (*RUN_PARTS, FORK, "tensorboard", "wandb", "wandb_id.txt", "trackio_id.txt")
 MOST_NAMED = 5  # differences between two copies of the settings that a message lists
 
 
@@ -126,6 +121,7 @@ def claim_named(plain: Path, run_dir: str | None, overwrite: bool) -> tuple[Path
     if run_dir is not None or overwrite:
         path = plain if run_dir is None else Path(run_dir)
         require(not path.exists() or path.is_dir(), f"run_dir {path} is a file; name a directory")
+        require_no_search(path)  # which may be at work: it holds its lock only for moments
         moved = move_aside(path) if overwrite and (holds_run(path) or is_group(path)) else None
         require_no_run(path)
         made = _missing(path)
@@ -161,6 +157,13 @@ def holds_run(path: Path) -> bool:
     return any((path / part).exists() for part in RUN_PARTS)
 
 
+def require_no_search(path: Path) -> None:
+    """Raise ConfigError if this directory holds a search for settings or an agent."""
+    held = ", ".join(part for part in SEARCH_PARTS if os.path.lexists(path / part))
+    remedy = f"continue it with birl resume {path}, or choose another run_dir"
+    require(not held, f"run_dir {path} already holds a search ({held}); {remedy}")
+
+
 def is_group(path: Path) -> bool:
     """Whether this directory holds a group of runs."""
     return os.path.lexists(path / GROUP)
@@ -178,7 +181,8 @@ def runs_below(directory: Path) -> list[Path]:
 
 
 def require_no_run(path: Path) -> None:
-    """Raise ConfigError if this directory holds a run or a group of runs."""
+    """Raise ConfigError if this directory holds a run, a group of runs or a search."""
+    require_no_search(path)
     held = [part for part in (*RUN_PARTS, GROUP) if (path / part).exists()]
     aside = "move it aside: --overwrite (overwrite=True in Python)"
     remedy = f"continue it with birl resume {path}, choose another run_dir, or {aside}"

@@ -1,7 +1,7 @@
 """A run: the updates of an algorithm, with a directory, logs, evaluations and checkpoints."""
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +41,7 @@ class Run:
         self._open_directory = open_directory
         self._passed = passed
         self._quiet = quiet
-        self._lane: tuple[list[int], TextIO] | None = None  # signals and output of a run among several in a process
+        self._lane: tuple[Sequence[int], TextIO] | None = None  # signals and output of a run among several in a process
         self._stack: ExitStack | None = None  # closes everything; None outside of the `with` block
         self._updates: Iterator[Update] | None = None  # the algorithm's
         self._is_pending = False  # the latest update is not evaluated and saved yet
@@ -50,7 +50,7 @@ class Run:
         self.update: Update | None = None  # the latest one
         self.summary: dict[str, Any] | None = None  # the content of summary.json, once the run has ended
 
-    def as_lane(self, signals: list[int], output: TextIO) -> Self:
+    def as_lane(self, signals: Sequence[int], output: TextIO) -> Self:
         """This run as one of several in this process, which catches the signals for all of them."""
         self._lane = signals, output
         return self

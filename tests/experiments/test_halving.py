@@ -155,6 +155,28 @@ def test_without_a_score_the_search_goes_on_beyond_its_time() -> None:
     assert step(state, now=100.0) == Job(trial_name(0), 1, 0)
 
 
+def test_when_the_time_is_over_and_every_trial_has_failed_the_search_ends() -> None:
+    state = make(minutes=1.0)
+    state.add([{"event": "worker", "worker": "w", "at": 0.0}])
+    assert step(state, now=100.0) == Begin(0)
+    begin(state, 0)
+    state.add([{"event": "failed", "group": trial_name(0), "seed": 1, "problem": "no"}])
+    assert step(state, now=10.0) == Begin(1)
+    assert step(state, now=100.0) == Close([])
+
+
+def test_steps_of_runs_that_stopped_failed_or_were_lost_are_counted() -> None:
+    state = make()
+    for number in range(3):
+        begin(state, number)
+        what = {"group": trial_name(number), "seed": 1, "rung": 0, "worker": "w", "at": 1.0}
+        state.add([{"event": "claim", **what}])
+    state.add([{"event": "stopped", "seconds": 1.0, "env_steps": 40, "group": trial_name(0), "seed": 1}])
+    state.add([{"event": "failed", "problem": "no", "env_steps": 30, "group": trial_name(1), "seed": 1}])
+    state.add([{"event": "lost", "worker": "w", "env_steps": 20, "at": 1.0}])
+    assert state.env_steps() == 90
+
+
 def test_time_counts_only_while_a_worker_is_at_work() -> None:
     state = make(minutes=1.0)
     for name, first, last in (("a", 0.0, 10.0), ("b", 5.0, 20.0), ("c", 1000.0, 1005.0)):

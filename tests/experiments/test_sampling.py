@@ -143,3 +143,41 @@ def test_a_point_outside_of_the_space_is_recognised(changes: dict[str, Any], ins
         "normalize_rewards": False,
     }
     assert is_in(SPACE, point | changes) == inside
+
+
+def test_a_search_seed_may_be_large() -> None:
+    state = make(seed=2**40)
+    assert is_in(SPACE, suggest(state, 0, 10))
+
+
+@pytest.mark.parametrize("rates", [(1e-3,), (1e-4, 1e-3, 1e-2)])
+def test_settings_that_do_not_matter_get_no_importance(rates: tuple[float, ...]) -> None:
+    state = make()
+    values = {"entropy_weight": 0.5, "epochs": 3, "hidden_sizes": [8], "normalize_rewards": False}
+    for number in range(20):  # one trial alone is better: it says nothing about a setting
+        point = {"learning_rate": rates[number % len(rates)], **values}
+        state.add([{"event": "trial", "trial": number, "candidate": 0, "point": point, "how": "random"}])
+        what = {"group": state.trials[number].name, "seed": 1, "env_steps": 100, "seconds": 1.0, "rung": 0}
+        state.add([{"event": "done", "score": float(number == 0), **what}])
+    assert importance(state, 0) == {}
+
+
+def test_a_setting_with_a_single_value_has_no_importance() -> None:
+    config = ppo.Config(env=EnvConfig("CartPole-v1"), run=RunConfig(total_steps=900))
+    space = SPACE | {"epochs": Choices((3,))}
+    state = SearchState(make_plan((Candidate("ppo", config, space),), Budget(trials=99), 1, 1, 3, "random", 0))
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        try_settings(state, rng)
+    found = importance(state, 0)
+    assert "epochs" not in found
+    assert next(iter(found)) == "learning_rate"
+    assert sum(found.values()) == pytest.approx(1)
+
+
+def test_values_of_learning_starts_that_the_user_named_stay() -> None:
+    space: dict[str, Any] = {"learning_starts": Choices((1_000, 5_000))}
+    config = dqn.Config(run=RunConfig(total_steps=9_000, keep_every=100))
+    [one] = make_plan((Candidate("dqn", config, space),), Budget(trials=9), rungs=3).candidates
+    assert one.space == space
+    assert one.config.run.keep_every == 0

@@ -20,6 +20,7 @@ from birl.config import ConfigError
 from birl.experiments.tuning.journal import Journal
 from birl.experiments.tuning.plan import read_plan, write_plan
 from birl.experiments.tuning.state import SearchState
+from birl.experiments.tuning.worker import TIME_IS_OVER, Stops
 from birl.run.directory import read_settings
 from birl.run.history import read_history
 from tests.run.processes import COMMAND, ENVIRONMENT, assert_same_run, call, call_well, end_of, wait_until
@@ -144,6 +145,83 @@ def test_a_search_of_a_stranger_may_not_import_a_module(searched: Path, tmp_path
     with pytest.raises(ConfigError, match="was not made here, or not by you"):
         read_plan(copy)
     read_plan(copy, trust=True)
+
+
+def strangers(searched: Path, directory: Path, **changes: Any) -> Path:
+    """The plan of a search that this user has not signed."""
+    stored = json.loads((searched / "tune.json").read_text())
+    del stored["signatures"], stored["signature"]
+    stored["candidates"][0] |= changes
+    directory.mkdir()
+    (directory / "tune.json").write_text(json.dumps(stored))
+    return directory
+
+
+@pytest.mark.parametrize("name", ["ray_address", "workers", "encoder", "kwargs"])
+def test_a_search_of_a_stranger_tries_only_settings_that_the_algorithm_lists(
+    searched: Path, tmp_path: Path, name: str
+) -> None:
+    usual = {"epochs": {"choices": [1, 2]}}
+    assert read_plan(strangers(searched, tmp_path / "usual", space=usual))[0].candidates[0].space
+    evil = strangers(searched, tmp_path / "evil", space=usual | {name: {"choices": [2]}})
+    with pytest.raises(ConfigError, match=f"not made here, or not by you, and searches {name}"):
+        read_plan(evil)
+    read_plan(evil, trust=True)
+
+
+def test_runs_of_a_stranger_are_not_trusted_because_the_search_was_asked_for(searched: Path, tmp_path: Path) -> None:
+    directory = strangers(searched, tmp_path / "search")
+    event = {"event": "trial", "trial": 0, "candidate": 0, "point": None, "how": "default", "at": 1.0}
+    (directory / "journal.jsonl").write_text(json.dumps(event) + "\n")
+    for seed in (1, 2):
+        run = shutil.copytree(searched / f"trials/0000/seed-{seed}", directory / f"trials/0000/seed-{seed}")
+        shutil.rmtree(run / "checkpoints")
+        stored = json.loads((run / "config.json").read_text())
+        stored["config"]["env"]["id"] = "tests.envs.hybrid:Hybrid-v0"
+        (run / "config.json").write_text(json.dumps(stored))
+    result = search(directory, trials=1)
+    assert "was not made here, or not by you" in result["trials"][0]["problem"]
+
+
+def test_a_search_of_a_stranger_does_not_lead_out_of_its_directory(searched: Path, tmp_path: Path) -> None:
+    victim = shutil.copytree(searched / "trials/0000", tmp_path / "victim")
+    before = {path: path.read_bytes() for path in victim.rglob("*") if path.is_file()}
+    directory = strangers(searched, tmp_path / "search")
+    event = {"event": "trial", "trial": 0, "candidate": 0, "point": None, "how": "default", "at": 1.0}
+    (directory / "journal.jsonl").write_text(json.dumps(event) + "\n")
+    (directory / "trials").mkdir()
+    (directory / "trials" / "0000").symlink_to(victim)
+    result = search(directory, trials=1)
+    assert "is a symbolic link" in result["trials"][0]["problem"]
+    assert {path: path.read_bytes() for path in victim.rglob("*") if path.is_file()} == before
+
+
+def test_nothing_else_begins_in_the_directory_of_a_search(searched: Path) -> None:
+    before = (searched / "tune.json").read_bytes()
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match=r"already holds a search \(tune.json, journal.jsonl\)"):
+            birl.train("ppo", "CartPole-v1", run_dir=searched, overwrite=overwrite, total_steps=64, quiet=True)
+    with pytest.raises(ConfigError, match="already holds a search"):
+        birl.solve("CartPole-v1", trials=1, total_steps=64, run_dir=str(searched), quiet=True)
+    assert (searched / "tune.json").read_bytes() == before
+
+
+def test_a_function_of_this_process_is_refused_at_once(tmp_path: Path) -> None:
+    from birl.envs.compiled.cartpole import CartPole
+
+    with pytest.raises(ConfigError, match="a function that only this process has, and a search uses other processes"):
+        birl.tune("ppo", make_env=lambda: CartPole(), backend="compiled", trials=1, run_dir=tmp_path / "search")
+    assert not (tmp_path / "search").exists()
+
+
+def test_the_end_of_the_time_is_no_signal() -> None:
+    received: list[int] = []
+    stops = Stops(received)
+    assert not stops
+    stops.time_is_over = True
+    assert (list(stops), received) == ([TIME_IS_OVER], [])
+    received.append(signal.SIGINT)  # the first signal, which lets a run save
+    assert stops[0] == signal.SIGINT
 
 
 def test_an_environment_that_fails_makes_a_trial_fail_and_not_the_search(tmp_path: Path) -> None:

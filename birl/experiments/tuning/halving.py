@@ -71,14 +71,15 @@ def next_step(state: SearchState, now: float, workers: int, worker: str = "") ->
     if state.finalists is not None:
         chosen = [state.trials[number] for number in state.finalists]
         return _pending(chosen, worker) or (Wait() if _held(chosen) else _choice(state))
-    if time_left(state, now, workers) <= 0 and ranked(state):
+    is_over = time_left(state, now, workers) <= 0
+    if is_over and ranked(state):
         return Close(_finalists(state))
     # The seeds of a trial share compiled programs: a worker that has them trains all its seeds.
     alone = [trial for trial in state.trials if not _held([trial])]
     step: Step | None = _pending(alone, worker) or _promotion(state)
     if step is not None:
         return step
-    if may_begin(state):
+    if may_begin(state) and not (is_over and state.trials):  # one is tried, however short the time is
         return Begin(len(state.trials))
     return _pending(state.trials, worker) or (Wait() if _held(state.trials) else Close(_finalists(state)))
 

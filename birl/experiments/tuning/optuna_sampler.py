@@ -8,6 +8,8 @@ paused trial as one that was pruned at its rung.
 import warnings
 from typing import Any
 
+import numpy as np
+
 from birl.config import ConfigError
 from birl.config_json import to_json
 from birl.experiments.tuning.plan import is_in, point_json
@@ -34,9 +36,8 @@ def suggest(state: SearchState, candidate: int, number: int) -> dict[str, Any]:
     space = state.plan.candidates[candidate].space
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # multivariate TPE is marked as experimental
-        sampler = optuna.samplers.TPESampler(
-            n_startup_trials=0, multivariate=True, constant_liar=True, seed=state.plan.search_seed * 1_000_003 + number
-        )
+        seed = int(np.random.SeedSequence([state.plan.search_seed, number]).generate_state(1)[0])
+        sampler = optuna.samplers.TPESampler(n_startup_trials=0, multivariate=True, constant_liar=True, seed=seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(_trials(state, candidate))
         found = study.ask(_distributions(space)).params
@@ -47,7 +48,7 @@ def importance(state: SearchState, candidate: int) -> dict[str, float]:
     """How much each setting matters to the score, 0 to 1, most first; {} with too few trials.
 
     It is Optuna's PED-ANOVA (Watanabe et al. 2023) on the scores at the highest rung that enough
-    trials have reached.
+    trials have reached. {} if it finds that no setting matters.
     """
     space = state.plan.candidates[candidate].space
     for rung in reversed(range(len(state.plan.rungs))):
@@ -65,10 +66,18 @@ def importance(state: SearchState, candidate: int) -> dict[str, float]:
             study.add_trial(
                 create_trial(params=params, distributions=_distributions(space), value=scores[trial.number])
             )
+        tried = [trial.params for trial in study.get_trials(deepcopy=False)]
+        several = [name for name in space if len({params[name] for params in tried}) > 1]
+        if not several:
+            return {}
+        # Normalized, Optuna would make equal shares of zeros.
         found = optuna.importance.get_param_importances(
-            study, evaluator=optuna.importance.PedAnovaImportanceEvaluator(), params=list(space)
+            study, evaluator=optuna.importance.PedAnovaImportanceEvaluator(), params=several, normalize=False
         )
-    return {name: float(value) for name, value in sorted(found.items(), key=lambda item: -item[1])}
+    whole = sum(found.values())
+    if not whole > 0:
+        return {}
+    return {name: float(value / whole) for name, value in sorted(found.items(), key=lambda item: -item[1])}
 
 
 def _trials(state: SearchState, candidate: int) -> list[FrozenTrial]:

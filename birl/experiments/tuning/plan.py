@@ -9,6 +9,7 @@ from typing import Any, Literal
 from birl.config import require
 from birl.config_json import from_json, to_json
 from birl.errors import CheckpointError
+from birl.experiments.search_space import declared_space
 from birl.registry import algorithm_named, validate
 from birl.run.files import read_json, write_json
 from birl.run.trust import allowed_run, is_own, sign
@@ -70,10 +71,6 @@ class TunePlan:
     def env_id(self) -> str:
         return str(self.candidates[0].config.env.id)
 
-    @property
-    def total_steps(self) -> int:
-        return self.rungs[-1]
-
     def steps(self, candidate: int, rung: int) -> int:
         """The environment steps at which trials of a candidate are compared.
 
@@ -122,9 +119,12 @@ def make_plan(
 
 
 def _ready(candidate: Candidate, rungs: int) -> Candidate:
-    """The candidate without values with which nothing is learned before the first comparison."""
+    """The candidate without values with which nothing is learned before the first comparison.
+
+    Values that the user named stay.
+    """
     space, starts = candidate.space, candidate.space.get("learning_starts")
-    if isinstance(starts, Choices):
+    if isinstance(starts, Choices) and starts == declared_space(candidate.config).get("learning_starts"):
         half = rung_steps(candidate.config.run.total_steps, rungs)[0] // 2
         early = tuple(value for value in starts.values if value <= half) or (min(starts.values),)
         space = space | {"learning_starts": Choices(early)}
@@ -134,7 +134,7 @@ def _ready(candidate: Candidate, rungs: int) -> Candidate:
 def _for_trials(config: Any) -> Any:
     """The Config without what a trial does not need, or what would end it before its rung."""
     run = dataclasses.replace(
-        config.run, run_dir=None, stop_at_return=None, video_every=0, keep_checkpoints=1, eval_every=0
+        config.run, run_dir=None, stop_at_return=None, video_every=0, keep_checkpoints=1, keep_every=0, eval_every=0
     )
     return dataclasses.replace(config, run=run)
 
@@ -196,12 +196,21 @@ def _read_candidate(stored: Any, path: Path, signature: Any, trust: bool) -> tup
             dimensions = {setting: _read_dimension(one, setting, path) for setting, one in space.items()}
             own = signature is not None and is_own(name, values, signature)
             config, notices = allowed_run(config, own, trust, None, path)
-            named = [setting for setting in ("encoder", "wrappers", "kwargs", "prefill", "pool") if setting in space]
-            wrong = f"{path} was not made here, or not by you, and searches {', '.join(named)}"
-            require(own or trust or not named, f"{wrong}; if you trust it, use --trust (trust=True in Python)")
             validate(name, config)
+            if not own and not trust:
+                _require_usual(config, space, path)
             return Candidate(name, config, dimensions), notices
     raise CheckpointError(f"{path} is damaged: a candidate has an algorithm, a config and a space")
+
+
+def _require_usual(config: Any, space: dict[str, Any], path: Path) -> None:
+    """Raise ConfigError if someone else's search tries settings that the algorithm does not list.
+
+    Its trials become runs of this user, and such settings might import modules or name addresses.
+    """
+    others = sorted(space.keys() - declared_space(config).keys())
+    wrong = f"{path} was not made here, or not by you, and searches {', '.join(others)}"
+    require(not others, f"{wrong}; if you trust it, use --trust (trust=True in Python)")
 
 
 def space_json(space: SearchSpace) -> dict[str, Any]:

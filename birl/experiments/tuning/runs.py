@@ -1,17 +1,15 @@
 """The runs of a search: groups of seeds in its directory, ordinary runs, trained to a rung."""
 
-import dataclasses
 import io
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from birl.compiled_ids import is_compiled
 from birl.errors import CheckpointError
 from birl.experiments.search_space import at_point
-from birl.experiments.tuning.halving import Job
 from birl.experiments.tuning.plan import TunePlan
 from birl.experiments.tuning.state import FINAL_DEFAULT, SearchState, Trial
 from birl.run.checkpoint_folder import numbered
@@ -21,7 +19,7 @@ from birl.run.group_file import make_group
 from birl.run.group_plan import plan_group
 from birl.run.history import read_history
 from birl.run.lane import LOG
-from birl.run.starting import reopen
+from birl.run.starting import reopen, with_run
 
 ALIVE_SECONDS = 20.0  # between two signs of life of a worker
 
@@ -50,23 +48,26 @@ def make_runs(directory: Path, group: str, plan: TunePlan, trial: Trial) -> None
     if not group.startswith("trials/"):
         seeds = plan.final_seeds
     elif is_compiled(config.env):  # chunks end where a checkpoint is due, and so at the rungs
-        config = _with_run(config, checkpoint_every=plan.steps(trial.candidate, 0))
+        config = with_run(config, checkpoint_every=plan.steps(trial.candidate, 0))
     path = directory / group
     for part in (path.parent, path):
         require_real_directory(part)
     if path.exists():
         shutil.rmtree(path)
     make_directory(path.parent)
-    config = _with_run(config, seed=seeds[0], run_dir=str(path))
+    config = with_run(config, seed=seeds[0], run_dir=str(path))
     make_group(plan_group(lambda _: config, {}, len(seeds)), None, overwrite=False)
 
 
-def run_dir_of(directory: Path, job: Job) -> Path:
-    """The directory of a job's run."""
-    return directory / job.group / f"seed-{job.seed}"
+def run_dir_of(directory: Path, group: str, seed: int) -> Path:
+    """The directory of a run; CheckpointError if a link leads to it, out of the search."""
+    run_dir = directory / group / f"seed-{seed}"
+    for part in [run_dir, *run_dir.parents][: len(run_dir.parts) - len(directory.parts)]:
+        require_real_directory(part)
+    return run_dir
 
 
-def train_run(run_dir: Path, steps: int, trust: bool, signals: list[int], tick: Callable[[], None]) -> Result:
+def train_run(run_dir: Path, steps: int, trust: bool, signals: Sequence[int], tick: Callable[[], None]) -> Result:
     """Train a run to these steps, from where it is; `tick` is called after each update.
 
     A run that is there already is not trained or evaluated again. After a signal it is saved, and
@@ -101,14 +102,10 @@ def saved_steps(run_dir: Path) -> int:
     return int(found[-1].name) if found else -1
 
 
-def held_run(directory: Path, state: SearchState, worker: str) -> Path | None:
-    """The directory of the run that this worker trains."""
+def held_steps(directory: Path, state: SearchState, worker: str) -> int:
+    """The saved steps of the run that this worker trains; -1 if there are none."""
     for group, lanes in state.groups():
         for seed, lane in lanes.items():
             if lane.holder == worker:
-                return directory / group / f"seed-{seed}"
-    return None
-
-
-def _with_run(config: Any, **changes: Any) -> Any:
-    return dataclasses.replace(config, run=dataclasses.replace(config.run, **changes))
+                return saved_steps(directory / group / f"seed-{seed}")
+    return -1

@@ -31,6 +31,11 @@ class LaneState:
     lost_at: int = -1
     problem: str | None = None  # why it failed
 
+    def note_steps(self, saved: Any) -> None:
+        """Count the steps of its newest checkpoint, if this is a number of them."""
+        if isinstance(saved, int):
+            self.env_steps = max(self.env_steps, saved)
+
 
 @dataclass
 class Trial:
@@ -183,6 +188,7 @@ class SearchState:
             for lane in lanes.values():
                 if lane.holder == worker:
                     lane.holder = None
+                    lane.note_steps(steps)
                     self.losses[worker] = lane, steps
                     self._count_loss(worker)
 
@@ -203,9 +209,11 @@ class SearchState:
             case {"event": "stopped", "seconds": int() | float() as seconds}:
                 lane.holder = None
                 lane.seconds += seconds
+                lane.note_steps(event.get("env_steps"))
             case {"event": "failed", "problem": str(problem)}:
                 lane.holder = None
                 lane.problem = problem
+                lane.note_steps(event.get("env_steps"))
             case {
                 "event": "done",
                 "rung": int(rung),

@@ -22,6 +22,7 @@ MOST_DEATHS = 20  # of workers that did nothing in between, before the search gi
 class WorkerProcess(NamedTuple):
     """A worker of this machine."""
 
+    number: int
     program: Program
     log: Path
     log_start: int
@@ -52,7 +53,7 @@ def run_here(
                     deaths = deaths + 1 if progress() == seen else 1
                     seen = progress()
                     _raise_if_hopeless(one, code, deaths)
-                    running.append(_start(directory, index, trust))
+                    running.append(_start(directory, one.number, trust))
             yield len(running)
             time.sleep(POLL_SECONDS)
     finally:
@@ -80,7 +81,8 @@ def _start(directory: Path, number: int, trust: bool) -> WorkerProcess:
     with open_to_append(path) as log:
         begin = os.fstat(log.fileno()).st_size
         words = [str(directory), *(["--trust"] if trust else [])]
-        return WorkerProcess(start_program("birl.cli.tune_worker", words, log.fileno(), lane_variables()), path, begin)
+        program = start_program("birl.cli.tune_worker", words, log.fileno(), lane_variables())
+        return WorkerProcess(number, program, path, begin)
 
 
 class WorkerTask(NamedTuple):

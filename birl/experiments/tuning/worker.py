@@ -11,9 +11,10 @@ import secrets
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import overload
 
 from birl.config import ConfigError
 from birl.errors import CheckpointError
@@ -28,9 +29,9 @@ from birl.experiments.tuning.halving import (
     next_step,
     time_left,
 )
-from birl.experiments.tuning.journal import Event, Journal, process_name
-from birl.experiments.tuning.plan import read_plan
-from birl.experiments.tuning.runs import ALIVE_SECONDS, held_run, make_runs, run_dir_of, saved_steps, train_run
+from birl.experiments.tuning.journal import JOURNAL, Event, Journal, process_name
+from birl.experiments.tuning.plan import PLAN, read_plan
+from birl.experiments.tuning.runs import ALIVE_SECONDS, held_steps, make_runs, run_dir_of, saved_steps, train_run
 from birl.experiments.tuning.sampling import choose_settings
 from birl.experiments.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState, Trial
 from birl.run.files import make_directory, open_to_append
@@ -42,6 +43,26 @@ from birl.run.signals import Interrupted
 WORKERS = "workers"
 WAIT_SECONDS = 0.5
 TIME_IS_OVER = signal.SIGALRM  # what a run of the search is told when the time of the search is over
+
+
+class Stops(Sequence[int]):
+    """Why a run has to stop: the signals of this process, and the end of the search's time."""
+
+    def __init__(self, signals: list[int]) -> None:
+        self._signals = signals
+        self.time_is_over = False
+
+    def __len__(self) -> int:
+        return len(self._signals) + self.time_is_over
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return [*self._signals, *([TIME_IS_OVER] if self.time_is_over else [])][index]
 
 
 class Worker:
@@ -88,6 +109,7 @@ class Worker:
                         self._append({"event": "promote", "trial": trial, "rung": rung})
                     case Begin(number):
                         self._append(*self._begin(number))
+                        self._require_begun(number)
                     case Close(finalists):
                         self._append({"event": "finalists", "trials": finalists})
                     case Choose(winner):
@@ -103,9 +125,16 @@ class Worker:
         trial = Trial(number, candidate, point, how, {seed: LaneState() for seed in seeds})
         try:
             make_runs(self._directory, trial.name, self._state.plan, trial)
-        except ConfigError as problem:  # settings that do not go together
-            return [event, {"event": "failed", "group": trial.name, "seed": seeds[0], "problem": str(problem)}]
+        except Exception as problem:  # settings that do not go together, or a disk that is full
+            said = str(problem) if isinstance(problem, SAID) else f"{type(problem).__name__}: {problem}"
+            return [event, {"event": "failed", "group": trial.name, "seed": seeds[0], "problem": said[:2_000]}]
         return [event]
+
+    def _require_begun(self, number: int) -> None:
+        """Raise CheckpointError if the journal lacks this trial: it would be begun forever."""
+        wrong = f"trial {number} was written to {self._directory / JOURNAL}, and cannot be read from it"
+        if len(self._read().trials) <= number:
+            raise CheckpointError(f"{wrong}; its settings do not fit {PLAN}")
 
     def _choose(self, winner: int) -> Event:
         """The winner, and the directories of the final runs."""
@@ -119,15 +148,19 @@ class Worker:
     def _train(self, job: Job) -> None:
         """Train a job's run, and report how it ended."""
         begin = time.monotonic()
-        run_dir = run_dir_of(self._directory, job)
         what = {"group": job.group, "seed": job.seed, "rung": job.rung}
         try:
-            tick = self._ticker(job.group.startswith("trials/") and self._state.finalists is None)
-            found = train_run(run_dir, self._state.steps(job.group, job.rung), self._trust, self._signals, tick)
+            run_dir = run_dir_of(self._directory, job.group, job.seed)
+        except CheckpointError as problem:  # nothing is written there
+            self._report({"event": "failed", "problem": str(problem), **what})
+            return
+        stops = Stops(self._signals)
+        try:
+            tick = self._ticker(stops, job.group.startswith("trials/") and self._state.finalists is None)
+            found = train_run(run_dir, self._state.steps(job.group, job.rung), self._trust, stops, tick)
         except Interrupted:
-            if self._signals == [TIME_IS_OVER]:
-                self._signals.clear()
-            self._report({"event": "stopped", "seconds": time.monotonic() - begin, **what})
+            seconds, steps = time.monotonic() - begin, saved_steps(run_dir)
+            self._report({"event": "stopped", "seconds": seconds, "env_steps": steps, **what})
         except MemoryError as problem:
             self._fail(what, run_dir, f"there is not enough memory: {problem}")
         except SAID as problem:
@@ -142,7 +175,7 @@ class Worker:
             else:
                 self._report({"event": "done", **what, **found._asdict()})
 
-    def _ticker(self, is_search: bool) -> Callable[[], None]:
+    def _ticker(self, stops: "Stops", is_search: bool) -> Callable[[], None]:
         """A function for after each update: signs of life, and the end of the search's time."""
         end = time.monotonic() + (time_left(self._state, time.time(), self._alive()) if is_search else float("inf"))
         next_sign = time.monotonic() + ALIVE_SECONDS
@@ -151,8 +184,7 @@ class Worker:
         def tick() -> None:
             nonlocal next_sign
             now = time.monotonic()
-            if now > end and may_stop and not self._signals:
-                self._signals.append(TIME_IS_OVER)
+            stops.time_is_over = now > end and may_stop
             if now > next_sign:
                 next_sign = now + ALIVE_SECONDS
                 self._report({"event": "alive"})
@@ -162,15 +194,14 @@ class Worker:
     def _fail(self, what: Event, run_dir: Path, problem: str, more: str = "") -> None:
         with suppress(OSError, CheckpointError), open_to_append(run_dir / LOG) as log:
             log.write(f"{more or problem}\n".encode())
-        self._report({"event": "failed", "problem": problem[:2_000], **what})
+        self._report({"event": "failed", "problem": problem[:2_000], "env_steps": saved_steps(run_dir), **what})
 
     def _free_lost(self) -> None:
         """Free the claims of workers that have died; call it with the lock."""
         state = self._read()
         for name, worker in state.workers.items():
             if not worker.ended and name != self._name and self._is_dead(name):
-                run_dir = held_run(self._directory, state, name)
-                steps = -1 if run_dir is None else saved_steps(run_dir)
+                steps = held_steps(self._directory, state, name)
                 self._append({"event": "lost", "worker": name, "env_steps": steps})
 
     def _is_dead(self, name: str) -> bool:
