@@ -29,27 +29,29 @@ def diagnose(words: list[str]) -> int:
     """birl diagnose RUN; exit code 0 whether something was found or not."""
     options = parse(DiagnoseOptions, words, "birl diagnose")
     with starting():
-        from birl.experiments.diagnose import diagnose as find_faults
+        from birl.experiments.diagnose import diagnose_groups
         from birl.experiments.diagnosis.text import diagnosis_text
+        from birl.run.history import by_settings, read_histories
 
-    found = find_faults(options.run_dir)
+    groups = by_settings(read_histories(options.run_dir))
+    found = diagnose_groups(groups, options.run_dir)
     if not options.json:
         print("\n\n".join(map(diagnosis_text, found)), flush=True)
     if options.out is not None:
         from birl.experiments.diagnosis.plot import draw_diagnoses
 
-        for path in draw_diagnoses(found, options.run_dir, options.out):
+        for path in draw_diagnoses(found, groups, options.out):
             if not options.json:
                 print(f"\n{path}", flush=True)
     rows = [one.to_json() for one in found]
     if options.prove:
-        from birl.experiments.diagnosis.findings import strict
         from birl.experiments.diagnosis.proof import Bounds, proof_text, prove
+        from birl.run.files import strict_json
 
         allow_modules_here(None, trust=options.trust)
         for one, row in zip(found, rows, strict=True):
             proof = prove(one, Bounds(options.minutes, options.steps, options.seeds), options.trust)
-            row["proof"] = None if proof is None else strict(dataclasses.asdict(proof))
+            row["proof"] = None if proof is None else strict_json(dataclasses.asdict(proof))
             if not options.json:
                 print(f"\n{proof_text(proof)}", flush=True)
     if options.json:

@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple
 from tyro.constructors import PrimitiveConstructorSpec
 
 from birl.cli.setting_texts import text_of
-from birl.config import AtariConfig, EnvConfig, RunConfig, Wrapper
+from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.env_checks import is_atari
 from birl.maths import schedules
+from birl.run.sources import value_text
 
 NETWORK = {"core", "core_size", "share_trunk", "layer_norm", "dueling", "actor_features", "critic_features"}
 NETWORK |= {"num_features", "feature_scale"}
@@ -80,22 +81,6 @@ def help_text(prog: str, about: str, config: Any, start_options: list[tuple[str,
             lines += ["", f"{title}: {about_section}"]
             lines += [line for name, text in entries for line in _option_lines(name, text, columns)]
     return "\n".join([*lines, "", FOOTER])
-
-
-def value_text(value: Any) -> str:
-    """A value as it is written on the command line."""
-    match value:
-        case schedules.Schedule():
-            return schedules.shown(value)
-        case Wrapper():
-            return value.text()
-        case tuple():
-            return " ".join(map(value_text, value))
-        case dict():
-            return " ".join(f"{name} {value_text(item)}" for name, item in value.items())
-        case float():
-            return f"{value:g}"
-    return str(value)
 
 
 def _own(config: Any) -> Iterator[Setting]:

@@ -1,9 +1,10 @@
 """What `birl compare` finds, as data."""
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from birl.run.files import strict_json
 
 Interval = tuple[float, float]  # of 95 %
 
@@ -81,16 +82,5 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as strict JSON: tuples are lists, and what is not finite is null."""
-        found: dict[str, Any] = _strict(dataclasses.asdict(self))
+        found: dict[str, Any] = strict_json(dataclasses.asdict(self))
         return found
-
-
-def _strict(value: Any) -> Any:
-    match value:
-        case dict():
-            return {str(name): _strict(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_strict(one) for one in value]
-        case float() if not math.isfinite(value):
-            return None
-    return value

@@ -9,7 +9,7 @@ from birl.experiments.diagnosis.facts import Facts, facts_of
 from birl.experiments.diagnosis.findings import Diagnosis, Evidence, Finding, Outcome, Rule, Unseen, Verdict
 from birl.experiments.diagnosis.rules import RULES
 from birl.experiments.diagnosis.suggestions import changed_settings, command_for
-from birl.run.history import RunHistory, by_settings, read_histories
+from birl.run.history import RunHistory, SeedGroup, by_settings, read_histories
 
 CHECKS: dict[str, Callable[[Facts, Mapping[str, float]], Outcome]] = {
     name: vars(input_evidence).get(name.replace("-", "_")) or vars(learning_evidence)[name.replace("-", "_")]
@@ -19,8 +19,12 @@ CHECKS: dict[str, Callable[[Facts, Mapping[str, float]], Outcome]] = {
 
 def diagnose(run: str | Path) -> list[Diagnosis]:
     """What is probably wrong with a run, or with each group of seeds below a directory."""
-    groups = by_settings(read_histories(Path(run)))
-    return [diagnose_runs([facts_of(history) for history in group.runs], Path(run)) for group in groups]
+    return diagnose_groups(by_settings(read_histories(Path(run))), Path(run))
+
+
+def diagnose_groups(groups: Sequence[SeedGroup], directory: Path) -> list[Diagnosis]:
+    """The diagnosis of each group of seeds below this directory."""
+    return [diagnose_runs([facts_of(run) for run in group.runs], directory) for group in groups]
 
 
 def diagnose_runs(seeds: Sequence[Facts], run_dir: Path | None = None) -> Diagnosis:

@@ -96,6 +96,20 @@ def to_json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
+def strict_json(value: Any) -> Any:
+    """The value as strict JSON: tuples are lists, paths are text, what is not finite is null."""
+    match value:
+        case dict():
+            return {str(name): strict_json(one) for name, one in value.items()}
+        case list() | tuple():
+            return [strict_json(one) for one in value]
+        case Path():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return None
+    return value
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write to; it replaces the one at `path` once all of it is on the disk."""

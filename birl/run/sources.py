@@ -4,8 +4,9 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from birl.config import ConfigError, require
+from birl.config import ConfigError, Wrapper, require
 from birl.config_json import from_json
+from birl.maths import schedules
 from birl.registry import algorithm_named
 from birl.run.directory import StoredSettings, read_settings
 from birl.run.evaluate import PASSED_IN
@@ -68,6 +69,23 @@ def _of_run(stored: StoredSettings, name: str, env_id: str | None, trust: bool) 
     wrong = f"{name} was trained on environments that were passed in, which Birl cannot make"
     require(config.env.id != PASSED_IN, f"{wrong}; name an environment")
     return Source(name, stored.algorithm, config.env.id, flat_settings(config), notices)
+
+
+def value_text(value: Any) -> str:
+    """A setting's value as it is written on the command line; "" for an empty tuple or dict."""
+    match value:
+        case schedules.Schedule():
+            return schedules.shown(value)
+        case Wrapper():
+            return value.text()
+        case tuple():
+            return " ".join(map(value_text, value))
+        case dict():
+            return " ".join(f"{name} {value_text(item)}" for name, item in value.items())
+        case float():
+            short = f"{value:g}"
+            return short if float(short) == value else str(value)
+    return str(value)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ import birl
 from birl.config import ConfigError
 from birl.experiments.diagnose import diagnose_runs
 from birl.experiments.diagnosis.facts import facts_of
+from birl.experiments.diagnosis.findings import Evidence, Finding
+from birl.experiments.diagnosis.rules import RULES
+from birl.experiments.diagnosis.text import diagnosis_text
 from birl.experiments.report.curves import FEWEST_POINTS, curve_data, curves_section, mean_and_band, rounded, thinned
-from birl.experiments.report.elements import COLOURS, Html, Section, bars, code_of, data, element, folded, table
+from birl.experiments.report.elements import COLOURS, Html, Section, bars, code_of, data, element, folded, join, table
 from birl.experiments.report.episodes import episodes_section
-from birl.experiments.report.findings import findings_section
+from birl.experiments.report.findings import diagnosis_parts, findings_section
 from birl.experiments.report.making import read_groups, report
 from birl.experiments.report.page import page, write_report
 from birl.experiments.report.provenance import branches_section
@@ -389,6 +393,13 @@ def test_settings_that_differ_come_first_and_the_same_ones_are_folded(tmp_path):
     assert "clip_range" in rest
 
 
+def test_settings_have_all_their_digits_as_options_take_them(tmp_path):
+    write_group(tmp_path / "a", seeds=1, learning_rate=0.00012345678, env={"id": "CartPole-v1", "kwargs": {"g": 1.5}})
+    said = text_of(settings_section(by_settings(read_histories(tmp_path))))
+    assert "learning_rate 0.00012345678" in said
+    assert "kwargs g 1.5" in said
+
+
 def test_settings_of_one_group_are_compared_with_its_preset(tmp_path):
     said = text_of(settings_section(by_settings([read_history(make_run(tmp_path / "a", gae_lambda=0.5))])))
     shown = said.partition("settings that are the same")[0]
@@ -413,6 +424,16 @@ def test_the_page_says_what_is_probably_wrong(tmp_path):
         assert f"{finding.title} [{finding.rule}]" in said
         assert " ".join(finding.advice.split()) in said
     assert [tag for tag, _ in Structure(section.body.code).tags].count("li") == len(diagnosis.findings)
+
+
+def test_a_finding_that_costs_only_time_is_said_to(tmp_path):
+    [facts] = [facts_of(read_history(make_run(tmp_path / "a")))]
+    rule = next(rule for rule in RULES.values() if rule.only_speed)
+    finding = Finding(rule.name, rule.title, Evidence("it is slow", {}, 1.0), rule.why, rule.advice, {}, "")
+    diagnosis = replace(diagnose_runs([facts]), findings=[finding])
+    said = text_of(Section("", join(diagnosis_parts(diagnosis))))
+    assert f"{rule.title} [{rule.name}], which costs only time" in said
+    assert f"{rule.title} [{rule.name}], which costs only time" in diagnosis_text(diagnosis)
 
 
 def test_a_run_that_cannot_be_diagnosed_does_not_stop_the_report(tmp_path):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from birl.run.files import strict_json
+
 Learned = Literal["improved", "improved and fell", "not moved", "fell", "too short"]
 Proof = Literal["fork", "new runs", "evaluation", "none"]  # how a suggestion can be tried
 
@@ -104,19 +106,5 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as strict JSON."""
-        found: dict[str, Any] = strict(dataclasses.asdict(self))
+        found: dict[str, Any] = strict_json(dataclasses.asdict(self))
         return found
-
-
-def strict(value: Any) -> Any:
-    """The value as strict JSON: tuples are lists, paths are text, what is not finite is null."""
-    match value:
-        case dict():
-            return {str(name): strict(one) for name, one in value.items()}
-        case list() | tuple():
-            return [strict(one) for one in value]
-        case Path():
-            return str(value)
-        case float() if not math.isfinite(value):
-            return None
-    return value

@@ -116,12 +116,11 @@ def policy_collapsed(facts: Facts, limits: Limits) -> Outcome:
 
 def _stays_below(steps: np.ndarray, values: np.ndarray, floor: float, rows: int) -> float | None:
     """The step after which nearly all values are below the floor; None if there is none."""
-    below = np.flatnonzero(values < floor)
-    for index in below:
-        rest = values[index:]
-        if len(rest) >= rows and np.mean(rest < floor) > 0.9:
-            return float(steps[index])
-    return None
+    below = values < floor
+    rest = np.arange(len(values), 0, -1)  # values from each one on
+    share = np.cumsum(below[::-1])[::-1] / rest  # of them, those below the floor
+    found = np.flatnonzero(below & (rest >= rows) & (share > 0.9))
+    return float(steps[found[0]]) if len(found) else None
 
 
 def _had_learned(facts: Facts, at: float) -> bool:

@@ -13,7 +13,7 @@ from birl.experiments.diagnosis.findings import Diagnosis
 from birl.experiments.diagnosis.rules import RULES
 from birl.run.display import printable
 from birl.run.files import replacing
-from birl.run.history import RunHistory, by_settings, read_histories
+from birl.run.history import RunHistory, SeedGroup
 from birl.run.plot import COLOURS, DARK, METRIC_LABELS, moving_mean, style_axes
 
 COLUMNS = 3
@@ -22,9 +22,8 @@ SMOOTH = 0.04
 LIMIT = COLOURS[1]
 
 
-def draw_diagnoses(found: Sequence[Diagnosis], run_dir: Path, out: Path) -> list[Path]:
-    """One image for each diagnosis of this directory; their paths."""
-    groups = by_settings(read_histories(run_dir))
+def draw_diagnoses(found: Sequence[Diagnosis], groups: Sequence[SeedGroup], out: Path) -> list[Path]:
+    """One image for the diagnosis of each group; their paths."""
     paths = [out if number == 0 else out.with_stem(f"{out.stem}-{number + 1}") for number in range(len(found))]
     return [draw_diagnosis(one, group.runs, path) for one, group, path in zip(found, groups, paths, strict=True)]
 

@@ -27,18 +27,24 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 def finding_lines(number: int, finding: Finding) -> list[str]:
     """One finding: title, numbers, why it is bad, what to try."""
-    of = f" ({finding.seeds[0]} of {finding.seeds[1]} seeds)" if finding.seeds[1] > 1 else ""
-    after = f", which may follow from {finding.follows_from}" if finding.follows_from else ""
-    speed = ", which costs only time" if RULES[finding.rule].only_speed else ""
     return [
-        f"{number}. {finding.title} [{finding.rule}]{of}{after}{speed}",
-        *_wrapped(f"{_sentence(finding.evidence.sentence)} {finding.why}", "   "),
+        f"{number}. {finding.title} {details(finding)}",
+        *_wrapped(f"{sentence(finding.evidence.sentence)} {finding.why}", "   "),
         *_wrapped(f"try: {finding.advice}", "   "),
         *([f"   {finding.command}"] if finding.command else []),
     ]
 
 
-def _sentence(text: str) -> str:
+def details(finding: Finding) -> str:
+    """What stands behind a finding's title: its rule, how many seeds show it, why it is there."""
+    of = f" ({finding.seeds[0]} of {finding.seeds[1]} seeds)" if finding.seeds[1] > 1 else ""
+    after = f", which may follow from {finding.follows_from}" if finding.follows_from else ""
+    speed = ", which costs only time" if RULES[finding.rule].only_speed else ""
+    return f"[{finding.rule}]{of}{after}{speed}"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from birl.experiments.diagnose import diagnose_runs
 from birl.experiments.diagnosis.facts import facts_of
 from birl.experiments.diagnosis.findings import Diagnosis, Finding
+from birl.experiments.diagnosis.text import details, sentence
 from birl.experiments.report.elements import (
     Content,
     Section,
@@ -40,7 +41,7 @@ def findings_section(groups: Sequence[SeedGroup]) -> Section:
 def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[Content]:
     """A diagnosis as HTML: what was learned, each finding, and, folded, what was checked."""
     ending = "" if diagnosis.findings else " Nothing wrong was found."
-    yield element("p", sentences(_sentence(diagnosis.verdict.sentence) + ending))
+    yield element("p", sentences(sentence(diagnosis.verdict.sentence) + ending))
     if diagnosis.findings:
         yield element("ol", join(element("li", join(_finding(finding))) for finding in diagnosis.findings))
     checked = small(f"Checked, and nothing wrong: {', '.join(diagnosis.healthy) or 'nothing'}.")
@@ -49,15 +50,9 @@ def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[Content]:
 
 
 def _finding(finding: Finding) -> Iterator[Content]:
-    shown = f" ({finding.seeds[0]} of {finding.seeds[1]} seeds)" if finding.seeds[1] > 1 else ""
-    after = f", which may follow from {finding.follows_from}" if finding.follows_from else ""
     yield element("b", finding.title)
-    yield f" [{finding.rule}]{shown}{after}"
-    yield element("p", sentences(f"{_sentence(finding.evidence.sentence)} {finding.why}"))
+    yield f" {details(finding)}"
+    yield element("p", sentences(f"{sentence(finding.evidence.sentence)} {finding.why}"))
     yield element("p", sentences(f"Try: {finding.advice}"))
     if finding.command:
         yield block(finding.command)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

@@ -1,16 +1,14 @@
 """The section on settings: first what differs, then, folded, all others."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from birl.config import ConfigError, EnvConfig, Wrapper
+from birl.config import ConfigError, EnvConfig
 from birl.experiments.report.elements import Content, Html, Section, folded, join, named, paragraph, table
 from birl.experiments.report.results import NOTHING, preset_for
 from birl.experiments.reproduce import config_of
-from birl.maths import schedules
 from birl.registry import algorithm_named
 from birl.run.history import SeedGroup
-from birl.run.sources import flat_settings
+from birl.run.sources import flat_settings, value_text
 
 OF_ONE_RUN = ("seed", "run_dir")
 
@@ -37,22 +35,8 @@ def texts_of(group: SeedGroup) -> dict[str, str]:
         settings = flat_settings(config_of(group.runs[0]))
     except ConfigError:
         return {name: str(value) for name, value in group.settings.items()}
-    found = {name: value_text(value) for name, value in settings.items() if name not in OF_ONE_RUN}
+    found = {name: value_text(value) or "none" for name, value in settings.items() if name not in OF_ONE_RUN}
     return {"algorithm": str(group.settings["algorithm"]), "env": str(group.settings["env.id"])} | found
-
-
-def value_text(value: Any) -> str:
-    """A setting's value as people write it."""
-    match value:
-        case schedules.Schedule():
-            return schedules.shown(value)
-        case Wrapper():
-            return value.text()
-        case tuple():
-            return " ".join(map(value_text, value)) or "none"
-        case dict():
-            return " ".join(f"{name}={value_text(item)}" for name, item in value.items()) or "none"
-    return str(value)
 
 
 def _before(group: SeedGroup) -> tuple[dict[str, str] | None, str]:
@@ -63,7 +47,7 @@ def _before(group: SeedGroup) -> tuple[dict[str, str] | None, str]:
         config = preset.config if preset else algorithm.Config(env=EnvConfig(group.settings["env.id"]))
     except ConfigError:
         return None, ""
-    found = {name: value_text(value) for name, value in flat_settings(config).items()}
+    found = {name: value_text(value) or "none" for name, value in flat_settings(config).items()}
     task = {"algorithm": str(group.settings["algorithm"]), "env": config.env.id}
     return task | found, "preset" if preset else "defaults"
 
