@@ -85,17 +85,18 @@ def point_text(point: dict[str, Any]) -> str:
 
 def settings_text(settings: dict[str, Any]) -> str:
     """Swept settings, as JSON, for a line of the console; "" if there are none."""
-    return ", ".join(f"{name}={_value_text(value)}" for name, value in settings.items())
+    return ", ".join(f"{name}={json_text(value)}" for name, value in settings.items())
 
 
-def _value_text(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """The value of a setting, as JSON, for people: a schedule as linear:0.001:0."""
     match value:
         case {"kind": str(kind), "values": list(values), "points": list(points)}:  # a schedule
             return ":".join([kind, *(f"{one:g}" for one in (values if points == [1.0] else [*values, *points]))])
         case float():
             return f"{value:g}"
         case list():
-            return " ".join(map(_value_text, value))
+            return " ".join(map(json_text, value))
     return str(value)
 
 

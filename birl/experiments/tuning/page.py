@@ -1,6 +1,7 @@
 """The page about a search: its result, its trials, which settings matter, and the final runs."""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,23 @@ from birl.experiments.report.page import write_report
 from birl.experiments.tuning.result import result_texts, trial_text
 from birl.experiments.tuning.state import FINAL, FINAL_DEFAULT
 from birl.run.display import number
+from birl.run.group_console import json_text
 
 REPORT = "report.html"
-SHOWN = 20  # trials that are not folded
+LABELS = {FINAL: "the winner", FINAL_DEFAULT: "the settings to begin with"}
+SHOWN = 10  # trials that are not folded
 
 
 def write_page(directory: Path, result: dict[str, Any], title: str) -> Path:
     """Write report.html about a search that is over; its path."""
     sections = [_result_section(directory, result), _trials_section(result)]
     sections += [_importance_section(result)] if result["importance"] else []
-    finals = [directory / name for name in (FINAL, FINAL_DEFAULT) if (directory / name).is_dir()]
+    finals = {label: directory / name for name, label in LABELS.items() if (directory / name).is_dir()}
     if not finals and result["winner"] is not None:  # nothing was trained again
-        finals = [directory / result["trials"][result["winner"]]["directory"]]
+        finals = {LABELS[FINAL]: directory / result["trials"][result["winner"]]["directory"]}
     with suppress(ConfigError, CheckpointError):  # no final run has begun
-        sections += run_sections(read_groups(finals)) if finals else []
+        groups = [replace(group, label=label) for label, path in finals.items() for group in read_groups([path])]
+        sections += run_sections(groups) if groups else []
     about = f"{len(result['trials'])} trials, {result['env_steps']:,} environment steps"
     return write_report(directory / REPORT, title, sections, about)
 
@@ -54,20 +58,29 @@ def _trials_section(result: dict[str, Any]) -> Section:
     trials = sorted(enumerate(result["trials"]), key=lambda one: _rank(one[1]), reverse=True)
     several = len({trial["algorithm"] for _, trial in trials}) > 1  # each with its own steps
     rungs = [f"rung {rung}" if several else f"{steps:,} steps" for rung, steps in enumerate(result["rungs"], 1)]
-    head = ["trial", "settings", "chosen by", *rungs, "environment steps"]
-    rows = [_row(index, trial, several) for index, trial in trials]
-    parts = [table(head, rows[:SHOWN], 3)]
+    names = [] if several else list(dict.fromkeys(name for _, trial in trials for name in trial["settings"] or {}))
+    head = ["trial", *([] if names else ["settings"]), *rungs, "environment steps", *names]
+    rows = [_row(index, trial, names, several) for index, trial in trials]
+    texts = 1 if names else 2
+    parts = [table(head, rows[:SHOWN], texts)]
     if len(rows) > SHOWN:
-        parts.append(folded(f"{len(rows) - SHOWN} more", table(head, rows[SHOWN:], 3)))
-    parts.append(small("Scores are means over the seeds of a trial, at the steps of each rung."))
+        parts.append(folded(f"{len(rows) - SHOWN} more", table(head, rows[SHOWN:], texts)))
+    about = "Scores are means over the seeds of a trial, at the steps of each rung."
+    parts.append(small(f"{about} The trial called default has the settings to begin with."))
     return Section("Trials", join(parts))
 
 
-def _row(index: int, trial: dict[str, Any], several: bool) -> list[Content]:
+def _row(index: int, trial: dict[str, Any], names: list[str], several: bool) -> list[Content]:
+    """The cells of a trial: its settings in one cell, or in columns by these names."""
     scores: list[Content] = ["" if score is None else number(score) for score in trial["scores"]]
-    failed = f"failed: {trial['problem']}" if trial["problem"] is not None else trial_text(trial["settings"])
-    shown = f"{trial['algorithm']}: {failed}" if several else failed
-    return [str(index), shown, trial["how"], *scores, f"{trial['env_steps']:,}"]
+    results = [*scores, f"{trial['env_steps']:,}"]
+    problem, own = trial["problem"], trial["settings"] or {}
+    if names:
+        about = "" if problem is None else f", failed: {problem}"
+        values = [json_text(own[name]) if name in own else "" for name in names]
+        return [f"{index} ({trial['how']}{about})", *results, *values]
+    shown = f"failed: {problem}" if problem is not None else trial_text(trial["settings"])
+    return [f"{index} ({trial['how']})", f"{trial['algorithm']}: {shown}" if several else shown, *results]
 
 
 def _rank(trial: dict[str, Any]) -> tuple[int, float]:
