@@ -28,7 +28,10 @@ WINNER = [
     "task", "IQM of the winner", "IQM of the defaults", "compared", "score in the search", "trials", "env steps",
     "minutes",
 ]  # fmt: skip
-HALVING = ["task", "search", "trials", "best score", "env steps", "env steps to that score", "of random", "minutes"]
+HALVING = [
+    "task", "search", "trials", "best score", "env steps to random's best", "of random's steps to it",
+    "env steps of the whole search", "of random's whole search", "minutes",
+]  # fmt: skip
 TITLES = {
     "winner": "## Settings found by `birl tune`, on seeds that the search has not seen",
     "halving": "## Searches with the same trials, with and without halving",
@@ -76,21 +79,28 @@ def winner_rows(name: str, directory: Path, task: tuple[str, str], options: dict
 
 
 def halving_rows(name: str, directory: Path, task: tuple[str, str], options: dict[str, Any]) -> list[list[str]]:
-    """The same trials with and without halving, and the steps to the lower of the best scores."""
+    """The same trials with and without halving, and the steps to the best score without."""
     kinds = {"halving": 3, "random": 1}
     given = options | {"sampler": "random", "final_seeds": 0}
     results = {kind: search(directory / kind, task, given | {"rungs": rungs}) for kind, rungs in kinds.items()}
-    target = min(reached(directory / kind).best for kind in kinds)
+    target = reached(directory / "random").best
     found = {kind: reached(directory / kind, target) for kind in kinds}
-    whole = found["random"].env_steps
     return [
-        [
-            name, kind, str(len(results[kind]["trials"])), f"{one.best:.1f}", f"{one.env_steps:,}",
-            "never" if one.first is None else f"{one.first:,}", f"{one.env_steps / whole:.0%}",
-            f"{results[kind]['seconds'] / 60:.0f}",
-        ]
+        [name, kind, str(len(results[kind]["trials"])), *halving_cells(one, found["random"]),
+         f"{results[kind]['seconds'] / 60:.0f}"]
         for kind, one in found.items()
     ]  # fmt: skip
+
+
+def halving_cells(one: Reached, random: Reached) -> list[str]:
+    """Best score, steps to random's best and of the whole search, each also as a share of random's.
+
+    A search that ends below random's best score has not reached it, however few steps it took.
+    """
+    to_best = ["not reached", ""]
+    if one.first is not None and random.first is not None:
+        to_best = [f"{one.first:,}", f"{one.first / random.first:.0%}"]
+    return [f"{one.best:.1f}", *to_best, f"{one.env_steps:,}", f"{one.env_steps / random.env_steps:.0%}"]
 
 
 def interval(scores: dict[str, Any] | None) -> str:

@@ -15,7 +15,7 @@ from tests.run.processes import call_well
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ("compiled", "compiled_pictures", "compiled_rows", "speed", "speed_rows", "results", "peers", "birl_settings")
-MODULES += ("learning",)
+MODULES += ("learning", "tuning")
 SHORT = ["--total-steps", "1000", "--eval-episodes", "1"]
 
 
@@ -162,3 +162,16 @@ def test_what_birl_train_refuses_leaves_no_row(tmp_path, monkeypatch, capsys):
         rows_of_learning(tmp_path / "RESULTS.md", monkeypatch, "a2c", "CartPole-v1", "--discont", "0.9")
     assert (ended.value.code, "you may mean --discount" in capsys.readouterr().err) == (2, True)
     assert not (tmp_path / "RESULTS.md").exists()
+
+
+def test_a_halving_that_ends_below_random_has_not_reached_its_score():
+    from tuning import HALVING, Reached, halving_cells
+
+    random = Reached(best=200.0, env_steps=9_000, first=6_000)
+    named = dict(zip(HALVING[3:8], halving_cells(Reached(200.0, 3_000, 1_500), random), strict=True))
+    assert named["env steps to random's best"] == "1,500"
+    assert named["of random's steps to it"] == "25%"
+    assert named["env steps of the whole search"] == "3,000"
+    assert named["of random's whole search"] == "33%"
+    worse = halving_cells(Reached(150.0, 3_000, None), random)
+    assert worse == ["150.0", "not reached", "", "3,000", "33%"]
