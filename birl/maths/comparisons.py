@@ -130,7 +130,7 @@ def _iqm_of_rows(scores: np.ndarray) -> np.ndarray:
 
 def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """[n, m]: 1 where the score of the first group is higher, ½ where both are equal, else 0."""
-    return (np.sign(first[:, None] - second[None, :]) + 1.0) / 2.0
+    return (first[:, None] > second) + 0.5 * (first[:, None] == second)  # also of infinite scores
 
 
 def _doubled_ranks(scores: np.ndarray) -> np.ndarray:

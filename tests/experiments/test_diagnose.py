@@ -8,8 +8,12 @@ import pytest
 
 import birl
 from birl.cli import main
+from birl.experiments.diagnosis import proof as proof_module
+from birl.experiments.diagnosis import proof_runs
 from birl.experiments.diagnosis.plot import draw_diagnosis
-from birl.experiments.diagnosis.proof import Bounds, proof_text
+from birl.experiments.diagnosis.proof import Bounds, judge, proof_text
+from birl.run import checkpoint_folder
+from birl.run.evaluate import evaluate
 from birl.run.fork_file import read_fork
 from birl.run.history import read_histories
 from tests.experiments.broken_runs import BROKEN_RUNS, make_run
@@ -113,7 +117,7 @@ def wobbly(tmp_path_factory):
 
 def test_a_proof_by_forks_trains_equal_steps_with_and_without_the_change(wobbly):
     alone = replace(wobbly, findings=[replace(wobbly.findings[0], lasting=None)])
-    proof = birl.prove(alone, Bounds(minutes=1, steps=600, seeds=2))
+    proof = birl.prove(alone, Bounds(minutes=10, steps=600, seeds=2))
     assert proof is not None
     assert proof.rule == "steps-too-large"
     assert proof.directory == wobbly.run_dir.with_name("wobbly-proof") / "steps-too-large"
@@ -131,9 +135,9 @@ def test_a_proof_by_forks_trains_equal_steps_with_and_without_the_change(wobbly)
 def test_what_a_fork_would_inherit_is_proved_by_new_runs(wobbly):
     assert wobbly.findings[0].lasting == "policy-collapsed"
     assert wobbly.findings[0].command.startswith("birl train --like")
-    proof = birl.prove(wobbly, Bounds(minutes=1, steps=600, seeds=2))
+    proof = birl.prove(wobbly, Bounds(minutes=10, steps=600, seeds=2))
     assert "forks would inherit policy-collapsed" in proof.how
-    again = birl.prove(wobbly, Bounds(minutes=1, steps=600, seeds=2))
+    again = birl.prove(wobbly, Bounds(minutes=10, steps=600, seeds=2))
     assert again.directory != proof.directory
 
 
@@ -141,7 +145,7 @@ def test_what_a_fork_cannot_change_is_proved_by_new_runs(tmp_path):
     run_dir = tmp_path / "unrewarded"
     broken = BROKEN_RUNS["PPO without rewards"]
     (found,) = birl.diagnose(make_run(broken, run_dir))
-    proof = birl.prove(found, Bounds(minutes=1, steps=2_000, seeds=2))
+    proof = birl.prove(found, Bounds(minutes=10, steps=2_000, seeds=2))
     assert "new runs" in proof.how
     changed = read_histories(proof.directory / "changed")
     assert all(read_fork(run.run_dir) is None for run in changed)
@@ -160,6 +164,112 @@ def test_there_is_nothing_to_prove_of_a_healthy_run(healthy, capsys):
     assert birl.prove(birl.diagnose(healthy)[0]) is None
     assert main(["diagnose", str(healthy), "--prove"]) == 0
     assert "nothing to try" in capsys.readouterr().out
+
+
+@pytest.fixture
+def groups(wobbly, tmp_path):
+    """Copies of a run as two groups of two seeds, with learning rates of 0.1 and 0.2."""
+    for place, rate in enumerate((0.1, 0.2)):
+        for seed in (3 * place + 1, 3 * place + 2):
+            run_dir = tmp_path / "group" / f"rate-{rate}" / f"seed-{seed}"
+            shutil.copytree(wobbly.run_dir, run_dir)
+            stored = json.loads((run_dir / "config.json").read_text())
+            stored["config"]["learning_rate"] = rate
+            stored["config"]["run"]["seed"] = seed
+            (run_dir / "config.json").write_text(json.dumps(stored))
+    (tmp_path / "group" / "group.json").write_text("{}")
+    return tmp_path / "group"
+
+
+def test_a_proof_of_a_group_tries_its_own_run_beside_it_with_new_seeds(groups):
+    _, second = birl.diagnose(groups)
+    assert [path.parent.name for path in second.runs] == ["rate-0.2", "rate-0.2"]
+    proof = birl.prove(second, Bounds(minutes=10, steps=300, seeds=2), trust=True)
+    assert proof.directory == groups.with_name("group-proof") / second.findings[0].rule
+    control = read_histories(proof.directory / "control")
+    assert {run.settings["learning_rate"] for run in control} == {0.2}
+    assert [run.seed for run in control] == [6, 7]
+
+
+def test_a_run_in_the_current_directory_can_be_proved(wobbly, tmp_path, monkeypatch):
+    shutil.copytree(wobbly.run_dir, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    (found,) = birl.diagnose(".")
+    proof = birl.prove(found, Bounds(minutes=10, steps=300, seeds=2), trust=True)
+    assert proof.directory.resolve() == tmp_path / "here-proof" / "steps-too-large"
+
+
+def test_a_proof_without_time_for_two_seeds_says_so(wobbly):
+    proof = birl.prove(wobbly, Bounds(minutes=1e-6, steps=100_000, seeds=2))
+    assert proof.helped is None
+    assert "too short for two seeds" in proof.sentence
+
+
+class Slow:
+    """A run that makes 10 steps in each update of so many seconds of a clock that tests turn."""
+
+    def __init__(self, clock, seconds, run_dir):
+        self.clock, self.seconds, self.env_steps = clock, seconds, 0
+        run_dir.mkdir(parents=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def __iter__(self):
+        while self.env_steps < 1000:
+            self.env_steps += 10
+            self.clock[0] += self.seconds
+            yield
+
+
+def test_the_slower_side_sets_the_steps_of_all_runs_within_the_time(tmp_path, monkeypatch):
+    clock, made = [0.0], {}
+    monkeypatch.setattr(proof_runs.time, "monotonic", lambda: clock[0])
+
+    def open_run(seed, run_dir, settings):
+        made[run_dir] = Slow(clock, 10.0 if settings else 1.0, run_dir)
+        return made[run_dir]
+
+    trained = proof_runs.train_both(open_run, tmp_path, {"slow": True}, range(1, 4), 600.0)
+    assert clock[0] <= 600.0
+    assert trained == (3, 70, [])
+    assert {run.env_steps for run in made.values()} == {70}
+
+
+@pytest.mark.parametrize(("control", "changed", "helped"), [(5, 0, True), (0, 5, False), (1, 0, None), (2, 1, None)])
+def test_runs_that_end_by_a_nan_have_the_worst_score(control, changed, helped, wobbly, tmp_path):
+    failed = []
+    for name, count in (("control", control), ("changed", changed)):
+        for seed in range(1, 6):
+            run_dir = tmp_path / name / f"seed-{seed}"
+            run_dir.mkdir(parents=True)
+            stored = json.loads((wobbly.run_dir / "config.json").read_text())
+            stored["config"]["run"]["seed"] = seed
+            (run_dir / "config.json").write_text(json.dumps(stored))
+            rows = [{"env_steps": 100 * n, "episode/return": 10.0 + seed, "episode/count": n} for n in range(1, 50)]
+            (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            failed += [run_dir] if seed <= count else []
+    proof = judge(wobbly.findings[0], "so", tmp_path, proof_runs.Trained(5, 4_900, failed))
+    assert proof.helped is helped
+    assert f"{changed} runs with the change and {control} without ended by a NaN" in proof.sentence
+
+
+def test_the_newest_policy_is_evaluated_and_not_the_best(tmp_path, monkeypatch):
+    broken = BROKEN_RUNS["PPO with a policy that only works by chance"]
+    (found,) = birl.diagnose(make_run(broken, tmp_path / "run"))
+    given = []
+
+    def watched(policy, *rest, **options):
+        given.append(policy)
+        return evaluate(policy, *rest, **options)
+
+    monkeypatch.setattr(proof_module, "evaluate", watched)
+    birl.prove(found)
+    newest = checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")[-1]
+    assert given == [newest, newest]
 
 
 @pytest.mark.slow

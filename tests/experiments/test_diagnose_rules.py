@@ -302,6 +302,13 @@ def test_a_policy_that_became_certain_after_it_had_learned_and_fell_later_has_no
     assert CHECKS["policy-collapsed"](run, RULES["policy-collapsed"].limits) is None
 
 
+def test_a_lucky_first_episode_is_no_learning():
+    lucky = np.where(np.arange(ROWS) < 4, 30.0, FLAT["episode/return"])
+    certain = np.where(np.arange(ROWS) < 3, 0.69, 0.001)
+    run = facts({"policy/entropy": certain, "episode/return": lucky})
+    assert isinstance(CHECKS["policy-collapsed"](run, RULES["policy-collapsed"].limits), Evidence)
+
+
 def test_few_rows_are_not_called_few_episodes():
     run = facts({"episode/count": 5000.0}).run
     found = learning_verdict(dataclasses.replace(run, rows=run.rows[-1:]))

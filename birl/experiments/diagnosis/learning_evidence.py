@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 from birl.experiments.diagnosis.facts import Facts
 from birl.experiments.diagnosis.findings import Evidence, Outcome, Unseen
+from birl.experiments.diagnosis.verdict import AVERAGED
 from birl.run.display import number
 
 Limits = Mapping[str, float]
@@ -132,7 +133,8 @@ def _had_learned(facts: Facts, at: float) -> bool:
     if verdict.first is None or verdict.best is None or verdict.clear is None:
         return False
     steps, returns = facts.run.curve("episode/return")
-    before = returns[steps <= at]
+    # The first rows are means of few episodes, which are high by chance.
+    before = returns[(steps <= at) & (np.interp(steps, *facts.run.curve("episode/count")) >= AVERAGED)]
     way = max(0.5 * (verdict.best - verdict.first), verdict.clear)
     return bool(len(before)) and before[-1] - verdict.first > way
 

@@ -1,29 +1,31 @@
 """Trying what a diagnosis suggests: short runs with and without the change, compared over seeds."""
 
 import itertools
+import os
 import statistics
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from birl.config import ConfigError, require
-from birl.config_json import from_json
-from birl.errors import CheckpointError, NonFiniteError
+from birl.errors import CheckpointError
 from birl.experiments.compare import compare
 from birl.experiments.comparison import Comparison
 from birl.experiments.diagnosis.findings import Diagnosis, Finding
+from birl.experiments.diagnosis.proof_runs import ARMS, OpenRun, Trained, train_both
 from birl.experiments.diagnosis.rules import RULES
 from birl.experiments.fork import open_fork
-from birl.maths.schedules import Schedule
+from birl.experiments.pairs import SIGNIFICANCE
+from birl.maths.comparisons import mann_whitney_p_value, probability_of_improvement
 from birl.run import checkpoint_folder
 from birl.run.configure import configure
-from birl.run.directory import CHECKPOINTS, holds_run, runs_below
-from birl.run.display import number
+from birl.run.directory import CHECKPOINTS, is_group, runs_below
+from birl.run.display import number, printable
 from birl.run.evaluate import evaluate
-from birl.run.history import read_histories
+from birl.run.history import read_histories, read_history
 from birl.run.loop import Run
 from birl.run.starting import start
 
@@ -47,12 +49,9 @@ class Proof:
 class Bounds(NamedTuple):
     """How much a proof may cost."""
 
-    minutes: float = 5.0  # of all its runs together
+    minutes: float = 5.0  # of all its runs together; what has not ended by then does not count
     steps: int | None = None  # environment steps of each run; None: as many as the diagnosed run made
     seeds: int = 5  # with the change, and as many without; no difference of 3 and 3 is clear enough
-
-
-OpenRun = Callable[[int, Path, dict[str, Any]], Run]  # seed, run_dir, changed settings
 
 
 def prove(diagnosis: Diagnosis, bounds: Bounds = Bounds(), trust: bool = False) -> Proof | None:  # noqa: B008
@@ -61,10 +60,9 @@ def prove(diagnosis: Diagnosis, bounds: Bounds = Bounds(), trust: bool = False) 
     if finding is None:
         return None
     require(bounds.seeds >= 2, f"seeds is {bounds.seeds}; two or more can be compared")
-    run_dir = diagnosis.run_dir if holds_run(diagnosis.run_dir) else runs_below(diagnosis.run_dir)[0]
     if RULES[finding.rule].proof == "evaluation":
-        return _by_evaluation(finding, run_dir, trust)
-    return _by_runs(finding, run_dir, bounds, trust)
+        return _by_evaluation(finding, diagnosis.runs[0], trust)
+    return _by_runs(finding, diagnosis, bounds, trust)
 
 
 def _can_be_tried(finding: Finding) -> bool:
@@ -73,62 +71,84 @@ def _can_be_tried(finding: Finding) -> bool:
 
 
 def _by_evaluation(finding: Finding, run_dir: Path, trust: bool) -> Proof:
-    """The same policy, with its most likely actions and with sampled ones."""
+    """The newest policy, with its most likely actions and with sampled ones."""
+    newest = checkpoint_folder.numbered(run_dir / CHECKPOINTS)[-1:]
+    require(len(newest) > 0, f"{run_dir} has no checkpoint, so there is no policy to evaluate")
     likely, sampled = (
-        evaluate(run_dir, EPISODES, 0, deterministic, trust=trust).returns for deterministic in (True, False)
+        evaluate(newest[0], EPISODES, 0, deterministic, trust=trust).returns for deterministic in (True, False)
     )
-    error = (likely.var() / len(likely) + sampled.var() / len(sampled)) ** 0.5
-    helped = bool(sampled.mean() - likely.mean() > 2 * error)
+    clear = 2 * (likely.var() / len(likely) + sampled.var() / len(sampled)) ** 0.5
+    gain = sampled.mean() - likely.mean()
+    helped = bool(gain > 0) if abs(gain) > clear else None
     sentence = f"sampled actions return {number(sampled.mean())}, the most likely ones {number(likely.mean())}"
-    return Proof(finding.rule, finding.changes, f"{EPISODES} episodes of the same policy each", helped, sentence)
+    return Proof(finding.rule, finding.changes, f"{EPISODES} episodes of the newest policy each", helped, sentence)
 
 
-def _by_runs(finding: Finding, run_dir: Path, bounds: Bounds, trust: bool) -> Proof:
+def _by_runs(finding: Finding, diagnosis: Diagnosis, bounds: Bounds, trust: bool) -> Proof:
     """Runs with the change and without, one after the other, all of the same number of steps."""
-    histories = read_histories(run_dir)
+    run_dir, histories = diagnosis.runs[0], [read_history(one) for one in diagnosis.runs]
     done = max((int(row["env_steps"] or 0) for row in histories[0].rows), default=0)
     steps = bounds.steps or max(done, 1)
     forks = RULES[finding.rule].proof == "fork" and finding.lasting is None
     at = _newest(run_dir) if forks else None
     open_run = _forks(run_dir, at, steps, trust) if at is not None else _new_runs(run_dir, steps, trust)
-    directory = _free(run_dir.with_name(f"{run_dir.name}-proof") / finding.rule)
-    changes = {name.rpartition(".")[2]: _value(value) for name, value in finding.changes.items()}
-    deadline = bounds.minutes * 60 / (2 * bounds.seeds)
-    limit: int | None = None
-    failed = {"control": 0, "changed": 0}
-    arms: list[tuple[str, dict[str, Any]]] = [("control", {}), ("changed", changes)]
-    for seed in range(histories[0].seed + 1, histories[0].seed + 1 + bounds.seeds):
-        for name, settings in arms:
-            with suppress(NonFiniteError), open_run(seed, directory / name / f"seed-{seed}", settings) as run:
-                begun = time.monotonic()
-                for _ in run:
-                    late = limit is None and time.monotonic() - begun > deadline
-                    if late or (limit is not None and run.env_steps >= limit):
-                        break
-                limit = run.env_steps if limit is None else limit
-            failed[name] += run.summary is None
+    directory = _free(_beside(diagnosis.run_dir) / finding.rule)
+    changes = {name.rpartition(".")[2]: value for name, value in finding.changes.items()}
+    first = max(history.seed for history in histories) + 1
+    trained = train_both(open_run, directory, changes, range(first, first + bounds.seeds), 60 * bounds.minutes)
     began = f"forks at {at:,} steps" if at is not None else "new runs"
     if finding.lasting is not None:
         began += f" (forks would inherit {finding.lasting})"
-    how = f"{bounds.seeds} {began} without and {bounds.seeds} with the change, to {limit or 0:,} steps"
-    return _judged(finding, how, directory, failed)
+    how = f"{trained.seeds} {began} without and {trained.seeds} with the change, to {trained.env_steps:,} steps"
+    if trained.seeds < 2:
+        sentence = f"{bounds.minutes:g} minutes are too short for two seeds of each; give more, or fewer steps or seeds"
+        return Proof(finding.rule, finding.changes, how, None, sentence, directory)
+    return judge(finding, how, directory, trained)
 
 
-def _judged(finding: Finding, how: str, directory: Path, failed: dict[str, int]) -> Proof:
-    sides = directory / "control", directory / "changed"
-    if RULES[finding.rule].only_speed:
-        before, after = (statistics.median(map(_speed, read_histories(side))) for side in sides)
+def judge(finding: Finding, how: str, directory: Path, trained: Trained) -> Proof:
+    """Whether the change helped, by the runs with it and without."""
+    sides = [directory / name for name in ARMS]
+    runs = [read_histories(side) if runs_below(side) else [] for side in sides]
+    if RULES[finding.rule].only_speed and all(runs):
+        before, after = (statistics.median(map(_speed, side)) for side in runs)
         sentence = f"{after:,.0f} steps per second with the change, {before:,.0f} without"
         return Proof(finding.rule, finding.changes, how, after > FASTER * before, sentence, directory)
-    if failed["changed"] != failed["control"]:
-        sentence = f"{failed['changed']} runs with the change and {failed['control']} without ended by a NaN"
-        fewer = failed["changed"] < failed["control"]
-        return Proof(finding.rule, finding.changes, how, fewer, sentence, directory)
-    found = compare(*sides)
-    pair = found.pairs[0]
-    verdicts: dict[str, bool | None] = {"second": True, "first": False, "undecided": None}
-    helped = verdicts[pair.verdict]
-    return Proof(finding.rule, finding.changes, how, helped, pair.sentence, directory, found)
+    found = compare(*sides) if all(runs) else None
+    if found is not None and not trained.failed:
+        pair = found.pairs[0]
+        verdicts: dict[str, bool | None] = {"second": True, "first": False, "undecided": None}
+        return Proof(finding.rule, finding.changes, how, verdicts[pair.verdict], pair.sentence, directory, found)
+    control, changed = (_scores(side, trained, found) for side in sides)
+    p_value = mann_whitney_p_value(changed, control)
+    share = probability_of_improvement(changed, control)
+    lost = [sum(path.parent == side for path in trained.failed) for side in sides]
+    nans = f"{lost[1]} runs with the change and {lost[0]} without ended by a NaN, which is the worst score"
+    sentence = f"{nans}: a run with the change wins with probability {share:.2f} (p = {p_value:.2g})"
+    helped = None if p_value > SIGNIFICANCE else share > 0.5
+    return Proof(finding.rule, finding.changes, how, helped, sentence, directory, found)
+
+
+def _scores(side: Path, trained: Trained, found: Comparison | None) -> np.ndarray:
+    """The scores of one side; of a run that ended by a NaN, -∞.
+
+    Without a comparison all runs of the other side ended so, and any number is better.
+    """
+    failed = [-np.inf for path in trained.failed if path.parent == side]
+    if found is None:
+        return np.array(failed + [0.0] * (trained.seeds - len(failed)))
+    scores = {Path(name): score for group in found.groups for name, score in group.score.values.items()}
+    sound = [score for path, score in scores.items() if path.parent == side and path not in trained.failed]
+    return np.array(failed + sound)
+
+
+def _beside(run_dir: Path) -> Path:
+    """The directory for proofs: beside the run, or beside the outermost group that holds it."""
+    whole = Path(os.path.abspath(run_dir))
+    groups = [path for path in (whole, *whole.parents) if is_group(path)]
+    top = groups[-1] if groups else whole
+    beside = top.with_name(f"{top.name}-proof")
+    return beside if run_dir.is_absolute() else Path(os.path.relpath(beside))
 
 
 def _speed(history: Any) -> float:
@@ -166,15 +186,11 @@ def _free(path: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def _value(value: Any) -> Any:
-    """A setting as `configure` takes it."""
-    return from_json(Schedule, value) if isinstance(value, dict) else value
-
-
 def proof_text(proof: Proof | None) -> str:
     """The proof in words."""
     if proof is None:
         return "nothing to try: no finding suggests a setting"
     answer = {True: "it helped", False: "it did not help", None: "it cannot be said whether it helped"}[proof.helped]
     where = f"\n   {proof.directory}" if proof.directory is not None else ""
-    return f"proof of {proof.rule}: {answer}\n   {proof.how}: {proof.sentence}{where}"
+    text = f"proof of {proof.rule}: {answer}\n   {proof.how}: {proof.sentence}{where}"
+    return "\n".join(map(printable, text.split("\n")))
