@@ -185,7 +185,7 @@ def test_the_mean_over_seeds_is_taken_where_all_have_values():
 @pytest.mark.parametrize(
     ("failed", "end", "note"),
     [
-        (True, 1000, "ppo: seed 3 has failed, and the mean is without."),
+        (True, 1000, "ppo: seed 3 failed and is not in the mean."),
         (False, 300, "ppo: the mean ends at 300 steps, where seed 3 is now."),
     ],
 )

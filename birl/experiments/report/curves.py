@@ -130,8 +130,8 @@ def mean_notes(group: SeedGroup) -> Iterator[str]:
     sound = _in_mean(group.runs)
     left_out = [str(run.seed) for run in group.runs if run not in sound]
     if left_out:
-        seeds = f"seed {left_out[0]} has" if len(left_out) == 1 else f"seeds {', '.join(left_out)} have"
-        yield f"{group.label}: {seeds} failed, and the mean is without."
+        seeds, are = ("seed", "is") if len(left_out) == 1 else ("seeds", "are")
+        yield f"{group.label}: {seeds} {', '.join(left_out)} failed and {are} not in the mean."
     shortest = min(sound, key=lambda run: run.last_step)
     if len(sound) > 1 and ends_early([run.last_step for run in sound]):
         now = "is now" if shortest.summary is None else "ended"
