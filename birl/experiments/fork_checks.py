@@ -21,6 +21,7 @@ FIXED = {
     "pool": "the checkpoint is that of the other pool",
     "actor_learners": "the checkpoint has a part for each of them",
     "replay_size": "the saved replay has that size",
+    "prioritized": "only a prioritized replay has priorities, and the saved one is used",
     "prefill": "only an empty replay is prefilled, and that of the checkpoint is used",
 }
 WITH_REPLAY = {"rollout_length": "the saved replay consists of rollouts of that length"}
@@ -28,23 +29,34 @@ WITH_REPLAY = {"rollout_length": "the saved replay consists of rollouts of that 
 
 def require_fit(branch: Branch, config: Any, changed: Changes, make_network: Any = None) -> None:
     """Raise ConfigError, which names the setting, if the checkpoint does not fit this Config."""
-    done, total = branch.saved.env_steps, config.run.total_steps
-    require(
-        total > done,
-        f"total_steps {total:,} must be more than the {done:,} steps of the checkpoint; "
-        "set total_steps, or begin at an earlier one: --at STEP",
-    )
+    require_unfinished(branch, config)
     fixed = FIXED | (WITH_REPLAY if "replay_size" in vars(config) else {})
     for name in changed.keys() & fixed.keys():
         _refuse(branch, name, changed[name], fixed[name])
     _require_spaces(branch, config, changed)
     if (problem := _misfit(branch, config, make_network)) is None:
         return
-    for name, values in changed.items():
-        if (own := _misfit(branch, _with_change(branch, name, values[1]), make_network)) is not None:
+    suspects = not_of_run(changed)
+    for name, values in suspects.items():
+        if (own := _misfit_alone(branch, name, values[1], make_network)) is not None:
             _refuse(branch, name, values, own)
-    names = ", ".join(changed) or "make_network"
+    names = ", ".join(suspects) or "make_network"
     raise ConfigError(f"fork with other {names}: {problem}; leave them as they were in {branch.parent}")
+
+
+def require_unfinished(branch: Branch, config: Any) -> None:
+    """Raise ConfigError if the fork would end before it begins."""
+    done, total = branch.saved.env_steps, config.run.total_steps
+    require(
+        total > done,
+        f"total_steps {total:,} must be more than the {done:,} steps of the checkpoint; "
+        "set total_steps, or begin at an earlier one: --at STEP",
+    )
+
+
+def not_of_run(changed: Changes) -> Changes:
+    """The changes that can be why a checkpoint does not fit: not its length, seed, evaluations."""
+    return {name: values for name, values in changed.items() if not name.startswith("run.")}
 
 
 def _require_spaces(branch: Branch, config: Any, changed: Changes) -> None:
@@ -68,6 +80,14 @@ def _misfit(branch: Branch, config: Any, make_network: Any) -> str | None:
     except CheckpointError as problem:
         return str(problem)
     return None
+
+
+def _misfit_alone(branch: Branch, name: str, value: Any, make_network: Any) -> str | None:
+    """As `_misfit`, of one change; None too if it is valid only together with another change."""
+    try:
+        return _misfit(branch, _with_change(branch, name, value), make_network)
+    except ConfigError:
+        return None
 
 
 def _with_change(branch: Branch, name: str, value: Any) -> Any:

@@ -12,7 +12,7 @@ from birl.config_json import from_json, to_json
 from birl.errors import CheckpointError
 from birl.experiments.branch import Branch, fork_directory
 from birl.experiments.continuation import continuation
-from birl.experiments.fork_checks import require_fit
+from birl.experiments.fork_checks import not_of_run, require_fit
 from birl.maths import schedules
 from birl.registry import validate
 from birl.run import checkpoint
@@ -24,8 +24,6 @@ from birl.run.manifest import Progress
 from birl.run.opening import Opened, PassedIn
 from birl.run.progress import RunProgress
 from birl.run.starting import own_notices, with_run
-
-FIRST = 1  # checkpoints that a fork has before its first update
 
 
 def start_fork(
@@ -80,7 +78,7 @@ def _open_fork(
     """Make the directory of a fork."""
     moved: list[str] = []
     plain = fork_directory(branch.parent)
-    run_dir = stack.enter_context(new_directory(plain, config.run.run_dir, overwrite, moved.append, FIRST))
+    run_dir = stack.enter_context(new_directory(plain, config.run.run_dir, overwrite, moved.append))
     stack.enter_context(_explained(run_dir, changed))
     saved = write_first(run_dir, branch, config, changed)
     config = with_run(config, run_dir=str(run_dir))
@@ -118,7 +116,8 @@ def _explained(run_dir: Path, changed: dict[str, tuple[Any, Any]]) -> Iterator[N
     try:
         yield
     except CheckpointError as problem:
-        if has_begun(run_dir, FIRST) or not changed:
+        names = ", ".join(not_of_run(changed))
+        if has_begun(run_dir) or not names:
             raise
         remedy = "leave them as they are, or begin a new run with birl train --like"
-        raise ConfigError(f"fork with other {', '.join(changed)}: {problem}; {remedy}") from problem
+        raise ConfigError(f"fork with other {names}: {problem}; {remedy}") from problem

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from birl.config import ConfigError, require
 from birl.config_json import to_json
-from birl.errors import CheckpointError, RunDirectoryError
-from birl.run.files import read_json, write_json
-from birl.run.lock import LOCK, locked
+from birl.errors import CheckpointError
+from birl.run.files import PARTIAL, read_json, remove_partial, write_json
+from birl.run.lock import locked
+from birl.run.move_aside import move_aside
 from birl.run.trust import sign
 
 if TYPE_CHECKING:
@@ -41,41 +42,17 @@ class StoredSettings(NamedTuple):
     source: Path
 
 
-class OpenDirectory:
-    """A run directory held open, so that its removal or replacement is noticed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        # While it is open, no other directory can get its inode number.
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-
-    def require_in_place(self, steps: int) -> None:
-        """Raise RunDirectoryError if this is no longer the directory that the run began in."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            if os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
-                return
-        raise RunDirectoryError(
-            f"{self.path} was removed, moved or replaced while the run was writing there; what was learned in "
-            f"{steps:,} steps is not saved. Train again, in a directory that stays in place"
-        )
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
 @contextmanager
 def new_directory(
     plain: Path,
     run_dir: str | None,
     overwrite: bool = False,
     notice: Callable[[str], None] = lambda text: None,
-    checkpoints: int = 0,
 ) -> Iterator[Path]:
     """A locked directory for a new run. If the run fails before its first update, it is removed.
 
     It is `run_dir`, or else `plain`, as `claim_named` says. With `overwrite`, a run that is there
-    is moved aside, and moved back after such a failure. So many `checkpoints` are made before the
-    first update.
+    is moved aside, and moved back after such a failure.
     """
     path, made, moved = claim_named(plain, run_dir, overwrite)
     if moved is not None:
@@ -84,12 +61,13 @@ def new_directory(
     try:
         with locked(path):
             require_no_run(path)
+            _remove_leftovers(path)
             before = {part for part in ALL_PARTS if (path / part).exists()}
             try:
                 yield path
                 begun = True
             except BaseException:
-                begun = has_begun(path, checkpoints)
+                begun = has_begun(path)
                 if not begun:
                     remove_unstarted(path, before)
                 raise
@@ -136,25 +114,9 @@ def claim_named(plain: Path, run_dir: str | None, overwrite: bool) -> tuple[Path
     return path, made, None
 
 
-def move_aside(path: Path) -> Path:
-    """Rename a run's directory to PATH.1, or the next number that is free; its new path.
-
-    ConfigError while another process uses the run.
-    """
-    require(path.name not in ("", ".."), f"run_dir {path} cannot be moved aside; write its whole name")
-    with locked(path):
-        for n in itertools.count(1):
-            aside = path.with_name(f"{path.name}.{n}")
-            if not os.path.lexists(aside):
-                path.rename(aside)
-                break
-        (aside / LOCK).unlink(missing_ok=True)  # it moved too, and is not needed there
-    return aside
-
-
 def holds_run(path: Path) -> bool:
     """Whether this directory holds a run."""
-    return any((path / part).exists() for part in RUN_PARTS)
+    return bool(_held_parts(path))
 
 
 def require_no_search(path: Path) -> None:
@@ -183,7 +145,7 @@ def runs_below(directory: Path) -> list[Path]:
 def require_no_run(path: Path) -> None:
     """Raise ConfigError if this directory holds a run, a group of runs or a search."""
     require_no_search(path)
-    held = [part for part in (*RUN_PARTS, GROUP) if (path / part).exists()]
+    held = [*_held_parts(path), *([GROUP] if (path / GROUP).exists() else [])]
     aside = "move it aside: --overwrite (overwrite=True in Python)"
     remedy = f"continue it with birl resume {path}, choose another run_dir, or {aside}"
     what = "a group" if GROUP in held else "a run"
@@ -250,7 +212,7 @@ def differences(found: StoredSettings, verified: StoredSettings) -> list[str]:
 def require_run(run_dir: Path) -> None:
     """Raise ConfigError if this directory holds no run."""
     require_no_group(run_dir)
-    held = any(os.path.lexists(run_dir / part) for part in (CONFIG, CHECKPOINTS))
+    held = os.path.lexists(run_dir / CONFIG) or bool(_written_checkpoints(run_dir))
     require(held, f"{run_dir} holds no run: there is no {CONFIG}; start one with birl train")
 
 
@@ -283,12 +245,42 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def has_begun(path: Path, checkpoints: int = 0) -> bool:
-    """Whether a run has written metrics, or more checkpoints than it began with."""
+def has_begun(path: Path) -> bool:
+    """Whether a run has written metrics, or a checkpoint besides the one that a fork began with."""
     metrics = path / METRICS
+    own = _written_checkpoints(path) - {_first_checkpoint(path)}
+    return (metrics.exists() and metrics.stat().st_size > 0) or bool(own)
+
+
+def _held_parts(path: Path) -> list[str]:
+    """The parts of a run that are in this directory."""
+    parts = [part for part in (CONFIG, METRICS) if (path / part).exists()]
+    return [*parts, CHECKPOINTS] if _written_checkpoints(path) else parts
+
+
+def _written_checkpoints(path: Path) -> set[str]:
+    """The names in checkpoints/, without what a killed process left half written."""
     folder = path / CHECKPOINTS
-    written = len(list(folder.iterdir())) if folder.is_dir() else 0
-    return (metrics.exists() and metrics.stat().st_size > 0) or written > checkpoints
+    if not folder.is_dir() or folder.is_symlink():
+        return {CHECKPOINTS} if os.path.lexists(folder) else set()  # not ours: it is not to be touched
+    return {name for name in os.listdir(folder) if not name.startswith(PARTIAL)}
+
+
+def _first_checkpoint(path: Path) -> str | None:
+    """The checkpoint that a fork begins with, as fork.json says; None if the run is no fork."""
+    with suppress(OSError, CheckpointError):
+        match read_json(path / FORK):
+            case {"checkpoint": str(name)}:
+                return name
+    return None
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a fork left that was killed before it was a run."""
+    (path / FORK).unlink(missing_ok=True)
+    remove_partial(path / CHECKPOINTS)
+    with suppress(OSError):  # there is none
+        (path / CHECKPOINTS).rmdir()
 
 
 def _missing(path: Path) -> list[Path]:

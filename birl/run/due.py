@@ -17,6 +17,7 @@ class Due:
     def count(self, steps: int) -> None:
         """Take the steps of a new update."""
         self._before, self._progress.steps = self._progress.steps, steps
+        self._progress.evaluation_due = False  # that was of an update before
 
     def evaluation(self) -> bool:
         return self._has_evaluations and self._crossed(self._run.eval_every)

@@ -10,9 +10,10 @@ import numpy as np
 from birl.config import EnvConfig, require
 from birl.envs.make import as_envs
 from birl.run.console import Console, score_text
-from birl.run.directory import METRICS, OpenDirectory
+from birl.run.directory import METRICS
 from birl.run.evaluate import Evaluation, evaluate_policy
 from birl.run.log import RunLog
+from birl.run.open_directory import OpenDirectory
 from birl.run.policy import Policy, make_policy
 from birl.run.progress import RunProgress
 from birl.run.sampling_notice import sampling_notice
@@ -93,11 +94,14 @@ class Evaluator:
         run = self._config.run
         metrics = evaluation.metrics()
         score = float(metrics["eval/return_mean"])
+        best = self._progress.best
+        is_best = keep_best and (best is None or score > best["return_mean"])
+        if is_best and update is None:  # before its row, which says that nothing is left to do
+            self._saver.keep_best(score, self.latest_steps, None)
         self._log_once(metrics)
         if notice := evaluation.cut_notice():
             self._console.message(f"{notice}; eval_max_steps sets the limit")
-        best = self._progress.best
-        if keep_best and (best is None or score > best["return_mean"]):
+        if is_best and update is not None:
             self._saver.keep_best(score, self.latest_steps, update)
         # The console's last line has the score of a run that ends here.
         if self.latest_steps < run.total_steps and not self._progress.reached_goal(run):
@@ -112,6 +116,13 @@ class Evaluator:
             returns = self._console.training_returns
             if notice := sampling_notice(evaluation.returns, *returns, self._metrics_path.parent):
                 self._console.message(notice)
+
+    def is_due(self) -> bool:
+        """Whether a process was stopped in the middle of an evaluation, and none has repeated it.
+
+        A checkpoint that says so is not written again: the row of the evaluation tells.
+        """
+        return self._progress.evaluation_due and not self.has_scored(self._progress.steps)
 
     def has_scored(self, steps: int) -> bool:
         """Whether the policy of these steps is evaluated: in this process, or before it started."""

@@ -13,8 +13,7 @@ from birl.env_checks import require_importable
 from birl.envs.make import spaces_of
 from birl.functions import is_local
 from birl.registry import require_supported, validate
-from birl.run.checkpoint_folder import numbered
-from birl.run.directory import CHECKPOINTS, SUMMARY, has_begun
+from birl.run.directory import SUMMARY, has_begun
 from birl.run.evaluate import PASSED_IN
 from birl.run.files import write_json
 from birl.run.group_console import GroupConsole, lane_text, lanes_text, point_text, settings_text
@@ -50,14 +49,13 @@ def train_group(
     address = lane_address(plan.config)
     plan = plan if address is None else _without_address(plan)
     group, moved = make_group(plan, address, overwrite, plain, write_lane)
-    written = max(len(numbered(lane.run_dir / CHECKPOINTS)) for lane in group.lanes)
     console = GroupConsole(_title(group), len(group.lanes), quiet=quiet)
     aside = [f"what was in {group.directory} is in {moved} now"] if moved is not None else []
     # The user has just asked for these settings, whether or not they could be signed.
     try:
         return _train(group, LaneOptions(trust=True), jobs, address, console, [*notices, *aside])
     except ConfigError:
-        if not any(has_begun(lane.run_dir, written) for lane in group.lanes):
+        if not any(has_begun(lane.run_dir) for lane in group.lanes):
             discard_group(group, moved)  # so that the corrected command works
         raise
 

@@ -7,7 +7,7 @@ are what `birl resume` does.
 
 import dataclasses
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -16,7 +16,15 @@ from birl.config import require
 from birl.config_json import to_json
 from birl.errors import CheckpointError
 from birl.registry import name_of
-from birl.run.directory import GROUP, claim_named, has_begun, is_group, task_directory, write_config
+from birl.run.directory import (
+    GROUP,
+    claim_named,
+    has_begun,
+    is_group,
+    remove_unstarted,
+    task_directory,
+    write_config,
+)
 from birl.run.files import read_json, require_real_directory, write_json
 from birl.run.group_plan import GroupPlan, Lane
 
@@ -72,29 +80,38 @@ def make_group(
     plain = task_directory(plan.algorithm, plan.config, "group") if plain is None else plain
     write_lane = _write_settings if write_lane is None else write_lane
     directory, _, moved = claim_named(plain, plan.config.run.run_dir, overwrite)
-    for lane in plan.lanes:
-        run_dir = directory / lane.name
-        # A process that was killed while it made a group may have left one that has not begun.
-        held = f"run_dir {directory}: {run_dir} holds a run; choose another run_dir, or move it away"
-        require(not has_begun(run_dir, 1), held)
-        run_dir.mkdir(parents=True, exist_ok=True)
-        run = dataclasses.replace(lane.config.run, run_dir=str(run_dir))
-        write_lane(run_dir, lane._replace(config=dataclasses.replace(lane.config, run=run)))
-    write_json(directory / GROUP, _to_json(plan, ray_address))
+    run_dirs = [directory / lane.name for lane in plan.lanes]
+    for run_dir in run_dirs:
+        _require_unbegun(directory, run_dir)
+    made = [run_dir for run_dir in run_dirs if not run_dir.exists()]
+    try:
+        for run_dir, lane in zip(run_dirs, plan.lanes, strict=True):
+            run_dir.mkdir(parents=True, exist_ok=True)
+            remove_unstarted(run_dir, set())  # a process was killed while it made a group
+            run = dataclasses.replace(lane.config.run, run_dir=str(run_dir))
+            write_lane(run_dir, lane._replace(config=dataclasses.replace(lane.config, run=run)))
+        write_json(directory / GROUP, _to_json(plan, ray_address))
+    except BaseException:
+        _discard(directory, made, moved)
+        raise
     return read_group(directory), moved
 
 
 def discard_group(group: Group, moved: Path | None) -> None:
     """Remove a new group of which no lane has begun, and put back what was moved aside for it."""
-    (group.directory / GROUP).unlink(missing_ok=True)
-    for lane in group.lanes:
-        shutil.rmtree(lane.run_dir, ignore_errors=True)
+    _discard(group.directory, [lane.run_dir for lane in group.lanes], moved)
+
+
+def _discard(directory: Path, run_dirs: Sequence[Path], moved: Path | None) -> None:
+    (directory / GROUP).unlink(missing_ok=True)
+    for run_dir in run_dirs:
+        shutil.rmtree(run_dir, ignore_errors=True)
     with suppress(OSError):  # only empty directories are removed, and perhaps something else is there now
-        for folder in sorted({lane.run_dir.parent for lane in group.lanes} - {group.directory}):
+        for folder in sorted({run_dir.parent for run_dir in run_dirs} - {directory}):
             folder.rmdir()
-        group.directory.rmdir()
+        directory.rmdir()
         if moved is not None:
-            moved.rename(group.directory)
+            moved.rename(directory)
 
 
 def read_group(directory: Path) -> Group:
@@ -131,10 +148,22 @@ def _read_lane(stored: Any, path: Path) -> StoredLane:
     match stored:
         case {"directory": str(name), "seed": int(seed), "settings": dict(settings)} if _is_inside(name):
             run_dir = path.parent / name
-            for part in (run_dir, *run_dir.parents[: len(PurePosixPath(name).parts) - 1]):
-                require_real_directory(part)  # behind a link, other people's files would be written
+            _require_real(path.parent, run_dir)
             return StoredLane(name, seed, settings, run_dir)
     raise CheckpointError(f"{path} is damaged: {stored!r} is not a lane with a directory below {path.parent}")
+
+
+def _require_unbegun(directory: Path, run_dir: Path) -> None:
+    """Raise ConfigError if a run has begun where a lane should be."""
+    _require_real(directory, run_dir)
+    held = f"run_dir {directory}: {run_dir} holds a run; choose another run_dir, or move it away"
+    require(not has_begun(run_dir), held)
+
+
+def _require_real(directory: Path, run_dir: Path) -> None:
+    """Raise CheckpointError for a link: behind it, other people's files would be written."""
+    for part in (run_dir, *run_dir.parents[: len(run_dir.relative_to(directory).parts) - 1]):
+        require_real_directory(part)
 
 
 def _is_inside(name: str) -> bool:

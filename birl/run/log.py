@@ -5,7 +5,7 @@ from typing import Any
 
 from birl.config import RunConfig
 from birl.run.console import Console
-from birl.run.directory import OpenDirectory
+from birl.run.open_directory import OpenDirectory
 from birl.run.progress import RunProgress, crossed
 from birl.run.track import Sink
 from birl.types import Metrics, Update

@@ -80,7 +80,7 @@ class Run:
     def __iter__(self) -> Iterator[Update]:
         """Train: the updates that are left."""
         self._opened()
-        if self._progress.evaluation_due and self._has_evaluations:  # a process was stopped in the middle of it
+        if self._has_evaluations and self._parts.evaluator.is_due():
             self._evaluate(None)
         while True:
             self._complete()

@@ -15,10 +15,11 @@ from birl.registry import algorithm_named
 from birl.run import checkpoint_folder, files
 from birl.run.checkpoint import Checkpoint
 from birl.run.console import Console
-from birl.run.directory import CHECKPOINTS, METRICS, OpenDirectory, write_config
+from birl.run.directory import CHECKPOINTS, METRICS, write_config
 from birl.run.evaluator import Evaluator
 from birl.run.exactness import Exactness
 from birl.run.log import RunLog
+from birl.run.open_directory import OpenDirectory
 from birl.run.progress import RunProgress
 from birl.run.recorder import VideoRecorder
 from birl.run.saver import Saver

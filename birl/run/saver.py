@@ -7,9 +7,10 @@ import gymnasium as gym
 
 from birl.run import checkpoint, checkpoint_folder
 from birl.run.console import Console, memory_size
-from birl.run.directory import CHECKPOINTS, OpenDirectory
+from birl.run.directory import CHECKPOINTS
 from birl.run.exactness import Exactness
 from birl.run.manifest import FORMAT, snapshot_files
+from birl.run.open_directory import OpenDirectory
 from birl.run.progress import RunProgress
 from birl.types import Update
 

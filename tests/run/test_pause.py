@@ -1,14 +1,18 @@
 """A run that is paused and continued ends in the same bits as one that was not."""
 
+import io
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import birl
+from birl.run.checkpoint import load
 from birl.run.checkpoint_folder import numbered
 from birl.run.history import read_history
+from birl.run.signals import Interrupted
 from tests.run.processes import assert_same_run, metric_rows
 
 PPO: dict[str, Any] = {
@@ -64,6 +68,24 @@ def test_a_run_that_is_at_its_pause_is_neither_trained_nor_evaluated_again(tmp_p
     assert metric_rows(tmp_path / "run") == before
 
 
+def test_an_evaluation_that_was_interrupted_at_a_pause_is_repeated_once(tmp_path: Path) -> None:
+    birl.train("ppo", "CartPole-v1", **PPO, **RUN, run_dir=tmp_path / "whole", quiet=True)
+    shutil.copytree(tmp_path / "whole", tmp_path / "run")
+    back_to_its_start(tmp_path / "run")
+    with pytest.raises(Interrupted):
+        stop_in_the_evaluation_of_a_pause(tmp_path / "run", 300)
+    assert load(numbered(tmp_path / "run" / "checkpoints")[-1]).manifest["progress"]["evaluation_due"]
+    assert train_to(tmp_path / "run", 300).evaluation is not None
+    with birl.reopen(tmp_path / "run", pause_at=600, quiet=True) as run:
+        next(iter(run))
+        assert run.evaluation is None
+        assert not load(run.save()).manifest["progress"]["evaluation_due"]
+        for _ in run:
+            pass
+    train_to(tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
 def test_a_pause_beyond_the_end_is_the_end(tmp_path: Path) -> None:
     birl.train("ppo", "CartPole-v1", **PPO, **RUN, run_dir=tmp_path / "run", quiet=True)
     back_to_its_start(tmp_path / "run")
@@ -75,3 +97,12 @@ def back_to_its_start(run_dir: Path) -> None:
     shutil.rmtree(run_dir / "checkpoints")
     for name in ("metrics.jsonl", "summary.json"):
         (run_dir / name).unlink()
+
+
+def stop_in_the_evaluation_of_a_pause(run_dir: Path, steps: int) -> None:
+    signals: list[int] = []
+    run = birl.reopen(run_dir, pause_at=steps, quiet=True).as_lane(signals, io.StringIO())
+    with run:
+        for _ in run:
+            pass
+        signals.append(signal.SIGTERM)
