@@ -7,6 +7,7 @@ from typing import Any, Literal
 from birl.config import ConfigError, require
 from birl.config_json import from_json, to_json
 from birl.errors import CheckpointError
+from birl.experiments.tuning.plan import is_search
 from birl.registry import algorithm_named
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint, load
@@ -62,14 +63,19 @@ def read_branch(
 
 
 def fork_directory(parent: Path) -> Path:
-    """Where a fork is by default: beside its parent; that of a run in a group, beside the group."""
+    """Where a fork is by default: beside its parent.
+
+    That of a run in a group is beside the group; of a run or a group in a search, beside that.
+    """
     whole = parent.resolve()
-    group = next((path for path in whole.parents[:3] if is_group(path)), None)
-    if group is None:
+    searches = (path for path in whole.parents[:3] if is_search(path))
+    groups = (path for path in whole.parents[:3] if is_group(path))
+    around = next(searches, None) or next(groups, None)
+    if around is None:
         named = whole if parent.name in ("", "..") else parent
         return named.with_name(f"{named.name}-fork")
-    lane = "-".join(whole.relative_to(group).parts)
-    return group.with_name(f"{group.name}-{lane}-fork")
+    inner = "-".join(whole.relative_to(around).parts)
+    return around.with_name(f"{around.name}-{inner}-fork")
 
 
 def _dotted(config: Any) -> dict[str, Any]:

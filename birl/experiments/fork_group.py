@@ -6,13 +6,15 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from birl.config import require
+from birl.config import ConfigError, require
+from birl.errors import CheckpointError
 from birl.experiments.branch import At, Branch, fork_directory, read_branch
-from birl.experiments.fork_checks import require_fit
+from birl.experiments.fork_checks import require_fit, require_unfinished
 from birl.experiments.fork_start import write_first
 from birl.run.group import train_group
 from birl.run.group_file import read_group
 from birl.run.group_plan import GroupPlan, Lane, plan_group
+from birl.run.sources import flat_settings
 
 Change = Callable[[Any, dict[str, Any]], Any]  # from the Config of a branch and swept settings to that of a fork
 
@@ -23,6 +25,7 @@ class Root:
 
     branch: Callable[[], Branch]  # read when it is needed: a group's replays may not fit in memory together
     config: Any  # of the branch
+    notices: list[str]  # about the branch
     point: str = ""  # of a run in a group: the name of its swept settings
     settings: dict[str, Any] | None = None  # and these settings
 
@@ -35,7 +38,7 @@ class Root:
 
 def root_of(branch: Branch) -> Root:
     """One run, several of whose continuations are trained."""
-    return Root(lambda: branch, branch.config)
+    return Root(lambda: branch, branch.config, branch.notices)
 
 
 def roots_of(group_dir: Path, at: At, trust: bool, env: str | None, make_encoder: Any = None) -> list[Root]:
@@ -45,9 +48,19 @@ def roots_of(group_dir: Path, at: At, trust: bool, env: str | None, make_encoder
         read = partial(read_branch, lane.run_dir, trust=trust, env=env, make_encoder=make_encoder)
         branch = read(at, near=True)
         *point, _ = PurePosixPath(lane.name).parts
-        again = partial(read, branch.saved.env_steps)
-        found.append(Root(again, branch.config, ",".join(point), lane.settings))
+        again = partial(_read_again, read, branch.saved.env_steps, at)
+        found.append(Root(again, branch.config, branch.notices, ",".join(point), lane.settings))
     return found
+
+
+def _read_again(read: Callable[[At], Branch], steps: int, at: At) -> Branch:
+    """The branch at these steps. A run that trains may have removed it: then what `at` is now."""
+    try:
+        return read(steps)
+    except (ConfigError, CheckpointError):
+        if isinstance(at, int):
+            raise
+        return read(at)
 
 
 def train_forks(
@@ -65,9 +78,12 @@ def train_forks(
 
     def write_lane(run_dir: Path, lane: Lane) -> None:
         branch = origins[lane.name].branch()
+        require_unfinished(branch, lane.config)  # it may be a later checkpoint than the one of the plan
         write_first(run_dir, branch, lane.config, branch.changes_to(lane.config))
+        notices.extend(notice for notice in branch.notices if notice not in notices)
 
-    notices = [f"forks of {parent}: {len(plan.lanes)} lanes"]
+    about = dict.fromkeys(notice for root in roots for notice in root.notices)
+    notices = [f"forks of {parent}: {len(plan.lanes)} lanes", *about]
     return train_group(plan, jobs, notices, overwrite, quiet, fork_directory(parent), write_lane)
 
 
@@ -98,7 +114,7 @@ def plan_forks(
 
 def _require_kept(parent: Path, root: Root, plan: GroupPlan, before: dict[str, Any]) -> None:
     """Raise ConfigError if what told the runs of a group apart is changed now."""
-    was, now = vars(root.config) | vars(root.config.run), vars(plan.config) | vars(plan.config.run)
+    was, now = flat_settings(root.config), flat_settings(plan.config)
     changed = [name for name in before if name in plan.sweep or was.get(name) != now.get(name)]
     changed += ["seed"] if root.settings is not None and was["seed"] != now["seed"] else []
     names = ", ".join(changed)

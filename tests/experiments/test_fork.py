@@ -1,6 +1,7 @@
 """Forks: what they begin with, what they change, what they refuse, and that the parent stays."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 
 import birl
 from birl.config import ConfigError
-from birl.experiments.branch import fork_directory
+from birl.experiments.branch import fork_directory, read_branch
 from birl.experiments.continuation import fold_seed
+from birl.experiments.fork_checks import _misfit_alone
+from birl.experiments.fork_group import plan_forks
 from birl.run.checkpoint import load
 from birl.run.checkpoint_folder import numbered
 from birl.run.fork_file import read_fork
@@ -199,7 +202,7 @@ REFUSED = [
     ("ppo", {"learning_rat": 1.0}, "ppo has no setting 'learning_rat'"),
     ("dqn", {"replay_size": 1024}, "replay_size 512 -> 1024 cannot be changed in a fork"),
     ("dqn", {"rollout_length": 8}, "rollout_length 4 -> 8 cannot be changed in a fork"),
-    ("dqn", {"prioritized": True}, "fork with other prioritized: "),
+    ("dqn", {"prioritized": True, "eval_episodes": 2}, "prioritized False -> True cannot be changed in a fork: only"),
 ]
 
 
@@ -215,6 +218,12 @@ def test_settings_that_do_not_fit_are_refused_by_name_and_nothing_is_left(task, 
         birl.fork(parent, middle_of(parent), **settings, run_dir=str(tmp_path / "fork"), quiet=True)
     assert said in str(problem.value)
     assert not (tmp_path / "fork").exists()
+
+
+def test_a_change_that_is_not_valid_alone_is_not_named_as_what_does_not_fit(parents):
+    branch = read_branch(parents["ppo"])
+    assert _misfit_alone(branch, "state_dependent_std", True, None) is None  # it needs continuous actions
+    assert _misfit_alone(branch, "hidden_sizes", [16], None) is not None
 
 
 def test_an_unknown_step_is_refused_with_the_steps_that_there_are(parents):
@@ -264,6 +273,15 @@ def test_forks_are_beside_their_parent_and_numbered_and_forks_of_lanes_beside_th
     (tmp_path / "group" / "seed-1").mkdir(parents=True)
     (tmp_path / "group" / "group.json").write_text("{}")
     assert fork_directory(tmp_path / "group" / "seed-1") == tmp_path / "group-seed-1-fork"
+
+
+def test_forks_of_trials_are_beside_the_search(tmp_path):
+    trial = tmp_path / "search" / "trials" / "0003"
+    (trial / "seed-1").mkdir(parents=True)
+    (trial / "group.json").write_text("{}")
+    (tmp_path / "search" / "tune.json").write_text("{}")
+    assert fork_directory(trial / "seed-1") == tmp_path / "search-trials-0003-seed-1-fork"
+    assert fork_directory(trial) == tmp_path / "search-trials-0003-fork"
 
 
 def test_the_seconds_of_a_fork_are_its_own(tmp_path):
@@ -318,6 +336,60 @@ def test_every_run_of_a_group_is_forked_where_keep_every_kept_it(tmp_path):
             birl.fork(group, 200, **wrong, quiet=True)
     with pytest.raises(ConfigError, match=r"at 100: .* there are"):
         birl.fork(group, 100, quiet=True)
+
+
+def test_a_group_that_trains_is_forked_from_its_newest_checkpoints_while_it_removes_old_ones(tmp_path, monkeypatch):
+    algorithm, env_id, settings = TASKS["compiled ppo"]
+    group = tmp_path / "group"
+    small = SMALL | settings | {"seeds": 1, "jobs": 1, "run_dir": str(group), "quiet": True}
+    birl.train(algorithm, env_id, **small)
+    *_, before, newest = numbered(group / "seed-1" / "checkpoints")
+    hidden = newest.rename(tmp_path / newest.name)
+
+    def train_on(*given: Any) -> Any:
+        """Plan; meanwhile the parent saves a newer checkpoint and removes the older one."""
+        plan = plan_forks(*given)
+        if before.exists():
+            hidden.rename(newest)
+            shutil.rmtree(before)
+        return plan
+
+    monkeypatch.setattr("birl.experiments.fork_group.plan_forks", train_on)
+    birl.fork(group, total_steps=960, jobs=1, quiet=True)
+    fork = read_fork(tmp_path / "group-fork" / "seed-1")
+    assert fork is not None
+    assert fork.env_steps == int(newest.name)
+
+
+def test_a_group_of_forks_says_what_is_damaged_in_its_parents(tmp_path):
+    parent = train("compiled ppo", tmp_path / "parent")
+    *_, before, newest = numbered(parent / "checkpoints")
+    (newest / "state.safetensors").write_bytes(b"damaged")
+    code, said = call("fork", parent, "--seeds", 2, "--jobs", 1)
+    assert code == 0, said
+    assert said.count(f"using {before.name} instead") == 1
+
+
+def test_the_swept_settings_of_the_environment_still_tell_the_forks_of_a_group_apart(tmp_path):
+    algorithm, env_id, settings = TASKS["compiled ppo"]
+    sweep = {"max_episode_steps": [50, 100]}
+    group = str(tmp_path / "group")
+    birl.train(algorithm, env_id, **SMALL | settings, sweep=sweep, jobs=1, run_dir=group, quiet=True)
+    with pytest.raises(ConfigError, match="max_episode_steps tells the runs of"):
+        birl.fork(group, total_steps=960, max_episode_steps=70, jobs=1, quiet=True)
+    assert not (tmp_path / "group-fork").exists()
+
+
+def test_a_parent_and_its_fork_are_plotted_compared_and_reported(parents, tmp_path):
+    parent = parents["ppo"]
+    birl.fork(parent, middle_of(parent), learning_rate=0.01, run_dir=str(tmp_path / "fork"), quiet=True)
+    both = parent, tmp_path / "fork"
+    options = {"plot": ["--out", tmp_path / "plot.png"], "compare": [], "report": ["--out", tmp_path / "report.html"]}
+    for command, more in options.items():
+        code, said = call(command, *both, *more)
+        assert code == 0, said
+    assert (tmp_path / "plot.png").stat().st_size > 0
+    assert "fork" in (tmp_path / "report.html").read_text()
 
 
 def test_a_group_of_forks_that_cannot_be_made_leaves_nothing(parents, tmp_path):
