@@ -6,6 +6,7 @@ Each preset trains for at most so many seconds. Runs that are there are only dia
 
 import argparse
 import time
+import traceback
 from pathlib import Path
 
 import birl
@@ -26,13 +27,13 @@ def train_preset(preset: Preset, run_dir: Path, seconds: float) -> None:
 
 
 def main() -> int:
-    """Print one line for each preset; 1 if something was found in one."""
+    """Print one line for each preset; 1 if something was found in one, or diagnosing one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    alarms = 0
+    alarms = left_out = failed = 0
     for preset in all_presets():
         name = "-".join([preset.algorithm, preset.config.env.id.replace("/", "-"), *preset.switches]).replace(" ", "-")
         if options.only not in name:
@@ -41,16 +42,22 @@ def main() -> int:
         try:
             if not holds_run(run_dir):
                 train_preset(preset, run_dir, options.seconds)
-            (found,) = diagnose(run_dir)
         except Exception as problem:  # an environment that is not installed, for example
+            left_out += 1
             print(f"{name}: left out: {str(problem)[:100]}", flush=True)
+            continue
+        try:
+            (found,) = diagnose(run_dir)
+        except Exception:
+            failed += 1
+            print(f"{name}: diagnosing failed:\n{traceback.format_exc()}", flush=True)
             continue
         alarms += bool(found.findings)
         state = "; ".join(f"{one.rule}: {one.evidence.sentence}" for one in found.findings) or "silent"
-        share = f"{100 * found.env_steps / found.total_steps:.0f} %"
+        share = f"{100 * found.env_steps / max(1, found.total_steps):.0f} %"
         print(f"{name}: {found.env_steps:,} steps ({share}), {found.verdict.learned}: {state}", flush=True)
-    print(f"{alarms} presets with findings")
-    return 1 if alarms else 0
+    print(f"{alarms} presets with findings, {left_out} left out, diagnosing {failed} failed")
+    return 1 if alarms or failed else 0
 
 
 if __name__ == "__main__":

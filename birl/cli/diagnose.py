@@ -19,7 +19,7 @@ class DiagnoseOptions:
     out: Path | None = None  # an image to write, with the curves that show it
     json: bool = False  # print the diagnosis as JSON
     prove: bool = False  # try what is suggested: short runs with and without it, compared over seeds
-    minutes: float = 5.0  # that all runs of --prove may take together
+    minutes: float = 5.0  # that all runs of --prove may take together; what has not ended by then does not count
     steps: int | None = None  # environment steps of each run of --prove; None: as many as the run has made
     seeds: int = 5  # runs of --prove with the change, and as many without
     trust: bool = False  # let a run that was not made here import modules, start processes and reach other machines

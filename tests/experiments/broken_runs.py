@@ -30,7 +30,7 @@ BROKEN_RUNS = {
     ),
     "A2C whose policy is certain at once": BrokenRun(
         "policy-collapsed", "a2c", "CartPole-v1",
-        {"learning_rate": 0.05, "entropy_weight": 0.0, "max_grad_norm": None, "total_steps": 30_000},
+        {"learning_rate": 0.2, "entropy_weight": 0.0, "max_grad_norm": None, "total_steps": 30_000},
     ),
     "DQN without a target network, with large steps": BrokenRun(
         "values-too-large", "dqn", "CartPole-v1",
