@@ -37,7 +37,7 @@ def fork(
     is a group, each of its runs is forked.
     """
     if is_group(Path(run)) or seeds is not None or sweep is not None:
-        return _fork_group(Path(run), at, seeds, sweep or {}, jobs, **options)
+        return _fork_group(Path(run), at, seeds, sweep or {}, jobs, options)
     require(jobs is None, f"jobs {jobs} is for a group of forks; add seeds= or sweep=, or leave it out")
     return run_to_end(open_fork(run, at, **options))
 
@@ -87,24 +87,16 @@ def _fork_group(
     seeds: int | None,
     sweep: Mapping[str, Iterable[Any]],
     jobs: int | None,
-    *,
-    envs: Any = None,
-    eval_envs: Any = None,
-    make_env: MakeEnv | None = None,
-    make_network: Any = None,
-    make_encoder: Any = None,
-    trust: bool = False,
-    env: str | None = None,
-    quiet: bool = False,
-    overwrite: bool = False,
-    pause_at: int | None = None,
-    **settings: Any,
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     """Train a group of forks; its summary. The options are those of `birl.open_fork`."""
-    require_data(envs=envs, eval_envs=eval_envs, make_network=make_network, pause_at=pause_at)
+    settings = dict(options)
+    require_data(**{name: settings.pop(name, None) for name in ("envs", "eval_envs", "make_network", "pause_at")})
+    named = named_env(settings.pop("env", None), None, settings.pop("make_env", None))
+    trust, make_encoder = settings.pop("trust", False), settings.pop("make_encoder", None)
+    quiet, overwrite = settings.pop("quiet", False), settings.pop("overwrite", False)
     both = ", ".join(sorted(settings.keys() & sweep.keys()))
     require(not both, f"{both} is swept and set at once; leave one out")
-    named = named_env(env, None, make_env)
     if is_group(run):
         roots = roots_of(run, at, trust, named, make_encoder)
     else:
