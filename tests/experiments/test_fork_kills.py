@@ -52,7 +52,9 @@ def test_lanes_of_a_killed_group_of_forks_are_made_again_from_the_checkpoint_now
         fork = read_fork(run_dir)
         assert fork is not None
         assert fork.env_steps == early
-        assert steps_of(run_dir) == steps_of(parent), "it was trained from there"
+        first, second, *_ = steps_of(run_dir)
+        assert first == early
+        assert second < late, "it was trained from there"
     assert end_of(tmp_path / "group" / "seed-1") == end_of(parent)
 
 
