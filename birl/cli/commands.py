@@ -19,8 +19,8 @@ from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
 from birl.cli.report import report
-from birl.cli.solve import is_solving, resume_solving, solve
-from birl.cli.tune import is_search, resume_search, tune
+from birl.cli.solve import resume_solving, solve
+from birl.cli.tune import resume_search, tune
 from birl.config_json import to_json
 from birl.run.directory import is_group
 from birl.run.display import number
@@ -65,6 +65,8 @@ def train(words: Words) -> int:
 def resume(words: Words) -> int:
     options = parse(ResumeOptions, words, "birl resume")
     with starting():
+        from birl.experiments.solving.plan_file import is_solving
+        from birl.experiments.tuning.plan import is_search
         from birl.run.driver import resume as run_resume
 
     allow_modules_here(options.env, trust=options.trust)

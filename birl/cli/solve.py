@@ -9,7 +9,7 @@ from birl.cli.modules import allow_modules_here
 from birl.cli.options import ResumeOptions
 from birl.cli.parsing import parse
 from birl.cli.tune import require_for_search
-from birl.config import EnvConfig, Plain, Wrapper
+from birl.config import EnvConfig, Plain, Wrapper, require
 from birl.run.signals import starting
 
 
@@ -85,14 +85,11 @@ def solve(words: list[str]) -> int:
     return 0 if run_solve(env, **settings)["better"] else 1
 
 
-def is_solving(directory: Path) -> bool:
-    """Whether this directory holds a search for an agent."""
-    return (directory / "solve.json").is_file()
-
-
 def resume_solving(options: ResumeOptions) -> int:
     """Go on with a search for an agent that was stopped."""
     require_for_search(options)
+    wrong = f"--ray-address {options.ray_address}: a search for an agent trains on this machine"
+    require(options.ray_address is None, f"{wrong}; leave it out")
     with starting():
         from birl.experiments.solve import continue_solving
 

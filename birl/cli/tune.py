@@ -27,6 +27,9 @@ birl tune --join runs/tune-ppo-CartPole-v1   works on a search of another machin
 All settings of birl train are options too, such as --total-steps and --run-dir."""
 
 
+JOINING = ("join", "jobs", "trust")  # options that go with --join
+
+
 @dataclass(frozen=True)
 class TuneOptions:
     """The options of `birl tune` that are no settings."""
@@ -95,13 +98,7 @@ def tune(words: list[str]) -> int:
     if wants_help:
         print(f"{USAGE}\n\n{_options_text()}\n\n{_space_text(plan)}")
         return 0
-    run_search(plan, config.run.run_dir, options.jobs, lane_address(config), notices)
-    return 0
-
-
-def is_search(directory: Path) -> bool:
-    """Whether this directory holds a search for settings."""
-    return (directory / "tune.json").is_file()
+    return _code(run_search(plan, config.run.run_dir, options.jobs, lane_address(config), notices))
 
 
 def require_for_search(options: ResumeOptions) -> None:
@@ -117,8 +114,12 @@ def resume_search(options: ResumeOptions) -> int:
     with starting():
         from birl.experiments.tune import continue_search
 
-    continue_search(options.run_dir, options.jobs, options.ray_address, options.trust)
-    return 0
+    return _code(continue_search(options.run_dir, options.jobs, options.ray_address, options.trust))
+
+
+def _code(result: dict[str, Any]) -> int:
+    """The exit code of a search: 1 if nothing was found."""
+    return 1 if result["winner"] is None else 0
 
 
 def _read(words: list[str]) -> tuple[TuneOptions, list[str]]:
@@ -132,12 +133,15 @@ def _join(options: TuneOptions, rest: list[str]) -> int:
     with reading_rules(), errors_in_one_line():
         address, rest = tyro.cli(_Address, args=rest, prog="birl tune", return_unknown_args=True, add_help=False)
     require_no_unknown(rest, "--join", "birl tune", ["--jobs", "--ray-address", "--trust"])
+    plain = vars(TuneOptions())
+    others = [name for name, value in vars(options).items() if value != plain[name] and name not in JOINING]
+    shown = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+    require(not others, f"--join takes the search as it is, without {shown}; leave {shown} out")
     with starting():
         from birl.experiments.tune import continue_search
 
     allow_modules_here(trust=options.trust)
-    continue_search(options.join, options.jobs, address.ray_address, options.trust)
-    return 0
+    return _code(continue_search(options.join, options.jobs, address.ray_address, options.trust))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 4. Score the best policy on fresh episodes, beside random actions; record it, and save it.
 """
 
+import dataclasses
 import sys
 import time
 from collections.abc import Sequence
@@ -18,24 +19,27 @@ from birl.envs.by_name import MakeEnv
 from birl.envs.check import check_env
 from birl.experiments.search_space import repaired
 from birl.experiments.solving.candidates import Fitting, fitting
-from birl.experiments.solving.ending import SOLUTION, end_solving
-from birl.experiments.solving.plan_file import SolvePlan, is_solving, read_solve_plan, write_solve_plan
+from birl.experiments.solving.ending import SOLUTION, TRIED, end_solving
+from birl.experiments.solving.plan_file import SolvePlan, SolveRequest, is_solving, read_solve_plan, write_solve_plan
 from birl.experiments.solving.random_policy import play_at_random
-from birl.experiments.solving.speed import round_down, steps_in, training_speed, with_steps
+from birl.experiments.solving.speed import round_down, steps_in, training_speed
 from birl.experiments.tune import continue_search
 from birl.experiments.tuning.console import SearchConsole
+from birl.experiments.tuning.journal import waiting_for
 from birl.experiments.tuning.plan import Budget, Candidate, SamplerName, make_plan, read_plan, write_plan
 from birl.functions import name_of_function
 from birl.run.configure import with_settings
 from birl.run.directory import claim_named, task_name
 from birl.run.display import number
 from birl.run.group import require_jobs
+from birl.run.starting import with_run
 from birl.workers.programs import usable_cpus
 
 SEEDS = 1  # of each trial: in little time, more settings find more than more seeds
 RUNGS = 3
 FINALISTS = 2
-ENDING = 0.06  # of the time, for the final evaluation and the video
+ENDING = 0.06  # of the time, at least, for the final evaluation and the video
+MOST_ENDING = 0.3  # of the time, at most
 RANDOM = 0.01  # of the time, for episodes with random actions
 PROBE = 0.01  # of the time, to measure the speed of an algorithm
 EVALUATION = 0.02  # of the time, at most, for an evaluation
@@ -69,9 +73,10 @@ def solve(
     require_jobs(jobs)
     budget = Budget(10.0 if minutes is None and trials is None else minutes, trials)
     config = _env_config(env, make_env)
+    request = SolveRequest(config, tuple(algorithms), total_steps, episodes, seed)
     if run_dir is not None and is_solving(Path(run_dir)):
-        _require_same(Path(run_dir), config)
-        return continue_solving(run_dir, jobs, trust=True, quiet=quiet)
+        _go_on(Path(run_dir), request, budget)
+        return continue_solving(run_dir, jobs, quiet=quiet)
     say = SearchConsole(sys.stdout, quiet).message
     _check(config, say)
     whole = 60 * (budget.minutes or 10.0)
@@ -83,16 +88,18 @@ def solve(
     evaluated = max(LEAST_EPISODES, min(EVAL_EPISODES, int(EVALUATION * whole / max(seconds, 1e-9))))
     workers = jobs or usable_cpus()
     candidates = [_candidate(one, evaluated, total_steps, whole, workers, say) for one in found]
-    left = budget.minutes
-    if left is not None:
-        # Even if measuring took all the time, one trial is trained: the search ends after it.
-        left = max(0.01, (1 - ENDING) * left - (time.monotonic() - begin) / 60)
-    limits = Budget(left, budget.trials)
-    plan = make_plan(tuple(candidates), limits, SEEDS, 0, RUNGS, _sampler(), seed, FINALISTS)
+    played = episodes if budget.minutes is None else episodes_in(MOST_ENDING * whole, seconds, episodes)
+    if played < episodes:
+        say(f"the final score is that of {played} episodes: {episodes} would take {episodes * seconds:,.0f} seconds")
+    ending = max(ENDING * whole, (played + 2 * TRIED) * seconds)
+    returns = tuple(at_random.returns.tolist())
+    end = SolvePlan(played, seed, video, returns, request, time.monotonic() - begin, ending)
+    limits = _search_budget(budget, end)
+    plan = make_plan(tuple(candidates), limits, SEEDS, 0, RUNGS, _sampler(), seed, FINALISTS, "solve")
     name = task_name("solve", candidates[0].config)
     directory, _, _ = claim_named(Path("runs") / name, run_dir, overwrite=False)
     write_plan(directory, plan)
-    write_solve_plan(directory, SolvePlan(episodes, seed, video, at_random.returns.tolist()))
+    write_solve_plan(directory, end)
     return _search_and_end(directory, jobs, True, quiet)
 
 
@@ -123,13 +130,35 @@ def _env_config(env: str | EnvConfig | None, make_env: MakeEnv | None) -> EnvCon
     return config
 
 
-def _require_same(directory: Path, env: EnvConfig) -> None:
-    """Raise ConfigError unless this is a search for the same environment, without a solution."""
+def episodes_in(seconds: float, each: float, wanted: int) -> int:
+    """Episodes for the final score that can be played in this time, beside those before it."""
+    return min(wanted, max(LEAST_EPISODES, int(seconds / max(each, 1e-9)) - 2 * TRIED))
+
+
+def _search_budget(budget: Budget, end: SolvePlan) -> Budget:
+    """The budget without what comes before and after the search.
+
+    Even if measuring took all the time, one trial is trained: the search ends after it.
+    """
+    if budget.minutes is None:
+        return budget
+    return Budget(max(0.01, budget.minutes - (end.preparation + end.ending) / 60), budget.trials)
+
+
+def _go_on(directory: Path, request: SolveRequest, budget: Budget) -> None:
+    """Give the search in this directory this budget; ConfigError if it is over, or another one."""
     remedy = "use another run_dir"
     over = (directory / SOLUTION).exists()
     require(not over, f"the search in {directory} is over; see {SOLUTION} there, or {remedy}")
-    other = read_plan(directory, trust=True)[0].env_id
-    require(other == env.id, f"{directory} holds a search for an agent for {other}, not for {env.id}; {remedy}")
+    stored = read_solve_plan(directory)
+    again = f"go on with it as it is: birl resume {directory}"
+    known = stored.request or request
+    before, now = ({**vars(one.env), **vars(one), "env": None} for one in (known, request))
+    other = [f"{name} {before[name]!r}, not {value!r}" for name, value in now.items() if before[name] != value]
+    require(not other, f"{directory} holds another search: {'; '.join(other)}; {remedy}, or {again}")
+    with waiting_for(directory):
+        plan, _ = read_plan(directory)
+        write_plan(directory, dataclasses.replace(plan, budget=_search_budget(budget, stored)))
 
 
 def _check(env: EnvConfig, say: Any) -> None:
@@ -149,7 +178,7 @@ def _candidate(
     config = with_settings(one.config, {"eval_episodes": evaluated, "eval_every": 0})
     if total_steps is None:
         speed = training_speed(config, PROBE * seconds)
-        config = with_steps(config, steps_in(seconds, speed, workers))
+        config = with_run(config, total_steps=steps_in(seconds, speed, workers))
         say(f"{one.algorithm}: {round_down(int(speed)):,} steps/s, {config.run.total_steps:,} steps a trial")
     return Candidate(one.algorithm, repaired(config), one.space)
 

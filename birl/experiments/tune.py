@@ -35,6 +35,7 @@ from birl.experiments.tuning.supervise import run_here, run_on_ray
 from birl.registry import algorithm_named, name_of
 from birl.run.configure import called_config, called_env, with_settings
 from birl.run.directory import SUMMARY, claim_named, task_name
+from birl.run.display import counted
 from birl.run.files import require_real_directory, write_json
 from birl.run.group import lane_address, require_jobs, require_trainable
 from birl.run.group_file import read_group
@@ -189,7 +190,7 @@ def _work(
     console = SearchConsole(sys.stdout, quiet)
     with caught_signals() as signals, closing(console):
         where = "" if ray_address is None else f", tasks of the Ray cluster at {ray_address}"
-        for text in [*notices, f"search directory {directory}", f"{count} workers{where}", _plan_text(plan)]:
+        for text in [*notices, f"search directory {directory}", f"{counted(count, 'worker')}{where}", _plan_text(plan)]:
             console.message(text)
         with closing(_workers(directory, count, trust, signals, ray_address, lambda: _progress(state))) as workers:  # type: ignore[type-var]
             for _ in workers:
@@ -221,7 +222,7 @@ def _workers(
     progress: Callable[[], int],
 ) -> Iterator[int]:
     if ray_address is not None:
-        return run_on_ray(directory, count, trust, signals, ray_address)
+        return run_on_ray(directory, count, trust, signals, ray_address, progress)
     return run_here(directory, count, trust, signals, progress)
 
 
@@ -241,7 +242,7 @@ def _announce(
     if state.finalists is not None and finalists is None:
         chosen = ", ".join(map(str, state.finalists))
         console.message(
-            f"the search is over after {len(state.trials)} trials; the best are trained to the end: {chosen}"
+            f"the search is over after {counted(len(state.trials), 'trial')}; the best are trained to the end: {chosen}"
         )
     if state.winner is not None and winner is None:
         seeds = ", ".join(map(str, state.plan.final_seeds))
@@ -260,8 +261,7 @@ def _plan_text(plan: TunePlan) -> str:
     steps = [", ".join(f"{plan.steps(one, rung):,}" for rung in numbers) for one in range(len(plan.candidates))]
     each = [f"{candidate.algorithm} {at}" for candidate, at in zip(plan.candidates, steps, strict=True)]
     compared = steps[0] if len(set(steps)) == 1 else "; ".join(each)
-    seeds = "1 seed" if len(plan.seeds) == 1 else f"{len(plan.seeds)} seeds"
-    return f"{seeds} a trial, compared at steps {compared}; searched: {searched}"
+    return f"{counted(len(plan.seeds), 'seed')} a trial, compared at steps {compared}; searched: {searched}"
 
 
 def _write_summary(directory: Path, state: SearchState, group: str) -> None:

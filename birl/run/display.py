@@ -159,3 +159,8 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things in words: 1 seed, 2 seeds."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

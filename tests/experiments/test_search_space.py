@@ -111,6 +111,7 @@ def test_the_user_narrows_widens_and_fixes():
         (["value_weight"], [], "names no values; write --search value_weight=LOW:HIGH"),
         (["epochs="], [], "names no values; write --search epochs=VALUE"),
         (["activation=swish"], [], "activation 'swish' is not one of"),
+        (["learning_rate=1_:2"], [], "cannot read schedule '1_:2'"),
         (["epochs=1:2"], ["epochs=3"], "contradict each other"),
     ],
 )

@@ -11,8 +11,11 @@ import time
 import pytest
 
 import birl
-from birl.config import ConfigError
-from birl.experiments.solve import continue_solving
+from birl.config import ConfigError, EnvConfig
+from birl.experiments.solve import _go_on, continue_solving
+from birl.experiments.solving.candidates import fitting
+from birl.experiments.solving.plan_file import SolvePlan, SolveRequest, write_solve_plan
+from birl.experiments.tuning.plan import Budget, Candidate, make_plan, read_plan, write_plan
 from tests.markdown import ROOT
 from tests.run.processes import ENVIRONMENT, SECONDS
 
@@ -70,7 +73,7 @@ def test_an_environment_of_discrete_numbers_ends_with_a_policy_its_score_a_video
     with pytest.raises(ConfigError, match=r"is over; see solution\.json there, or use another run_dir"):
         birl.solve(env, trials=2, run_dir=str(tmp_path / "lake"))
     (tmp_path / "lake" / "solution.json").unlink()
-    with pytest.raises(ConfigError, match="for an agent for FrozenLake-v1, not for CartPole-v1"):
+    with pytest.raises(ConfigError, match="holds another search: id 'FrozenLake-v1', not 'CartPole-v1'"):
         birl.solve("CartPole-v1", trials=2, run_dir=str(tmp_path / "lake"))
 
 
@@ -155,3 +158,49 @@ def test_what_cannot_be_meant_is_refused(tmp_path):
         continue_solving(tmp_path)
     with pytest.raises(ConfigError, match="minutes -1 must be more than 0"):
         birl.solve("CartPole-v1", minutes=-1)
+
+
+def stopped(directory):
+    """A search for an agent on CartPole that was stopped before its first trial."""
+    env = EnvConfig("CartPole-v1")
+    [one] = fitting(env, ["ppo"], total_steps=3000)
+    candidate = Candidate("ppo", one.config, one.space)
+    directory.mkdir()
+    write_plan(directory, make_plan((candidate,), Budget(5.0), 1, 0, command="solve"))
+    request = SolveRequest(env, ("ppo",), 3000, 20, 1)
+    write_solve_plan(directory, SolvePlan(20, 1, False, (1.0,), request, preparation=30.0, ending=30.0))
+    return directory, request
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"env": EnvConfig("CartPole-v1", max_episode_steps=9)}, "max_episode_steps None, not 9"),
+        ({"algorithms": ()}, r"algorithms \('ppo',\), not \(\)"),
+        ({"total_steps": 4000}, "total_steps 3000, not 4000"),
+        ({"episodes": 21}, "episodes 20, not 21"),
+        ({"seed": 2}, "seed 1, not 2"),
+    ],
+)
+def test_a_search_does_not_go_on_with_other_options(tmp_path, changes, difference):
+    directory, request = stopped(tmp_path / "search")
+    words = vars(request) | changes
+    before = (directory / "tune.json").read_bytes()
+    with pytest.raises(ConfigError, match=f"holds another search: {difference}; use another run_dir"):
+        birl.solve(words.pop("env"), minutes=3, run_dir=str(directory), quiet=True, **words)
+    assert (directory / "tune.json").read_bytes() == before
+
+
+def test_a_search_goes_on_with_a_new_budget(tmp_path):
+    directory, request = stopped(tmp_path / "search")
+    _go_on(directory, request, Budget(3.0, 7))
+    plan, _ = read_plan(directory)
+    assert plan.budget == Budget(2.0, 7)
+    assert plan.title() == "solve ppo CartPole-v1"
+
+
+def test_a_search_for_an_agent_does_not_go_to_a_cluster(tmp_path):
+    directory, _ = stopped(tmp_path / "search")
+    ended = command("resume", directory, "--ray-address", "127.0.0.1:1", directory=tmp_path)
+    assert ended.returncode == 2
+    assert "--ray-address 127.0.0.1:1: a search for an agent trains on this machine" in ended.stderr

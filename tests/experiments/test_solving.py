@@ -6,6 +6,7 @@ from gymnasium import spaces
 
 import birl
 from birl.config import ConfigError, EnvConfig
+from birl.experiments.solve import episodes_in
 from birl.experiments.solving.candidates import default_algorithms, first_settings, fitting
 from birl.experiments.solving.plan_file import SolvePlan, is_solving, read_solve_plan, write_solve_plan
 from birl.experiments.solving.random_policy import RandomPolicy, play_at_random
@@ -94,8 +95,27 @@ def test_a_preset_comes_before_the_first_settings():
 
 
 def test_algorithms_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match=r"none of sac takes actions of Discrete\(2\); algorithms that do: .*ppo"):
-        fitting(EnvConfig("CartPole-v1"), ["sac"])
+    for names in (["sac"], ["ppo", "sac"]):
+        with pytest.raises(ConfigError, match=r"sac cannot take actions of Discrete\(2\); algorithms that can: .*ppo"):
+            fitting(EnvConfig("CartPole-v1"), names)
+    with pytest.raises(ConfigError, match="algorithm 'pppo' is unknown"):
+        fitting(EnvConfig("CartPole-v1"), ["ppo", "pppo"])
+
+
+def test_first_settings_on_images_are_settings_of_the_algorithm():
+    for name in ("ppo", "a2c", "trpo", "dqn"):
+        settings = first_settings(name, PIXELS, spaces.Discrete(4))
+        birl.configure(name, "CartPole-v1", **(settings | {"encoder": "mlp"}))
+
+
+def test_a_number_of_environments_that_was_named_stays():
+    [one] = fitting(EnvConfig("CartPole-v1", num_envs=3), ["ppo"])
+    assert one.config.env.num_envs == 3
+
+
+@pytest.mark.parametrize(("each", "expected"), [(0.0, 100), (0.01, 100), (1.0, 20), (100.0, 5)])
+def test_the_episodes_of_the_final_score_fit_into_the_time(each, expected):
+    assert episodes_in(60.0, each, 100) == expected
 
 
 def test_the_speed_of_training_is_that_of_updates_that_learn():

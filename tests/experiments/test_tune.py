@@ -263,6 +263,27 @@ def test_another_process_joins_a_search(tmp_path: Path) -> None:
     assert_nothing_was_lost_or_done_twice(directory)
 
 
+def test_options_of_a_new_search_do_not_go_with_join(searched: Path) -> None:
+    code, output = call("tune", "--join", searched, "--minutes", 5, "--seeds", 3)
+    assert code == 2
+    assert "--join takes the search as it is, without --minutes, --seeds; leave" in output
+
+
+def test_a_search_that_finds_nothing_says_why_and_ends_with_1(searched: Path, tmp_path: Path) -> None:
+    directory = strangers(searched, tmp_path / "search")
+    stored = json.loads((directory / "tune.json").read_text()) | {"budget": {"minutes": None, "trials": 1}}
+    (directory / "tune.json").write_text(json.dumps(stored))
+    events: list[dict[str, Any]] = [
+        {"event": "trial", "trial": 0, "candidate": 0, "point": None, "how": "default", "at": 1.0},
+        {"event": "failed", "group": "trials/0000", "seed": 1, "problem": "it broke", "at": 1.0},
+    ]
+    (directory / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    code, output = call("tune", "--join", directory, "--jobs", 1)
+    assert code == 1, output
+    assert "nothing was found: 1 of 1 trial failed, the last: it broke" in output
+    assert "1 worker\n" in output
+
+
 def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.delitem(sys.modules, "birl.experiments.tuning.optuna_sampler", raising=False)

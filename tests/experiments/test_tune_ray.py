@@ -1,5 +1,8 @@
 """Workers of a search as tasks of a real Ray cluster."""
 
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ import pytest
 from birl.experiments.tuning.journal import Journal
 from birl.experiments.tuning.supervise import WorkerTask, work_on_cluster
 from tests.experiments.test_tune import WORDS
-from tests.run.processes import succeed
+from tests.run.processes import COMMAND, ENVIRONMENT, succeed, wait_until
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
@@ -31,6 +34,22 @@ def test_tasks_of_a_cluster_work_on_a_search(cluster: Any, tmp_path: Path) -> No
 
 
 def test_a_machine_that_does_not_see_the_directory_says_so(tmp_path: Path) -> None:
-    problem = work_on_cluster(WorkerTask(tmp_path, "token", 0, False), lambda: 0)
-    assert "does not see" in problem
-    assert "shared file system" in problem
+    end = work_on_cluster(WorkerTask(tmp_path, "token", 0, False), lambda: 0)
+    assert end.is_final
+    assert "does not see" in end.problem
+    assert "shared file system" in end.problem
+
+
+def test_a_worker_that_dies_on_a_cluster_is_replaced(cluster: Any, tmp_path: Path) -> None:
+    words = ["--trials", 2, "--total-steps", 3_000, "--ray-address", cluster.address, "--run-dir", tmp_path / "search"]
+    words = [*map(str, [*COMMAND, *WORDS, *words])]
+    process = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    journal = Journal(tmp_path / "search")
+    events: list[Any] = []
+    wait_until(lambda: events.extend(journal.read()) or any(one["event"] == "claim" for one in events), process)
+    worker = next(one["worker"] for one in events if one["event"] == "claim")
+    os.kill(int(worker.split("-")[-2]), signal.SIGKILL)
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, output
+    assert "on 2 seeds that the search has not seen" in output
+    assert sum(one["event"] == "worker" for one in Journal(tmp_path / "search").read()) == 3

@@ -40,16 +40,19 @@ def fitting(
 ) -> list[Fitting]:
     """The algorithms that fit the environment's spaces, or those of `algorithms`, with settings.
 
-    ConfigError if none of them fits.
+    ConfigError if none of them fits, or one that was named does not.
     """
     observation_space, action_space = spaces_of(env)
-    names = list(algorithms) or default_algorithms(action_space)
-    able = [name for name in names if name in algorithms_for(action_space)]
+    names = list(dict.fromkeys(algorithms)) or default_algorithms(action_space)
+    fit = algorithms_for(action_space)
     if is_compiled(env):
-        able = [name for name in able if supports(name).compiled]
-    if not able:
-        wrong = f"none of {', '.join(names)} takes actions of {shown(action_space)}"
-        raise ConfigError(f"{wrong}; algorithms that do: {', '.join(algorithms_for(action_space)) or 'none'}")
+        fit = [name for name in fit if supports(name).compiled]
+    able = [name for name in names if name in fit]
+    others = [name for name in names if name not in fit and algorithm_named(name)]  # which names a typo
+    if not able or (algorithms and others):
+        backend = " on compiled environments" if is_compiled(env) else ""
+        wrong = f"{', '.join(others)} cannot take actions of {shown(action_space)}{backend}"
+        raise ConfigError(f"{wrong}; algorithms that can: {', '.join(fit) or 'none'}")
     found = []
     for name in able:
         settings = {"seed": seed} | ({} if total_steps is None else {"total_steps": total_steps})
@@ -58,7 +61,8 @@ def fitting(
         num_envs = algorithm_named(name).Config().env.num_envs
         preset = find_preset(name, env.id)
         own = {"num_envs": preset.config.env.num_envs if preset else num_envs}
-        config, source = configured(name, env, own | settings)
+        named = {} if env.num_envs == EnvConfig().num_envs else {"num_envs": env.num_envs}
+        config, source = configured(name, env, own | settings | named)
         space, config = search_space(config, observation_space, action_space)
         config = repaired(config)  # few total steps may end before learning starts
         validate(name, config)
@@ -92,5 +96,6 @@ def first_settings(name: str, observation_space: gym.Space, action_space: gym.Sp
     if images and "encoder" in fields:
         side = min(min(image.shape[1:] if channels_come_first(image) else image.shape[:2]) for image in images)
         settings["encoder"] = "cnn" if side >= LARGE else "cnn_small" if side >= SMALLEST else "mlp"
-        settings |= {"replay_size": 20_000} if "replay_size" in fields else {"share_trunk": True}
+        settings |= {"replay_size": 20_000} if "replay_size" in fields else {}
+        settings |= {"share_trunk": True} if "share_trunk" in fields else {}
     return settings

@@ -10,8 +10,9 @@ from birl.errors import EnvError
 from birl.experiments.solving.plan_file import SolvePlan
 from birl.experiments.solving.verdict import Verdict, judge
 from birl.experiments.tuning.page import REPORT
+from birl.experiments.tuning.runs import run_dir_of
 from birl.registry import supports
-from birl.run.display import number
+from birl.run.display import counted, number
 from birl.run.evaluate import evaluate
 from birl.run.files import write_json
 from birl.run.loading import load
@@ -31,7 +32,7 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
     if result["winner"] is None:
         raise ConfigError(f"no trial in {directory} has finished: {_problems(result)}")
     trial = result["trials"][result["winner"]]
-    run_dir = directory / trial["directory"] / f"seed-{plan.seed}"
+    run_dir = run_dir_of(directory, trial["directory"], plan.seed)
     deterministic = _acts_better_without_chance(run_dir, trial["algorithm"], plan.seed, trust)
     played = evaluate(run_dir, plan.episodes, plan.seed + FRESH, deterministic, trust=trust)
     verdict = judge(played, plan.at_random())
@@ -62,7 +63,7 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
 def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
     """The solution in a few sentences."""
     run_dir, policy = solution["run_dir"], solution["policy"]
-    steps = f"{solution['trials']} trials, {solution['env_steps']:,} steps"
+    steps = f"{counted(solution['trials'], 'trial')}, {solution['env_steps']:,} steps"
     texts = [f"best: {solution['algorithm']} ({steps}); {verdict.text()}"]
     low, high = (number(end) for end in verdict.difference)
     if not verdict.better:

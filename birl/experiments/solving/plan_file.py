@@ -5,12 +5,23 @@ from pathlib import Path
 
 import numpy as np
 
-from birl.config import require
+from birl.config import EnvConfig, require
 from birl.config_json import check_fields, from_json, to_json
 from birl.run.evaluate import Evaluation
 from birl.run.files import read_json, write_json
 
 PLAN = "solve.json"
+
+
+@dataclass(frozen=True)
+class SolveRequest:
+    """What the user asked for, beside the time; a search goes on only with the same."""
+
+    env: EnvConfig
+    algorithms: tuple[str, ...]
+    total_steps: int | None
+    episodes: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -21,6 +32,9 @@ class SolvePlan:
     seed: int
     video: bool  # record an episode
     random_returns: tuple[float, ...]
+    request: SolveRequest | None = None
+    preparation: float = 0.0  # seconds before the search began
+    ending: float = 0.0  # seconds that are kept for its end
 
     def __post_init__(self) -> None:
         check_fields(self)

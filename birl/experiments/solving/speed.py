@@ -1,6 +1,5 @@
 """How fast an algorithm learns here, and how many steps it can train in the time that there is."""
 
-import dataclasses
 import time
 from contextlib import closing
 from typing import Any
@@ -50,8 +49,3 @@ def round_down(steps: int) -> int:
     """The largest number of two digits and zeros that is not above it."""
     unit = 10 ** max(0, len(str(steps)) - 2)
     return steps // unit * unit
-
-
-def with_steps(config: Any, steps: int) -> Any:
-    """The Config with this many total steps."""
-    return dataclasses.replace(config, run=dataclasses.replace(config.run, total_steps=steps))

@@ -15,7 +15,7 @@ from birl.experiments.tuning.halving import ranked, running, time_left
 from birl.experiments.tuning.result import trial_text
 from birl.experiments.tuning.state import SearchState, Trial
 from birl.run.console import duration
-from birl.run.display import number
+from birl.run.display import counted, number
 
 SHOWN = 8  # trials in the table
 TABLE_SECONDS = 0.5
@@ -96,7 +96,7 @@ def _numbers(state: SearchState, workers: int, now: float) -> list[str]:
     elif state.finalists is not None:
         parts.append(f"training the best {len(state.finalists)} to the end")
     counts = [sum(trial.rung >= rung for trial in state.trials) for rung in range(len(state.plan.rungs))]
-    parts.append(f"{len(state.trials)} trials, at each rung {' '.join(map(str, counts))}")
+    parts.append(f"{counted(len(state.trials), 'trial')}, at each rung {' '.join(map(str, counts))}")
     failed = sum(trial.problem is not None for trial in state.trials)
     parts += [f"{failed} failed"] if failed else []
     parts.append(f"{len(running(state))} running")

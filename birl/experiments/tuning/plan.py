@@ -22,11 +22,13 @@ FRESH = 1_000  # how far the seeds of the final runs are from those of the searc
 KINDS: dict[str, type] = {"range": Range, "log_range": LogRange}
 
 SamplerName = Literal["tpe", "random"]
+CommandName = Literal["tune", "solve"]
 FIELDS: dict[str, Any] = {
     "seeds": tuple[int, ...],
     "final_seeds": tuple[int, ...],
     "rungs": tuple[int, ...],
     "sampler": SamplerName,
+    "command": CommandName,
 }
 
 
@@ -66,6 +68,7 @@ class TunePlan:
     budget: Budget
     startup: int = 10  # trials before the sampler learns from them
     finalists: int = 3  # the best trials, which are trained to the end before one wins
+    command: CommandName = "tune"  # that began the search
 
     @property
     def env_id(self) -> str:
@@ -84,7 +87,7 @@ class TunePlan:
 
     def title(self) -> str:
         names = dict.fromkeys(candidate.algorithm for candidate in self.candidates)
-        return f"{'tune' if len(self.candidates) == 1 else 'solve'} {', '.join(names)} {self.env_id}"
+        return f"{self.command} {', '.join(names)} {self.env_id}"
 
 
 def rung_steps(total_steps: int, count: int) -> tuple[int, ...]:
@@ -105,6 +108,7 @@ def make_plan(
     sampler: SamplerName = "tpe",
     search_seed: int = 0,
     finalists: int = 3,
+    command: CommandName = "tune",
 ) -> TunePlan:
     """The plan of a search around these candidates; with 0 final seeds, none is trained again."""
     require(1 <= seeds < FRESH, f"seeds {seeds} must lie between 1 and {FRESH - 1}")
@@ -115,7 +119,7 @@ def make_plan(
     fresh = tuple(run.seed + FRESH + number for number in range(final_seeds))
     ready = tuple(_ready(one, rungs) for one in candidates)
     steps = rung_steps(run.total_steps, rungs)
-    return TunePlan(ready, numbers, fresh, steps, sampler, search_seed, budget, finalists=finalists)
+    return TunePlan(ready, numbers, fresh, steps, sampler, search_seed, budget, finalists=finalists, command=command)
 
 
 def _ready(candidate: Candidate, rungs: int) -> Candidate:

@@ -15,7 +15,7 @@ from birl.experiments.pairs import verdict_text
 from birl.experiments.tuning.halving import ranked
 from birl.experiments.tuning.runs import trial_config
 from birl.experiments.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState
-from birl.run.display import number
+from birl.run.display import counted, number
 from birl.run.files import write_json
 from birl.run.group_console import settings_text
 from birl.run.group_summary import score_statistics
@@ -76,12 +76,13 @@ def result_texts(directory: Path, result: dict[str, Any]) -> list[str]:
     """The result of a search in a few sentences."""
     if result["winner"] is None:
         failed = [trial["problem"] for trial in result["trials"] if trial["problem"] is not None]
-        return [f"nothing was found: {len(failed)} of {len(result['trials'])} trials failed, the last: {failed[-1:]}"]
+        last = f", the last: {failed[-1]}" if failed else ""
+        return [f"nothing was found: {len(failed)} of {counted(len(result['trials']), 'trial')} failed{last}"]
     fresh, default = result["fresh"], result["default"]
-    steps = f"{result['env_steps']:,} steps in {len(result['trials'])} trials"
+    steps = f"{result['env_steps']:,} steps in {counted(len(result['trials']), 'trial')}"
     texts = [f"winner: trial {result['winner']} of {steps}: {trial_text(result['settings'])}"]
     if fresh is not None:
-        texts.append(f"on {len(fresh['returns'])} seeds that the search has not seen: {_score_text(fresh)}")
+        texts.append(f"on {counted(len(fresh['returns']), 'seed')} that the search has not seen: {_score_text(fresh)}")
     if default is not None:
         texts.append(f"the settings to begin with, on the same seeds: {_score_text(default)}")
     if result["comparison"] is not None:

@@ -3,11 +3,12 @@
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from birl.config import ConfigError
+from birl.config import ConfigError, require
 from birl.experiments.tuning.journal import Journal, process_name
 from birl.run.files import PARTIAL, make_directory, open_to_append
 from birl.run.lane_processes import POLL_SECONDS, lane_variables, last_words
@@ -85,6 +86,13 @@ def _start(directory: Path, number: int, trust: bool) -> WorkerProcess:
         return WorkerProcess(number, program, path, begin)
 
 
+class WorkerEnd(NamedTuple):
+    """How the worker of a task ended."""
+
+    problem: str = ""  # why it failed
+    is_final: bool = False  # another one would fail as well
+
+
 class WorkerTask(NamedTuple):
     """What a task of a cluster needs to work on a search."""
 
@@ -94,31 +102,57 @@ class WorkerTask(NamedTuple):
     trust: bool
 
 
-def run_on_ray(directory: Path, jobs: int, trust: bool, signals: Sequence[int], address: str) -> Iterator[int]:
+class WaitingTasks(Iterator[WorkerTask]):
+    """Tasks to start. More can be added while others run, also after it was empty."""
+
+    def __init__(self, tasks: Iterable[WorkerTask]) -> None:
+        self._tasks = deque(tasks)
+        self.started: list[WorkerTask] = []
+
+    def add(self, task: WorkerTask) -> None:
+        self._tasks.append(task)
+
+    def __next__(self) -> WorkerTask:
+        if not self._tasks:
+            raise StopIteration
+        self.started.append(self._tasks.popleft())
+        return self.started[-1]
+
+
+def run_on_ray(
+    directory: Path, jobs: int, trust: bool, signals: Sequence[int], address: str, progress: Callable[[], int]
+) -> Iterator[int]:
     """As `run_here`, with a task of the cluster for each worker; all must see the directory."""
     from birl.workers.ray import run_tasks  # which needs an extra
 
     token = f"{PARTIAL}{secrets.token_hex(8)}"
     (directory / token).touch()
-    tasks = (WorkerTask(directory.resolve(), token, number, trust) for number in range(jobs))
-    ended = 0
+    tasks = WaitingTasks(WorkerTask(directory.resolve(), token, number, trust) for number in range(jobs))
+    ended = deaths = seen = 0
     try:
         for answer in run_tasks(work_on_cluster, tasks, address, jobs, signals):
             if answer is not None:
-                ended += 1
-                if isinstance(answer[1], Failure):
-                    raise ConfigError(f"a worker on the cluster failed: {answer[1].reason}")
-                if answer[1]:
-                    raise ConfigError(answer[1])
+                index, found = answer
+                end = WorkerEnd(found.reason) if isinstance(found, Failure) else found
+                if end.problem and not signals:
+                    deaths = deaths + 1 if progress() == seen else 1
+                    seen = progress()
+                    again = f"workers on the cluster die again and again, the last: {end.problem}"
+                    require(not end.is_final, end.problem)
+                    require(deaths < MOST_DEATHS, again)
+                    tasks.add(tasks.started[index])
+                else:
+                    ended += 1
             yield jobs - ended
     finally:
         (directory / token).unlink(missing_ok=True)
 
 
-def work_on_cluster(task: WorkerTask, read_signal: Callable[[], int]) -> str:
-    """Run a worker's process on this machine to its end; why it failed, or "" if it did not."""
+def work_on_cluster(task: WorkerTask, read_signal: Callable[[], int]) -> WorkerEnd:
+    """Run a worker's process on this machine to its end; how it ended."""
     if not (task.directory / task.token).exists():
-        return f"a machine of the cluster does not see {task.directory}; put the search on a shared file system"
+        wrong = f"a machine of the cluster does not see {task.directory}; put the search on a shared file system"
+        return WorkerEnd(wrong, is_final=True)
     one = _start(task.directory, os.getpid(), task.trust)
     received, next_look = 0, time.monotonic()
     try:
@@ -131,6 +165,7 @@ def work_on_cluster(task: WorkerTask, read_signal: Callable[[], int]) -> str:
             time.sleep(POLL_SECONDS)
     finally:
         one.program.kill()
-    if code != 0 and not received:
-        report_crash(task.directory, one.program.pid)
-    return "" if code == 0 or received else last_words(one.log, one.log_start) or describe_exit(code)
+    if code == 0 or received:
+        return WorkerEnd()
+    report_crash(task.directory, one.program.pid)
+    return WorkerEnd(last_words(one.log, one.log_start) or describe_exit(code), is_final=code == 2)
