@@ -194,9 +194,8 @@ def sequence_errors(
     batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None, resets=None))
     selector_values = action_values if config.double else target_values
     bootstrap = double_q_values(selector_values[1:], target_values[1:], without_first(batch.action_masks))
-    flags = batch.terminated, batch.truncated, batch.valid
-    rewards = batch.rewards * reward_scale(normalizer)
-    targets = n_step_returns(rewards, *flags, bootstrap, config.discount, config.n_step)
+    steps = batch.rewards * reward_scale(normalizer), batch.terminated, batch.truncated, batch.valid
+    targets = n_step_returns(*steps, bootstrap, config.discount, config.n_step)
     return jax.lax.stop_gradient(targets) - q_of_actions(action_values[:-1], batch.actions), batch.valid, targets
 
 
