@@ -153,6 +153,7 @@ METRICS = {
         "replay/bytes",
     },
 }
+KINDS = "episode|reward|observation|loss|policy|value|optimizer|trust_region|replay|exploration|time"
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")
 }
@@ -404,10 +405,7 @@ def test_every_metric_is_a_finite_number_with_a_documented_kind_of_name(name, sw
         before_any_episode = {"episode/return", "episode/length"} if update.metrics["episode/count"] == 0 else set()
         numbers = [value for key, value in update.metrics.items() if key not in before_any_episode]
         assert all(type(value) in (int, float) and math.isfinite(value) for value in numbers), update.metrics
-        assert all(
-            re.fullmatch(r"(episode|loss|policy|value|optimizer|trust_region|replay|exploration|time)/[a-z_]+", key)
-            for key in update.metrics
-        )
+        assert all(re.fullmatch(rf"({KINDS})/[a-z_]+", key) for key in update.metrics)
 
 
 @every_algorithm

@@ -34,8 +34,7 @@ def read(command: str) -> Any:
     """What the command line reads from this command."""
     words = shlex.split(command)
     assert words[:2] == ["birl", "train"]
-    task = words[2:4] if words[2] != "--like" else []
-    return read_request(task, words[2 + len(task) :])
+    return read_request(words[2:])
 
 
 def reproduced(tmp_path: Path, config: Any) -> Any:

@@ -265,7 +265,7 @@ def test_where_an_environment_could_not_be_restored_the_last_step_in_the_replay_
     resumed = open_counting(stack)
     resumed.start(STATE, snapshot)
     before = replay.columns.valid[5]
-    resumed.collector.envs.fresh = np.array([True, False, False])
+    resumed.collector.fresh = np.array([True, False, False])
     after = resumed.add_replay(make_replay(resumed)).columns.valid[5]
     assert before[0]
     assert after.tolist() == [False, *before[1:]]

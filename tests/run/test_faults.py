@@ -321,7 +321,7 @@ def test_a_failure_after_the_directory_was_made_gives_it_back(tmp_path, monkeypa
 
 @pytest.mark.parametrize("held", ["config.json", "metrics.jsonl", "checkpoints"])
 def test_a_directory_that_holds_a_run_or_what_is_left_of_one_is_refused(held, tmp_path):
-    (tmp_path / held).mkdir() if held == "checkpoints" else (tmp_path / held).write_text("{}")
+    (tmp_path / held / "000000064").mkdir(parents=True) if held == "checkpoints" else (tmp_path / held).write_text("{}")
     code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path)
     assert code == 2
     remedy = f"continue it with birl resume {tmp_path}, choose another run_dir, or move it aside: --overwrite"
