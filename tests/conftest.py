@@ -18,6 +18,7 @@ if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly} {as_users_do}".lstrip()
 
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jaxtyping
@@ -47,6 +48,15 @@ def types_unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A Ray cluster of two CPUs."""
+    utils = pytest.importorskip("ray.cluster_utils")
+    cluster = utils.Cluster(True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -51,9 +51,9 @@ def fork(words: list[str]) -> int:
     with starting():
         from birl.cli.train_options import with_options
         from birl.experiments.branch import read_branch
-        from birl.experiments.fork import run_to_end
         from birl.experiments.fork_group import root_of, roots_of
         from birl.experiments.fork_start import start_fork
+        from birl.run.driver import run_to_end
 
         run, *rest = words
         prog = f"birl fork {run}"

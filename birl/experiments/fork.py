@@ -11,6 +11,7 @@ from birl.experiments.fork_group import root_of, roots_of, train_forks
 from birl.experiments.fork_start import start_fork
 from birl.run.configure import with_settings
 from birl.run.directory import is_group
+from birl.run.driver import run_to_end
 from birl.run.group_start import require_data
 from birl.run.loop import Run
 from birl.run.opening import PassedIn
@@ -71,14 +72,6 @@ def open_fork(
     is_given = envs is not None or make_env is not None  # it is the user who says that it is the same environment
     passed = PassedIn(envs, eval_envs, make_network, pause_at)
     return start_fork(branch, config, passed, is_given, quiet, overwrite)
-
-
-def run_to_end(run: Run) -> dict[str, Any]:
-    """Train a run; the content of its summary.json."""
-    with run:
-        for _ in run:
-            pass
-    return run.summary or {}
 
 
 def _fork_group(

@@ -31,7 +31,7 @@ def train(
     """
     if seeds is None and sweep is None:
         require(jobs is None, f"jobs {jobs} is for a group of runs; add seeds= or sweep=, or leave it out")
-        return _run_to_end(start(algorithm, env, **options))
+        return run_to_end(start(algorithm, env, **options))
     return start_group(algorithm, env, 1 if seeds is None else seeds, sweep or {}, jobs, **options)
 
 
@@ -53,10 +53,11 @@ def resume(
         return continue_group(Path(run_dir), total_steps, jobs, ray_address, **options)
     for name, value in {"jobs": jobs, "ray_address": ray_address}.items():
         require(value is None, f"{name} {value} is for a group of runs, and {run_dir} is none; leave it out")
-    return _run_to_end(reopen(run_dir, total_steps, **options))
+    return run_to_end(reopen(run_dir, total_steps, **options))
 
 
-def _run_to_end(run: Run) -> dict[str, Any]:
+def run_to_end(run: Run) -> dict[str, Any]:
+    """Train a run; the content of its summary.json."""
     with run:
         for _ in run:
             pass

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,7 @@ from birl.experiments.tuning.supervise import WorkerTask, work_on_cluster
 from tests.experiments.test_tune import WORDS
 from tests.run.processes import COMMAND, ENVIRONMENT, succeed, wait_until
 
-cluster_utils = pytest.importorskip("ray.cluster_utils")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    cluster = cluster_utils.Cluster(True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield cluster
-    cluster.shutdown()
+pytest.importorskip("ray.cluster_utils")
 
 
 def test_tasks_of_a_cluster_work_on_a_search(cluster: Any, tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """Lanes as tasks of a real Ray cluster: the same runs, wherever their directory is seen from."""
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,14 +12,7 @@ from birl.run.lane_ray import make_task, read_files, train_here, write_files, wr
 from tests.run.processes import SECONDS, assert_same_run, birl, call, metric_rows, start, succeed, wait_until
 from tests.run.test_group import TRAIN, content_of, has_checkpoint
 
-cluster_utils = pytest.importorskip("ray.cluster_utils")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    cluster = cluster_utils.Cluster(True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield cluster
-    cluster.shutdown()
+pytest.importorskip("ray.cluster_utils")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 COLOURS = 7  # of page.css: --c0 to --c6
 LONGEST = 300  # characters of a text; a forged run may have a label of a megabyte
-# Control characters, halves of characters, and marks that turn the direction of a line around.
+# Control characters, single surrogates, and marks that turn the direction of a line around.
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
