@@ -6,6 +6,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from birl.maths.statistics import percentile_interval
+
 MOST_EXACT = 100  # scores of both groups together; beyond it the p-value is that of the normal approximation
 
 
@@ -49,8 +51,7 @@ def bootstrap_improvement(
     # How often each score is drawn says all about a resample.
     counts = [generator.multinomial(size, np.full(size, 1.0 / size), repetitions) for size in wins.shape]
     estimates = np.sum(counts[0] @ wins * counts[1], axis=1) / wins.size
-    low, high = np.quantile(estimates, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    return float(low), float(high)
+    return percentile_interval(estimates, level)
 
 
 def bootstrap_difference(
@@ -60,8 +61,7 @@ def bootstrap_difference(
     generator = np.random.default_rng(seed)
     resampled = [generator.choice(scores, (repetitions, len(scores))) for scores in (first, second)]
     estimates = _iqm_of_rows(resampled[0]) - _iqm_of_rows(resampled[1])
-    low, high = np.quantile(estimates, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    return float(low), float(high)
+    return percentile_interval(estimates, level)
 
 
 def mann_whitney_p_value(first: np.ndarray, second: np.ndarray) -> float:

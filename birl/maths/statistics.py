@@ -88,5 +88,10 @@ def bootstrap_interval(
     runs, tasks = scores.shape
     drawn = generator.integers(runs, size=(repetitions, runs, tasks))
     estimates = [statistic(scores[rows, np.arange(tasks)]) for rows in drawn]
+    return percentile_interval(np.array(estimates), level)
+
+
+def percentile_interval(estimates: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """The ends of the middle `level` of these estimates, such as those of a bootstrap."""
     low, high = np.quantile(estimates, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return float(low), float(high)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from birl.maths.statistics import bootstrap_interval
+from birl.maths.statistics import bootstrap_interval, percentile_interval
 from birl.run.display import number
 from birl.run.evaluate import Evaluation
 
@@ -60,8 +60,7 @@ def difference_interval(first: np.ndarray, second: np.ndarray, repetitions: int 
     """The 95 % bootstrap interval of mean(first) - mean(second), each resampled on its own."""
     rng = np.random.default_rng(0)
     means = [np.array([rng.choice(each, len(each)).mean() for _ in range(repetitions)]) for each in (first, second)]
-    low, high = np.quantile(means[0] - means[1], [0.025, 0.975])
-    return float(low), float(high)
+    return percentile_interval(means[0] - means[1])
 
 
 def _shown(score: float, interval: tuple[float, float]) -> str:
