@@ -66,7 +66,12 @@ def test_an_environment_of_discrete_numbers_ends_with_a_policy_its_score_a_video
     assert found["better"] == (low > 0)
     assert os.path.getsize(found["video"]) > 1000
     page = (tmp_path / "lake" / "report.html").read_text()
-    assert all(text in page for text in ("Result of the search", "Trials", "dqn: ", "ppo: ", "rung 3"))
+    titles = ("The agent", "Result of the search", "Trials")
+    places = [page.index(f">{title}</h2>") for title in titles]
+    assert places == sorted(places)  # what a reader wants to know comes first
+    assert f"over {found['episodes']} fresh episodes; at random" in page
+    assert page.count("data:video/mp4;base64,") == 1
+    assert all(text in page for text in ("dqn: ", "ppo: ", "rung 3"))
     policy = birl.load(found["policy"])
     assert policy.act(0)[0] in range(4)
     assert birl.evaluate(found["run_dir"], 20, 1_000_004, found["deterministic"]).returns.mean() == found["score"]

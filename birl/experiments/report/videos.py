@@ -41,21 +41,23 @@ def _figure(group: SeedGroup, place: int, trust: bool) -> Html:
     except (ConfigError, CheckpointError, OSError, RuntimeError) as problem:
         warnings.warn(f"no video of {run.run_dir}: {problem}", stacklevel=2)
         return element("figure", join([paragraph(f"No video: {problem}"), _caption(group, place, run, None)]))
-    source = Html(f"data:video/mp4;base64,{base64.b64encode(film).decode()}")
-    video = element("video", "", src=source, controls="", loop="", muted="", playsinline="", preload="metadata")
-    return element("figure", join([video, _caption(group, place, run, score)]))
+    return element("figure", join([film, _caption(group, place, run, score)]))
 
 
-def _film(run_dir: Path, trust: bool) -> tuple[bytes, float]:
+def video_element(path: Path, remedy: str) -> Html:
+    """A video that is a part of the page; ConfigError, with this remedy, if it is too large."""
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise ConfigError(f"it has {size:,} bytes, at most {MOST_BYTES:,} go into a page; {remedy}")
+    source = Html(f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}")
+    return element("video", "", src=source, controls="", loop="", muted="", playsinline="", preload="metadata")
+
+
+def _film(run_dir: Path, trust: bool) -> tuple[Html, float]:
     """A video of one episode, and its return."""
     with tempfile.TemporaryDirectory() as folder:
         path, played = record(run_dir, Path(folder) / "episode.mp4", trust=trust)
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise ConfigError(
-                f"it has {size:,} bytes, at most {MOST_BYTES:,} go into a page; use birl record {run_dir}"
-            )
-        return path.read_bytes(), float(played.returns[0])
+        return video_element(path, f"use birl record {run_dir}"), float(played.returns[0])
 
 
 def _caption(group: SeedGroup, place: int, run: RunHistory, score: float | None) -> Html:

@@ -7,9 +7,11 @@ from typing import Any
 
 from birl.config import ConfigError
 from birl.errors import EnvError
+from birl.experiments.report.elements import Section, element, join, paragraph, sentences, small
+from birl.experiments.report.videos import video_element
 from birl.experiments.solving.plan_file import SolvePlan
 from birl.experiments.solving.verdict import Verdict, judge
-from birl.experiments.tuning.page import REPORT
+from birl.experiments.tuning.page import REPORT, write_page
 from birl.experiments.tuning.runs import run_dir_of
 from birl.registry import supports
 from birl.run.display import counted, number
@@ -54,8 +56,10 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
         "seconds": result["seconds"],
         **verdict.as_json(),
     }
-    write_json(directory / SOLUTION, solution)
-    for text in ending_texts(solution, verdict):
+    texts = ending_texts(solution, verdict)
+    write_page(directory, result, f"An agent for {result['env']}", [agent_section(texts, video)])
+    write_json(directory / SOLUTION, solution)  # last: with it the search is over
+    for text in texts:
         say(text)
     return solution
 
@@ -82,6 +86,18 @@ def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
     texts.append(f"report {solution['report']}")
     texts.append(f"train longer with these settings: birl train --like {run_dir} --total-steps N")
     return texts
+
+
+def agent_section(texts: list[str], video: Path | None) -> Section:
+    """The solution in the search's page: what the console says, and the video."""
+    parts = [paragraph(sentences(f"{text[:1].upper()}{text[1:]}")) for text in texts]
+    if video is not None:
+        try:
+            film = video_element(video, "open it with a player of your own")
+            parts.append(element("div", element("figure", film), class_="videos"))
+        except ConfigError as problem:
+            parts.append(small(f"The video is not here: {problem}."))
+    return Section("The agent", join(parts))
 
 
 def _acts_better_without_chance(run_dir: Path, algorithm: str, seed: int, trust: bool) -> bool:

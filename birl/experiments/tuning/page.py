@@ -1,5 +1,6 @@
 """The page about a search: its result, its trials, which settings matter, and the final runs."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +32,9 @@ LABELS = {FINAL: "the winner", FINAL_DEFAULT: "the settings to begin with"}
 SHOWN = 10  # trials that are not folded
 
 
-def write_page(directory: Path, result: dict[str, Any], title: str) -> Path:
-    """Write report.html about a search that is over; its path."""
-    sections = [_result_section(directory, result), _trials_section(result)]
+def write_page(directory: Path, result: dict[str, Any], title: str, first: Sequence[Section] = ()) -> Path:
+    """Write report.html about a search that is over, beginning with these sections; its path."""
+    sections = [*first, _result_section(directory, result), _trials_section(result)]
     sections += [_importance_section(result)] if result["importance"] else []
     finals = {label: directory / name for name, label in LABELS.items() if (directory / name).is_dir()}
     if not finals and result["winner"] is not None:  # nothing was trained again
