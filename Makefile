@@ -25,11 +25,11 @@ imports: .venv/.installed-dev
 	$(BIN)/lint-imports --no-logo
 
 tests: .venv/.installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 	BIRL_ACCEL=0 $(BIN)/pytest -n 2 tests/test_contract.py
 
 test-learning: .venv/.installed-dev
-	XLA_FLAGS=--xla_backend_optimization_level=3 $(BIN)/pytest -n 2 --dist loadfile -m slow
+	XLA_FLAGS=--xla_backend_optimization_level=3 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 test-faults: .venv/.installed-dev
 	$(BIN)/pytest -n 2 --dist worksteal -m faults

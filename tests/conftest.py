@@ -42,6 +42,15 @@ settings.register_profile("birl", deadline=None, derandomize=True)
 settings.load_profile("birl")
 
 
+SLOWEST_FIRST = ("experiments", "asynchronous", "run", "workers")  # folders whose tests start processes
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that two test processes end at about the same time."""
+    folders = {name: place for place, name in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
+
+
 @pytest.fixture
 def types_unchecked() -> Iterator[None]:
     """Switch the checking of shapes and types off again, to see the errors that users see."""

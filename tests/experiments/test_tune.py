@@ -239,7 +239,7 @@ def test_an_environment_that_fails_makes_a_trial_fail_and_not_the_search(tmp_pat
 
 
 def test_the_time_of_a_search_ends_it_and_the_final_runs_are_finished(tmp_path: Path) -> None:
-    result = search(tmp_path / "search", minutes=0.25, trials=500)
+    result = search(tmp_path / "search", minutes=0.1, trials=500)
     assert 1 <= len(result["trials"]) < 500
     assert len(result["fresh"]["returns"]) == 2
 
@@ -350,7 +350,7 @@ def trained_again(run_dir: Path, place: Path) -> Path:
 
 def test_ctrl_c_stops_a_search_and_the_same_command_goes_on(tmp_path: Path) -> None:
     directory = tmp_path / "search"
-    process = start_search(directory, "--trials", 4, "--total-steps", 20_000)
+    process = start_search(directory, "--trials", 3, "--total-steps", 9_000, "--checkpoint-every", 500)
     wait_until(lambda: any(directory.glob("trials/0001/*/checkpoints/*")), process)
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=120)[0].decode()

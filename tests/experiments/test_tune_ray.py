@@ -11,18 +11,9 @@ import pytest
 from birl.experiments.tuning.journal import Journal
 from birl.experiments.tuning.supervise import WorkerTask, work_on_cluster
 from tests.experiments.test_tune import WORDS
-from tests.run.processes import COMMAND, ENVIRONMENT, succeed, wait_until
+from tests.run.processes import COMMAND, ENVIRONMENT, wait_until
 
 pytest.importorskip("ray.cluster_utils")
-
-
-def test_tasks_of_a_cluster_work_on_a_search(cluster: Any, tmp_path: Path) -> None:
-    words = ["--trials", 2, "--total-steps", 900, "--ray-address", cluster.address, "--run-dir", tmp_path / "search"]
-    output = succeed(*WORDS, *words, cwd=tmp_path)
-    assert "tasks of the Ray cluster at" in output
-    assert "on 2 seeds that the search has not seen" in output
-    assert sum(event["event"] == "worker" for event in Journal(tmp_path / "search").read()) == 2
-    assert not list((tmp_path / "search").glob(".partial-*"))
 
 
 def test_a_machine_that_does_not_see_the_directory_says_so(tmp_path: Path) -> None:
@@ -32,7 +23,7 @@ def test_a_machine_that_does_not_see_the_directory_says_so(tmp_path: Path) -> No
     assert "shared file system" in end.problem
 
 
-def test_a_worker_that_dies_on_a_cluster_is_replaced(cluster: Any, tmp_path: Path) -> None:
+def test_tasks_of_a_cluster_work_on_a_search_and_one_that_dies_is_replaced(cluster: Any, tmp_path: Path) -> None:
     words = ["--trials", 2, "--total-steps", 3_000, "--ray-address", cluster.address, "--run-dir", tmp_path / "search"]
     words = [*map(str, [*COMMAND, *WORDS, *words])]
     process = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -44,4 +35,6 @@ def test_a_worker_that_dies_on_a_cluster_is_replaced(cluster: Any, tmp_path: Pat
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output
     assert "on 2 seeds that the search has not seen" in output
+    assert "2 workers, tasks of the Ray cluster at" in output
     assert sum(one["event"] == "worker" for one in Journal(tmp_path / "search").read()) == 3
+    assert not list((tmp_path / "search").glob(".partial-*"))
