@@ -46,7 +46,7 @@ SLOWEST_FIRST = ("experiments", "asynchronous", "run", "workers")  # folders who
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that two test processes end at about the same time."""
+    """Begin with the slowest files, so that two test processes end at about the same time."""
     folders = {name: place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
 
