@@ -12,6 +12,7 @@ import pytest
 
 import birl
 from tests import markdown
+from tests.equation_oracles import oracles_by_link
 from tests.markdown import ROOT, twin_of
 
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "equation_links.py"))
@@ -64,6 +65,18 @@ def test_links_lead_to_a_line_with_the_words_that_the_page_gives(page):
 @english
 def test_twins_link_the_same_lines_under_each_equation(page):
     assert links_under_equations(page) == links_under_equations(twin_of(page))
+
+
+def test_every_equation_that_is_linked_has_a_test_that_checks_it():
+    linked = {
+        f"{path}, {citation}"
+        for page in ENGLISH
+        for links in links_under_equations(page)
+        for path, citation, _ in links
+    }
+    assert sorted(oracles_by_link()) == sorted(linked)
+    for link, (path, name) in oracles_by_link().items():
+        assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{link}: {path} has no {name}"
 
 
 def test_the_script_knows_all_pages_and_has_nothing_to_change():
