@@ -121,7 +121,7 @@ def policy(state: State) -> PyTree:
 def loss(
     network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
 ) -> tuple[Array, Metrics]:
-    """-E[log π(a|s) (R - V)], V's squared error, minus the entropy (Mnih et al. 2016, section 4).
+    """-E[log π(a|s) (R - V)] + V's squared error - the entropy (Mnih et al. 2016, section 4).
 
     Means are over the valid steps.
     """
