@@ -138,14 +138,17 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 def loss(
     network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
 ) -> tuple[Array, Metrics]:
-    """-E[log π(a|s) Â], plus V's squared error, minus the entropy bonus, over the valid steps."""
+    """-E[log π(a|s) Â], plus V's squared error, minus the entropy (Mnih et al. 2016, section 4).
+
+    Means are over the valid steps.
+    """
     evaluation = evaluate_rollout((network, moments), rollout)
     distribution = without_last(evaluation.distributions)
     values = evaluation.values[:-1]
     constant = jax.lax.stop_gradient(evaluation.values)
     flags = rollout.terminated, rollout.truncated, rollout.valid
     advantages = gae(rollout.rewards, constant[:-1], constant[1:], *flags, config.discount, config.gae_lambda)
-    value_targets = advantages + constant[:-1]  # with λ = 1 the n-step returns
+    value_targets = advantages + constant[:-1]  # with λ = 1 the n-step returns (Mnih et al. 2016, algorithm S3)
 
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
     value_loss = losses.value_loss(values, value_targets, rollout.valid)

@@ -121,13 +121,17 @@ def policy(state: State) -> PyTree:
 def loss(
     network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
 ) -> tuple[Array, Metrics]:
-    """-E[log π(a|s) (R - V)], plus V's squared error, minus the entropy bonus, over valid steps."""
+    """-E[log π(a|s) (R - V)] + V's squared error - the entropy (Mnih et al. 2016, section 4).
+
+    Means are over the valid steps.
+    """
     evaluation = evaluate_rollout((network, moments), rollout)
     distribution = without_last(evaluation.distributions)
     values = evaluation.values[:-1]
     constant = jax.lax.stop_gradient(evaluation.values)
     flags = rollout.terminated, rollout.truncated, rollout.valid
-    # GAE with λ = 1 is R - V; R ← r + γR starts from V(s) after the last step, or 0 if terminal.
+    # GAE with λ = 1 is R - V; R ← r + γR starts from V(s) after the last step, or 0 if terminal
+    # (Mnih et al. 2016, algorithm S3).
     advantages = gae(rollout.rewards, constant[:-1], constant[1:], *flags, config.discount, 1.0)
     returns = advantages + constant[:-1]  # R
 

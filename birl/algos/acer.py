@@ -232,7 +232,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     learning_rate = metrics["optimizer/learning_rate"]
     step = partial(gradient_step, optimizer_of(config), state.network, state.optimizer)
     network, optimizer, norm = step(gradient, learning_rate, config.max_grad_norm, rollout.valid)
-    average = soft_update(state.average, network, 1.0 - config.average_decay)
+    average = soft_update(state.average, network, 1.0 - config.average_decay)  # Wang et al. 2017, section 3.3
     steps = increment_wrapped(state.gradient_steps)
     state = state._replace(network=network, average=average, optimizer=optimizer, gradient_steps=steps)
     return state, metrics | {"optimizer/grad_norm": norm}

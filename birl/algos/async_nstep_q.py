@@ -100,7 +100,7 @@ def init(
 
 
 def targets(q: QRollout, config: Config) -> Array:
-    """[T, B] R ← r + γR, from max Q(s, ·; θ⁻) after the last step, or 0 if s is terminal."""
+    """[T, B] R ← r + γR, from max Q(s, ·; θ⁻) or 0 if terminal (Mnih et al. 2016, algorithm S2)."""
     rollout = q.rollout
     next_values = max_q_values(q.target_values[1:], without_first(rollout.action_masks))
     flags = rollout.terminated, rollout.truncated, rollout.valid

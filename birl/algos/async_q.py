@@ -99,7 +99,7 @@ def init(
 
 
 def targets(q: QRollout, config: Config) -> Array:
-    """[T, B] y = r + γ max Q(s', ·; θ⁻), or r if s' is terminal (algorithm 1)."""
+    """[T, B] y = r + γ max Q(s', ·; θ⁻), or r if s' is terminal (Mnih et al. 2016, algorithm 1)."""
     rollout = q.rollout
     next_values = max_q_values(q.target_values[1:], without_first(rollout.action_masks))
     flags = rollout.terminated, rollout.truncated, rollout.valid

@@ -107,7 +107,7 @@ def init(
 
 
 def targets(q: QRollout, config: Config) -> Array:
-    """[T, B] y = r + γ Q(s', a'; θ⁻), or r if s' is terminal (section 4)."""
+    """[T, B] y = r + γ Q(s', a'; θ⁻), or r if s' is terminal (Mnih et al. 2016, section 4)."""
     rollout = q.rollout
     behaviour = epsilon_greedy(q.action_values[1:], q.epsilon, without_first(rollout.action_masks))
     # The last a' is drawn as the next rollout will draw it.

@@ -145,7 +145,7 @@ def act(
 
 
 def td_errors(network: CompatibleActorCritic, steps: Steps, discount: float) -> Array:
-    """δ = r + γ Q(s', μ(s')) - Q(s, a), with a gradient through Q(s, a) only."""
+    """COPDAC-Q's δ = r + γ Q(s', μ(s')) - Q(s, a), with a gradient through Q(s, a) only."""
     next_values = jnp.where(steps.terminated, 0.0, network.values(steps.next_observations))
     targets = steps.rewards + discount * next_values
     return jax.lax.stop_gradient(targets) - network.action_values(steps.observations, steps.actions)
@@ -186,7 +186,7 @@ def policy_gradient(network: CompatibleActorCritic, steps: Steps) -> Array:
 def learn(
     network: CompatibleActorCritic, steps: Steps, rates: LearningRates, discount: float
 ) -> tuple[CompatibleActorCritic, Metrics]:
-    """The network after one step of each environment: Θ, w and v move at once, as in the paper."""
+    """The network after COPDAC-Q's steps of Θ, w and v, from one step of each environment."""
     shares = step_shares(network, steps, rates)
     (_, errors), gradients = jax.value_and_grad(loss, has_aux=True)(network, steps, shares, discount)
     ascent = policy_gradient(network, steps)

@@ -169,7 +169,7 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 def transition_errors(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Transitions, config: Config
 ) -> tuple[Array, Array, Array]:
-    """[N] r + γᵏ max Q'(s', ·) - Q(s, a), with a gradient through Q(s, a) only; valid; targets."""
+    """[N] r + γᵏ max Q'(s', ·) - Q(s, a) (Mnih et al. 2015, algorithm 1); valid; targets."""
     observations, next_observations = (
         jax.tree.map(lambda x: x[None], normalize_observations(normalizer.observations, each))
         for each in (batch.observations, batch.next_observations)

@@ -173,9 +173,9 @@ def batch_of(state: State, rollout: Rollout, config: Config) -> Batch:
 def loss(
     network: ActorCriticLike, batch: Batch, memory: PyTree, coefficients: Coefficients, config: Config
 ) -> tuple[Array, Metrics]:
-    """The surrogate, plus the value loss, minus the entropy bonus, over the valid steps."""
+    """The surrogate, plus the value loss, minus the entropy bonus (Schulman et al. 2017, eq. 9)."""
     distribution, values, _ = network(batch.observations, memory, batch.resets, batch.action_masks)
-    log_ratios = distribution.log_prob(batch.actions) - batch.log_probs
+    log_ratios = distribution.log_prob(batch.actions) - batch.log_probs  # log ρ of Schulman et al. 2017, section 3
     advantages = losses.normalize(batch.advantages, batch.valid) if config.normalize_advantages else batch.advantages
     if config.objective == "clip":
         policy_loss = losses.clipped_surrogate(log_ratios, advantages, batch.valid, coefficients.clip_range)

@@ -155,6 +155,7 @@ def critic_targets_q(
     targets, known = sarsa_targets(rollout.rewards, values, rollout.terminated, rollout.valid, config.discount)
     advantages = values
     if config.baseline:
+        # The mean of Q as baseline (Sutton & Barto 2018, eq. 13.10).
         advantages = values - network.action_value_head.expected(features, without_last(evaluation.distributions))
     return CriticTargets(values, targets, known, advantages)
 
@@ -162,7 +163,10 @@ def critic_targets_q(
 def critic_targets_v(
     network: ActorCriticLike, evaluation: RolloutEvaluation, rollout: Rollout, config: Config
 ) -> CriticTargets:
-    """V(s) with its targets r + γ V(s'); the TD error weights log π (eqs. 13.12 to 13.14)."""
+    """V(s) with its targets r + γ V(s') (Sutton & Barto 2018, eqs. 13.12 to 13.14).
+
+    The TD error weights log π.
+    """
     values = evaluation.values[:-1]
     flags = rollout.terminated, rollout.truncated, rollout.valid
     targets = n_step_returns(rollout.rewards, *flags, evaluation.values[1:], config.discount, n=1)
@@ -191,7 +195,10 @@ def loss(
 
 @jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
-    """The state after one gradient step of the actor and one of the critic, and the metrics."""
+    """The state after one gradient step of the actor and one of the critic, and the metrics.
+
+    It is one step of the box One-step Actor-Critic of Sutton & Barto 2018, for a whole rollout.
+    """
     progress = state.env_steps / config.run.total_steps
     learning_rate = value_at(config.learning_rate, progress)
     critic_learning_rate = value_at(config.critic_learning_rate, progress)

@@ -139,7 +139,10 @@ def policy(state: State) -> PyTree:
 
 
 def returns_to_go(rollout: Rollout, next_values: Array, config: Config) -> Array:
-    """G_t = Σ_k γ^k r_{t+k} to the end of t's episode; a baseline bootstraps where it is cut."""
+    """G_t = Σ_k γ^k r_{t+k} to the end of t's episode (Sutton & Barto 2018, eq. 3.8).
+
+    A baseline bootstraps where the rollout cuts an episode.
+    """
     bootstrap = next_values if config.baseline else jnp.zeros_like(next_values)
     flags = rollout.terminated, rollout.truncated, rollout.valid
     return discounted_returns(rollout.rewards, *flags, bootstrap, config.discount)
@@ -157,7 +160,7 @@ def known_rows(rollout: Rollout, config: Config) -> Array:
 def loss(
     network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config
 ) -> tuple[Array, Metrics]:
-    """-E[log π(a|s) (G - V(s))], minus the entropy bonus, plus the baseline's squared error.
+    """-E[log π(a|s) (G - V(s))], plus V's squared error, minus the entropy (Williams & Peng 1991).
 
     The mean is over the rows where G is known.
     """
@@ -166,7 +169,7 @@ def loss(
     values = evaluation.values[:-1]
     returns = returns_to_go(rollout, jax.lax.stop_gradient(evaluation.values[1:]), config)
     known = known_rows(rollout, config)
-    advantages = returns - values if config.baseline else returns
+    advantages = returns - values if config.baseline else returns  # Sutton & Barto 2018, eqs. 13.11 and 13.8
     advantages = losses.normalize(advantages, known) if config.normalize_advantages else advantages
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, known)
     entropy = losses.masked_mean(distribution.entropy(), known)

@@ -185,7 +185,7 @@ def act(
 
 
 def targets_of(state: State, batch: Transitions, noise: Array) -> Array:
-    """[N] r + γᵏ (min(Q'₁(s', a'), Q'₂(s', a')) - α log π(a'|s')) (Haarnoja et al., sec. 4.2)."""
+    """[N] r + γᵏ (min Q'(s', a') - α log π(a'|s')) (Haarnoja et al. 2018, section 4.2)."""
     next_actions, log_probs = state.network.actor(batch.next_observations).action_and_log_prob(noise)
     next_values = twin_values(state.target, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * (next_values - jnp.exp(state.log_temperature) * log_probs)
@@ -194,14 +194,14 @@ def targets_of(state: State, batch: Transitions, noise: Array) -> Array:
 def actor_loss(
     actor: Actor, critics: Critics, temperature: Array, batch: Transitions, noise: Array
 ) -> tuple[Array, Array]:
-    """E[α log π(a|s) - min(Q₁(s, a), Q₂(s, a))] with a from π, and the entropy E[-log π(a|s)]."""
+    """E[α log π(a|s) - min Q(s, a)], a ~ π (Haarnoja et al. 2018, section 6), and the entropy."""
     actions, log_probs = actor(batch.observations).action_and_log_prob(noise)
     values = twin_values(critics, batch.observations, actions).min(axis=0)
     return (temperature * log_probs - values).mean(), -log_probs.mean()
 
 
 def temperature_loss(log_temperature: Array, entropy: Array, target_entropy: float) -> Array:
-    """α (H - H̄), which lowers α while the entropy is above its target (Haarnoja et al., sec. 5)."""
+    """α (H - H̄): α falls while the entropy is above H̄ (Haarnoja et al. 2018, section 5)."""
     return jnp.exp(log_temperature) * (jax.lax.stop_gradient(entropy) - target_entropy)
 
 

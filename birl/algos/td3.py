@@ -171,6 +171,7 @@ def act(
     actions = actor(normalize_observations(moments, observations))
     if key is not None:
         noise_key, uniform_key = jax.random.split(key)
+        # The exploration noise of Fujimoto et al. 2018, algorithm 1.
         noisy = jnp.clip(actions + deviation * jax.random.normal(noise_key, actions.shape), -1.0, 1.0)
         actions = random_in_warmup(noisy, in_warmup, uniform_key)
     return Action(bounds.from_unit(actions), memory)
@@ -183,7 +184,7 @@ def smoothed(actions: Array, noise: Array, config: Config) -> Array:
 
 
 def targets_of(target: Network, batch: Transitions, noise: Array, config: Config) -> Array:
-    """[N] r + γᵏ min(Q'₁(s', ã), Q'₂(s', ã)) (Fujimoto et al. 2018, algorithm 1)."""
+    """[N] r + γᵏ min(Q'₁(s', ã), Q'₂(s', ã)) (Fujimoto et al. 2018, section 4.2)."""
     next_actions = smoothed(target.actor(batch.next_observations), noise, config)
     next_values = twin_values(target.critics, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * next_values
@@ -201,7 +202,7 @@ def loss(network: Network, target: Network, batch: Transitions, noise: Array, co
 
 
 def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: Config) -> State:
-    """The state after one gradient step of the actor and the targets' soft update."""
+    """The state after a step of the actor and the targets (Fujimoto et al. 2018, section 5.2)."""
     policy_loss, gradients = jax.value_and_grad(actor_loss)(state.network.actor, state.network.critics, batch)
     actor, optimizer, norm = gradient_step(
         optimizer_of(config), state.network.actor, state.actor_optimizer, gradients, learning_rate, config.max_grad_norm

@@ -167,7 +167,7 @@ def batch_of(state: State, rollout: Rollout, config: Config) -> Batch:
 
 
 def loss(network: ActorCriticLike, batch: Batch, memory: PyTree) -> tuple[Array, Array]:
-    """The surrogate -E[ρÂ] (eq. 14) and the mean KL(old‖new), over the valid steps."""
+    """The surrogate -E[ρÂ] and the mean KL(old‖new) (Schulman et al. 2015, eq. 14)."""
     distribution, _, _ = network(batch.observations, memory, batch.resets, batch.action_masks)
     log_ratios = distribution.log_prob(batch.actions) - batch.log_probs
     return losses.surrogate(log_ratios, batch.advantages, batch.valid), mean_kl(batch, distribution)

@@ -58,7 +58,7 @@ def q_loss(
     config: Any,
     targets: Targets,
 ) -> tuple[Array, Metrics]:
-    """E[(y - Q(s, a; θ'))²] over the valid steps, with y from `targets`."""
+    """E[(y - Q(s, a; θ'))²] over the valid steps (Mnih et al. 2016, algorithms 1 and S2)."""
     action_values = rollout_values(network, moments, rollout)
     target_values = rollout_values(target_network, moments, rollout)
     y = targets(QRollout(rollout, action_values, target_values, epsilon, next_key), config)

@@ -25,7 +25,7 @@ def masked_mean(x: Float[Array, "*batch"], valid: Mask) -> Float[Array, ""]:
 
 
 def normalize(advantages: Float[Array, "*batch"], valid: Mask) -> Float[Array, "*batch"]:
-    """Advantages with mean 0 and standard deviation 1 over the valid rows, 0 elsewhere.
+    """Normalised advantages, (Â - mean) / std over the valid rows, 0 elsewhere.
 
     A single valid advantage becomes 0 (SB3 #440).
     """
@@ -37,7 +37,7 @@ def normalize(advantages: Float[Array, "*batch"], valid: Mask) -> Float[Array, "
 def policy_gradient(
     log_probs: Float[Array, "*batch"], advantages: Float[Array, "*batch"], valid: Mask
 ) -> Float[Array, ""]:
-    """-E[log π(a|s) Â], whose gradient is the policy gradient (Williams 1992)."""
+    """-E[log π(a|s) Â], with the policy gradient (Williams 1992; Sutton & Barto 2018, eq. 13.5)."""
     _require_one_shape(log_probs, advantages, valid)
     return -masked_mean(log_probs * jax.lax.stop_gradient(advantages), valid)
 
@@ -82,7 +82,10 @@ def adapt_kl_weight(kl_weight: Scalar, kl: Scalar, target_kl: Scalar) -> Float[A
 
 
 def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Mask) -> Float[Array, ""]:
-    """E[(V - target)²], without ½: a weight means the same as in OpenAI Baselines and SB3."""
+    """E[(V - target)²] (Sutton & Barto 2018, eq. 9.1).
+
+    There is no ½: a weight means the same as in OpenAI Baselines and SB3.
+    """
     _require_one_shape(values, targets, valid)
     return masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)
 

@@ -36,9 +36,9 @@ def discounted_returns(
     next_values: Float[Array, "T B"],
     discount: Scalar,  # γ
 ) -> Float[Array, "T B"]:
-    """G_t = r_t + γ G_{t+1}, with a bootstrap after a truncated row and after the last row.
+    """G_t = r_t + γ G_{t+1} (Sutton & Barto 2018, eq. 3.9).
 
-    Rows that are not valid are 0.
+    A truncated row and the last row have a bootstrap. Rows that are not valid are 0.
     """
     x, a, initial = _return_terms(rewards, terminated, truncated, valid, next_values, discount)
     return backward_recurrence(x, a, initial)

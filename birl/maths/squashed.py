@@ -16,7 +16,7 @@ NODES = 16  # of the quadrature: with σ up to 1, the error of an entropy is bel
 
 
 class SquashedGaussian(NamedTuple):
-    """tanh(u) with u a diagonal Gaussian (Haarnoja et al. 2018, appendix C).
+    """tanh(u) with u a diagonal Gaussian (Haarnoja et al. 2018).
 
     Its entropy has no closed form.
     """
@@ -111,9 +111,11 @@ class BoundedGaussian:
         return self.gaussian.kl(other.gaussian)
 
     def _log_density(self, before: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
+        """log N(u) - Σ log(1 - tanh²(u)) - Σ log((high - low) / 2): appendix C, within bounds."""
         return self.gaussian.log_prob(before) - jnp.sum(log_slopes(before), axis=-1) - self._log_volume()
 
     def _squash(self, before: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
+        """(high + low) / 2 + (high - low) / 2 · tanh(u)."""
         middle, half = self._middle_and_half()
         return middle + half * jnp.tanh(before)
 

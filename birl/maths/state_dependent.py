@@ -59,7 +59,7 @@ class StateDependentGaussian(NamedTuple):
 def state_dependent_gaussian(
     mean: Float[Array, "*batch A"], features: Float[Array, "*batch F"], log_std: Float[Array, "F A"]
 ) -> StateDependentGaussian:
-    """The distribution with deviations σ̂_i² = Σ_j (z_j(s) σ_ji)², where log σ is `log_std`."""
+    """The Gaussian with σ̂_i² = Σ_j (z_j(s) σ_ji)² (gSDE's variance), where log σ is `log_std`."""
     stds = jnp.exp(log_std)
     variances = jnp.square(features) @ jnp.square(stds) + SMALLEST_VARIANCE
     stds = jnp.broadcast_to(stds, (*features.shape[:-1], *stds.shape))
@@ -69,5 +69,5 @@ def state_dependent_gaussian(
 def exploration_noise(
     features: Float[Array, "*batch F"], matrices: Float[Array, "*batch F A"]
 ) -> Float[Array, "*batch A"]:
-    """ε(s) = z(s)ᵀθ, with a matrix for each state."""
+    """ε(s) = z(s)ᵀθ (gSDE's noise), with a matrix for each state."""
     return (features[..., None, :] @ matrices)[..., 0, :]

@@ -38,7 +38,7 @@ def softmax_objective(
 ) -> Float[Array, "*batch"]:
     """min(c, ρ) log π(a) (Q^ret - V) + Σ_a' [1 - c/ρ(a')]₊ π(a') log π(a') (Q(a') - V).
 
-    Its gradient is that of eq. 9.
+    Its gradient is that of Wang et al. 2017, eq. 9.
     """
     log_probs = jax.nn.log_softmax(policy.logits)
     constant = jax.lax.stop_gradient(log_probs)
@@ -62,7 +62,7 @@ def gaussian_objective(
 ) -> Float[Array, "*batch"]:
     """min(c, ρ) log π(a) (Q^opc - V) + [1 - c/ρ(a')]₊ log π(a') (Q(a') - V) with a' ~ π.
 
-    Its gradient is that of algorithm 3.
+    Its gradient is that of Wang et al. 2017, algorithm 3.
     """
     new_actions, targets, new_action_values, values = jax.lax.stop_gradient(
         (new_actions, targets, new_action_values, values)

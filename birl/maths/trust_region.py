@@ -1,6 +1,6 @@
 """Trust region steps: natural gradient and line search (TRPO), and gradient projection (ACER).
 
-The natural gradient comes from conjugate gradients (Schulman et al. 2015, appendix C). Parameters
+The natural gradient comes from conjugate gradients (Schulman et al. 2015, section 6). Parameters
 and gradients are flat vectors (jax.flatten_util.ravel_pytree), so that each product or sum is one
 operation. The projection is that of Wang et al. 2017, section 3.3.
 """
@@ -50,7 +50,7 @@ def fisher_vector_product(
     parameters: Vector,
     damping: Scalar,
 ) -> Product:
-    """v -> (JᵀMJ + damping · I) v: the product with the Fisher matrix (appendix C.1).
+    """v -> (JᵀMJ + damping · I) v, by the Fisher matrix (Schulman et al. 2015, appendix C.1).
 
     J is the Jacobian of the statistics and M the Hessian of the KL in them. At the old parameters
     JᵀMJ is the Hessian of the mean KL: the gradient of the KL is zero there, so the term with the
@@ -87,7 +87,7 @@ def conjugate_gradient(product: Product, target: Vector, max_steps: int, toleran
 
 
 def natural_step(product: Product, gradient: Vector, max_kl: Scalar, cg_steps: int) -> NaturalStep:
-    """The direction x = -H⁻¹g and the size √(2δ / xᵀHx) (appendix C).
+    """The direction x = -H⁻¹g and the size √(2δ / xᵀHx) (Schulman et al. 2015, appendix C).
 
     At this size the quadratic model of the KL, ½ size² xᵀHx, equals δ.
     """
@@ -108,8 +108,8 @@ def line_search(
 ) -> LineSearch:
     """The first of parameters + factorᵏ · step, k = 0, 1, ..., with KL ≤ δ and a lower loss.
 
-    If there is none, the parameters stay as they are. A candidate with a NaN is never accepted, for
-    comparisons with NaN are false.
+    This is TRPO's line search. If there is none, the parameters stay as they are. A candidate with
+    a NaN is never accepted, for comparisons with NaN are false.
     """
 
     def searching(search: LineSearch) -> Array:

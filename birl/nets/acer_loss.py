@@ -1,7 +1,7 @@
 """The parts of ACER's loss: the critic's estimates for a rollout, and the projected policy step.
 
-Estimates come from Q(s, ·) for Discrete actions (Wang et al. 2017, algorithm 2), and from a
-stochastic dueling network for a Box (algorithm 3).
+Estimates come from Q(s, ·) for Discrete actions, and from a stochastic dueling network for a Box
+(Wang et al. 2017).
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def critic_estimates(
 def discrete_estimates(
     policy: Categorical, evaluation: RolloutEvaluation, rollout: Rollout, config: AcerCriticSettings
 ) -> CriticEstimates:
-    """Estimates from Q(s, ·) and V = Σ π Q, with Retrace targets (algorithm 2)."""
+    """Estimates from Q(s, ·) and V = Σ π Q, by Retrace (Wang et al. 2017, algorithm 2)."""
     values = jnp.sum(jax.nn.softmax(policy.logits) * evaluation.values, axis=-1)  # [T+1, B]
     all_action_values = evaluation.values[:-1]
     action_values = jnp.take_along_axis(all_action_values, rollout.actions[..., None], axis=-1)[..., 0]
@@ -80,7 +80,7 @@ def discrete_estimates(
 def continuous_estimates(
     network: DuelingActorLike, evaluation: RolloutEvaluation, rollout: Rollout, key: Array, config: AcerCriticSettings
 ) -> CriticEstimates:
-    """Estimates from a stochastic dueling network (algorithm 3).
+    """Estimates from a stochastic dueling network (Wang et al. 2017, algorithm 3).
 
     The critic's Retrace targets have traces min(1, ρ^(1/d)), the policy's are not truncated.
     """
@@ -101,7 +101,7 @@ def continuous_estimates(
     targets_with = partial(retrace, rollout.rewards, constant_q, constant_values[1:], *flags, discount=config.discount)
     targets = targets_with(ratios / rollout.actions.shape[-1])
     corrections = truncated.truncated_weights(ratios, 1.0) * (targets - constant_q)
-    value_targets = constant_values[:-1] + corrections  # eq. 14
+    value_targets = constant_values[:-1] + corrections  # Wang et al. 2017, eq. 14
     objective = partial(
         truncated.gaussian_objective,
         behaviour=rollout.behaviour,
@@ -129,7 +129,7 @@ class PolicyStep(NamedTuple):
 def policy_step(
     objective: Callable[[Distribution], Array], policy: Distribution, average: Distribution, limit: float | None
 ) -> PolicyStep:
-    """The objective's gradient in each state, projected onto the trust region (eq. 12).
+    """The objective's gradient in each state, projected (Wang et al. 2017, eq. 12).
 
     It is with respect to the policy's statistics: logits, or mean and deviation.
     """

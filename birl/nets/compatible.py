@@ -1,4 +1,4 @@
-"""A linear actor and its compatible critic (Silver et al. 2014, section 4.3)."""
+"""A linear actor and its compatible critic (Silver et al. 2014)."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -45,7 +45,7 @@ class CompatibleActorCritic(eqx.Module):
         return self.critic_features(observations) @ self.v
 
     def action_values(self, observations: PyTree, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
-        """Q(s, a)."""
+        """Q(s, a) = (a - μ(s))ᵀ∇μ(s)ᵀw + vᵀφ(s) (Silver et al. 2014, section 4.3)."""
         advantages = jnp.sum(self.deviations(observations, actions) * self.slopes(observations), axis=-1)
         return advantages + self.values(observations)
 

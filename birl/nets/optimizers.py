@@ -26,7 +26,7 @@ def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.
     match name:
         case "adam":
             return optax.scale_by_adam(eps=epsilon)
-        case "rmsprop":
+        case "rmsprop":  # Tieleman & Hinton 2012, as PyTorch has it
             return optax.scale_by_rms(decay=decay, eps=epsilon, initial_scale=0.0, eps_in_sqrt=False)
         case "rmsprop-tf":
             return optax.scale_by_rms(decay=decay, eps=epsilon, initial_scale=1.0, eps_in_sqrt=True)

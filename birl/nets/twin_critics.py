@@ -101,7 +101,7 @@ def normalize_batch(batch: Transitions, bounds: ActionBounds, normalizer: Normal
 def twin_critic_loss(
     critics: tuple[ActionCritic, ActionCritic], targets: Float[Array, " N"], batch: Transitions
 ) -> tuple[Array, Metrics]:
-    """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] with one target y for both, and metrics."""
+    """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] (Fujimoto et al. 2018, algorithm 1), and metrics."""
     values = twin_values(critics, batch.observations, batch.actions)
     first, second = (losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
     value = first + second

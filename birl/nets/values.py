@@ -35,7 +35,7 @@ MakeQNetwork = Callable[[np.random.Generator, gym.Space, gym.Space], QNetworkLik
 class QNetwork(eqx.Module):
     """Q(s, ·), with an output for each action.
 
-    Dueling: V(s) + A(s, ·) - mean A(s, ·) (Wang et al. 2016, eq. 9).
+    Dueling: V(s) + A(s, ·) - mean A(s, ·).
     """
 
     trunk: Trunk
@@ -51,7 +51,7 @@ class QNetwork(eqx.Module):
         features, memory = self.trunk(observations, memory, resets)
         values = self.head(features)
         if self.value_head is not None:
-            values = values - values.mean(-1, keepdims=True) + self.value_head(features)
+            values = values - values.mean(-1, keepdims=True) + self.value_head(features)  # Wang et al. 2016, eq. 9
         return values, memory
 
 

@@ -39,7 +39,7 @@ class Replay:
         discount: float,  # γ
         n_step: int = 1,  # rewards in a transition
         frame_stack: int = 1,  # frames in an observation; each is kept once
-        priority_exponent: float | None = None,  # α of Schaul et al. 2016, eq. 1; None: sample uniformly
+        priority_exponent: float | None = None,  # α of Schaul et al. 2016; None: sample uniformly
     ):
         length, num_envs = like.rewards.shape
         require(
@@ -145,14 +145,17 @@ class Replay:
         return self.gather(self.sample_indices(self.rng(key), shape))
 
     def set_errors(self, indices: Indices, errors: np.ndarray) -> None:
-        """Set the priorities of transitions to their new errors, if there are priorities."""
+        """Set the priorities of transitions to their new errors, if there are priorities.
+
+        A priority is (|δ| + 1e-6)^α (Schaul et al. 2016, eq. 1).
+        """
         if self.priority_exponent is not None:
             weights = (np.abs(np.asarray(errors, np.float64)) + LEAST_ERROR) ** self.priority_exponent
             self.largest = max(self.largest, float(weights.max()))
             self.tree.set(self._entries(indices.rows, indices.envs), weights)
 
     def gather(self, indices: Indices) -> Transitions:
-        """The transitions at these indices, with up to n rewards each."""
+        """The transitions at these indices, of up to n rewards (Sutton & Barto 2018, eq. 7.1)."""
         columns = self.columns
         rows = indices.rows
         envs = indices.envs

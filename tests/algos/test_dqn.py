@@ -124,7 +124,7 @@ def errors_of(state: dqn.State, batch: Transitions | Rollout, config: dqn.Config
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_the_error_is_reward_plus_discounted_value_of_the_best_next_action_minus_q(config, double, n_step):
-    """(Mnih et al. 2015, eq. 2; van Hasselt et al. 2016, eq. 4.)"""
+    """(Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4.)"""
     config = replace(config, double=double, n_step=n_step)
     state, batch = one_batch(config)
     steps = batch.steps

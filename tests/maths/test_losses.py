@@ -53,7 +53,7 @@ def test_normalizing_equal_advantages_gives_0():
     assert not jnp.any(losses.normalize(jnp.full(8, 2.5), jnp.ones(8)))
 
 
-def test_policy_gradient_equals_the_analytic_one_over_all_actions():
+def test_policy_gradient_is_sutton_and_barto_equation_13_5_over_all_actions():
     probabilities = oracle.softmax(OLD_LOGITS)
     # Weights of π make the mean over actions an exact expectation.
     gradient = jax.grad(
@@ -141,9 +141,19 @@ def test_kl_weight_recovers_after_a_long_time_at_either_limit():
     assert weight <= 1.0
 
 
-def test_value_loss_is_the_mean_squared_error():
+def test_value_loss_is_the_mean_squared_error_of_sutton_and_barto_equation_9_1():
     values, targets, valid = jnp.array([1.0, 5.0, 0.0]), jnp.array([3.0, 4.0, 99.0]), jnp.array([1.0, 1.0, 0.0])
     assert losses.value_loss(values, targets, valid) == (4.0 + 1.0) / 2
+
+
+@pytest.mark.parametrize(
+    ("error", "delta", "expected"),
+    [(0.5, 1.0, 0.125), (-1.0, 1.0, 0.5), (3.0, 1.0, 2.5), (-3.0, 1.0, 2.5), (3.0, 2.0, 4.0), (0.0, 1.0, 0.0)],
+)
+def test_huber_1964_is_half_the_square_up_to_delta_and_a_line_of_slope_delta_beyond(error, delta, expected):
+    loss, slope = jax.value_and_grad(losses.huber)(jnp.float32(error), delta)
+    assert loss == pytest.approx(expected)
+    assert slope == pytest.approx(np.clip(error, -delta, delta))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from birl.nets.optimizers import (
     initial_optimizer_state,
     make_optimizer,
     shared_rmsprop,
+    soft_update,
 )
 
 PARAMETERS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
@@ -149,3 +150,11 @@ def test_large_and_small_arrays_are_updated_alike_and_clipped_together():
             moved[name], parameters[name] - 0.1 * clipped / np.sqrt(0.99 + 0.01 * clipped**2 + 1e-5), atol=1e-5
         )
     assert [group.shape for group in state.nu] == [shapes["large"], shapes["larger"], (8,)]
+
+
+def test_soft_update_is_lillicrap_2016_algorithm_1_and_exact_for_rates_of_0_and_1():
+    moved = soft_update(PARAMETERS, GRADIENTS, 0.25)
+    np.testing.assert_allclose(moved["a"], [0.75 * 1.0 + 0.25 * 3.0, 0.75 * -2.0])
+    np.testing.assert_allclose(moved["b"], [[0.75 * 0.5 + 0.25 * 4.0]])
+    for rate, expected in ((0.0, PARAMETERS), (1.0, GRADIENTS)):
+        jax.tree.map(np.testing.assert_array_equal, soft_update(PARAMETERS, GRADIENTS, rate), expected)
