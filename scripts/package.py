@@ -149,7 +149,7 @@ def try_everywhere(built: Built, place: Path) -> None:
     found = interpreters()
     if not found:
         raise Refused(f"there is no Python among {', '.join(supported())} here to install it with; install one")
-    for version in {min(found, key=as_numbers), max(found, key=as_numbers)}:
+    for version in sorted({min(found, key=as_numbers), max(found, key=as_numbers)}, key=as_numbers):
         venv = place / f"venv-{version}"
         say(f"Python {version}: the wheel in an empty virtual environment")
         run([found[version], "-m", "venv", venv])
