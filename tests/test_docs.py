@@ -250,7 +250,8 @@ def source_of_the_package() -> str:
 
 @cache
 def words_of_the_code() -> set[str]:
-    paths = [path for folder in ("birl", "tests", "benchmarks", "docs", "scripts") for path in (ROOT / folder).rglob("*.py")]
+    folders = ("birl", "tests", "benchmarks", "docs", "scripts")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return {word for path in paths for word in re.findall(r"\w+", path.read_text())}
 
 
