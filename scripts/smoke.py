@@ -58,8 +58,9 @@ def train() -> str:
 
 def evaluate() -> str:
     said = birl("eval", str(RUN), "--episodes", "3")
-    require("return" in said, f"birl eval does not say a return: {said}")
-    return said.strip().splitlines()[-1]
+    returns = [line.strip() for line in said.splitlines() if "return" in line]
+    require(bool(returns), f"birl eval does not say a return: {said}")
+    return returns[0]
 
 
 def act() -> str:
