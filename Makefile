@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SEED ?= 1
 
-.PHONY: train test test-learning test-faults bench bench-compiled lint types imports tests format clean
+.PHONY: train test test-learning test-faults test-lowest package bench bench-compiled lint types imports tests format clean
 
 train: .venv/.installed
 	$(BIN)/birl train ppo CartPole-v1 --seed $(SEED)
@@ -34,6 +34,17 @@ test-learning: .venv/.installed-dev
 test-faults: .venv/.installed-dev
 	$(BIN)/pytest -n 2 --dist worksteal -m faults
 
+# The lowest versions of the dependencies, on the oldest Python.
+LOWEST := maths nets envs/test_make.py envs/test_snapshot.py envs/test_vector.py rollouts/test_collector.py \
+	rollouts/test_replay.py rollouts/test_batch.py algos/test_ppo.py run/test_checkpoint.py run/test_policy_file.py \
+	run/test_doctor.py test_cli.py test_train_options.py
+
+test-lowest: .venv-lowest/.installed
+	.venv-lowest/bin/pytest -n 2 --dist loadfile $(addprefix tests/,$(LOWEST))
+
+package: .venv/.installed-dev
+	$(BIN)/python scripts/package.py
+
 bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/speed.py
 
@@ -45,7 +56,7 @@ format: .venv/.installed-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .venv-peers .venv-rejax
+	rm -rf .venv .venv-lowest .venv-peers .venv-rejax build dist
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Birl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -55,4 +66,10 @@ clean:
 
 .venv/.installed-dev: .venv/.installed
 	$(PIP) --editable '.[dev,atari,mujoco,envpool,wandb,ray]'
+	touch $@
+
+.venv-lowest/.installed: pyproject.toml constraints-lowest.txt
+	python3.11 -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
+		--editable '.[atari,envpool,gymnax,tune]' beartype hypothesis pytest pytest-timeout pytest-xdist
 	touch $@

@@ -41,6 +41,11 @@ class InexactResume(UserWarning):
     """A resumed run differs from the uninterrupted one: some environments start new episodes."""
 
 
+def install_extra(extra: str) -> str:
+    """How to install an extra. Birl is not on PyPI yet, so that is done in a clone."""
+    return f"pip install '.[{extra}]' in a clone of Birl"
+
+
 def require(condition: bool, message: str) -> None:
     """Raise ConfigError with this message unless the condition holds."""
     if not condition:

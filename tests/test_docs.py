@@ -48,7 +48,7 @@ FIRST_UPDATES = 2
 TESTED_ELSEWHERE = {"doctor", "solve", "tune"}  # they take long; so does `train`, which is run for the README only
 LANGUAGES = {"python", "toml", "sh", "console", "text", "json"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
-ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
+ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md", "ROADMAP.md", "SECURITY.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
     "README.md": {"--ray-address"},
     "docs/atari.md": {"--replay-size"},
@@ -165,7 +165,7 @@ def test_files_that_are_named_are_there(page):
     named = [
         span
         for span in spans_of(page)
-        if re.fullmatch(r"(birl|tests|docs|benchmarks|examples)/[\w/.-]+\.(py|md|png|json)", span)
+        if re.fullmatch(r"(birl|tests|docs|benchmarks|examples|scripts)/[\w/.-]+\.(py|md|png|json)", span)
     ]
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -250,7 +250,8 @@ def source_of_the_package() -> str:
 
 @cache
 def words_of_the_code() -> set[str]:
-    paths = [path for folder in ("birl", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
+    folders = ("birl", "tests", "benchmarks", "docs", "scripts")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return {word for path in paths for word in re.findall(r"\w+", path.read_text())}
 
 
@@ -429,7 +430,7 @@ def test_options_that_are_named_exist(page):
 
 @cache
 def known_options() -> set[str]:
-    """Every option of every command, and of the scripts in benchmarks/."""
+    """Every option of every command, and of the scripts in benchmarks/ and scripts/."""
     known = {"--help"}
     for kind in (AtariConfig, EnvConfig, RunConfig, *(algorithm_named(name).Config for name in birl.ALGORITHMS)):
         known |= {f"--{name.replace('_', '-')}" for name in options_of(kind)}
@@ -438,7 +439,7 @@ def known_options() -> set[str]:
         }
     for command in (*COMMANDS, "train ppo"):
         known |= set(re.findall(r"--[a-z][\w-]*", call_well(*command.split(), "--help")))
-    for script in ROOT.glob("benchmarks/*.py"):
+    for script in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("scripts/*.py")):
         known |= set(re.findall(r'"(--[a-z][\w-]*)"', script.read_text()))
     return known
 
@@ -582,6 +583,10 @@ def check_command(words: list[str], where: str) -> None:
             assert {option for option in options if option.startswith("--")} <= known_options(), where
         case ["ray", "start", *_]:
             pass
+        case ["docker", "build", *_, "."]:
+            assert (ROOT / "Dockerfile").exists(), where
+        case ["docker", "run", *options] if "birl" in options:  # the image, and then what its birl is asked to do
+            check_command(options[options.index("birl") :], where)
         case _:
             raise AssertionError(f"{where}: the tests do not know this program")
 

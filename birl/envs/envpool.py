@@ -17,6 +17,7 @@ from birl.envs.registration import make_arguments
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
 from birl.envs.vector import VectorAdapter
 from birl.envs.wrappers import positions
+from birl.errors import install_extra
 
 NO_LIMIT = 2**31 - 1  # steps of an episode: EnvPool's number for "no limit"
 
@@ -112,7 +113,7 @@ class AtariPool:
 def _find(config: EnvConfig) -> tuple[Any, str]:
     """The module envpool, and its name for the environment; raises ConfigError if it has none."""
     if importlib.util.find_spec("envpool") is None:
-        remedy = "pip install 'birl[envpool]', or use backend gymnasium"
+        remedy = f"{install_extra('envpool')}, or use backend gymnasium"
         raise ConfigError(f"env.backend 'envpool' is not installed: {remedy}")
     import envpool
 

@@ -7,11 +7,19 @@ import gymnasium as gym
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.registration import newer_version
+from birl.errors import install_extra
 from birl.suggestions import suggest_env
 
-EXTRAS = {
-    "ale_py": "birl[atari]",
-    "mujoco": "birl[mujoco]",
+EXTRAS = {  # the extra that brings a module
+    "ale_py": "atari",
+    "mujoco": "mujoco",
+    "gymnax": "gymnax",
+    "six": "gymnax",  # gymnax imports it and does not say so
+    "brax": "brax",
+    "jumanji": "jumanji",
+    "mujoco_playground": "playground",
+}
+PACKAGES = {  # the package that brings it, where Birl has no extra for it
     "Box2D": "box2d",
     "pygame": "gymnasium[classic-control]",
     "minigrid": "minigrid",
@@ -19,11 +27,6 @@ EXTRAS = {
     "shimmy": "shimmy[dm-control]",
     "highway_env": "highway-env",
     "popgym": "popgym",
-    "gymnax": "birl[gymnax]",
-    "six": "birl[gymnax]",  # gymnax imports it and does not say so
-    "brax": "birl[brax]",
-    "jumanji": "birl[jumanji]",
-    "mujoco_playground": "birl[playground]",
 }
 
 
@@ -47,7 +50,7 @@ def _explanation(config: EnvConfig, render_mode: str | None, error: BaseExceptio
         case ModuleNotFoundError():
             return _missing_module(config, error.name or "")
         case gym.error.DependencyNotInstalled():
-            missing = next((name for name in EXTRAS if name.lower() in str(error).lower()), "")
+            missing = next((name for name in EXTRAS | PACKAGES if name.lower() in str(error).lower()), "")
             return f"{_missing_module(config, missing)} ({error})"
         case ImportError():  # from an installed package: something was moved or removed
             newer = newer_version(config.id)
@@ -69,5 +72,7 @@ def _explanation(config: EnvConfig, render_mode: str | None, error: BaseExceptio
 def _missing_module(config: EnvConfig, module: str) -> str:
     wrong = f"env.id {config.id!r} needs the module {module}, which is not installed"
     if module in EXTRAS:
-        return f"{wrong}: pip install '{EXTRAS[module]}'"
+        return f"{wrong}: {install_extra(EXTRAS[module])}"
+    if module in PACKAGES:
+        return f"{wrong}: pip install '{PACKAGES[module]}'"
     return f"{wrong}: install {module}, or correct the module before the colon"

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from birl.config import ConfigError, require
+from birl.errors import install_extra
 from birl.rollouts.transition_arrays import Arrays, named_arrays
 
 
@@ -17,7 +18,7 @@ def read_dataset(dataset_id: str, most: int) -> Arrays:
         import minari
     except ImportError as problem:
         wrong = f"prefill minari:{dataset_id} needs the minari package"
-        raise ConfigError(f"{wrong}: pip install 'birl[minari]'") from problem
+        raise ConfigError(f"{wrong}: {install_extra('minari')}") from problem
     try:
         dataset = minari.load_dataset(dataset_id, download=False)
     except (OSError, ValueError, ImportError) as problem:

@@ -21,6 +21,7 @@ import numpy as np
 from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig
 from birl.envs.make import make_env
+from birl.errors import install_extra
 from birl.run.checkpoint import load
 from birl.run.checkpoint_folder import numbered
 from birl.run.directory import CHECKPOINTS
@@ -36,7 +37,7 @@ EXTRAS = {
 }  # fmt: skip
 MODULES = {"ale-py": "ale_py"}  # modules that are not named like their package
 LEAST_FREE = 1e9  # bytes of disk space: enough for checkpoints and videos of a few runs
-REINSTALL = "reinstall Birl in an empty environment: pip install --force-reinstall birl"
+REINSTALL = "reinstall Birl in an empty environment: pip install --force-reinstall . in a clone of Birl"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def examine(say: Callable[[str], None]) -> bool:
 
 def _describe_extra(extra: str, package: str) -> str:
     if importlib.util.find_spec(MODULES.get(package, package)) is None:
-        return f"-       {extra}: not installed (optional): pip install 'birl[{extra}]'"
+        return f"-       {extra}: not installed (optional): {install_extra(extra)}"
     return f"ok      {extra}: {package} {importlib.metadata.version(package)}"
 
 
@@ -82,7 +83,7 @@ def _examine_one(check: Check, directory: Path, say: Callable[[str], None]) -> b
 def find_devices(directory: Path) -> str:
     found = ", ".join(f"{device.platform} ({device.device_kind})" for device in jax.devices())
     unused_gpu = jax.default_backend() == "cpu" and shutil.which("nvidia-smi") is not None
-    return found + ("; an NVIDIA driver is installed: pip install 'birl[cuda]' to use the GPU" if unused_gpu else "")
+    return found + (f"; an NVIDIA driver is installed: {install_extra('cuda')} to use the GPU" if unused_gpu else "")
 
 
 def check_cache(directory: Path) -> str:

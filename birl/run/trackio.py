@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError
+from birl.errors import install_extra
 from birl.run.directory import flatten
 from birl.run.tracker_id import tracker_id
 
@@ -39,7 +40,7 @@ def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> Any:
         import trackio
     except ImportError as problem:
         wrong = f"run.trackio {project!r} needs the trackio package"
-        raise ConfigError(f"{wrong}: pip install 'birl[trackio]'") from problem
+        raise ConfigError(f"{wrong}: {install_extra('trackio')}") from problem
     # Trackio finds a run again by its name: runs of one name in two directories must differ.
     name = f"{run_dir.name}-{tracker_id(run_dir / 'trackio_id.txt')}"
     try:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from birl.config import ConfigError
+from birl.errors import install_extra
 from birl.run import files
 from birl.run.tracker_id import tracker_id
 
@@ -37,7 +38,7 @@ def _start(project: str, run_dir: Path, config_json: dict[str, Any]) -> "wandb.R
     try:
         import wandb
     except ImportError as problem:
-        raise ConfigError(f"run.wandb {project!r} needs the wandb package: pip install 'birl[wandb]'") from problem
+        raise ConfigError(f"run.wandb {project!r} needs the wandb package: {install_extra('wandb')}") from problem
     files.require_real_directory(run_dir / "wandb")
     return wandb.init(
         project=project,

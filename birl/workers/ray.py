@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from birl.config import ConfigError, require
+from birl.errors import install_extra
 from birl.workers.child import as_failure
 from birl.workers.faults import Failure
 from birl.workers.process import ONE_THREAD
@@ -31,7 +32,7 @@ os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "10000")
 try:
     import ray
 except ImportError as problem:
-    raise ConfigError("Ray is not installed: pip install 'birl[ray]', or train without it") from problem
+    raise ConfigError(f"Ray is not installed: {install_extra('ray')}, or train without it") from problem
 
 CONNECT_SECONDS = 10.0
 POLL_SECONDS = 0.5  # between checks for calls that have taken too long

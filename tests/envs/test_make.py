@@ -143,9 +143,9 @@ def test_a_negative_seed_is_explained():
 @pytest.mark.parametrize(
     ("module", "config", "extra"),
     [
-        ("envpool", EnvConfig("CartPole-v1", backend="envpool"), r"birl\[envpool\]"),
-        ("mujoco", EnvConfig("HalfCheetah-v5"), r"birl\[mujoco\]"),
-        ("ale_py", EnvConfig("ALE/Pong-v5"), r"birl\[atari\]"),
+        ("envpool", EnvConfig("CartPole-v1", backend="envpool"), r"\.\[envpool\]"),
+        ("mujoco", EnvConfig("HalfCheetah-v5"), r"\.\[mujoco\]"),
+        ("ale_py", EnvConfig("ALE/Pong-v5"), r"\.\[atari\]"),
     ],
 )
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(module, config, extra, monkeypatch):

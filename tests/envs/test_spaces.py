@@ -1,6 +1,7 @@
 """Dict and Tuple actions as flat rows and back, masks in every form, unsupported spaces."""
 
 from collections import OrderedDict
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ def test_columns_are_the_keys_in_order_and_every_part_flattened():
 def test_the_order_in_which_a_dict_was_written_does_not_matter():
     parts = {"b": spaces.Discrete(3), "a": NUMBER}
     row = np.array([[0.25, 2]], np.float32)
-    for space in (spaces.Dict(parts), spaces.Dict(OrderedDict(parts)), spaces.Dict(parts, sort_keys=False)):
+    unsorted = {"sort_keys": False} if "sort_keys" in signature(spaces.Dict).parameters else {}  # of Gymnasium 1.2
+    for space in (spaces.Dict(parts), spaces.Dict(OrderedDict(parts)), spaces.Dict(parts, **unsorted)):
         assert equal(own_actions(space, row)[0], {"a": np.float32([0.25]), "b": 2})
 
 

@@ -79,5 +79,5 @@ def test_what_is_wrong_with_a_dataset_is_said(monkeypatch):
     ):
         next(dqn.train(dqn_config("minari:pendulum/random-v0")))
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(ConfigError, match=r"needs the minari package: pip install 'birl\[minari\]'"):
+    with pytest.raises(ConfigError, match=r"needs the minari package: pip install '\.\[minari\]'"):
         next(dqn.train(dqn_config("minari:pendulum/random-v0")))

@@ -52,8 +52,8 @@ def test_a_missing_extra_is_named_with_how_to_install_it_and_is_not_a_failure(mo
     only(monkeypatch, "devices")
     lines: list[str] = []
     assert examine(lines.append)
-    assert any("atari: not installed" in line and "pip install 'birl[atari]'" in line for line in lines)
-    assert any("ray: not installed" in line and "pip install 'birl[ray]'" in line for line in lines)
+    assert any("atari: not installed" in line and "pip install '.[atari]'" in line for line in lines)
+    assert any("ray: not installed" in line and "pip install '.[ray]'" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def test_trackers_are_not_imported_until_a_run_asks_for_them():
 
 def test_without_the_extra_wandb_says_how_to_install_it_and_leaves_no_metrics_file(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ConfigError, match=r"pip install 'birl\[wandb\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[wandb\]'"):
         open_sinks(RunConfig(wandb="project"), tmp_path, {})
     assert not (tmp_path / "metrics.jsonl").exists()
 

@@ -114,7 +114,7 @@ def test_a_name_that_trackio_cannot_use_is_refused_as_a_setting(tmp_path, told):
 
 def test_without_the_extra_it_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(ConfigError, match=r"'mine' needs the trackio package: pip install 'birl\[trackio\]'"):
+    with pytest.raises(ConfigError, match=r"'mine' needs the trackio package: pip install '\.\[trackio\]'"):
         open_sinks(RunConfig(trackio="mine"), tmp_path, {})
     assert not (tmp_path / "metrics.jsonl").exists()
 

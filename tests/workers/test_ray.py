@@ -14,7 +14,7 @@ exceptions = pytest.importorskip("ray.exceptions")
 def test_ray_that_is_not_installed_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "birl.workers.ray", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install 'birl\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[ray\]'"):
         importlib.import_module("birl.workers.ray")
 
 

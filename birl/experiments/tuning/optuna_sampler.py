@@ -12,6 +12,7 @@ import numpy as np
 
 from birl.config import ConfigError
 from birl.config_json import to_json
+from birl.errors import install_extra
 from birl.experiments.tuning.plan import is_in, point_json
 from birl.experiments.tuning.state import SearchState, Trial
 from birl.run.sources import flat_settings
@@ -20,7 +21,7 @@ from birl.search import Choices, Dimension, LogRange, SearchSpace
 try:
     import optuna
 except ImportError as problem:
-    remedy = "pip install '.[tune]', or search at random: --sampler random"
+    remedy = f"{install_extra('tune')}, or search at random: --sampler random"
     raise ConfigError(f"Optuna is not installed: {remedy}") from problem
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution

@@ -1,4 +1,4 @@
-"""Brax's environments, where Brax is installed: pip install 'birl[brax]'."""
+"""Brax's environments, where Brax is installed: pip install '.[brax]'."""
 
 import jax
 import jax.numpy as jnp

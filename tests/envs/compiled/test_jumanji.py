@@ -1,4 +1,4 @@
-"""Jumanji's environments, where Jumanji is installed: pip install 'birl[jumanji]'."""
+"""Jumanji's environments, where Jumanji is installed: pip install '.[jumanji]'."""
 
 import jax
 import jax.numpy as jnp

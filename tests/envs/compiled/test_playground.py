@@ -1,4 +1,4 @@
-"""MuJoCo Playground's environments, where it is installed: pip install 'birl[playground]'."""
+"""MuJoCo Playground's environments, where it is installed: pip install '.[playground]'."""
 
 import jax
 import jax.numpy as jnp
