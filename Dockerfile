@@ -13,10 +13,10 @@ COPY constraints.txt /wheels/
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir --constraint /wheels/constraints.txt "$(echo /wheels/birl-*.whl)${EXTRAS}" \
     && useradd --create-home --uid 1000 birl \
-    && install --directory --owner birl --group birl /runs
+    && install --directory --owner birl --group birl /data
 # Runs, the secret that signs them and compiled programs stay together in the volume.
-ENV BIRL_DATA_DIR=/runs/.birl/data BIRL_CACHE_DIR=/runs/.birl/cache MPLCONFIGDIR=/tmp/matplotlib
+ENV BIRL_DATA_DIR=/data/.birl/data BIRL_CACHE_DIR=/data/.birl/cache MPLCONFIGDIR=/tmp/matplotlib
 USER 1000
-WORKDIR /runs
+WORKDIR /data
 ENTRYPOINT ["birl"]
 CMD ["--help"]
