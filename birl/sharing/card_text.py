@@ -25,8 +25,7 @@ MARK = "<!-- written by birl card; remove this line to keep your own changes -->
 PLACEHOLDER = "OWNER/NAME"  # the repository, until it is known
 TRUST = (
     "What you pull is someone else's run. Birl reads settings and numbers from it and runs no code of it: "
-    "there is none in it. If its settings name a Python module of yours, Birl says so, and imports it only with "
-    "`--trust`."
+    "there is none in it. If its settings name a Python module, Birl says so, and imports it only with `--trust`."
 )
 
 

@@ -121,6 +121,8 @@ def _library() -> Any:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
         import huggingface_hub
+        import huggingface_hub.errors
+        import huggingface_hub.utils
     except ImportError as problem:
         raise ConfigError("push and pull need the huggingface_hub package: pip install '.[hub]'") from problem
     return huggingface_hub

@@ -13,7 +13,6 @@ from birl.errors import CheckpointError
 from birl.run.directory import CHECKPOINTS, CONFIG, POLICY, read_settings
 from birl.run.display import printable
 from birl.run.files import partial_beside
-from birl.run.manifest import MANIFEST
 from birl.run.policy_file import unsigned_policy
 from birl.sharing import hub
 from birl.sharing.access import Access, read_access
@@ -113,8 +112,7 @@ def _disown(folder: Path) -> None:
         stored = read_settings(folder)
         (folder / CONFIG).write_bytes(unsigned_config(stored.algorithm, stored.values))
         (folder / POLICY).write_bytes(unsigned_policy(folder / POLICY))
-        for manifest in sorted(folder.glob(f"{CHECKPOINTS}/*/{MANIFEST}")):
-            checkpoint = manifest.parent
+        for checkpoint in sorted(folder.glob(f"{CHECKPOINTS}/*")):
             copy = partial_beside(checkpoint)
             write_unsigned_checkpoint(checkpoint, copy)
             shutil.rmtree(checkpoint)
