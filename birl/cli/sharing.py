@@ -1,5 +1,6 @@
 """`birl card`, `birl push` and `birl pull`: sharing runs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,6 +8,35 @@ import tyro
 
 from birl.cli.parsing import parse
 from birl.run.signals import starting
+
+Repository = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OWNER/NAME")]
+Flag = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """Upload a run to a repository of the Hugging Face Hub: card, policy, settings and metrics."""
+
+    run_dir: Annotated[Path, tyro.conf.Positional]  # the run's directory, or that of a group of seeds
+    repository: Repository  # the repository, which is made if it does not exist
+    private: Flag = False  # make a repository that only its owner sees
+    checkpoint: Literal["best", "last"] | None = None  # upload this checkpoint too, to be resumed and forked by others
+    video: Path | None = None  # upload this video too, an .mp4 file
+    license: str | None = None  # an id of the Hub, such as mit; None: that of the card
+    dry_run: Flag = False  # only list what would be uploaded
+    token_file: Path | None = None  # a file with an access token; None: the variable HF_TOKEN
+    endpoint: str | None = None  # the address of the Hub; None: HF_ENDPOINT, or https://huggingface.co
+
+
+@dataclass(frozen=True)
+class PullOptions:
+    """Download a run from a repository of the Hugging Face Hub. It is a stranger's run."""
+
+    repository: Repository  # the repository
+    out: Path | None = None  # a new directory for the run; None: runs/OWNER--NAME
+    revision: str | None = None  # a branch, tag or commit; None: main
+    token_file: Path | None = None  # a file with an access token; None: the variable HF_TOKEN
+    endpoint: str | None = None  # the address of the Hub; None: HF_ENDPOINT, or https://huggingface.co
 
 
 def card(words: list[str]) -> int:
@@ -34,77 +64,38 @@ def card(words: list[str]) -> int:
 
 
 def push(words: list[str]) -> int:
-    def arguments(
-        run_dir: Annotated[Path, tyro.conf.Positional],
-        repository: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OWNER/NAME")],
-        /,
-        private: tyro.conf.FlagCreatePairsOff[bool] = False,
-        checkpoint: Literal["best", "last"] | None = None,
-        video: Path | None = None,
-        license: str | None = None,
-        dry_run: tyro.conf.FlagCreatePairsOff[bool] = False,
-        token_file: Path | None = None,
-        endpoint: str | None = None,
-    ) -> tuple[Path, str, bool, Literal["best", "last"] | None, Path | None, str | None, bool, Path | None, str | None]:
-        """Upload a run to a repository of the Hugging Face Hub: card, policy, settings and metrics.
-
-        Args:
-            run_dir: the run's directory, or that of a group of seeds
-            repository: the repository, which is made if it does not exist
-            private: make a repository that only its owner sees
-            checkpoint: upload this checkpoint too, so that others can resume and fork the run
-            video: upload this video too, an .mp4 file
-            license: an id of the Hugging Face Hub, such as mit; None: that of the card
-            dry_run: only list what would be uploaded
-            token_file: a file with an access token; None: the variable HF_TOKEN
-            endpoint: the address of the Hub; None: HF_ENDPOINT, or https://huggingface.co
-        """
-        return run_dir, repository, private, checkpoint, video, license, dry_run, token_file, endpoint
-
-    given = parse(arguments, words, "birl push")
-    run_dir, repository, private, checkpoint, video, license, dry_run, token_file, endpoint = given
+    options = parse(PushOptions, words, "birl push")
     with starting():
         from birl.sharing.push import push as upload
 
     url = upload(
-        run_dir,
-        repository,
-        private=private,
-        checkpoint=checkpoint,
-        video=video,
-        license=license,
-        dry_run=dry_run,
-        token_file=token_file,
-        endpoint=endpoint,
+        options.run_dir,
+        options.repository,
+        private=options.private,
+        checkpoint=options.checkpoint,
+        video=options.video,
+        license=options.license,
+        dry_run=options.dry_run,
+        token_file=options.token_file,
+        endpoint=options.endpoint,
         report=print,
     )
-    print("nothing was uploaded (--dry-run)" if dry_run else url)
+    print("nothing was uploaded (--dry-run)" if options.dry_run else url)
     return 0
 
 
 def pull(words: list[str]) -> int:
-    def arguments(
-        repository: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OWNER/NAME")],
-        /,
-        out: Path | None = None,
-        revision: str | None = None,
-        token_file: Path | None = None,
-        endpoint: str | None = None,
-    ) -> tuple[str, Path | None, str | None, Path | None, str | None]:
-        """Download a run from a repository of the Hugging Face Hub. It is a stranger's run.
-
-        Args:
-            repository: the repository
-            out: a new directory for the run; None: runs/OWNER--NAME
-            revision: a branch, tag or commit; None: main
-            token_file: a file with an access token; None: the variable HF_TOKEN
-            endpoint: the address of the Hub; None: HF_ENDPOINT, or https://huggingface.co
-        """
-        return repository, out, revision, token_file, endpoint
-
-    repository, out, revision, token_file, endpoint = parse(arguments, words, "birl pull")
+    options = parse(PullOptions, words, "birl pull")
     with starting():
         from birl.sharing.pull import pull as download
 
-    print(download(repository, out, revision=revision, token_file=token_file, endpoint=endpoint, report=print))
+    path = download(
+        options.repository,
+        options.out,
+        revision=options.revision,
+        token_file=options.token_file,
+        endpoint=options.endpoint,
+        report=print,
+    )
+    print(path)
     return 0

@@ -185,16 +185,18 @@ def _require_success(access: Access, what: str, response: Any) -> None:
 
 def _refusal(access: Access, what: str, status: int) -> Exception:
     """The error that says what an HTTP status means."""
+    given = "without a token" if access.token is None else "with this token"
     match status:
-        case 401:
+        case 401 if access.token is not None:
             return ConfigError(f"{access.endpoint} does not accept the token for {what} (401); make a new one")
-        case 403:
-            remedy = "use a token with the right to write, or another OWNER"
-            return ConfigError(f"{access.endpoint} does not allow access to {what} with this token (403); {remedy}")
+        case 401 | 403:
+            remedy = "use a token with the right to it, or another OWNER"
+            return ConfigError(f"{access.endpoint} does not allow access to {what} {given} ({status}); {remedy}")
         case 404:
-            return ConfigError(f"{access.endpoint} has no {what} (404), or does not show it without a token")
+            return ConfigError(f"{access.endpoint} has no {what} (404), or does not show it {given}")
         case 409 | 412:
-            return ConfigError(f"{what} was changed by someone else at this moment ({status}); push again")
+            remedy = "choose another name, or push again"
+            return ConfigError(f"{what} exists, or was changed by someone else at this moment ({status}); {remedy}")
     return ConnectionError(f"{access.endpoint} answers {status} to the request for {what}; try again later")
 
 
