@@ -60,9 +60,10 @@ class Hub:
         self.repos: dict[str, Repo] = {}
         self.large: dict[str, bytes] = {}  # by SHA-256: uploaded, but perhaps in no commit
         self.requests: list[str] = []  # method and path
-        self.tokens: set[str | None] = set()
+        self.tokens: dict[str, str | None] = {}  # what each request had in its Authorization header
         self.wrong: dict[str, Callable[[Any], None]] = {}  # a request's method and path: answers in its place
         self.address = ""
+        self.storage = ""  # the same server by another name: the Hub has large files on another one
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -90,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         asked = f"{self.command} {path}"
         self.hub.requests.append(asked)
-        self.hub.tokens.add(self.headers.get("authorization"))
+        self.hub.tokens[asked] = self.headers.get("authorization")
         wrong = next((answer for start, answer in self.hub.wrong.items() if asked.startswith(start)), None)
         if wrong is not None:
             wrong(self)
@@ -245,7 +246,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.hub.large[digest] = content
         linked = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(content))}
-        self.send(302, b"", headers | linked | {"Location": f"{self.hub.address}/lfs/{digest}"})
+        self.send(302, b"", headers | linked | {"Location": f"{self.hub.storage}/lfs/{digest}"})
 
     def get_large(self, oid: str) -> None:
         self.send(200, self.hub.large[oid], {"ETag": f'"{oid}"'})
@@ -273,7 +274,7 @@ def running_hub() -> Iterator[Hub]:
     hub = Hub()
     handler = type("BoundHandler", (Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    hub.address = f"http://127.0.0.1:{server.server_port}"
+    hub.address, hub.storage = (f"http://{host}:{server.server_port}" for host in ("127.0.0.1", "localhost"))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -12,7 +12,7 @@ from birl.errors import CheckpointError
 from birl.run.checkpoint_folder import numbered
 from tests.run.processes import call, call_well
 from tests.sharing.conftest import logits
-from tests.sharing.hub_server import Handler, Hub, Repo, sibling
+from tests.sharing.hub_server import TOKEN, Handler, Hub, Repo, sibling
 
 
 @pytest.fixture
@@ -54,6 +54,13 @@ def test_a_run_that_was_pulled_without_a_checkpoint_is_not_trained_over(shared):
     assert "holds a policy (policy.safetensors) and no checkpoint, so it cannot be continued; birl train --like" in said
     assert call("fork", "runs/owner--mine")[0] == 2
     assert Path("runs/owner--mine/metrics.jsonl").read_bytes() == before
+
+
+def test_the_token_is_not_sent_to_the_server_that_stores_large_files(shared):
+    shared.tokens.clear()
+    birl.pull("owner/mine")
+    sent = {asked.startswith("GET /lfs/"): token for asked, token in shared.tokens.items()}
+    assert sent == {False: f"Bearer {TOKEN}", True: None}
 
 
 def test_a_directory_that_is_there_is_not_touched(shared):
