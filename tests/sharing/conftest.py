@@ -1,6 +1,8 @@
 """A tiny run, and a Hub on this machine; nothing is sent anywhere else."""
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,18 @@ OBSERVATIONS = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
 def logits(policy: Any) -> list[Any]:
     """What a policy for CartPole computes for some observations."""
     return policy.distribution(OBSERVATIONS).logits.tolist()
+
+
+def make_seeds(run: Path, directory: Path, scores: dict[int, float]) -> Path:
+    """A directory with copies of a run, which have these seeds and final scores."""
+    for seed, score in scores.items():
+        lane = shutil.copytree(run, directory / f"seed-{seed}")
+        config, summary = (json.loads((lane / name).read_text()) for name in ("config.json", "summary.json"))
+        config["config"]["run"]["seed"] = summary["seed"] = seed
+        summary["evaluation"]["return_mean"] = score
+        (lane / "config.json").write_text(json.dumps(config))
+        (lane / "summary.json").write_text(json.dumps(summary))
+    return directory
 
 
 @pytest.fixture(scope="session")

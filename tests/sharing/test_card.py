@@ -18,6 +18,7 @@ from birl.sharing.card_text import MARK, card_text
 from birl.sharing.markdown import block, code, quoted
 from birl.sharing.subject import read_subject
 from tests.run.processes import call, call_well
+from tests.sharing.conftest import make_seeds
 
 EVIL = [
     "CartPole`</code><script>alert(1)</script>",
@@ -86,15 +87,8 @@ def test_a_card_says_how_to_use_and_reproduce_the_run_and_what_differs_from_the_
 
 
 def test_the_card_of_a_group_has_the_iqm_over_seeds_and_says_whose_policy_it_is(run, tmp_path):
-    group = tmp_path / "group"
     scores = {1: 10.0, 2: 50.0, 3: 30.0}
-    for seed, score in scores.items():
-        lane = Path(shutil.copytree(run, group / f"seed-{seed}"))
-        stored = json.loads((lane / "config.json").read_text())
-        stored["config"]["run"]["seed"] = seed
-        (lane / "config.json").write_text(json.dumps(stored))
-        evaluation = json.loads((lane / "summary.json").read_text())["evaluation"]
-        changed(lane, "summary.json", seed=seed, evaluation=evaluation | {"return_mean": score})
+    group = make_seeds(run, tmp_path / "group", scores)
     birl.card(group)
     text = (group / "README.md").read_text()
     expected = score_statistics({str(seed): score for seed, score in scores.items()})

@@ -13,6 +13,7 @@ from birl.config import ConfigError
 from birl.run.checkpoint import load as load_checkpoint
 from birl.run.policy_file import read_policy
 from tests.run.processes import call, call_well
+from tests.sharing.conftest import make_seeds
 from tests.sharing.hub_server import TOKEN, Handler, Hub, Repo
 
 ALWAYS = {"README.md", "policy.safetensors", "config.json", "summary.json", "metrics.jsonl"}
@@ -137,6 +138,15 @@ def test_a_second_push_replaces_the_files_of_the_first_in_one_commit(run, hub):
     assert files_of(hub).keys() == ALWAYS
     assert len(hub.repos["owner/mine"].messages) == 2
     assert hub.repos["owner/mine"].metadata["license"] == "mit"
+
+
+def test_of_a_group_the_best_seed_is_uploaded_with_a_card_about_all(run, hub, tmp_path):
+    birl.push(make_seeds(run, tmp_path / "group", {1: 10.0, 2: 50.0, 3: 30.0}), "owner/mine")
+    uploaded = files_of(hub)
+    assert uploaded.keys() == ALWAYS
+    assert json.loads(uploaded["config.json"])["config"]["run"]["seed"] == 2
+    assert json.loads(uploaded["summary.json"])["evaluation"]["return_mean"] == 50.0
+    assert "interquartile mean over 3 seeds" in uploaded["README.md"].decode()
 
 
 def test_a_page_that_the_user_has_written_is_uploaded_as_it_is(run, hub):
