@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from birl.run.policy import Policy
     from birl.run.record import play, record
     from birl.run.starting import reopen, start
+    from birl.sharing.card import card
+    from birl.sharing.pull import pull
+    from birl.sharing.push import push
 
 __version__ = "0.6.0"
 
@@ -71,6 +74,7 @@ _HOMES = {
     "EnvConfig": "birl.config",
     "RunConfig": "birl.config",
     "Wrapper": "birl.config",
+    "card": "birl.sharing.card",
     "check_env": "birl.envs.check",
     "compare": "birl.experiments.compare",
     "configure": "birl.run.configure",
@@ -87,6 +91,8 @@ _HOMES = {
     "play": "birl.run.record",
     "preset": "birl.presets",
     "prove": "birl.experiments.diagnosis.proof",
+    "pull": "birl.sharing.pull",
+    "push": "birl.sharing.push",
     "record": "birl.run.record",
     "reopen": "birl.run.starting",
     "report": "birl.experiments.report.making",
@@ -113,6 +119,7 @@ __all__ = [
     "async_nstep_q",
     "async_q",
     "async_sarsa",
+    "card",
     "check_env",
     "compare",
     "configure",
@@ -132,6 +139,8 @@ __all__ = [
     "ppo",
     "preset",
     "prove",
+    "pull",
+    "push",
     "qac",
     "record",
     "reinforce",

@@ -50,15 +50,28 @@ LANGUAGES = {"python", "toml", "sh", "console", "text", "json"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md", "ROADMAP.md", "SECURITY.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
-    "README.md": {"--ray-address"},
+    "README.md": {"--ray-address", "push", "pull"},
     "docs/atari.md": {"--replay-size"},
     "docs/fork.md": {"--at"},
     "docs/many-seeds.md": {"--ray-address"},
     "docs/mujoco.md": {"play"},
     "docs/ray.md": {"ray", "--ray-address"},
+    "docs/sharing.md": {"push", "pull"},
     "docs/tune.md": {"--join", "--ray-address"},
 }
-TAKE_RUNS = {"eval", "play", "record", "resume", "fork", "plot", "compare", "report", "diagnose"}  # commands
+TAKE_RUNS = {
+    "eval",
+    "play",
+    "record",
+    "resume",
+    "fork",
+    "plot",
+    "compare",
+    "report",
+    "diagnose",
+    "card",
+    "push",
+}  # commands
 PREPARED = {  # files that a page assumes to exist
     "docs/environments.md": {
         "my_module.py": """
@@ -609,6 +622,9 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.envs.check": ("check_env",),
             "birl.experiments.solve": ("solve", "continue_solving"),
             "birl.experiments.tune": ("run_search", "continue_search"),
+            "birl.sharing.card": ("card",),
+            "birl.sharing.push": ("push",),
+            "birl.sharing.pull": ("pull",),
         }.items()
         for name in names
     ]  # all are imported first, or one would import another's stand-in and keep it

@@ -27,6 +27,9 @@ COMMANDS = {
     "check-env": "check whether an environment can be used for training: birl check-env MyEnv-v0",
     "tune": "search for settings: birl tune ppo CartPole-v1 --minutes 30",
     "solve": "find an agent for an environment: birl solve my_module:MyEnv-v0 --minutes 10",
+    "card": "write a model card beside the policy: birl card runs/mine",
+    "push": "upload a run to the Hugging Face Hub: birl push runs/mine me/mine",
+    "pull": "download a run from there, as a stranger's: birl pull me/mine",
 }
 
 

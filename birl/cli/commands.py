@@ -19,6 +19,7 @@ from birl.cli.modules import allow_modules_here
 from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
 from birl.cli.parsing import parse
 from birl.cli.report import report
+from birl.cli.sharing import card, pull, push
 from birl.cli.solve import resume_solving, solve
 from birl.cli.tune import resume_search, tune
 from birl.config_json import to_json
@@ -248,6 +249,9 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "tune": tune,
     "diagnose": diagnose,
     "solve": solve,
+    "card": card,
+    "push": push,
+    "pull": pull,
 }
 
 

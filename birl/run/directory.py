@@ -25,6 +25,7 @@ METRICS = "metrics.jsonl"
 SUMMARY = "summary.json"  # written when a run ends
 FORK = "fork.json"  # of a run that began with a checkpoint of another: see fork_file.py
 CHECKPOINTS = "checkpoints"
+POLICY = "policy.safetensors"  # the policy alone, of a run that is shared: see policy_file.py
 GROUP = "group.json"  # of a directory that holds the runs of a group
 SEARCH_PARTS = ("tune.json", "journal.jsonl", "solve.json")  # of one that holds a search for settings or an agent
 RUN_PARTS = (CONFIG, METRICS, CHECKPOINTS)

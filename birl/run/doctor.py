@@ -33,7 +33,7 @@ from birl.speed import cache_directory
 # The package of each extra.
 EXTRAS = {
     "atari": "ale-py", "mujoco": "mujoco", "envpool": "envpool", "minari": "minari", "wandb": "wandb",
-    "trackio": "trackio", "ray": "ray",
+    "trackio": "trackio", "ray": "ray", "hub": "huggingface_hub",
 }  # fmt: skip
 MODULES = {"ale-py": "ale_py"}  # modules that are not named like their package
 LEAST_FREE = 1e9  # bytes of disk space: enough for checkpoints and videos of a few runs

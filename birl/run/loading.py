@@ -16,7 +16,15 @@ from birl.registry import algorithm_named, name_of
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
 from birl.run.checkpoint import load as load_checkpoint
-from birl.run.directory import CHECKPOINTS, require_no_group
+from birl.run.directory import (
+    CHECKPOINTS,
+    CONFIG,
+    POLICY,
+    StoredSettings,
+    read_settings,
+    require_no_group,
+    settings_in,
+)
 from birl.run.manifest import MANIFEST
 from birl.run.policy import Policy, make_policy
 from birl.run.policy_file import read_policy, require_fits
@@ -35,13 +43,16 @@ class HasNetwork(Protocol):
 def load(path: str | Path, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
     """The policy in a file that `policy.save` wrote, of a run, or of a checkpoint directory.
 
-    Of a run it is the best checkpoint if evaluations chose one, else the newest. What was made
-    elsewhere or by someone else may import the module of its encoder only with `trust`. If the
-    encoder or the network was made by a function of your script, pass that again.
+    Of a run it is the best checkpoint if evaluations chose one, else the newest; of one that was
+    shared without checkpoints, the policy file in it. What was made elsewhere or by someone else
+    may import the module of its encoder only with `trust`. If the encoder or the network was made
+    by a function of your script, pass that again.
     """
     path = Path(path)
     if _is_one_file(path):
         return policy_in_file(path, make_network, trust, make_encoder)
+    if has_policy_alone(path):
+        return _shared_policy(path, make_network, trust, make_encoder)
     return policy_of(find_checkpoint(path), make_network, trust, make_encoder)
 
 
@@ -69,14 +80,28 @@ def policy_in_file(path: Path, make_network: Any = None, trust: bool = False, ma
 
 def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
     """The policy in a checkpoint; ConfigError if it may not import its encoder (see trust.py)."""
-    name = saved.manifest["algorithm"]
-    config = from_json(algorithm_named(name).Config, saved.config)
-    own = is_own(name, saved.config, saved.manifest.get("signature"))
-    config = with_allowed_encoder(config, make_encoder, own, trust, saved.path)
+    settings = settings_in(saved)
+    config = with_allowed_encoder(_config_in(settings), make_encoder, _is_own(settings), trust, saved.path)
     spaces = saved.observation_space, saved.action_space
     template = _fresh_state(config, spaces, make_network, saved.path / "config.json")
     policy = make_policy(config, tensors_to_state(template, saved.tensors), *spaces)
-    policy.env = _known_env(saved, config)
+    policy.env = _known_env(settings, config)
+    return policy
+
+
+def has_policy_alone(run_dir: Path) -> bool:
+    """Whether this run has a policy file and no checkpoint, as one that was shared without."""
+    held = os.path.lexists(run_dir / POLICY) and os.path.lexists(run_dir / CONFIG)
+    return held and not os.path.lexists(run_dir / MANIFEST) and not checkpoint_folder.numbered(run_dir / CHECKPOINTS)
+
+
+def _shared_policy(run_dir: Path, make_network: Any, trust: bool, make_encoder: Any) -> Policy:
+    """The policy file in a run, with the settings of the run's evaluations and environment."""
+    policy = policy_in_file(run_dir / POLICY, make_network, trust, make_encoder)
+    settings = read_settings(run_dir)
+    config = _config_in(settings)
+    policy.config = dataclasses.replace(policy.config, run=config.run)
+    policy.env = _known_env(settings, config)
     return policy
 
 
@@ -95,6 +120,11 @@ def load_to_play(
     """
     wrong = f"env {env!r} is not an environment's id"
     require(env is None or isinstance(env, str | EnvConfig), f"{wrong}; use make_env= for a class or a function")
+    if not isinstance(source, Policy) and has_policy_alone(Path(source)):
+        policy = _shared_policy(Path(source), make_network, trust, make_encoder)
+        named = _allowed_env(read_settings(Path(source)), trust, env, kwargs)
+        _require_spaces(named, (policy.observation_space, policy.action_space))
+        return policy, named
     if not isinstance(source, Policy) and not _is_one_file(Path(source)):
         saved = find_checkpoint(Path(source))
         config = config_of(saved, trust, env, kwargs)
@@ -132,21 +162,34 @@ def config_of(
 
     ConfigError if that environment may not be made (see trust.py).
     """
-    name = saved.manifest["algorithm"]
-    config = from_json(algorithm_named(name).Config, saved.config)
-    own = is_own(name, saved.config, saved.manifest.get("signature"))
+    settings = settings_in(saved)
+    env = _allowed_env(settings, trust, given, kwargs)
+    if given is not None or kwargs is not None:
+        _require_spaces(env, (saved.observation_space, saved.action_space))
+    return dataclasses.replace(_config_in(settings), env=env)
+
+
+def _allowed_env(
+    settings: StoredSettings, trust: bool, given: str | EnvConfig | None, kwargs: dict[str, Plain] | None
+) -> EnvConfig:
+    """The environment of these settings or the `given` one, if it may be made (see trust.py)."""
+    stored = _config_in(settings).env
     if isinstance(given, EnvConfig):
         env = given
     else:
-        stored = config.env if kwargs is None else dataclasses.replace(config.env, kwargs={})
-        env, notices = allowed_env(stored, own, trust, given, saved.path)
+        stored = stored if kwargs is None else dataclasses.replace(stored, kwargs={})
+        env, notices = allowed_env(stored, _is_own(settings), trust, given, settings.source)
         for notice in notices:
-            warnings.warn(notice, stacklevel=4)
-    if kwargs is not None:
-        env = dataclasses.replace(env, kwargs=kwargs)
-    if given is not None or kwargs is not None:
-        _require_spaces(env, (saved.observation_space, saved.action_space))
-    return dataclasses.replace(config, env=env)
+            warnings.warn(notice, stacklevel=5)
+    return env if kwargs is None else dataclasses.replace(env, kwargs=kwargs)
+
+
+def _config_in(settings: StoredSettings) -> Any:
+    return from_json(algorithm_named(settings.algorithm).Config, settings.values)
+
+
+def _is_own(settings: StoredSettings) -> bool:
+    return is_own(settings.algorithm, settings.values, settings.signature)
 
 
 def find_checkpoint(path: Path) -> Checkpoint:
@@ -191,10 +234,9 @@ def _fresh_state(config: Any, spaces: tuple[Any, Any], make_network: Any, source
         raise CheckpointError(f"no network can be made from the settings in {source}: {problem}") from problem
 
 
-def _known_env(saved: Checkpoint, config: Any) -> EnvConfig | None:
+def _known_env(settings: StoredSettings, config: Any) -> EnvConfig | None:
     """The run's environment; None if it may be made only with the user's consent."""
-    own = is_own(saved.manifest["algorithm"], saved.config, saved.manifest.get("signature"))
     try:
-        return allowed_env(config.env, own, False, None, saved.path)[0]
+        return allowed_env(config.env, _is_own(settings), False, None, settings.source)[0]
     except ConfigError:
         return None

@@ -73,8 +73,7 @@ def write_policy(
         "action_space": space_to_json(action_space),
         "signature": sign(algorithm, settings),
     }
-    description["sha256"] = _sha256(description, tensors)
-    content = save_tensors(tensors, {KEY: files.to_json_bytes(description).decode()})
+    content = _sealed(description, tensors)
     if os.path.lexists(path) and not is_policy_file(path):
         raise CheckpointError(f"{path} is there already and is not a policy file; move it away, or use another name")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +92,20 @@ def read_policy(path: Path) -> PolicyFile:
         raise UnreadableError(f"{path} cannot be read: {str(problem) or 'not enough memory'}") from problem
     except DAMAGE as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
+
+
+def unsigned_policy(path: Path) -> bytes:
+    """The content of a policy file without its signature, so that it is nobody's own.
+
+    CheckpointError if it is damaged, as in `read_policy`.
+    """
+    read_policy(path)
+    content = files.read_bytes(path, memory_limit(path))
+    description = files.parse_json(_metadata(content, path)[KEY].encode(), path)
+    tensors = load_tensors(content)
+    description |= {"signature": None}
+    description.pop("sha256")
+    return _sealed(description, tensors)
 
 
 def is_policy_file(path: Path) -> bool:
@@ -161,6 +174,12 @@ def _metadata(content: bytes, path: Path) -> dict[str, str]:
         return from_json(dict[str, str], header["__metadata__"], "metadata")
     except (CheckpointError, *DAMAGE):
         return {}
+
+
+def _sealed(description: dict[str, Any], tensors: dict[str, np.ndarray]) -> bytes:
+    """The content of a policy file, with its SHA-256."""
+    sealed = description | {"sha256": _sha256(description, tensors)}
+    return save_tensors(tensors, {KEY: files.to_json_bytes(sealed).decode()})
 
 
 def _sha256(description: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:

@@ -1,6 +1,7 @@
 """Runs to be trained in a loop: `start` makes a new one, `reopen` continues one."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -17,6 +18,7 @@ from birl.run.checkpoint import Checkpoint
 from birl.run.configure import called_config, called_env
 from birl.run.directory import (
     CHECKPOINTS,
+    POLICY,
     StoredSettings,
     new_directory,
     require_run,
@@ -134,6 +136,9 @@ def _open_saved(
     stack.enter_context(locked(run_dir))
     notices: list[str] = []
     saved = checkpoint_folder.load_newest(run_dir / CHECKPOINTS, notices.append)
+    wrong = f"{run_dir} holds a policy ({POLICY}) and no checkpoint, so it cannot be continued"
+    alone = saved is None and os.path.lexists(run_dir / POLICY)
+    require(not alone, f"{wrong}; birl train --like {run_dir} trains such a run from the beginning")
     settings = verified_settings(run_dir, saved, notices)
     name = settings.algorithm
     config, trust_notices = allowed_config(settings, trust, env, make_encoder)

@@ -71,8 +71,8 @@ def runs_section(groups: Sequence[SeedGroup]) -> Section:
     runs = [run for group in groups for run in group.runs]
     parts = [
         folded(f"{len(rows)} runs", join([table(head, rows[:MOST_RUNS], texts=2), *cut])),
-        _facts("Versions", [_texts(run, "versions") for run in runs]),
-        _facts("Machine", [_texts(run, "machine") for run in runs]),
+        _facts("Versions", [summary_texts(run, "versions") for run in runs]),
+        _facts("Machine", [summary_texts(run, "machine") for run in runs]),
     ]
     return Section("Runs and versions", join(parts))
 
@@ -107,7 +107,7 @@ def _state(run: RunHistory) -> str:
     return f"at {trained_steps(run) / total:.0%}" if type(total) is int and total > 0 else "not ended"
 
 
-def _texts(run: RunHistory, name: str) -> dict[str, str]:
+def summary_texts(run: RunHistory, name: str) -> dict[str, str]:
     """A part of the summary that has texts by name; empty if there is none."""
     found: Any = (run.summary or {}).get(name)
     if not isinstance(found, dict):

@@ -19,7 +19,7 @@ def settings_section(groups: Sequence[SeedGroup]) -> Section:
     heads: list[Content] = [named(group.label, place) for place, group in enumerate(groups)]
     if len(groups) > 1:
         return Section("Settings", _tables(heads, columns, "Settings that differ", "in all groups"))
-    preset, source = _before(groups[0])
+    preset, source = texts_before(groups[0])
     if preset is None:
         names = sorted(columns[0])
         return Section("Settings", table(["setting", "value"], [[name, columns[0][name]] for name in names], texts=2))
@@ -39,7 +39,7 @@ def texts_of(group: SeedGroup) -> dict[str, str]:
     return {"algorithm": str(group.settings["algorithm"]), "env": str(group.settings["env.id"])} | found
 
 
-def _before(group: SeedGroup) -> tuple[dict[str, str] | None, str]:
+def texts_before(group: SeedGroup) -> tuple[dict[str, str] | None, str]:
     """The preset's settings, or else the algorithm's defaults, as texts; and which they are."""
     try:
         preset = preset_for(group.runs[0])

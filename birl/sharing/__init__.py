@@ -1,0 +1,1 @@
+"""Sharing runs: model cards, and repositories of the Hugging Face Hub."""

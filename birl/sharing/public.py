@@ -1,0 +1,126 @@
+"""What of a run's files may leave this machine: no signature, no path, no account.
+
+A signature would make a run its maker's own when it comes back. A path tells the names of a
+machine's users and folders.
+"""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from birl.errors import CheckpointError
+from birl.run.checkpoint import load
+from birl.run.directory import CONFIG, flatten
+from birl.run.files import open_to_read, read_bytes, to_json_bytes, write_new
+from birl.run.fork_file import Fork
+from birl.run.history import RunHistory, comparable_settings
+from birl.run.manifest import MANIFEST, manifest_bytes
+
+OF_THIS_MACHINE = {"run": ("run_dir", "wandb", "trackio"), "env": ("ray_address",)}  # set to None
+FORK_SETTINGS = ("fork", "fork.before")
+CHUNK = 1 << 20
+
+
+def public_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """A run's settings, as JSON, without what belongs to this machine; paths become file names."""
+    found: dict[str, Any] = without_paths(settings)
+    for part, names in OF_THIS_MACHINE.items():
+        values = found.get(part)
+        if isinstance(values, dict):
+            found[part] = values | {name: None for name in names if name in values}
+    return found
+
+
+def changed_settings(settings: dict[str, Any]) -> list[str]:
+    """The settings that are uploaded otherwise than they are, as sentences; not run_dir."""
+    before, after = flatten(settings), flatten(public_settings(settings))
+    return [
+        f"{name} {before[name]!r} is uploaded as {value!r}"
+        for name, value in after.items()
+        if value != before[name] and name != "run.run_dir"
+    ]
+
+
+def public_history(run: RunHistory, directory: Path) -> RunHistory:
+    """The run as others may see it, for the text of a card; `directory` is what is shared."""
+    below = run.run_dir.resolve().relative_to(directory.resolve())
+    config = public_settings(run.config)
+    forked = {name: without_paths(run.settings[name]) for name in FORK_SETTINGS if name in run.settings}
+    return dataclasses.replace(
+        run,
+        run_dir=below if below.parts else Path(directory.resolve().name),
+        settings=comparable_settings(str(run.settings["algorithm"]), config) | forked,
+        summary=None if run.summary is None else public_summary(run.summary),
+        config=config,
+        fork=None if run.fork is None else _public_fork(run.fork),
+    )
+
+
+def public_summary(summary: dict[str, Any]) -> dict[str, Any]:
+    """The content of summary.json without the run's directory."""
+    return without_paths({name: value for name, value in summary.items() if name != "run_dir"})
+
+
+def unsigned_config(algorithm: str, settings: dict[str, Any]) -> bytes:
+    """The content of a config.json that nobody has signed."""
+    return to_json_bytes({"algorithm": algorithm, "config": settings, "signature": None})
+
+
+def write_unsigned_checkpoint(path: Path, out: Path, change: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> None:
+    """Write a copy of a checkpoint, which is verified first, without its signature.
+
+    `change` makes its settings. CheckpointError if it is damaged.
+    """
+    saved = load(path)
+    config = to_json_bytes(change(saved.config))
+    manifest = saved.manifest | {"signature": None}
+    manifest["sha256"] = manifest["sha256"] | {CONFIG: hashlib.sha256(config).hexdigest()}
+    out.mkdir(parents=True)
+    for name in manifest["sha256"]:
+        if name != CONFIG:
+            copy_file(path / name, out / name)
+    write_new(out / CONFIG, config)
+    write_new(out / MANIFEST, manifest_bytes(manifest))
+
+
+def require_no_home(path: Path) -> None:
+    """Raise CheckpointError if a text file names the user's home directory."""
+    home = os.path.expanduser("~")
+    if len(home) > 1 and home.encode() in read_bytes(path, 1 << 30):
+        raise CheckpointError(f"{path} names the directory {home} of this machine; push without --checkpoint")
+
+
+def copy_file(source: Path, out: Path) -> None:
+    """Copy a regular file to a new one."""
+    with open_to_read(source) as file, out.open("xb") as copy:
+        while part := file.read(CHUNK):
+            copy.write(part)
+
+
+def without_paths(value: Any) -> Any:
+    """A JSON value in which every path of this machine is only the name of its file."""
+    match value:
+        case dict():
+            return {name: without_paths(one) for name, one in value.items()}
+        case list():
+            return [without_paths(one) for one in value]
+        case str():
+            return _without_path(value)
+    return value
+
+
+def _without_path(text: str) -> str:
+    if PurePosixPath(text).is_absolute() or text.startswith("~"):
+        return PurePosixPath(text).name
+    if PureWindowsPath(text).is_absolute():
+        return PureWindowsPath(text).name
+    home = os.path.expanduser("~")
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _public_fork(fork: Fork) -> Fork:
+    changed = {name: (without_paths(old), without_paths(new)) for name, (old, new) in fork.changed.items()}
+    return dataclasses.replace(fork, parent=Path(fork.parent.name), changed=changed)
