@@ -1,6 +1,7 @@
 """Do exported policies act like Birl's? ONNX in onnxruntime and NumPy, on 1,000 observations each.
 
-The networks are untrained, with random parameters and random observation statistics. Of recurrent
+Rows that are in RESULTS.md already are not measured again, except with --again. The networks are
+untrained, with random parameters and random observation statistics. Of recurrent
 policies the new memory is compared too. In some of the steps episodes begin. Run it with
 
     python benchmarks/export_agreement.py
@@ -19,7 +20,7 @@ import jax
 import numpy as np
 import onnxruntime
 from gymnasium import spaces
-from results import RESULTS, machine, table, today, write_section
+from results import RESULTS, machine, read_section, table, today, write_section
 
 import birl
 from birl.envs.spaces import mask_width
@@ -31,6 +32,9 @@ from birl.registry import algorithm_named, supports
 from birl.run.policy import Policy, make_policy
 
 OBSERVATIONS, BATCH = 1000, 8
+SECTION = "export"
+HEADER = ["algorithm", "core", "observation, encoder", "actions", "settings", "ONNX: largest difference"]
+HEADER += ["choices that differ", "sampled", "NumPy: largest difference", "choices that differ", "sampled"]
 Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 OBSERVATION_SPACES = {
     "Box": spaces.Box(-np.inf, np.inf, (5,), np.float32),
@@ -246,22 +250,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--only", default="", help="rows that have this text")
+    parser.add_argument("--again", action="store_true", help="measure rows that are in the table, too")
     options = parser.parse_args()
-    rows = []
-    for case in cases():
-        settings = ", ".join([*(["masks"] if case.masks else []), *(f"{n} {v}" for n, v in case.more)])
-        cells = [case.algorithm, case.core, f"{case.observations}, {case.encoder}", case.actions, settings]
-        if options.only not in " ".join(cells):
+    measured = {} if options.again else rows_of(read_section(options.out, SECTION))
+    rows = {tuple(cells_of(case)): case for case in cases()}
+    for cells, case in rows.items():
+        if cells in measured or options.only not in " ".join(cells):
             continue
-        policy = random_policy(case)
-        found = agreements(policy, case.masks)
-        cells += [cell for one in found for cell in (f"{one.largest:.1e}", str(one.others), f"{one.sampled:.1e}")]
-        rows.append(cells)
-        print(" | ".join(cells), flush=True)
-    header = ["algorithm", "core", "observation, encoder", "actions", "settings", "ONNX: largest difference"]
-    header += ["choices that differ", "sampled", "NumPy: largest difference", "choices that differ", "sampled"]
-    body = f"## Exported policies\n\n{today()}, {machine()}\n\n{table(header, rows, text_columns=5)}"
-    write_section(options.out, "export", body)
+        found = agreements(random_policy(case), case.masks)
+        measured[cells] = [
+            cell for one in found for cell in (f"{one.largest:.1e}", str(one.others), f"{one.sampled:.1e}")
+        ]
+        print(" | ".join([*cells, *measured[cells]]), flush=True)
+        body = table(HEADER, [[*cells, *measured[cells]] for cells in rows if cells in measured], text_columns=5)
+        count = f"{sum(cells in measured for cells in rows)} of {len(rows)} rows"
+        write_section(options.out, SECTION, f"## Exported policies\n\n{today()}, {machine()}, {count}\n\n{body}")
+
+
+def cells_of(case: Case) -> list[str]:
+    """The cells of a row that say what was compared."""
+    settings = ", ".join([*(["masks"] if case.masks else []), *(f"{name} {value}" for name, value in case.more)])
+    return [case.algorithm, case.core, f"{case.observations}, {case.encoder}", case.actions, settings]
+
+
+def rows_of(section: str) -> dict[tuple[str, ...], list[str]]:
+    """The rows that were measured before, by their first five cells."""
+    lines = [line.strip().strip("|") for line in section.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+    return {tuple(row[:5]): row[5:] for row in rows if len(row) == len(HEADER)}
 
 
 if __name__ == "__main__":

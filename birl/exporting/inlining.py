@@ -53,7 +53,7 @@ class Inliner:
             return [output]
         if called_function(equation) is not None:
             return None
-        if values and all(value.constant is not None for value in values):
+        if all(value.constant is not None for value in values):
             return self._folded(equation, values)
         if name in SAME:
             return values
