@@ -97,14 +97,10 @@ def graph_of(policy: Policy, batch_size: int, sample: bool, masks: bool) -> Grap
 def _graph(policy: Policy, given: _Given, results: list[Value], inliner: Inliner, key: Value) -> Graph:
     memory = jax.tree.leaves(given.memory)
     actions, new_memory = results[: len(results) - len(memory)], results[len(results) - len(memory) :]
-    # what is only passed through, such as the memory of noise without noise, is left out
-    changed = [
-        pair for pair in zip(_memory_names(given.memory), memory, new_memory, strict=True) if pair[1] is not pair[2]
-    ]
+    in_step, used, kept = _needed_memory(inliner.operations, actions, memory, new_memory)
+    names = _memory_names(given.memory)
+    changed = [(names[number], memory[number], new_memory[number]) for number in kept]
     wanted = [*actions, *(new for _, _, new in changed)]
-    operations = needed(inliner.operations, wanted)
-    in_step = [operation for operation in operations if operation.waits_for == WaitsFor.STEP]
-    used = {value for operation in in_step for value in operation.inputs} | set(wanted)
     _require_known_noise(used)
     nodes, wanted = nodes_of(in_step, wanted, inliner.names)
     outputs, finishing = _outputs(policy.action_space, wanted[: len(actions)])
@@ -117,6 +113,24 @@ def _graph(policy: Policy, given: _Given, results: list[Value], inliner: Inliner
     noises = [noise for noise in inliner.noises if noise.value in used]
     draws = needed([*inliner.operations, *(noise.operation for noise in noises)], [noise.value for noise in noises])
     return Graph([*inputs, *_noise_ports(noises)], nodes, [*outputs, *ports], inliner.names, key, draws)
+
+
+def _needed_memory(
+    operations: list[Operation], actions: list[Value], memory: list[Value], new_memory: list[Value]
+) -> tuple[list[Operation], set[Value], list[int]]:
+    """The operations of a step, their inputs, and the numbers of the parts of memory among these.
+
+    Memory that no action depends on, now or later, is left out: a critic's, or that of noise.
+    """
+    kept: list[int] = []
+    while True:
+        wanted = [*actions, *(new_memory[number] for number in kept)]
+        in_step = [operation for operation in needed(operations, wanted) if operation.waits_for == WaitsFor.STEP]
+        used = {value for operation in in_step for value in operation.inputs} | set(wanted)
+        found = [number for number, value in enumerate(memory) if number in kept or value in used]
+        if found == kept:
+            return in_step, used, kept
+        kept = found
 
 
 def _given(policy: Policy, batch_size: int, masks: bool) -> _Given:

@@ -167,6 +167,13 @@ def _slices(params: dict[str, Any]) -> Callable[..., Any]:
     return lambda x: [jax.lax.slice_in_dim(x, low, high, axis=axis) for low, high in pairwise(ends)]
 
 
+def _repeated(x: Any, counts: tuple[int, ...]) -> Any:
+    """The array beside itself, along each axis."""
+    for axis, count in enumerate(counts):
+        x = x if count == 1 else jnp.concatenate([x] * count, axis)
+    return x
+
+
 def _product(params: dict[str, Any], shapes: list[tuple[int, ...]]) -> Callable[..., Any] | None:
     """A general product as x @ y of matrices, or of two stacks of matrices."""
     (left, right), (left_stack, right_stack) = params["dimension_numbers"]
@@ -221,4 +228,5 @@ REWRITES: dict[str, Callable[[dict[str, Any], list[tuple[int, ...]]], Callable[.
     "stack": lambda params, _: (
         lambda *xs: jnp.concatenate([jnp.expand_dims(x, params["axis"]) for x in xs], params["axis"])
     ),
+    "tile": lambda params, _: lambda x: _repeated(x, params["reps"]),
 }

@@ -88,6 +88,7 @@ def test_the_bounds_of_a_box_are_kept_for_any_noise(policy, tmp_path):
 def test_a_recurrent_policy_acts_with_the_memory_that_it_returned_until_an_episode_begins(recurrent, tmp_path):
     session = onnxruntime.InferenceSession(birl.export(recurrent, tmp_path / "policy.onnx").path)
     names = [port.name for port in session.get_inputs() if port.name.startswith("memory")]
+    assert names == ["memory.0.0", "memory.0.1"]  # the actor's; the critic's is not needed to act
     given = dict.fromkeys(names, np.full((1, 4), 9, np.float32))  # not used: an episode begins
     memory, rng = None, np.random.default_rng(0)
     for step in range(6):
@@ -97,7 +98,7 @@ def test_a_recurrent_policy_acts_with_the_memory_that_it_returned_until_an_episo
         inputs = given | {"observation": observation[None], "resets": np.array([begins])}
         found, *new = session.run(["action", *(f"new_{name}" for name in names)], inputs)
         assert found.tolist() == [action]
-        np.testing.assert_allclose(new, np.stack(memory), atol=1e-6)
+        np.testing.assert_allclose(new, np.stack(memory[0]), atol=1e-6)
         given = dict(zip(names, new, strict=True))
 
 
