@@ -1,8 +1,8 @@
 """Do exported policies act like Birl's? ONNX in onnxruntime and NumPy, on 1,000 observations each.
 
 Rows that are in RESULTS.md already are not measured again, except with --again. The networks are
-untrained, with random parameters and random observation statistics. Of recurrent
-policies the new memory is compared too. In some of the steps episodes begin. Run it with
+untrained, with random parameters and random observation statistics. Of recurrent policies the new
+memory is compared too. In some of the steps episodes begin. Run it with
 
     python benchmarks/export_agreement.py
 """
@@ -172,7 +172,8 @@ def runners(policy: Policy, graph: Graph) -> list[Run]:
         for name, content in texts.items():
             Path(folder, name).write_bytes(content)
         np.savez(Path(folder, WEIGHTS), **weights)
-        return [run_onnx, runpy.run_path(str(Path(folder, CODE)))["step"]]
+        module = runpy.run_path(str(Path(folder, CODE)))
+    return [run_onnx, np.errstate(all="ignore")(module["step"])]
 
 
 def _compared(policy: Policy, runs: list[Run], masks: bool, steps: int, draw: Any) -> list[tuple[float, int]]:

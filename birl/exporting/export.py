@@ -92,7 +92,7 @@ def _write_folder(path: Path, contents: dict[str, bytes]) -> None:
         raise
 
 
-def _npz(weights: dict[str, np.ndarray]) -> bytes:
+def _npz(weights: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **weights)
     return buffer.getvalue()

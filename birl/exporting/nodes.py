@@ -157,7 +157,8 @@ def _without_spreading(nodes: list[Node], results: list[Value]) -> list[Node]:
         for value in node.inputs:
             users.setdefault(value, []).append(node)
     spread = _spread(nodes)
-    kept, alias = [], {}
+    kept: list[Node] = []
+    alias: dict[Value, Value] = {}
     for node in nodes:
         inputs = [alias.get(value, value) for value in node.inputs]
         if node.name == "broadcast_in_dim" and all(_brings(u, spread) for u in users.get(node.output, [])):

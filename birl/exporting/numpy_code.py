@@ -12,7 +12,7 @@ from birl.exporting.nodes import Node, placed
 from birl.exporting.onnx_nodes import unknown
 from birl.operations import Value
 
-WIDEST = 100  # columns of a line that has more than one operation
+WIDEST = 72  # columns of an expression that is written into another
 ATOM, POWER, UNARY, TIMES, PLUS, AND, XOR, OR, COMPARE = range(9, 0, -1)  # how tightly operators bind
 
 
@@ -187,6 +187,7 @@ class Lines:
         self.labels = graph.names
         self.texts = {port.value: Text(f'given["{port.name}"]') for port in graph.inputs}
         uses = Counter(value for node in graph.nodes for value in node.inputs)
+        uses.update(port.value for port in graph.outputs)
         self.is_used_once = {value for value, count in uses.items() if count == 1}
 
     def write(self, node: Node) -> None:
@@ -212,10 +213,10 @@ class Lines:
             number = f"np.{number.lstrip('-')}" if number.lstrip("-") in ("inf", "nan") else number.lstrip("-")
             return Text(f"-{number}", UNARY) if array.dtype.kind in "if" and array < 0 else Text(number)
         name = label = self.labels.get(value, "constant")
-        number = 1
+        count = 1
         while name in self.weights:
-            number += 1
-            name = f"{label}.{number}"
+            count += 1
+            name = f"{label}.{count}"
         self.weights[name] = array
         return Text(f'w["{name}"]')
 

@@ -69,11 +69,13 @@ def act(observation, memory=None{arguments}):
     Pass None as memory when an episode begins.
     """
     parts = {parts}
-    given = {{**parts, **(memory or {{}}), "resets": np.array(memory is None)}}
+    if memory is None:
+        given = {{**parts, **{{name: 0 for name in INPUTS if name.startswith("memory")}}, "resets": True}}
+    else:
+        given = {{**parts, **memory, "resets": False}}
 {more}    arrays = {{}}
     for name, port in INPUTS.items():
-        array = np.asarray(given.get(name, {missing}), port["dtype"])
-        arrays[name] = np.broadcast_to(array, port["shape"])
+        arrays[name] = np.broadcast_to(np.asarray(given[name], port["dtype"]), port["shape"])
     with np.errstate(all="ignore"):
         results = step(arrays)
     name, array = next(iter(parts.items()))
@@ -108,18 +110,16 @@ def numpy_files(
         lines="\n".join(f"    {line}" for line in lines.lines),
         outputs="\n".join(f'        "{name}": {text},' for name, text in outputs.items()),
         arguments=(", action_mask=None" if has_mask else "") + (", rng=None, noise=None" if noises else ""),
-        about=f"An observation without the axis of {description['batch_size']} gives an action without it.",
+        about=f"Observations are [{description['batch_size']}, ...]; one without that axis gives an action without it.",
         parts=_parts(spaces_of[0]),
         more=(MASK if has_mask else "") + (_drawing(noises) if noises else ""),
-        missing="True" if has_mask else "0",
         action=_action(spaces_of[1], ()),
     )
     text = json.dumps(description | {"kind": KEY}, indent=1) + "\n"
     return {CODE: program.encode(), DESCRIPTION: text.encode()}, lines.weights
 
 
-MASK = """    if action_mask is not None:
-        given["action_mask"] = action_mask
+MASK = """    given["action_mask"] = True if action_mask is None else action_mask
 """
 
 

@@ -49,7 +49,7 @@ def is_exported(path: Path) -> bool:
 
 
 def _node(node: OnnxNode) -> Any:
-    attributes = {
+    attributes: dict[str, Any] = {
         name: helper.np_dtype_to_tensor_dtype(value) if isinstance(value, np.dtype) else value
         for name, value in node.attributes.items()
     }

@@ -161,6 +161,8 @@ def test_dict_observations_and_nested_actions_have_a_name_for_each_part(tmp_path
     said = run_policy_py(folder, "import policy; print(policy.act({'a': [0, 0, 0], 'b': 2})[0])")
     assert said.startswith("{'go': (np.int64(")
     assert "'stop': array([" in said
+    wrong = "import policy\ntry:\n    policy.act({'a': [0, 0, 0]})\nexcept KeyError as problem:\n    print(problem)"
+    assert run_policy_py(folder, wrong) == "'observation.b'\n"
 
 
 def test_masked_choices_are_never_taken(tmp_path):
