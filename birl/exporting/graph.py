@@ -73,7 +73,7 @@ def graph_of(policy: Policy, batch_size: int, sample: bool, masks: bool) -> Grap
         _require_masks(policy)
     tree = plain_encoders(policy.tree())
     leaves, structure = jax.tree.flatten(tree)
-    leaves = [jnp.asarray(leaf) for leaf in leaves]
+    leaves = [np.asarray(jnp.asarray(leaf)) for leaf in leaves]  # of JAX's types, on no device
     names = [name.removeprefix(".") for name in state_to_tensors(tree)]
     act = inspect.unwrap(algorithm_named(algorithm_of(policy.config)).act)
     given = _given(policy, batch_size, masks)
