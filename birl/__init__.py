@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from birl.experiments.report.making import report
     from birl.experiments.solve import solve
     from birl.experiments.tune import tune
+    from birl.exporting.export import export
     from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
     from birl.presets import preset
     from birl.run.configure import configure
@@ -84,6 +85,7 @@ _HOMES = {
     "linear": "birl.maths.schedules",
     "piecewise": "birl.maths.schedules",
     "evaluate": "birl.run.evaluate",
+    "export": "birl.exporting.export",
     "fork": "birl.experiments.fork",
     "Policy": "birl.run.policy",
     "load": "birl.run.loading",
@@ -130,6 +132,7 @@ __all__ = [
     "dqn",
     "evaluate",
     "exponential",
+    "export",
     "fork",
     "linear",
     "load",

@@ -7,7 +7,9 @@ BIRL_ACCEL=0 switches birl/accel off. If the folder is deleted, it is off too.
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -22,10 +24,32 @@ Tree = TypeVar("Tree")
 Keep = Literal["features", "layers"]  # which encoder activations to cache: the last layer's, or all
 
 
+_plain = ContextVar("plain", default=False)  # whether to trace plain forms, for export
+
+
 @cache
 def accel_enabled() -> bool:
     """Whether birl/accel is there and not switched off."""
     return os.environ.get("BIRL_ACCEL", "1") != "0" and importlib.util.find_spec("birl.accel") is not None
+
+
+@contextmanager
+def plain_forms() -> Iterator[None]:
+    """Within it, products and convolutions are traced in their plain forms."""
+    before = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(before)
+
+
+def is_fast_encoder(node: Any) -> bool:
+    """Whether this is what `fast_image_encoder` returned for a plain encoder."""
+    if not accel_enabled():
+        return False
+    from birl.accel.image_encoder import FastImageEncoder
+
+    return isinstance(node, FastImageEncoder)
 
 
 def prepare_jax(config: Any = None) -> None:
@@ -77,7 +101,7 @@ def place_optimizer_state(optimizer: Any, state: PyTree, parameters: PyTree, is_
 
 def for_product(weight: Array) -> Array:
     """These weights in the form in which XLA computes their gradient fastest."""
-    if not accel_enabled():
+    if not accel_enabled() or _plain.get():
         return weight
     from birl.accel.products import for_product as prepared
 
@@ -122,7 +146,7 @@ def convolve(x: Array, weight: Array, bias: Array, stride: int) -> Array:
 
     Other forms of a convolution can be ten times slower on a CPU.
     """
-    if not accel_enabled():
+    if not accel_enabled() or _plain.get():
         axes = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=axes) + bias
     from birl.accel.convolution import convolve as fast

@@ -59,19 +59,8 @@ NOT_RUN = {  # page: words of commands that are only checked there
     "docs/sharing.md": {"push", "pull"},
     "docs/tune.md": {"--join", "--ray-address"},
 }
-TAKE_RUNS = {
-    "eval",
-    "play",
-    "record",
-    "resume",
-    "fork",
-    "plot",
-    "compare",
-    "report",
-    "diagnose",
-    "card",
-    "push",
-}  # commands
+TAKE_RUNS = {"eval", "play", "record", "export", "resume", "fork", "plot", "compare", "report", "diagnose"}  # commands
+TAKE_RUNS |= {"card", "push"}
 PREPARED = {  # files that a page assumes to exist
     "docs/environments.md": {
         "my_module.py": """
@@ -616,6 +605,7 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.run.record": ("play", "record"),
             "birl.run.plot": ("plot_runs",),
             "birl.experiments.report.making": ("report",),
+            "birl.exporting.export": ("export",),
             "birl.experiments.compare": ("compare",),
             "birl.run.doctor": ("examine",),
             "birl.experiments.branch": ("read_branch",),

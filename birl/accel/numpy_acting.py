@@ -11,13 +11,13 @@ listed here or that NumPy computes differently, is called as one compiled progra
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
 
-from birl.accel.numpy_program import Operation, Value, WaitsFor, numpy_program
+from birl.accel.numpy_program import numpy_program
 from birl.maths.keys import step_keys
+from birl.operations import Operation, Value, WaitsFor, evaluate, inline, needed
 from birl.types import ActAt, Action, Array, PyTree, StartActing
 
 MOST_PRODUCTS = 2_000_000  # multiplications in a step: with more, XLA's arithmetic is worth its call
@@ -40,10 +40,13 @@ def take_apart(
     if closed.effects:  # what is printed, for example
         return None
     kinds = [WaitsFor.POLICY] * len(leaves) + [WaitsFor.KEY] + [WaitsFor.STEP] * len(jax.tree.leaves(inputs))
-    arguments = [Value(kind, variable.aval.shape) for kind, variable in zip(kinds, closed.jaxpr.invars, strict=True)]
+    arguments = [
+        Value(kind, variable.aval.shape, variable.aval.dtype)
+        for kind, variable in zip(kinds, closed.jaxpr.invars, strict=True)
+    ]
     operations: list[Operation] = []
-    results = _inline(closed.jaxpr, closed.consts, arguments, operations)
-    operations = _needed(operations, results)
+    results = inline(closed.jaxpr, closed.consts, arguments, operations)
+    operations = needed(operations, results)
     in_step = [operation for operation in operations if operation.waits_for == WaitsFor.STEP]
     if len(in_step) > MOST_OPERATIONS or sum(map(_products, in_step)) > MOST_PRODUCTS:
         return None
@@ -68,11 +71,11 @@ def take_apart(
 
     @partial(jax.jit, static_argnames="steps_per_key")
     def prepare(leaves: Sequence[Array], key: Array, steps_per_key: int) -> tuple[list[Array], list[Array]]:
-        once = _evaluate([op for op in before if op.waits_for == WaitsFor.POLICY], dict(zip(used, leaves, strict=True)))
+        once = evaluate([op for op in before if op.waits_for == WaitsFor.POLICY], dict(zip(used, leaves, strict=True)))
 
         def at_one_step(step_key: Array) -> list[Array]:
             known = once | {arguments[len(number_of)]: step_key}
-            found = _evaluate([op for op in before if op.waits_for == WaitsFor.KEY], known)
+            found = evaluate([op for op in before if op.waits_for == WaitsFor.KEY], known)
             return [found[value] for value in from_key]
 
         return [once[value] for value in from_policy], jax.vmap(at_one_step)(step_keys(key, length)[::steps_per_key])
@@ -120,55 +123,6 @@ def _unflattening(action: Action) -> Callable[[list[Array]], Action]:
     if jax.tree.leaves((action.memory, action.behaviour, action.extras)) or isinstance(action.actions, dict):
         return lambda results: jax.tree.unflatten(structure, results)
     return lambda results: Action(results[0], action.memory)
-
-
-def _inline(
-    jaxpr: Any, constants: Sequence[Array], inputs: Sequence[Value], operations: list[Operation]
-) -> list[Value]:
-    """Append the equations of a traced function and of the functions that it calls; its results."""
-    known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
-    known |= {
-        variable: _constant(array, variable.aval) for variable, array in zip(jaxpr.constvars, constants, strict=True)
-    }
-
-    def value_of(atom: Any) -> Value:
-        return _constant(atom.val, atom.aval) if hasattr(atom, "val") else known[atom]
-
-    for equation in jaxpr.eqns:
-        values = [value_of(atom) for atom in equation.invars]
-        inner = equation.params.get("jaxpr" if equation.primitive.name == "jit" else "call_jaxpr")
-        if inner is None:
-            waits_for = max((value.waits_for for value in values), default=WaitsFor.POLICY)
-            outputs = [Value(waits_for, variable.aval.shape) for variable in equation.outvars]
-            operations.append(Operation(equation, values, outputs))
-        else:
-            outputs = _inline(inner.jaxpr, inner.consts, values, operations)
-        known |= dict(zip(equation.outvars, outputs, strict=True))
-    return [value_of(atom) for atom in jaxpr.outvars]
-
-
-def _constant(array: Any, aval: Any) -> Value:
-    return Value(WaitsFor.POLICY, aval.shape, np.asarray(array, aval.dtype))
-
-
-def _needed(operations: list[Operation], results: list[Value]) -> list[Operation]:
-    """The operations that the results depend on, in order."""
-    wanted, kept = set(results), []
-    for operation in reversed(operations):
-        if wanted & set(operation.outputs):
-            wanted |= set(operation.inputs)
-            kept.append(operation)
-    return kept[::-1]
-
-
-def _evaluate(operations: list[Operation], known: dict[Value, Array]) -> dict[Value, Array]:
-    """The results of these operations, computed by JAX."""
-    known = dict(known)
-    for equation, inputs, outputs in operations:
-        arrays = [known[value] if value.constant is None else value.constant for value in inputs]
-        found = equation.primitive.bind(*arrays, **equation.params)
-        known |= zip(outputs, found if equation.primitive.multiple_results else [found], strict=True)
-    return known
 
 
 def _products(operation: Operation) -> int:

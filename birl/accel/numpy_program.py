@@ -2,42 +2,14 @@
 
 import operator
 from collections.abc import Callable, Iterable
-from enum import IntEnum
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from birl.operations import Operation, Value
 from birl.types import Array
-
-
-class WaitsFor(IntEnum):
-    """The last input that must be known before a value can be computed."""
-
-    POLICY = 0
-    KEY = 1
-    STEP = 2
-
-
-class Value:
-    """An argument, a constant, or the result of an operation."""
-
-    def __init__(self, waits_for: WaitsFor, shape: tuple[int, ...], constant: Array | None = None) -> None:
-        self.waits_for, self.shape, self.constant = waits_for, shape, constant
-
-
-class Operation(NamedTuple):
-    """One equation of the traced function."""
-
-    equation: Any
-    inputs: list[Value]
-    outputs: list[Value]
-
-    @property
-    def waits_for(self) -> WaitsFor:
-        return self.outputs[0].waits_for
-
 
 # JAX's primitives in NumPy: of arrays of which kinds (b: bools, i and u: integers, f: float32) it
 # gives what JAX gives, and how. What is not said here is left to JAX. Those of the first table work

@@ -18,6 +18,7 @@ COMMANDS = {
     "eval": "score a trained policy: birl eval runs/mine --episodes 20",
     "play": "watch it in a window: birl play runs/mine",
     "record": "record it as a video: birl record runs/mine --out mine.mp4",
+    "export": "write a policy that acts without Birl: birl export runs/mine --format onnx",
     "plot": "draw learning curves: birl plot runs/a runs/b --out curves.png",
     "compare": "compare groups of seeds: birl compare runs/a runs/b",
     "report": "one HTML page about runs: birl report runs/a runs/b --out report.html",

@@ -13,6 +13,7 @@ from birl import ALGORITHMS
 from birl.cli.check_env import check_env
 from birl.cli.compare import compare
 from birl.cli.diagnose import diagnose
+from birl.cli.export import export
 from birl.cli.fork import fork
 from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.modules import allow_modules_here
@@ -240,6 +241,7 @@ COMMANDS: dict[str, Callable[[Words], int]] = {
     "eval": evaluate,
     "play": play,
     "record": record,
+    "export": export,
     "plot": plot,
     "compare": compare,
     "report": report,

@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import gymnasium as gym
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
@@ -22,6 +23,7 @@ from birl.nets.layers import (
     orthogonal,
     zeros,
 )
+from birl.types import PyTree
 
 # (kernel, channels, stride) of each convolution, and the dense layer after them.
 CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int], ...], int | None]] = {
@@ -89,6 +91,19 @@ def make_image_encoder(
     norm = make_layer_norm(dense_size) if dense_size and layer_norm else None
     encoder = ImageEncoder(tuple(convolutions), dense, channels_first, byte_scale(space), activation, norm)
     return speed.fast_image_encoder(encoder, NamedActivation(activation)), dense_size or features
+
+
+def plain_encoders(tree: PyTree) -> PyTree:
+    """The tree with every image encoder in its plain form, with the same parameters."""
+
+    def plain(node: Any) -> Any:
+        if not speed.is_fast_encoder(node):
+            return node
+        return ImageEncoder(
+            node.convolutions, node.dense, node.channels_first, node.scale, node.activation.name, node.norm
+        )
+
+    return jax.tree.map(plain, tree, is_leaf=speed.is_fast_encoder)
 
 
 def make_conv(rng: np.random.Generator, kernel: int, inputs: int, outputs: int, stride: int) -> Conv:

@@ -40,7 +40,7 @@ class Policy:
         self.action_space = action_space
         self.initial_memory = initial_memory
         act = algorithm_named(name_of(config)).act
-        structure = jax.tree.structure(parameters)
+        structure = self._structure = jax.tree.structure(parameters)
         self._names = [name.removeprefix(".") for name in state_to_tensors(parameters)]
         self.set_parameters(parameters)
         self._act = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
@@ -112,6 +112,10 @@ class Policy:
     def parameters(self) -> dict[str, np.ndarray]:
         """A copy of every array of the policy, named by its path: network.actor.head.weight."""
         return {name: np.array(leaf) for name, leaf in zip(self._names, self._leaves, strict=True)}
+
+    def tree(self) -> PyTree:
+        """What the `act` of the algorithm takes as its policy."""
+        return jax.tree.unflatten(self._structure, self._leaves)
 
     def save(self, path: str | Path) -> None:
         """Write the policy alone to a file, which `birl.load` reads.
