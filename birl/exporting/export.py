@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from birl.config import ConfigError, require
-from birl.errors import CheckpointError
+from birl.errors import CheckpointError, install_extra
 from birl.exporting import numpy_folder
 from birl.exporting.description import describe
 from birl.exporting.graph import graph_of
@@ -49,7 +49,7 @@ def export(
     require(format in DEFAULT, f"format {format!r} is unknown; use {' or '.join(DEFAULT)}")
     path = Path(DEFAULT[format] if out is None else out)
     if format == "onnx" and importlib.util.find_spec("onnx") is None:
-        remedy = "install it with pip install '.[onnx]', or use format numpy"
+        remedy = f"{install_extra('onnx')}, or use format numpy"
         raise ConfigError(f"format {format!r} needs the package onnx; {remedy}")
     policy = source if isinstance(source, Policy) else load(source, make_network, trust, make_encoder)
     graph = graph_of(policy, batch_size, sample, masks)
