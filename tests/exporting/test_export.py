@@ -235,5 +235,5 @@ def test_wrong_settings_are_refused(policy, tmp_path, settings, message):
 
 def test_onnx_that_is_not_installed_is_named_with_the_remedy(policy, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="format 'onnx' needs the package onnx; install it"):
+    with pytest.raises(ConfigError, match="format 'onnx' needs the package onnx; pip install"):
         birl.export(policy, tmp_path / "policy.onnx")
