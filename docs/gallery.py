@@ -1,6 +1,6 @@
 """Make the gallery: a GIF, a learning curve and a line of a table for each algorithm.
 
-    python docs/gallery.py                  train what is missing in runs/gallery, then draw everything
+    python docs/gallery.py                  train what is missing in runs/gallery, then draw all
     python docs/gallery.py --runs FOLDER    take the runs of another folder, such as FOLDER/ppo
 
 Each algorithm is trained once (seed 1) with the preset of its environment, for the steps below. A
@@ -38,15 +38,15 @@ TASKS = {  # algorithm: environment and steps; fewer than the preset's where tha
     "td3": ("Pendulum-v1", 20_000),
     "sac": ("Pendulum-v1", 20_000),
     "a3c": ("CartPole-v1", 500_000),
-    "async-q": ("CartPole-v1", 500_000),
-    "async-sarsa": ("CartPole-v1", 300_000),
-    "async-nstep-q": ("CartPole-v1", 300_000),
+    "async-q": ("CartPole-v1", 200_000),
+    "async-sarsa": ("CartPole-v1", 200_000),
+    "async-nstep-q": ("CartPole-v1", 200_000),
     "acer": ("Acrobot-v1", 200_000),
 }
 SECTION = re.compile(r"(<!-- gallery:begin -->\n).*?(<!-- gallery:end -->)", re.DOTALL)
-HEADERS = {
-    "": ("algorithm", "environment", "steps", "seconds", "return", "the policy", "its curve"),
-    ".zh-CN": ("算法", "环境", "步数", "秒", "回报", "策略", "曲线"),
+HEADERS = {  # of the numbers, and of the pictures
+    "": (("algorithm", "environment", "steps", "seconds", "return"), ("algorithm", "the policy", "its curve")),
+    ".zh-CN": (("算法", "环境", "步数", "秒", "回报"), ("算法", "策略", "曲线")),
 }
 ALTERNATIVES = {"": ("{} plays {}", "{} learns {}"), ".zh-CN": ("{} 在玩 {}", "{} 在 {} 上的学习曲线")}
 GIF_WIDTH = 240
@@ -77,18 +77,20 @@ def write_gif(run_dir: Path, out: Path) -> None:
     raise RuntimeError(f"{out} has {out.stat().st_size:,} bytes, more than {GIF_BYTES:,}; lower GIF_WIDTH or GIF_FPS")
 
 
-def table(summaries: dict[str, dict[str, Any]], suffix: str) -> str:
-    """The gallery in Markdown: a row for each algorithm, with links to pages of this suffix."""
-    lines = [f"| {' | '.join(HEADERS[suffix])} |", "|---|---|---:|---:|---:|---|---|"]
-    for algorithm, summary in summaries.items():
-        lines.append(f"| {' | '.join(_cells(algorithm, summary, suffix))} |")
+def tables(summaries: dict[str, dict[str, Any]], suffix: str) -> str:
+    """The gallery in Markdown: numbers, then pictures, with links to pages of this suffix."""
+    numbers, pictures = HEADERS[suffix]
+    lines = [f"| {' | '.join(numbers)} |", "|---|---|---:|---:|---:|"]
+    lines += [_numbers(algorithm, summary, suffix) for algorithm, summary in summaries.items()]
+    lines += ["", f"| {' | '.join(pictures)} |", "|---|---|---|"]
+    lines += [_pictures(algorithm, suffix) for algorithm in summaries]
     return "\n".join(lines)
 
 
-def with_table(text: str, summaries: dict[str, dict[str, Any]], suffix: str) -> str:
-    """The text of a page with the table between its markers."""
-    rows = table(summaries, suffix)
-    return SECTION.sub(lambda found: f"{found[1]}\n{rows}\n\n{found[2]}", text)
+def with_tables(text: str, summaries: dict[str, dict[str, Any]], suffix: str) -> str:
+    """The text of a page with the tables between its markers."""
+    made = tables(summaries, suffix)
+    return SECTION.sub(lambda found: f"{found[1]}\n{made}\n\n{found[2]}", text)
 
 
 def make(folder: Path, algorithms: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -109,7 +111,7 @@ def main() -> None:
     summaries = make(parser.parse_args().runs, TASKS)
     for suffix in HEADERS:
         page = DOCS / f"gallery{suffix}.md"
-        page.write_text(with_table(page.read_text(encoding="utf-8"), summaries, suffix), encoding="utf-8")
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), summaries, suffix), encoding="utf-8")
 
 
 def _convert(video: Path, out: Path, seconds: int) -> None:
@@ -119,18 +121,16 @@ def _convert(video: Path, out: Path, seconds: int) -> None:
     subprocess.run([*command, "-filter_complex", palette, str(out)], check=True)
 
 
-def _cells(algorithm: str, summary: dict[str, Any], suffix: str) -> list[str]:
-    env, _ = TASKS[algorithm]
-    plays, learns = (words.format(algorithm.upper(), env) for words in ALTERNATIVES[suffix])
-    return [
-        f"[{algorithm}]({algorithm}{suffix}.md)",
-        env,
-        f"{summary['env_steps']:,}",
-        f"{summary['wall_seconds']:.0f}",
-        f"{summary['evaluation']['return_mean']:.1f}",
-        f"![{plays}](images/gallery/{algorithm}.gif)",
-        f"![{learns}](images/gallery/{algorithm}.png)",
-    ]
+def _numbers(algorithm: str, summary: dict[str, Any], suffix: str) -> str:
+    steps, seconds, score = summary["env_steps"], summary["wall_seconds"], summary["evaluation"]["return_mean"]
+    link = f"[{algorithm}]({algorithm}{suffix}.md)"
+    return f"| {link} | {TASKS[algorithm][0]} | {steps:,} | {seconds:.0f} | {score:.1f} |"
+
+
+def _pictures(algorithm: str, suffix: str) -> str:
+    plays, learns = (words.format(algorithm, TASKS[algorithm][0]) for words in ALTERNATIVES[suffix])
+    picture = f"images/gallery/{algorithm}"
+    return f"| {algorithm} | ![{plays}]({picture}.gif) | ![{learns}]({picture}.png) |"
 
 
 if __name__ == "__main__":
