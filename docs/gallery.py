@@ -38,10 +38,10 @@ TASKS = {  # algorithm: environment and steps; fewer than the preset's where tha
     "td3": ("Pendulum-v1", 20_000),
     "sac": ("Pendulum-v1", 20_000),
     "a3c": ("CartPole-v1", 500_000),
-    "async-q": ("CartPole-v1", 200_000),
-    "async-sarsa": ("CartPole-v1", 200_000),
-    "async-nstep-q": ("CartPole-v1", 200_000),
-    "acer": ("Acrobot-v1", 200_000),
+    "async-q": ("CartPole-v1", 100_000),
+    "async-sarsa": ("CartPole-v1", 100_000),
+    "async-nstep-q": ("CartPole-v1", 100_000),
+    "acer": ("CartPole-v1", 50_000),
 }
 SECTION = re.compile(r"(<!-- gallery:begin -->\n).*?(<!-- gallery:end -->)", re.DOTALL)
 HEADERS = {  # of the numbers, and of the pictures

@@ -23,6 +23,7 @@ FENCE = re.compile(r"(?:^<!-- (file|quoted|not run): (.+) -->\n)?^```(\w+)\n(.*?
 LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)\s]+)(\))")
 STEPS = re.compile(r"((?:--total-steps |--steps |total_steps=|^STEPS = ))(\d[\d_]*)(k|M)?\b")
 SEEDS = re.compile(r"((?:--seeds |seeds=|^SEEDS = ))(\d+)\b")
+AT = re.compile(r" --at \d+[kM]?\b")  # steps that a short run does not have
 FEWEST_SEEDS = 2
 FORK_STEPS = 5  # times the steps of other runs: a fork goes on after its parent, and an update may have many steps
 UNITS = {None: 1, "k": 1_000, "M": 1_000_000}
@@ -36,7 +37,8 @@ def shortened(code: str, steps: int) -> str:
 
 def _short_line(line: str, steps: int) -> str:
     line = STEPS.sub(lambda found: found[1] + str(min(int(found[2]) * UNITS[found[3]], steps)), line)
-    return SEEDS.sub(lambda found: found[1] + str(min(int(found[2]), FEWEST_SEEDS)), line)
+    line = SEEDS.sub(lambda found: found[1] + str(min(int(found[2]), FEWEST_SEEDS)), line)
+    return AT.sub("", line)
 
 
 def notebook_of(page: Path, folder: Path, steps: int | None = None) -> nbformat.NotebookNode:

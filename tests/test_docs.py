@@ -58,6 +58,7 @@ NOT_RUN = {  # page: words of commands that are only checked there
     "docs/mujoco.md": {"play"},
     "docs/ray.md": {"ray", "--ray-address"},
     "docs/tune.md": {"--join", "--ray-address"},
+    "docs/tutorials/2-lunarlander.md": {"--at"},
 }
 TAKE_RUNS = {"eval", "play", "record", "resume", "fork", "plot", "compare", "report", "diagnose"}  # commands
 PREPARED = {  # files that a page assumes to exist

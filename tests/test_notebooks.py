@@ -72,6 +72,10 @@ def test_a_fork_in_a_short_notebook_has_more_steps_than_its_parent():
     )
 
 
+def test_a_short_notebook_compares_where_its_runs_end():
+    assert script["shortened"]("birl compare runs/a runs/b --at 150k\n", 1_000) == "birl compare runs/a runs/b\n"
+
+
 def test_lines_of_a_diff_stand_in_the_code_before_and_after_it():
     for page in english:
         blocks = blocks_of(page)
