@@ -14,7 +14,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 CHINESE = ".zh-CN.md"
 NOTE = re.compile(r"<!-- (file|quoted|not run): (.+) -->")
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("benchmarks/*.md")]
+)
 ENGLISH = [page for page in PAGES if not page.name.endswith(CHINESE)]
 
 

@@ -45,8 +45,10 @@ from tests.run.processes import call, call_well
 from tests.test_contract import COMMON_METRICS
 
 FIRST_UPDATES = 2
-TESTED_ELSEWHERE = {"doctor", "solve", "tune"}  # they take long; so does `train`, which is run for the README only
-LANGUAGES = {"python", "toml", "sh", "console", "text", "json"}
+TUTORIAL_STEPS = 500
+TESTED_ELSEWHERE = {"doctor", "solve", "tune"}  # they take long; so does `train`, which is run for these pages only
+TRAINED = {"README.md", "3-your-own-environment.md"}  # the second loads the policy that its commands train
+LANGUAGES = {"python", "toml", "sh", "console", "text", "json", "diff"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md", "ROADMAP.md", "SECURITY.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
@@ -58,6 +60,7 @@ NOT_RUN = {  # page: words of commands that are only checked there
     "docs/ray.md": {"ray", "--ray-address"},
     "docs/sharing.md": {"push", "pull"},
     "docs/tune.md": {"--join", "--ray-address"},
+    "docs/tutorials/2-lunarlander.md": {"--at"},
 }
 TAKE_RUNS = {"eval", "play", "record", "export", "resume", "fork", "plot", "compare", "report", "diagnose"}  # commands
 TAKE_RUNS |= {"card", "push"}
@@ -279,6 +282,18 @@ def test_the_support_table_is_that_of_the_algorithms(page, suffix):
     assert script["support_table"](suffix) in text
 
 
+@pytest.mark.parametrize("page", ["gallery.md", "gallery.zh-CN.md"])
+def test_the_gallery_has_a_small_gif_and_a_curve_of_every_algorithm(page):
+    script = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
+    numbers, pictures = markdown.tables_of(ROOT / "docs" / page)
+    tasks = {row[0].split("]")[0].strip("["): row[1] for row in numbers[1:]}
+    assert tasks == {algorithm: env for algorithm, (env, _) in script["TASKS"].items()}
+    assert list(tasks) == list(birl.ALGORITHMS) == [row[0] for row in pictures[1:]]
+    for name in tasks:
+        assert (script["IMAGES"] / f"{name}.gif").stat().st_size <= script["GIF_BYTES"]
+        assert f"](images/gallery/{name}.png)" in (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
 def test_every_algorithm_has_a_page():
     assert [name for name in birl.ALGORITHMS if not (ROOT / "docs" / f"{name}.md").exists()] == []
 
@@ -468,7 +483,7 @@ def test_quoted_lines_stand_in_their_file(page):
 
 @english
 def test_code_and_commands_run(page, workplace, first_updates, types_unchecked):
-    run_page(page, workplace, TESTED_ELSEWHERE | (set() if page.name == "README.md" else {"train"}))
+    run_page(page, workplace, TESTED_ELSEWHERE | (set() if page.name in TRAINED else {"train"}))
 
 
 @pytest.mark.slow
@@ -482,24 +497,30 @@ def run_page(page: Path, workplace: Path, only_checked: set[str]) -> None:
     """Run all code of a page in order. The commands in `only_checked` are checked but not run."""
     for name, text in PREPARED.get(markdown.name_of(page), {}).items():
         (workplace / name).write_text(text)
+    shared = {"__name__": "__main__"} if page.parent.name == "tutorials" else None
     for block in blocks_of(page):
         if "file" in block.notes:
             (workplace / block.notes["file"]).write_text(block.code)
         elif block.language == "python" and "quoted" not in block.notes:
             if "run_dir=" not in block.code:
                 prepare_runs(re.findall(r"runs/\w+", block.code))
-            run_python(block)
+            run_python(block if shared is None else block._replace(code=short(block.code)), shared)
         for command in commands_of(block):
             run_command(command, only_checked)
 
 
-def run_python(block: Block) -> dict[str, Any]:
-    """Run a block as a script; the names it defines.
+def short(code: str) -> str:
+    """Code of a tutorial, which trains in loops of its own, for a few steps."""
+    return str(runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["shortened"](code, TUTORIAL_STEPS))
+
+
+def run_python(block: Block, names: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Run a block as a script, or after others that left these names; the names it defines.
 
     An environment that it registers must be fit for training.
     """
     known = set(gym.registry)
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"} if names is None else names
     try:
         with redirect_stdout(StringIO()):
             exec(compile(block.code, block.where, "exec"), names)
