@@ -48,7 +48,7 @@ FIRST_UPDATES = 2
 TESTED_ELSEWHERE = {"doctor", "solve", "tune"}  # they take long; so does `train`, which is run for the README only
 LANGUAGES = {"python", "toml", "sh", "console", "text", "json"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
-ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md"}
+ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md", "examples/README.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
     "README.md": {"--ray-address"},
     "docs/atari.md": {"--replay-size"},
