@@ -92,7 +92,7 @@ def test_links_to_pages_lead_to_pages_of_the_site(source, link, there):
 
 def test_links_to_code_lead_to_a_page_that_shows_it():
     file = "birl/algos/ppo.py"
-    assert in_site("docs/ppo.md", f"[code](../{file}#L3)") == (f"[code](source/{file}.md#L3)", {file})
+    assert in_site("docs/ppo.md", f"[code](../{file}#L3)") == (f"[code](source/{file}.md#L-0-3)", {file})
     assert (ROOT / file).read_text().rstrip() in pages.source_page(ROOT, file)
 
 

@@ -4,11 +4,11 @@ The text of a page is made from docstrings, which are read and not imported. A p
 on no page, or on two, is an error.
 """
 
-import ast
 from pathlib import Path
 from typing import NamedTuple
 
 import birl
+from docs.website.code import definitions, fields_of, home_of, imported, is_record, methods_of, summary_of
 
 INDEX = {
     "en": (
@@ -114,7 +114,7 @@ def api_pages(root: Path, language: str) -> dict[str, str]:
     """The text of each page by its path in the site."""
     require_every_name()
     pages = {"api/index.md": index_page(root, language)}
-    pages |= {f"api/{group.file}": group_page(group, language) for group in GROUPS}
+    pages |= {f"api/{group.file}": group_page(root, group, language) for group in GROUPS}
     return pages | {f"api/algorithms/{name}.md": algorithm_page(root, name, language) for name in birl.ALGORITHMS}
 
 
@@ -134,83 +134,62 @@ def index_page(root: Path, language: str) -> str:
     """The page with every public name and the first line of its docstring."""
     intro, name_title, is_title, algorithms = INDEX[language]
     header = f"| {name_title} | {is_title} |\n|---|---|"
-    homes = homes_of(root)
     lines = [intro.format(version=birl.__version__)]
     for group in [group for group in GROUPS if group.public]:
-        title = group.title_zh if language == "zh" else group.title
-        lines.append(f"\n## {title}\n\n{header}")
+        lines.append(f"\n## {group.title_zh if language == 'zh' else group.title}\n\n{header}")
         lines += [
-            f"| [`birl.{name}`]({group.file}#birl.{name}) | {first_line(root, homes[name], name)} |"
-            for name in group.public
+            f"| [`birl.{name}`]({group.file}#birl.{name}) | {summary_of(root, 'birl', name)} |" for name in group.public
         ]
     lines.append(f"\n## {algorithms}\n\n{header}")
     for name, module in birl.ALGORITHMS.items():
-        lines.append(f"| [`birl.{name.replace('-', '_')}`](algorithms/{name}.md) | {first_line(root, module, None)} |")
+        lines.append(f"| [`birl.{name.replace('-', '_')}`](algorithms/{name}.md) | {summary_of(root, module, None)} |")
     return "\n".join(lines) + "\n"
 
 
-def homes_of(root: Path) -> dict[str, str]:
-    """The module of each public name, from the imports of `birl/__init__.py` for type checkers."""
-    tree = ast.parse((root / "birl" / "__init__.py").read_text(encoding="utf-8"))
-    return {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-    }
-
-
-def first_line(root: Path, module: str, name: str | None) -> str:
-    """The first line of the docstring of a name in a module, or of the module if it is None."""
-    file = root / module.replace(".", "/")
-    file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name]
-    if name and not found:  # imported there from somewhere else
-        [home] = [
-            node.module
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module and name in [alias.name for alias in node.names]
-        ]
-        return first_line(root, home, name)
-    docstring = ast.get_docstring(found[0] if found else tree)
-    if not docstring:
-        raise ApiError(f"{module}.{name} has no docstring; write one")
-    return docstring.partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-
-
-def group_page(group: Group, language: str) -> str:
+def group_page(root: Path, group: Group, language: str) -> str:
     """The page of a group of names."""
     title, intro = (group.title_zh, group.intro_zh) if language == "zh" else (group.title, group.intro)
-    blocks = [block(f"birl.{name}", f"birl.{name}") for name in group.public]
-    blocks += [block(name, name) for name in group.others]
+    blocks = [entry(root, "birl", name, f"birl.{name}") for name in group.public]
+    for other in group.others:
+        module, _, name = other.rpartition(".")
+        blocks += module_entries(root, other) if name[0].islower() else [entry(root, module, name, other)]
     return "\n".join([f"# {title}\n", f"{intro}\n", *blocks])
 
 
+def module_entries(root: Path, module: str) -> list[str]:
+    """A section about a module: its docstring, then what it defines."""
+    about = block(module, module, 2, "members: false", "show_source: false")
+    return [about, *(entry(root, module, node.name, node.name, 3) for node in definitions(root, module))]
+
+
 def algorithm_page(root: Path, name: str, language: str) -> str:
-    """The page of an algorithm: its file from top to bottom, and `act`, which it may import."""
+    """The page of an algorithm: its file from top to bottom, and what it imports as `act` and `State`."""
     module = birl.ALGORITHMS[name]
     guide = f"../../{name}.md"
     intro = f"Its [page]({guide}) has equations, options and presets."
     if language == "zh":
         intro = f"公式、选项和预设在它的[页面]({guide})上。"
-    blocks = [f"::: {module}\n    options:\n      heading_level: 1\n      show_root_heading: false\n"]
-    if imports(root / (module.replace(".", "/") + ".py"), "act"):
-        blocks.append(block(f"{module}.act", "act"))
-    return "\n".join([f"# birl.{name.replace('-', '_')}\n", f"{intro}\n", *blocks])
+    about = block(module, module, 1, "members: false", "show_source: false", "show_root_heading: false")
+    names = [node.name for node in definitions(root, module)]
+    names += [name for name in ("State", "act") if name not in names and name in imported(root, module)]
+    entries = [entry(root, module, defined, defined) for defined in names]
+    return "\n".join([f"# birl.{name.replace('-', '_')}\n", f"{intro}\n", about, *entries])
 
 
-def imports(file: Path, name: str) -> bool:
-    """Whether a file imports something under this name."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    return any(
-        (alias.asname or alias.name) == name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    )
+def entry(root: Path, module: str, name: str, heading: str, level: int = 2) -> str:
+    """The documentation of a name. Classes that are records are shown with their fields."""
+    home, node = home_of(root, module, name)
+    path = f"{module}.{name}"
+    if not is_record(node):
+        return block(path, heading, level)
+    parts = [block(path, heading, level, "members: false", "show_source: false")]
+    if fields := fields_of(root, home, node):
+        parts.append(f"```python\n{fields}\n```\n")
+    parts += [block(f"{path}.{method}", f"{name}.{method}", level + 1) for method in methods_of(node)]
+    return "\n".join(parts)
 
 
-def block(name: str, heading: str) -> str:
+def block(path: str, heading: str, level: int = 2, *options: str) -> str:
     """What mkdocstrings replaces by the documentation of a name."""
-    return f"::: {name}\n    options:\n      heading: {heading}\n"
+    lines = [f"heading: {heading}", f"toc_label: {heading}", f"heading_level: {level}", *options]
+    return "\n".join([f"::: {path}", "    options:", *(f"      {line}" for line in lines), ""])

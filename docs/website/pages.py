@@ -92,6 +92,7 @@ def link_in_site(root: Path, source: str, target: str, pages: list[str], languag
         return posixpath.relpath(site_path(page), posixpath.dirname(own_page)) + mark + anchor, None
     if not (root / path).is_file():
         raise LinkError(f"{source} links to {target}, which is no file: correct the link")
+    anchor = re.sub(r"^L(\d+)$", r"L-0-\1", anchor)  # the name of a line in the first block of a page
     shown = path.removeprefix("docs/") if path.endswith(MEDIA) else source_page_path(path)
     return posixpath.relpath(shown, posixpath.dirname(own_page)) + mark + anchor, path
 

@@ -24,7 +24,13 @@ MARKDOWN = [
     {"toc": {"permalink": True, "slugify": {"object": "pymdownx.slugs.slugify", "kwds": {"case": "lower"}}}},
     {"pymdownx.arithmatex": {"generic": True}},
     "pymdownx.betterem",
-    {"pymdownx.highlight": {"anchor_linenums": True, "line_anchors": "L", "pygments_lang_class": True}},
+    {
+        "pymdownx.highlight": {
+            "linenums_style": "pymdownx-inline",
+            "line_anchors": "L",
+            "pygments_lang_class": True,
+        }
+    },
     "pymdownx.magiclink",
     "pymdownx.superfences",
 ]
@@ -45,7 +51,7 @@ def settings(root: Path, nav: list[dict[str, object]], language: str) -> dict[st
             "language": language,
             "font": False,
             "features": [
-                *("navigation.tabs", "navigation.sections", "navigation.indexes", "navigation.top"),
+                *("navigation.tabs", "navigation.sections", "navigation.top"),
                 *("navigation.footer", "toc.follow", "content.code.copy", "search.highlight"),
             ],
             "palette": palette(language),
@@ -90,8 +96,9 @@ def mkdocstrings(root: Path) -> dict[str, object]:
                     "filters": ["!^_"],
                     "heading_level": 2,
                     "members_order": "source",
-                    "merge_init_into_class": True,
+                    "line_length": 80,
                     "separate_signature": True,
+                    "show_bases": False,
                     "show_root_heading": True,
                     "show_signature_annotations": True,
                     "show_symbol_type_heading": True,
