@@ -163,13 +163,14 @@ def module_entries(root: Path, module: str) -> list[str]:
 
 
 def algorithm_page(root: Path, name: str, language: str) -> str:
-    """The page of an algorithm: its file from top to bottom, and what it imports as `act` and `State`."""
+    """The page of an algorithm: its file, and what it imports as `act` and `State`."""
     module = birl.ALGORITHMS[name]
     guide = f"../../{name}.md"
     intro = f"Its [page]({guide}) has equations, options and presets."
     if language == "zh":
         intro = f"公式、选项和预设在它的[页面]({guide})上。"
-    about = block(module, module, 1, "members: false", "show_source: false", "show_root_heading: false")
+    hidden = ("show_root_heading: false", "show_root_toc_entry: false")
+    about = block(module, module, 2, "members: false", "show_source: false", *hidden)
     names = [node.name for node in definitions(root, module)]
     names += [name for name in ("State", "act") if name not in names and name in imported(root, module)]
     entries = [entry(root, module, defined, defined) for defined in names]

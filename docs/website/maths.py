@@ -11,9 +11,15 @@ from latex2mathml.converter import convert
 
 FONT = "STIXTwoMath-Regular.ttf"
 DISPLAYED = re.compile(r'<div class="arithmatex">\\\[(.*?)\\\]</div>', re.DOTALL)
-APPLIED = re.compile(r"<mo>(min|max|clip)</mo><mo")  # a function before its bracket has no space around it
 IN_TEXT = re.compile(r"\\\[.*?\\\]|\\\(.*?\\\)", re.DOTALL)
-NAMED_FUNCTION = re.compile(r"<mi>(log|exp|tanh)</mi>(?!<mo)")
+SPACE = '<mspace width="0.17em"/>'
+CORRECTIONS = (  # of what latex2mathml leaves to browsers, and browsers draw otherwise than TeX
+    (r"<mo>(min|max|clip)</mo>(?=<mo)", r"<mi>\1</mi>"),  # no space between a function and its bracket
+    (r"<mi>(log|exp|tanh)</mi>(?!<mo)", rf"<mi>\1</mi>{SPACE}"),  # but one before an argument without
+    (r"(</mi>|</msub>|</msup>)(?=<mi>(?:log|exp|tanh)</mi>)", rf"\1{SPACE}"),  # and one after a factor
+    (r"(&#x0003D;|&#x0002C;|&#x00028;|\[)</mo><mo>&#x02212;</mo>", r'\1</mo><mo form="prefix">&#x02212;</mo>'),
+    (r"<(msub|msup)>(<mo minsize[^>]*>.</mo>)", r"<\1><mrow>\2</mrow>"),  # a bracket with an index is large, too
+)
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 
 
@@ -34,8 +40,9 @@ def without_formulas(index: str) -> str:
 def mathml(tex: str, display: str) -> str:
     """A formula in TeX, escaped for HTML, as MathML."""
     formula = convert(unescape(tex).strip(), display=display)
-    formula = APPLIED.sub(r"<mi>\1</mi><mo", formula)
-    return NAMED_FUNCTION.sub(r'<mi>\1</mi><mspace width="0.17em"/>', formula)
+    for pattern, replacement in CORRECTIONS:
+        formula = re.sub(pattern, replacement, formula)
+    return formula
 
 
 def copy_font(folder: Path) -> None:

@@ -19,6 +19,7 @@ MOVED = {  # paths in the site of pages that are not at their path below docs/
     "benchmarks/RESULTS.md": "measurements.md",
     "examples/README.md": "examples.md",
 }
+TITLES = {"README.md": {"en": "What Birl is", "zh": "Birl 是什么"}}  # where the heading of a page is no title
 
 
 class Section(NamedTuple):
@@ -150,6 +151,11 @@ def entries_of(section: Section, pages: list[str], language: str) -> list[dict[s
         if isinstance(part, Section):
             inside += entries_of(part, pages, language)
         else:
-            inside += [site_path(page) for page in matches(part, pages)]
+            inside += [entry_of(page, language) for page in matches(part, pages)]
     title = section.chinese if language == "zh" else section.english
     return [{title: inside}] if inside else []
+
+
+def entry_of(page: str, language: str) -> object:
+    """A page in the form of mkdocs.yml: its path, or its title and path."""
+    return {TITLES[page][language]: site_path(page)} if page in TITLES else site_path(page)

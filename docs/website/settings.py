@@ -92,6 +92,7 @@ def mkdocstrings(root: Path) -> dict[str, object]:
             "python": {
                 "paths": [str(root)],
                 "options": {
+                    "allow_inspection": False,
                     "docstring_style": None,
                     "filters": ["!^_"],
                     "heading_level": 2,
