@@ -102,6 +102,11 @@ def test_pictures_are_found_from_every_page():
     assert in_site("docs/ppo.md", "![a](images/lunarlander.gif)") == ("![a](images/lunarlander.gif)", {picture})
 
 
+def test_links_in_html_are_links():
+    text = '<a href="ppo.{}#options"><img src="images/lunarlander.gif"></a>'
+    assert in_site("docs/usage.md", text.format("md")) == (text.format("html"), {"docs/images/lunarlander.gif"})
+
+
 def test_code_keeps_its_brackets():
     text = "```python\nlist[int](given)\n```\n"
     assert in_site("docs/ppo.md", text) == (text, set())
@@ -156,6 +161,14 @@ def test_a_public_name_without_a_page_is_refused(monkeypatch):
     monkeypatch.setattr(birl, "__all__", [*birl.__all__, "forgotten"])
     with pytest.raises(ApiError, match=r"birl\.forgotten is on 0 pages"):
         api_pages(ROOT, "en")
+
+
+def test_the_page_of_an_algorithm_has_its_settings_with_their_comments_and_what_it_imports():
+    page = api_pages(ROOT, "en")["api/algorithms/ppo.md"]
+    assert "    gae_lambda: float = 0.95  # λ\n" in page
+    assert "__post_init__" not in page
+    assert "::: birl.algos.ppo.act\n" in page  # imported
+    assert "::: birl.algos.a3c.State\n" in api_pages(ROOT, "en")["api/algorithms/a3c.md"]
 
 
 def test_the_index_of_the_api_has_the_first_line_of_each_docstring():

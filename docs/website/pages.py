@@ -15,12 +15,12 @@ from tests.markdown import anchors_of
 
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
-SOURCE_ATTRIBUTE = re.compile(r'(<(?:img|video)\b[^>]*\bsrc=")([^"]+)(")')
+ATTRIBUTE = re.compile(r'(<(?:img|video|source|a)\b[^>]*?\b(?:src|href|poster)=")([^"]+)(")')
 BETWEEN_LANGUAGES = re.compile(r"^(English \| \[中文\]\(\S+\)|\[English\]\(\S+\) \| 中文)\n+", re.MULTILINE)
 TO_TWIN = re.compile(r"[ \n]?\[(?:中文|English)\]\((\S+?)\)")  # within a sentence
 NAMED_BLOCK = re.compile(r"^<!-- (?:file|quoted): (\S+) -->\n```(\w+)$", re.MULTILINE)
 LIST_AFTER_TEXT = re.compile(r"^((?![-*] |\d+\. |[ |#]).+)\n(?=- )", re.MULTILINE)
-MEDIA = (".png", ".gif", ".mp4", ".jpg", ".svg")
+MEDIA = (".png", ".gif", ".mp4", ".webm", ".jpg", ".svg")
 ONLY_ENGLISH = '!!! note ""\n    这一页只有英文。\n'
 
 
@@ -69,11 +69,13 @@ def with_links(text: str, target_of: Callable[[str], tuple[str, str | None]]) ->
     def replaced(found: re.Match[str]) -> str:
         target, file = target_of(found[2])
         files.update({file} if file else ())
+        if found[3] == '"' and not target.startswith("http"):  # of HTML, which the generator leaves as it is
+            target = re.sub(r"\.md(?=#|$)", ".html", target)
         return f"{found[1]}{target}{found[3]}"
 
     parts = FENCED.split(text)
     for number in range(0, len(parts), 2):
-        parts[number] = SOURCE_ATTRIBUTE.sub(replaced, LINK.sub(replaced, parts[number]))
+        parts[number] = ATTRIBUTE.sub(replaced, LINK.sub(replaced, parts[number]))
     return "".join(parts), files
 
 
@@ -91,7 +93,7 @@ def link_in_site(root: Path, source: str, target: str, pages: list[str], languag
             anchor = anchor_in_twin(root, page, anchor)
         return posixpath.relpath(site_path(page), posixpath.dirname(own_page)) + mark + anchor, None
     if not (root / path).is_file():
-        raise LinkError(f"{source} links to {target}, which is no file: correct the link")
+        raise LinkError(f"{source} links to {target}, which is no file: link to a page or a file")
     anchor = re.sub(r"^L(\d+)$", r"L-0-\1", anchor)  # the name of a line in the first block of a page
     shown = path.removeprefix("docs/") if path.endswith(MEDIA) else source_page_path(path)
     return posixpath.relpath(shown, posixpath.dirname(own_page)) + mark + anchor, path
