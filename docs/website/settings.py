@@ -56,7 +56,13 @@ def settings(root: Path, nav: list[dict[str, object]], language: str) -> dict[st
             ],
             "palette": palette(language),
         },
-        "extra": {"homepage": "index.html", "alternate": True, "other_language": OTHER[language], "generator": False},
+        "extra": {
+            "homepage": "index.html",
+            "alternate": True,
+            "other_language": OTHER[language],
+            "generator": False,
+            "scope": "/",  # both languages remember one choice of light or dark
+        },
         "extra_css": [STYLE[language]],
         "markdown_extensions": MARKDOWN,
         "plugins": ["search", {"mkdocstrings": mkdocstrings(root)}],
