@@ -233,6 +233,18 @@ def test_formulas_become_mathml_without_a_script():
 
 
 @needs_tools
+def test_a_warning_of_the_generator_ends_the_build(tmp_path):
+    from docs.website.build import BuildError, run_zensical, write
+
+    write(tmp_path / "mkdocs.yml", '{"site_name": "x", "use_directory_urls": false}')
+    write(tmp_path / "docs" / "index.md", "# A\n\n[b](lost.md)\n")
+    with pytest.raises(BuildError, match=r"lost\.md"):
+        run_zensical(tmp_path)
+    write(tmp_path / "docs" / "index.md", "# A\n\n[b](index.md)\n")
+    run_zensical(tmp_path)
+
+
+@needs_tools
 def test_the_site_is_built_without_a_warning_or_a_dead_link(tmp_path):
     from docs.website.build import build
 

@@ -7,7 +7,6 @@ them, site/ and site/zh/. Any warning ends the build.
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,15 +14,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from docs.website.api import api_pages
+from docs.website.api import ApiError, api_pages
 from docs.website.check_links import problems_of
+from docs.website.code import CodeError
 from docs.website.maths import copy_font, with_formulas, without_formulas
-from docs.website.nav import navigation, pages_of, site_path
-from docs.website.pages import MEDIA, site_page, source_page, source_page_path
+from docs.website.nav import NavigationError, navigation, pages_of, site_path
+from docs.website.pages import MEDIA, LinkError, site_page, source_page, source_page_path
 from docs.website.settings import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
+COLOUR = re.compile(r"\x1b\[[\d;]*m")  # the codes of a terminal
 LANGUAGES = {"en": ".", "zh": "zh"}  # and the folder of each in the site
 
 
@@ -84,9 +85,8 @@ def write(path: Path, text: str) -> None:
 def run_zensical(project: Path) -> None:
     """Run the site generator; a warning ends the build."""
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(project / "mkdocs.yml")]
-    plain = os.environ | {"NO_COLOR": "1"}
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, env=plain)
-    said = done.stdout + done.stderr
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    said = COLOUR.sub("", done.stdout + done.stderr)
     if done.returncode or re.search(r"warning|error", said, re.IGNORECASE):
         raise BuildError(f"zensical ended with {done.returncode}:\n{said}")
 
@@ -104,7 +104,7 @@ def main(site: str) -> int:
     """Build the site; the exit code."""
     try:
         build(Path(site).resolve())
-    except BuildError as problem:
+    except (BuildError, NavigationError, LinkError, ApiError, CodeError) as problem:
         sys.stderr.write(f"{problem}\n")
         return 1
     sys.stdout.write(f"{len(list(Path(site).rglob('*.html')))} pages in {site}, no warning, no dead link\n")
