@@ -1,13 +1,15 @@
-# Two commands do everything on a machine with Python 3.11+, make and pip:
+# Three commands do everything on a machine with Python 3.11+, make and pip:
 #   make train   sets up, trains PPO on CartPole, shows progress and the final score
 #   make test    sets up, then lint, types, import rules and tests
+#   make docs    sets up, then builds the documentation site in site/ and checks its links
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SEED ?= 1
 
-.PHONY: train test test-learning test-faults test-lowest package bench bench-compiled lint types imports tests format clean
+.PHONY: train test test-learning test-faults test-lowest package bench bench-compiled lint types imports tests docs \
+	docs-serve format clean
 
 train: .venv/.installed
 	$(BIN)/birl train ppo CartPole-v1 --seed $(SEED)
@@ -51,12 +53,18 @@ bench: .venv/.installed-dev
 bench-compiled: .venv/.installed-dev
 	$(BIN)/python benchmarks/compiled.py
 
+docs: .venv-docs/.installed
+	.venv-docs/bin/python -m docs.website.build site
+
+docs-serve: docs
+	.venv-docs/bin/python -m http.server --bind 127.0.0.1 --directory site 8000
+
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .venv-lowest .venv-peers .venv-rejax build dist
+	rm -rf .venv .venv-docs .venv-lowest .venv-peers .venv-rejax build dist site
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Birl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -72,4 +80,9 @@ clean:
 	python3.11 -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
 		--editable '.[atari,envpool,gymnax,tune]' beartype hypothesis pytest pytest-timeout pytest-xdist
+	touch $@
+
+.venv-docs/.installed: docs/website/requirements.txt constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $<
 	touch $@

@@ -14,9 +14,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 CHINESE = ".zh-CN.md"
 NOTE = re.compile(r"<!-- (file|quoted|not run): (.+) -->")
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("benchmarks/*.md")]
-)
+PATTERNS = ("*.md", "docs/*.md", "docs/tutorials/*.md", "benchmarks/*.md", "examples/*.md")
+PAGES = sorted(page for pattern in PATTERNS for page in ROOT.glob(pattern))
 ENGLISH = [page for page in PAGES if not page.name.endswith(CHINESE)]
 
 

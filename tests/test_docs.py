@@ -50,7 +50,7 @@ TESTED_ELSEWHERE = {"doctor", "solve", "tune"}  # they take long; so does `train
 TRAINED = {"README.md", "3-your-own-environment.md"}  # the second loads the policy that its commands train
 LANGUAGES = {"python", "toml", "sh", "console", "text", "json", "diff"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
-ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md", "ROADMAP.md", "SECURITY.md"}
+ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md", "examples/README.md", "ROADMAP.md", "SECURITY.md"}
 NOT_RUN = {  # page: words of commands that are only checked there
     "README.md": {"--ray-address", "push", "pull"},
     "docs/atari.md": {"--replay-size"},
