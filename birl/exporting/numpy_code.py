@@ -1,5 +1,6 @@
 """The operations of a policy as lines of NumPy."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,6 +28,11 @@ class Text(NamedTuple):
 
 
 Make = Callable[[Node, list[Text]], Text]
+
+
+def quoted(text: str) -> str:
+    """A string of Python. Names come from a run's files: nothing in one may end it."""
+    return json.dumps(text)
 
 
 def _infix(operator: str, binds: int) -> Make:
@@ -185,7 +191,7 @@ class Lines:
         self.lines: list[str] = []
         self.weights: dict[str, np.ndarray] = {}
         self.labels = graph.names
-        self.texts = {port.value: Text(f'given["{port.name}"]') for port in graph.inputs}
+        self.texts = {port.value: Text(f"given[{quoted(port.name)}]") for port in graph.inputs}
         uses = Counter(value for node in graph.nodes for value in node.inputs)
         uses.update(port.value for port in graph.outputs)
         self.is_used_once = {value for value, count in uses.items() if count == 1}
@@ -218,7 +224,7 @@ class Lines:
             count += 1
             name = f"{label}.{count}"
         self.weights[name] = array
-        return Text(f'w["{name}"]')
+        return Text(f"w[{quoted(name)}]")
 
 
 def numpy_lines(graph: Graph) -> tuple[Lines, dict[str, str]]:

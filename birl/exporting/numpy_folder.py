@@ -12,7 +12,7 @@ from birl.envs.spaces import is_composite, name_of, parts_of
 from birl.errors import CheckpointError
 from birl.exporting.description import KEY
 from birl.exporting.graph import Graph, Port
-from birl.exporting.numpy_code import numpy_lines
+from birl.exporting.numpy_code import numpy_lines, quoted
 from birl.run import files
 
 CODE, WEIGHTS, DESCRIPTION = "policy.py", "weights.npz", "policy.json"
@@ -108,7 +108,7 @@ def numpy_files(
         weights=WEIGHTS,
         functions=(ERF if "erf(" in code else "") + (CONVOLVE if "convolve(" in code else ""),
         lines="\n".join(f"    {line}" for line in lines.lines),
-        outputs="\n".join(f'        "{name}": {text},' for name, text in outputs.items()),
+        outputs="\n".join(f"        {quoted(name)}: {text}," for name, text in outputs.items()),
         arguments=(", action_mask=None" if has_mask else "") + (", rng=None, noise=None" if noises else ""),
         about=f"Observations are [{description['batch_size']}, ...]; one without that axis gives an action without it.",
         parts=_parts(spaces_of[0]),
@@ -138,8 +138,9 @@ def is_exported(path: Path) -> bool:
 
 
 def _lines_about(graph: Graph) -> list[str]:
+    """A line about each input and output, for a docstring that nothing in them can end."""
     return [
-        f"{side} {port.name} {np.dtype(port.value.dtype)}{list(port.value.shape)}: {port.meaning}"
+        quoted(f"{side} {port.name} {np.dtype(port.value.dtype)}{list(port.value.shape)}: {port.meaning}")[1:-1]
         for side, ports in (("input", graph.inputs), ("output", graph.outputs))
         for port in ports
     ]
@@ -154,7 +155,7 @@ def _parts(space: gym.Space) -> str:
 
 def _drawing(noises: list[Port]) -> str:
     """The lines that draw noise, unless it was given."""
-    drawn = [f'            "{port.name}": {_draw(port)},' for port in noises]
+    drawn = [f"            {quoted(port.name)}: {_draw(port)}," for port in noises]
     return "\n".join(
         [
             "    if noise is None:",
@@ -181,7 +182,7 @@ def _draw(port: Port) -> str:
 def _action(space: gym.Space, path: tuple[Any, ...]) -> str:
     """The expression for an action as `step` of the environment takes it."""
     if not is_composite(space):
-        return f'actions["{".".join(filter(None, ("action", name_of(path))))}"]'
+        return f"actions[{quoted('.'.join(filter(None, ('action', name_of(path)))))}]"
     parts = {key: _action(part, (*path, key)) for key, part in parts_of(space)}
     if isinstance(space, spaces.Dict):
         return "{" + ", ".join(f"{key!r}: {text}" for key, text in parts.items()) + "}"

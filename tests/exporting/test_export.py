@@ -165,6 +165,18 @@ def test_dict_observations_and_nested_actions_have_a_name_for_each_part(tmp_path
     assert run_policy_py(folder, wrong) == "'observation.b'\n"
 
 
+def test_no_name_in_a_strangers_spaces_becomes_code_in_a_numpy_folder(tmp_path):
+    evil = tmp_path / "evil"
+    names = [f'a"]\nopen({str(evil)!r}, "w")\n["', f'"""\nopen({str(evil)!r}, "w")\n"""', "b\\", "{x}'\ud800"]
+    observations = spaces.Dict({name: OBSERVATIONS for name in names})
+    actions = spaces.Dict({name: spaces.Box(-1, 1, (2,), np.float32) for name in names})
+    policy = policy_of(observations, actions)
+    written = birl.export(policy, tmp_path / "folder", "numpy", sample=True)
+    code = f"import policy; print(len(policy.act({{name: [0.1, 0.2, 0.3] for name in {names!r}}})[0]))"
+    assert run_policy_py(written.path, code) == "4\n"
+    assert not evil.exists()
+
+
 def test_masked_choices_are_never_taken(tmp_path):
     policy = policy_of(actions=spaces.MultiDiscrete([2, 3]))
     session = onnxruntime.InferenceSession(birl.export(policy, tmp_path / "policy.onnx", sample=True, masks=True).path)
