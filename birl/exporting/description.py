@@ -8,6 +8,7 @@ from birl import __version__
 from birl.envs.space_json import space_to_json
 from birl.exporting.graph import Graph, Port
 from birl.registry import name_of
+from birl.run.display import printable
 from birl.run.policy import Policy
 
 PRODUCER = "birl"
@@ -33,7 +34,7 @@ def describe(policy: Policy, graph: Graph, batch_size: int, sample: bool) -> dic
 def table(description: dict[str, Any]) -> str:
     """The inputs and outputs as text, a line each."""
     rows = [
-        [side, port["name"], f"{port['dtype']}{port['shape']}", port["meaning"]]
+        [side, printable(port["name"]), f"{port['dtype']}{port['shape']}", printable(port["meaning"])]
         for side, ports in (("input", description["inputs"]), ("output", description["outputs"]))
         for port in ports
     ]

@@ -168,13 +168,16 @@ def test_dict_observations_and_nested_actions_have_a_name_for_each_part(tmp_path
 def test_no_name_in_a_strangers_spaces_becomes_code_in_a_numpy_folder(tmp_path):
     evil = tmp_path / "evil"
     names = [f'a"]\nopen({str(evil)!r}, "w")\n["', f'"""\nopen({str(evil)!r}, "w")\n"""', "b\\", "{x}'\ud800"]
-    observations = spaces.Dict({name: OBSERVATIONS for name in names})
+    observations = spaces.Dict(dict.fromkeys(names, OBSERVATIONS))
     actions = spaces.Dict({name: spaces.Box(-1, 1, (2,), np.float32) for name in names})
     policy = policy_of(observations, actions)
     written = birl.export(policy, tmp_path / "folder", "numpy", sample=True)
     code = f"import policy; print(len(policy.act({{name: [0.1, 0.2, 0.3] for name in {names!r}}})[0]))"
     assert run_policy_py(written.path, code) == "4\n"
     assert not evil.exists()
+    policy.save(tmp_path / "policy.safetensors")
+    said = call_well("export", tmp_path / "policy.safetensors", "--format", "numpy", "--out", tmp_path / "again")
+    assert all(line.isprintable() and line.isascii() for line in said.splitlines()), "no codes for the terminal"
 
 
 def test_masked_choices_are_never_taken(tmp_path):
