@@ -309,6 +309,20 @@ def test_a_lucky_first_episode_is_no_learning():
     assert isinstance(CHECKS["policy-collapsed"](run, RULES["policy-collapsed"].limits), Evidence)
 
 
+def test_a_return_that_rose_because_the_policy_became_certain_is_no_learning():
+    """The update before the first certain row has made it so, and that row's episodes show it."""
+    columns = {
+        "policy/approx_kl": np.where(np.arange(ROWS) < 1, 18.0, 0.0),
+        "policy/entropy": np.where(np.arange(ROWS) < 3, 0.69, 1e-8),
+        "episode/return": np.where(np.arange(ROWS) < 3, -208.0, -130.0),
+        "episode/count": np.linspace(160, 2000, ROWS),
+    }
+    first, second = diagnose_facts(facts(columns, {"learning_rate": 0.03})).findings
+    assert (first.rule, second.rule) == ("steps-too-large", "policy-collapsed")
+    assert first.lasting == "policy-collapsed"
+    assert first.command.startswith("birl train --like"), "a fork would go on with the same policy"
+
+
 def test_few_rows_are_not_called_few_episodes():
     run = facts({"episode/count": 5000.0}).run
     found = learning_verdict(dataclasses.replace(run, rows=run.rows[-1:]))

@@ -125,18 +125,20 @@ def _stays_below(steps: np.ndarray, values: np.ndarray, floor: float, rows: int)
 
 
 def _had_learned(facts: Facts, at: float) -> bool:
-    """Whether the return had clearly made half of its way from the first to the best at this step.
+    """Whether the return had clearly made half of its way from the first to the best by this step.
 
-    It may have fallen later.
+    It may have fallen later. The update before this row may have changed the policy already, for
+    better or worse, so the row before must say it too.
     """
     verdict = facts.verdict
     if verdict.first is None or verdict.best is None or verdict.clear is None:
         return False
     steps, returns = facts.run.curve("episode/return")
     # The first rows are means of few episodes, which are high by chance.
-    before = returns[(steps <= at) & (np.interp(steps, *facts.run.curve("episode/count")) >= AVERAGED)]
+    averaged = np.interp(steps, *facts.run.curve("episode/count")) >= AVERAGED
+    last_two = returns[(steps <= at) & averaged][-2:]
     way = max(0.5 * (verdict.best - verdict.first), verdict.clear)
-    return bool(len(before)) and before[-1] - verdict.first > way
+    return len(last_two) == 2 and bool(last_two.min() - verdict.first > way)
 
 
 def dead_gradients(facts: Facts, limits: Limits) -> Outcome:
