@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 SEED ?= 1
 
 .PHONY: train test test-learning test-faults test-lowest package bench bench-compiled lint types imports tests docs \
-	docs-serve format clean
+	docs-serve demo format clean
 
 train: .venv/.installed
 	$(BIN)/birl train ppo CartPole-v1 --seed $(SEED)
@@ -26,7 +26,7 @@ types: .venv/.installed-dev
 imports: .venv/.installed-dev
 	$(BIN)/lint-imports --no-logo
 
-tests: .venv/.installed-dev
+tests: .venv/.installed-dev demo
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 	BIRL_ACCEL=0 $(BIN)/pytest -n 2 tests/test_contract.py
 
@@ -54,10 +54,16 @@ bench-compiled: .venv/.installed-dev
 	$(BIN)/python benchmarks/compiled.py
 
 docs: .venv-docs/.installed
+	test -e docs/demo/ort/onnxruntime-web.js || $(PYTHON) docs/demo/fetch.py || true
 	.venv-docs/bin/python -m docs.website.build site
 
 docs-serve: docs
 	.venv-docs/bin/python -m http.server --bind 127.0.0.1 --directory site 8000
+
+# What the browser demo and the C++ example need; tests are skipped without it.
+demo: .venv/.installed-dev
+	test -e docs/demo/ort/onnxruntime-web.js || $(BIN)/python docs/demo/fetch.py || true
+	test -e build/onnxruntime/include || $(BIN)/python examples/cpp/fetch.py || true
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix .

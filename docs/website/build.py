@@ -63,9 +63,11 @@ def write_project(project: Path, language: str) -> None:
         write(tree / site_path(page), text)
         files |= needed
     for file in files:
-        if file.endswith(MEDIA):
-            (tree / file.removeprefix("docs/")).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / file, tree / file.removeprefix("docs/"))
+        if is_demo(file):
+            for name in DEMO_FILES:
+                copy(DEMO + name, tree)
+        elif file.endswith(MEDIA):
+            copy(file, tree)
         else:
             write(tree / source_page_path(file), source_page(ROOT, file))
     reference = api_pages(ROOT, language)
@@ -74,6 +76,14 @@ def write_project(project: Path, language: str) -> None:
     shutil.copytree(HERE / "theme", project / "theme")
     nav = navigation([*pages, *reference], language)
     write(project / "mkdocs.yml", json.dumps(settings(ROOT, nav, language), ensure_ascii=False, indent=1))
+
+
+def copy(file: str, tree: Path) -> None:
+    """Copy a file of docs/ to the source tree, if it is there."""
+    target = tree / file.removeprefix("docs/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if (ROOT / file).exists():  # onnxruntime-web is fetched; the demo says so if it was not
+        shutil.copy(ROOT / file, target)
 
 
 def write(path: Path, text: str) -> None:

@@ -14,6 +14,8 @@ MOVED = {  # paths in the site of pages that are not at their path below docs/
     "docs/start.md": "index.md",
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "ROADMAP.md": "roadmap.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",
     "benchmarks/RESULTS.md": "measurements.md",
@@ -46,7 +48,10 @@ SECTIONS = (
             Section(
                 "Running",
                 "运行",
-                docs("usage", "runs-and-checkpoints", "policies", "export", "sharing", "schedules", "ray"),
+                docs(
+                    *("usage", "runs-and-checkpoints", "policies", "export", "in-the-browser", "robot"),
+                    *("sharing", "schedules", "ray"),
+                ),
             ),
             Section(
                 "Environments",
@@ -94,7 +99,13 @@ SECTIONS = (
     Section(
         "How it works",
         "内部原理",
-        (*docs("architecture", "decisions", "glossary", "adding-an-algorithm"), "CONTRIBUTING.md", "CHANGELOG.md"),
+        (
+            *docs("architecture", "decisions", "glossary", "adding-an-algorithm"),
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "ROADMAP.md",
+            "CHANGELOG.md",
+        ),
     ),
     Section("Results", "结果", (*docs("scores", "speed"), "benchmarks/README.md", "benchmarks/RESULTS.md")),
 )

@@ -95,8 +95,14 @@ def link_in_site(root: Path, source: str, target: str, pages: list[str], languag
     if not (root / path).is_file():
         raise LinkError(f"{source} links to {target}, which is no file: link to a page or a file")
     anchor = re.sub(r"^L(\d+)$", r"L-0-\1", anchor)  # the name of a line in the first block of a page
-    shown = path.removeprefix("docs/") if path.endswith(MEDIA) else source_page_path(path)
+    copied = path.endswith(MEDIA) or is_demo(path)
+    shown = path.removeprefix("docs/") if copied else source_page_path(path)
     return posixpath.relpath(shown, posixpath.dirname(own_page)) + mark + anchor, path
+
+
+def is_demo(path: str) -> bool:
+    """Whether this is the page of the demo."""
+    return path.startswith(DEMO) and path.endswith(".html")
 
 
 def anchor_in_twin(root: Path, page: str, anchor: str) -> str:
