@@ -19,7 +19,7 @@ from docs.website.check_links import problems_of
 from docs.website.code import CodeError
 from docs.website.maths import copy_font, with_formulas, without_formulas
 from docs.website.nav import NavigationError, navigation, pages_of, site_path
-from docs.website.pages import MEDIA, LinkError, site_page, source_page, source_page_path
+from docs.website.pages import DEMO, DEMO_FILES, MEDIA, LinkError, is_demo, site_page, source_page, source_page_path
 from docs.website.settings import settings
 
 ROOT = Path(__file__).resolve().parents[2]

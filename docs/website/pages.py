@@ -21,6 +21,8 @@ TO_TWIN = re.compile(r"[ \n]?\[(?:中文|English)\]\((\S+?)\)")  # within a sent
 NAMED_BLOCK = re.compile(r"^<!-- (?:file|quoted): (\S+) -->\n```(\w+)$", re.MULTILINE)
 LIST_AFTER_TEXT = re.compile(r"^((?![-*] |\d+\. |[ |#]).+)\n(?=- )", re.MULTILINE)
 MEDIA = (".png", ".gif", ".mp4", ".webm", ".jpg", ".svg")
+DEMO = "docs/demo/"  # a page of its own, which is copied as it is
+DEMO_FILES = ("cartpole.html", "cartpole.js", "cartpole_policy.js", "ort/onnxruntime-web.js")
 ONLY_ENGLISH = '!!! note ""\n    这一页只有英文。\n'
 
 
