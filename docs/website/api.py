@@ -48,9 +48,9 @@ GROUPS = (
         "policies.md",
         "Policies",
         "策略",
-        "Guide: [policies](../policies.md).",
-        "指南：[策略](../policies.md)。",
-        ("load", "Policy", "evaluate", "play", "record"),
+        "Guides: [policies](../policies.md), [export](../export.md), [sharing](../sharing.md).",
+        "指南：[策略](../policies.md)、[导出](../export.md)、[分享](../sharing.md)。",
+        ("load", "Policy", "evaluate", "play", "record", "export", "card", "push", "pull"),
     ),
     Group(
         "environments.md",
