@@ -45,9 +45,7 @@ from tests.run.processes import call, call_well
 from tests.test_contract import COMMON_METRICS
 
 FIRST_UPDATES = 2
-TUTORIAL_STEPS = 500
-TESTED_ELSEWHERE = {"doctor", "solve", "tune"}  # they take long; so does `train`, which is run for these pages only
-TRAINED = {"README.md", "3-your-own-environment.md"}  # the second loads the policy that its commands train
+TESTED_ELSEWHERE = {"doctor", "solve", "tune"}  # they take long; so does `train`, which is run for the README only
 LANGUAGES = {"python", "toml", "sh", "console", "text", "json", "diff"}
 ONLY_ENGLISH = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/adding-an-algorithm.md", "docs/architecture.md"}
 ONLY_ENGLISH |= {"benchmarks/README.md", "benchmarks/RESULTS.md", "examples/README.md", "ROADMAP.md", "SECURITY.md"}
@@ -91,6 +89,10 @@ IMAGINED = {"birl.vpg", "try_vpg.py"}  # of docs/adding-an-algorithm.md
 
 pages = pytest.mark.parametrize("page", PAGES, ids=markdown.name_of)
 english = pytest.mark.parametrize("page", ENGLISH, ids=markdown.name_of)
+# The tutorials are run as notebooks: tests/test_notebooks.py.
+run_here = pytest.mark.parametrize(
+    "page", [page for page in ENGLISH if page.parent.name != "tutorials"], ids=markdown.name_of
+)
 twins = pytest.mark.parametrize("page", [page for page in ENGLISH if twin_of(page).exists()], ids=markdown.name_of)
 
 
@@ -481,14 +483,14 @@ def test_quoted_lines_stand_in_their_file(page):
             assert [line for line in block.code.splitlines() if line.strip() not in source] == [], block.where
 
 
-@english
+@run_here
 def test_code_and_commands_run(page, workplace, first_updates, types_unchecked):
-    run_page(page, workplace, TESTED_ELSEWHERE | (set() if page.name in TRAINED else {"train"}))
+    run_page(page, workplace, TESTED_ELSEWHERE | (set() if page.name == "README.md" else {"train"}))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@english
+@run_here
 def test_code_and_every_training_run(page, workplace, first_updates, types_unchecked):
     run_page(page, workplace, set())
 
@@ -497,30 +499,24 @@ def run_page(page: Path, workplace: Path, only_checked: set[str]) -> None:
     """Run all code of a page in order. The commands in `only_checked` are checked but not run."""
     for name, text in PREPARED.get(markdown.name_of(page), {}).items():
         (workplace / name).write_text(text)
-    shared = {"__name__": "__main__"} if page.parent.name == "tutorials" else None
     for block in blocks_of(page):
         if "file" in block.notes:
             (workplace / block.notes["file"]).write_text(block.code)
         elif block.language == "python" and "quoted" not in block.notes:
             if "run_dir=" not in block.code:
                 prepare_runs(re.findall(r"runs/\w+", block.code))
-            run_python(block if shared is None else block._replace(code=short(block.code)), shared)
+            run_python(block)
         for command in commands_of(block):
             run_command(command, only_checked)
 
 
-def short(code: str) -> str:
-    """Code of a tutorial, which trains in loops of its own, for a few steps."""
-    return str(runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["shortened"](code, TUTORIAL_STEPS))
-
-
-def run_python(block: Block, names: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Run a block as a script, or after others that left these names; the names it defines.
+def run_python(block: Block) -> dict[str, Any]:
+    """Run a block as a script; the names it defines.
 
     An environment that it registers must be fit for training.
     """
     known = set(gym.registry)
-    names = {"__name__": "__main__"} if names is None else names
+    names: dict[str, Any] = {"__name__": "__main__"}
     try:
         with redirect_stdout(StringIO()):
             exec(compile(block.code, block.where, "exec"), names)
