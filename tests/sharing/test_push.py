@@ -242,7 +242,9 @@ def test_without_the_extra_it_says_how_to_install_it(run, hub, monkeypatch, tmp_
     for words in (["push", run, "owner/mine"], ["pull", "owner/mine", "--out", tmp_path / "out"]):
         code, said = call(*words)
         assert code == 2
-        assert said.splitlines()[-1].endswith("need the huggingface_hub package: pip install '.[hub]'")
+        assert said.splitlines()[-1].endswith(
+            "need the huggingface_hub package: pip install '.[hub]' in a clone of Birl"
+        )
 
 
 def test_the_server_of_these_tests_speaks_with_huggingface_hub_itself(run, hub, tmp_path):
