@@ -220,7 +220,8 @@ def test_a_clipped_value_may_not_take_credit_for_moving_further():
             state.network, moved, NO_MEMORY, WEIGHTS._replace(value_clip=value_clip), SMALL
         )
         losses[value_clip] = float(metrics["loss/value"])
-        assert not np.any(gradients.value_head.weight)
+        # 0 but for rounding: the values of the batch come from another compiled program
+        np.testing.assert_allclose(gradients.value_head.weight, 0.0, atol=1e-7)
     assert losses[None] == pytest.approx(0.0, abs=1e-9)
     assert losses[0.1] == pytest.approx(0.9**2, rel=1e-4)
 

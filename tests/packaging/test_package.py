@@ -67,7 +67,8 @@ def test_what_is_installed_from_the_wheel_works_away_from_the_clone(built, tmp_p
     # The dependencies of this Python, without its .pth files: one may lead to an editable Birl.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     pip = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", built.wheel], check=True)
+    words = [*pip, "install", "--quiet", "--no-deps", "--no-index", built.wheel]
+    subprocess.run(words, check=True, env=package.plain_environment())
     empty = tmp_path / "empty"
     empty.mkdir()
     command = [venv / "bin" / "python", "-I", package.SMOKE]
