@@ -13,7 +13,7 @@ from birl.experiments.report.settings import texts_before, texts_of
 from birl.experiments.report.times import summary_number, wall_seconds
 from birl.experiments.reproduce import commands_for
 from birl.experiments.scores import final_evaluation, trained_steps
-from birl.maths.statistics import bootstrap_interval
+from birl.experiments.solving.verdict import mean_interval
 from birl.presets.published import SOURCES, best_published
 from birl.run.display import counted, number
 from birl.run.history import RunHistory
@@ -102,7 +102,7 @@ def _one_score(subject: Subject) -> str:
     if not len(returns) or final_evaluation(subject.run) is None:
         value = next(iter(subject.score.values.values()), None)
         return "There is no score yet." if value is None else f"**{number(value)}**, one seed: {subject.score_text}."
-    interval = bootstrap_interval(returns[:, None], np.mean) if len(returns) > 1 else None
+    interval = mean_interval(returns) if len(returns) > 1 else None
     return (
         f"**{_with_interval(float(returns.mean()), interval)}**, one seed: the mean return of "
         f"{counted(len(returns), 'episode')} of the final evaluation, with its 95 % bootstrap interval over episodes. "

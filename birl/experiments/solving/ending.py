@@ -14,6 +14,7 @@ from birl.experiments.solving.verdict import Verdict, judge
 from birl.experiments.tuning.page import REPORT, write_page
 from birl.experiments.tuning.runs import run_dir_of
 from birl.registry import supports
+from birl.run.directory import POLICY
 from birl.run.display import counted, number
 from birl.run.evaluate import evaluate
 from birl.run.files import write_json
@@ -21,7 +22,6 @@ from birl.run.loading import load
 from birl.run.record import record
 
 SOLUTION = "solution.json"
-POLICY = "policy.safetensors"
 VIDEO = "video.mp4"
 TRIED = 20  # episodes with each way to act
 FRESH = 1_000_003  # added to the seed: episodes that no trial was evaluated on
