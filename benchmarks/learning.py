@@ -14,7 +14,9 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from results import RESULTS, machine, read_section, table, today, write_section
 
@@ -78,19 +80,35 @@ def score_of(run: RunHistory) -> float | None:
     return None if evaluation is None else float(evaluation["return_mean"])
 
 
-def result_row(algorithm: str, env: str, variant: str, runs: list[RunHistory]) -> list[str]:
+class SeedScore(NamedTuple):
+    """What a row takes from the run of one seed; the run has not ended if there is no score."""
+
+    seed: int
+    score: float | None
+    env_steps: int
+    wall_seconds: float
+    versions: dict[str, str]
+
+
+def seed_score(run: RunHistory) -> SeedScore:
+    """The score of a run, and what it cost."""
+    summary: dict[str, Any] = run.summary or {"env_steps": 0, "wall_seconds": 0.0, "versions": {}}
+    return SeedScore(run.seed, score_of(run), *(summary[name] for name in ("env_steps", "wall_seconds", "versions")))
+
+
+def result_row(algorithm: str, env: str, variant: str, seeds: Sequence[SeedScore]) -> list[str]:
     """The cells of the table; no IQM if a seed failed, since the rest alone may look better."""
-    scores = {str(run.seed): score_of(run) for run in sorted(runs, key=lambda run: run.seed)}
+    scores = {str(seed.seed): seed.score for seed in sorted(seeds, key=lambda seed: seed.seed)}
     each = ", ".join("failed" if score is None else f"{score:.1f}" for score in scores.values())
     over_seeds = score_statistics({} if None in scores.values() else scores)
     middle = NONE if over_seeds["iqm"] is None else f"{over_seeds['iqm']:.1f}"
     interval = NONE if over_seeds["interval"] is None else "{:.1f} to {:.1f}".format(*over_seeds["interval"])
-    ended = [run.summary for run in runs if run.summary is not None]
+    ended = [seed for seed in seeds if seed.score is not None]
     steps = wall = versions = NONE
     if ended:
-        steps = f"{max(summary['env_steps'] for summary in ended):,}"
-        wall = f"{statistics.median(summary['wall_seconds'] for summary in ended):,.0f}"
-        versions = ", ".join(f"{name} {value}" for name, value in sorted(ended[0]["versions"].items()))
+        steps = f"{max(seed.env_steps for seed in ended):,}"
+        wall = f"{statistics.median(seed.wall_seconds for seed in ended):,.0f}"
+        versions = ", ".join(f"{name} {value}" for name, value in sorted(ended[0].versions.items()))
     return [algorithm, env, variant, middle, interval, each, steps, wall, versions, today()]
 
 
@@ -137,7 +155,7 @@ def main() -> int:
     arguments, flags = parse_arguments()
     where, task = machine(), (arguments.algorithm, arguments.env)
     runs = finished_runs(arguments.finished, *task, flags) if arguments.finished else train_seeds(arguments, flags)
-    row = result_row(*task, " ".join(flags).replace("|", "/"), runs)
+    row = result_row(*task, " ".join(flags).replace("|", "/"), [seed_score(run) for run in runs])
     write_row(arguments.results, row, where, arguments.section)
     print(table(HEADER, [row]))
     ended = [run.run_dir for run in runs if run.summary is not None]

@@ -55,7 +55,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "td3": {**WITH_REPLAY, **FUJIMOTO},
     "sac": {"batch_size": 256, **WITH_REPLAY},
 }
-SHORTER: dict[tuple[str, str], int] = {(algorithm, "HalfCheetah-v5"): 150_000 for algorithm in ("ddpg", "td3", "sac")}
+OFF_POLICY = ("ddpg", "td3", "sac")
+SHORTER: dict[tuple[str, str], int] = {(algorithm, "HalfCheetah-v5"): 150_000 for algorithm in OFF_POLICY}
 CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("trpo", "HalfCheetah-v5"): {"max_kl": 0.04},  # RL Zoo's
     ("ppo", "Reacher-v5"): {"discount": 0.9},  # RL Zoo's
@@ -77,7 +78,7 @@ def _preset(algorithm: str, robot: str) -> Preset:
     config = algorithm_named(algorithm).Config(**SETTINGS[algorithm])
     changes = CHANGES.get((algorithm, robot), {})
     steps = SHORTER.get((algorithm, robot), 1_000_000)
-    if robot == "Reacher-v5":  # episodes have only 50 steps
+    if robot == "Reacher-v5" and algorithm in OFF_POLICY:  # episodes have only 50 steps
         steps = 300_000
     if robot == "Swimmer-v5":  # its rewards come later than the 100 steps that a discount of 0.99 covers
         changes = changes | {"discount": 0.9999}
