@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +186,8 @@ class Queue:
             if self.stop.is_set() and not told:
                 training.send_signal(signal.SIGTERM)
                 told = True
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 training.wait(0.2 if told else LOOK_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
             self._keep(row, settings, directory)
         self._keep(row, settings, directory)
 
