@@ -213,7 +213,7 @@ def learn_minibatch(
     if config.target_kl is not None:
         stopped = learning.stopped | (metrics["policy/approx_kl"] > 1.5 * config.target_kl)
         moved = jax.tree.map(partial(jnp.where, stopped), learning._replace(stopped=stopped), moved)
-    return moved, metrics | {"optimizer/grad_norm": norm, "ran": ~learning.stopped}
+    return moved, metrics | {"optimizer/grad_norm": norm, "ran": batch.valid.any() & ~learning.stopped}
 
 
 def learn_epoch(

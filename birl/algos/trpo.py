@@ -236,7 +236,8 @@ def fit_minibatch(
         config.max_grad_norm,
         part[0].valid,
     )
-    return Critic(leaves, optimizer), {"loss/value": value_loss, "optimizer/value_grad_norm": norm}
+    metrics = {"loss/value": value_loss, "optimizer/value_grad_norm": norm, "ran": part[0].valid.any()}
+    return Critic(leaves, optimizer), metrics
 
 
 def fit_epoch(
@@ -263,7 +264,8 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
 
     state = state._replace(network=eqx.combine(actor, critic.leaves), optimizer=critic.optimizer)
     state = count_rollout(state, rollout, config.discount)
-    metrics |= {name: jnp.mean(values) for name, values in critic_metrics.items()}
+    ran = critic_metrics.pop("ran")
+    metrics |= {name: losses.masked_mean(values, ran) for name, values in critic_metrics.items()}
     return state, metrics | {
         "value/explained_variance": explained_variance(batch.values, batch.value_targets, batch.valid),
         "optimizer/learning_rate": learning_rate,

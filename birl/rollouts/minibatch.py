@@ -1,4 +1,8 @@
-"""Shuffled minibatches of a rollout: single steps, or whole sequences if there is memory."""
+"""Shuffled minibatches of a rollout: single steps, or whole sequences if there is memory.
+
+A minibatch of single steps has as many valid steps as the settings say: where episodes are short
+and many rows are resets, the last minibatches have no valid row, and no gradient step is taken.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +20,18 @@ def shuffled_parts(key: Array, batch: PyTree, memory: PyTree, count: int) -> tup
     """
     if jax.tree.leaves(memory):
         return shuffled_sequences(key, batch, memory, count)
-    return shuffled_steps(key, batch, count), memory
+    return shuffled_steps(key, batch, batch.valid, count), memory
 
 
-def shuffled_steps(key: Array, batch: PyTree, count: int) -> PyTree:
-    """[T, B, ...] leaves as `count` minibatches of random steps: [count, 1, T·B / count, ...]."""
+def shuffled_steps(key: Array, batch: PyTree, valid: Array, count: int) -> PyTree:
+    """[T, B, ...] leaves as `count` minibatches of random steps: [count, 1, T·B / count, ...].
+
+    They hold each of the valid [T, B] steps once.
+    """
     time, num_envs = jax.tree.leaves(batch)[0].shape[:2]
     if count == 1:  # the order within a minibatch does not matter
         return jax.tree.map(lambda x: x.reshape(1, 1, time * num_envs, *x.shape[2:]), batch)
-    order = random_order(key, time * num_envs)
+    order = with_full_minibatches(random_order(key, time * num_envs), valid.reshape(-1), count)
 
     def split(x: Array) -> Array:
         flat = x.reshape(time * num_envs, *x.shape[2:])
@@ -46,6 +53,20 @@ def random_order(key: Array, count: int) -> Array:
         return jnp.argsort(jax.random.bits(key, (count,)))
     numbered = jax.random.bits(key, (count,)) >> bits << bits | jnp.arange(count, dtype=jnp.uint32)
     return jax.lax.sort(numbered, is_stable=False) & jnp.uint32(2**bits - 1)
+
+
+def with_full_minibatches(order: Array, valid: Array, count: int) -> Array:
+    """An order of rows with all valid ones, evenly, in as few of `count` minibatches as can hold them.
+
+    The same order, if that is all of them. In the others an invalid row may stand several times.
+    """
+    size = len(order) // count
+    is_valid = valid[order] > 0
+    needed = jnp.maximum(1, -(-jnp.sum(is_valid) // size))
+    rank = jnp.cumsum(is_valid) - 1  # of a valid row: they are dealt like cards
+    place = jnp.where(is_valid, rank % needed * size + rank // needed, len(order))
+    dealt = jnp.full_like(order, jnp.argmin(valid)).at[place].set(order, mode="drop")
+    return jnp.where(needed == count, order, dealt)
 
 
 def shuffled_sequences(key: Array, batch: PyTree, memory: PyTree, count: int) -> tuple[PyTree, PyTree]:

@@ -4,34 +4,52 @@ import jax
 import numpy as np
 import pytest
 
-from birl.rollouts.minibatch import random_order, shuffled_sequences, shuffled_steps
+from birl.rollouts.minibatch import random_order, shuffled_sequences, shuffled_steps, with_full_minibatches
 
 T, B = 6, 4
 TIMES, ENVS = np.meshgrid(np.arange(T), np.arange(B), indexing="ij")  # each row knows where it came from
 BATCH = {"time": TIMES, "env": ENVS, "wide": np.stack([TIMES, ENVS], axis=-1)}
 MEMORY = (100 * np.arange(B)[:, None] + np.zeros(3), np.arange(B)[:, None])
-steps = jax.jit(shuffled_steps, static_argnums=2)
+ALL = np.ones((T, B), bool)
+steps = jax.jit(shuffled_steps, static_argnums=3)
 sequences = jax.jit(shuffled_sequences, static_argnums=3)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, T * B])
 def test_every_step_appears_exactly_once_in_an_epoch(count):
-    parts = steps(jax.random.key(0), BATCH, count)
+    parts = steps(jax.random.key(0), BATCH, ALL, count)
     assert parts["time"].shape == (count, 1, T * B // count)
     rows = zip(np.ravel(parts["time"]).tolist(), np.ravel(parts["env"]).tolist(), strict=True)
     assert sorted(rows) == [(t, i) for t in range(T) for i in range(B)]
 
 
 def test_the_arrays_of_a_step_stay_together():
-    parts = steps(jax.random.key(0), BATCH, 3)
+    parts = steps(jax.random.key(0), BATCH, ALL, 3)
     np.testing.assert_array_equal(parts["wide"], np.stack([parts["time"], parts["env"]], axis=-1))
 
 
 def test_steps_are_shuffled_and_each_key_shuffles_in_its_own_way():
-    first, again, other = (np.asarray(steps(jax.random.key(k), BATCH, 3)["time"]) for k in (0, 0, 1))
+    first, again, other = (np.asarray(steps(jax.random.key(k), BATCH, ALL, 3)["time"]) for k in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert np.any(first != other)
     assert np.any(first.ravel() != TIMES.ravel())
+
+
+@pytest.mark.parametrize(("valid_rows", "full"), [(24, 6), (20, 5), (13, 4), (12, 3), (5, 2), (1, 1), (0, 0)])
+def test_the_valid_steps_fill_as_few_minibatches_as_can_hold_them(valid_rows, full):
+    valid = np.random.default_rng(0).permutation(T * B).reshape(T, B) < valid_rows
+    parts = steps(jax.random.key(0), BATCH | {"valid": valid}, valid, 6)
+    held = np.asarray(parts["valid"]).sum(axis=(1, 2))
+    assert np.count_nonzero(held) == full
+    assert full == 0 or np.ptp(held[:full]) <= 1  # evenly
+    rows = zip(np.asarray(parts["time"])[parts["valid"]], np.asarray(parts["env"])[parts["valid"]], strict=True)
+    assert sorted(rows) == [(t, i) for t in range(T) for i in range(B) if valid[t, i]]
+
+
+def test_a_few_resets_leave_the_order_as_it_was():
+    order = random_order(jax.random.key(0), T * B)
+    few = np.arange(T * B) > 2  # each of six minibatches may lack some
+    np.testing.assert_array_equal(with_full_minibatches(order, few, 6), order)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
