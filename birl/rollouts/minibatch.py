@@ -56,7 +56,7 @@ def random_order(key: Array, count: int) -> Array:
 
 
 def with_full_minibatches(order: Array, valid: Array, count: int) -> Array:
-    """An order of rows with all valid ones, evenly, in as few of `count` minibatches as can hold them.
+    """All valid rows, evenly, in as few of `count` minibatches as can hold them.
 
     The same order, if that is all of them. In the others an invalid row may stand several times.
     """
