@@ -6,9 +6,10 @@ from pathlib import Path
 
 from birl.experiments.diagnosis import input_evidence, learning_evidence
 from birl.experiments.diagnosis.facts import Facts, facts_of
-from birl.experiments.diagnosis.findings import Diagnosis, Evidence, Finding, Outcome, Rule, Unseen, Verdict
+from birl.experiments.diagnosis.findings import Diagnosis, Evidence, Finding, Outcome, Rule, Unseen
 from birl.experiments.diagnosis.rules import RULES
 from birl.experiments.diagnosis.suggestions import changed_settings, command_for
+from birl.experiments.diagnosis.verdict import joint_verdict
 from birl.run.history import RunHistory, SeedGroup, by_settings, read_histories
 
 CHECKS: dict[str, Callable[[Facts, Mapping[str, float]], Outcome]] = {
@@ -30,28 +31,39 @@ def diagnose_groups(groups: Sequence[SeedGroup], directory: Path) -> list[Diagno
 def diagnose_runs(seeds: Sequence[Facts], run_dir: Path | None = None) -> Diagnosis:
     """The diagnosis of runs that differ only in their seed.
 
-    A fault counts if at least half of the seeds show it; its numbers are those of the seed in which
-    it is clearest.
+    A fault counts if at least half of the seeds show it; one that fewer show is kept apart. Its
+    numbers are those of the seed in which it is clearest. A rule counts as checked if it was in all
+    seeds.
     """
     each = [diagnose_facts(facts) for facts in seeds]
     if len(each) == 1:
         return each[0]
-    shown = {name: [one for one in each if any(f.rule == name for f in one.findings)] for name in RULES}
     fired: dict[str, Evidence] = {}
-    for name, having in shown.items():
-        if 2 * len(having) >= len(each):
-            of_rule = [f.evidence for one in having for f in one.findings if f.rule == name]
-            fired[name] = max(of_rule, key=lambda evidence: evidence.confidence)
-    findings = ordered(fired, seeds[0].run)
-    counted = [replace(finding, seeds=(len(shown[finding.rule]), len(each))) for finding in findings]
-    unseen = {name: reason for name, reason in each[0].unseen.items() if all(name in one.unseen for one in each)}
+    where: dict[str, RunHistory] = {}
+    counts = {name: sum(name == finding.rule for one in each for finding in one.findings) for name in RULES}
+    for facts, one in zip(seeds, each, strict=True):
+        for finding in one.findings:
+            name = finding.rule
+            if name not in fired or finding.evidence.confidence > fired[name].confidence:
+                fired[name], where[name] = finding.evidence, facts.run
+    for name, evidence in fired.items():
+        seed = f"seed {where[name].seed}" + (", in which it is clearest" if counts[name] > 1 else "")
+        fired[name] = replace(evidence, sentence=f"{seed}: {evidence.sentence}")
+    often = {name: evidence for name, evidence in fired.items() if 2 * counts[name] >= len(each)}
+    seldom = {name: evidence for name, evidence in fired.items() if name not in often}
+    findings, in_few = (
+        [replace(one, seeds=(counts[one.rule], len(each))) for one in ordered(some, where)] for some in (often, seldom)
+    )
+    unseen = {name: found for name in RULES if (found := _unseen_in([one.unseen.get(name) for one in each]))}
     return replace(
         each[0],
         run_dir=run_dir or each[0].run_dir,
-        verdict=_joint_verdict([one.verdict for one in each]),
-        findings=counted,
+        env_steps=min(one.env_steps for one in each),
+        verdict=joint_verdict([one.verdict for one in each]),
+        findings=findings,
         healthy=[name for name in RULES if name not in fired and name not in unseen],
         unseen=unseen,
+        in_few=in_few,
         seeds=len(each),
         runs=[facts.run.run_dir for facts in seeds],
     )
@@ -68,15 +80,26 @@ def diagnose_facts(facts: Facts) -> Diagnosis:
         env_steps=facts.env_steps,
         total_steps=int(facts.number("run.total_steps", 0)),
         verdict=facts.verdict,
-        findings=ordered(fired, run),
+        findings=ordered(fired, dict.fromkeys(fired, run)),
         healthy=[name for name, outcome in outcomes.items() if outcome is None],
         unseen={name: outcome.reason for name, outcome in outcomes.items() if isinstance(outcome, Unseen)},
         runs=[run.run_dir],
     )
 
 
-def ordered(fired: Mapping[str, Evidence], run: RunHistory) -> list[Finding]:
-    """The findings, causes first: what follows from another one comes below it."""
+def _unseen_in(reasons: Sequence[str | None]) -> str | None:
+    """Why a rule could not be checked in some of the seeds; None if it was in all."""
+    given = [reason for reason in reasons if reason is not None]
+    if not given or len(given) == len(reasons):
+        return given[0] if given else None
+    return f"in {len(given)} of {len(reasons)} seeds: {given[0]}"
+
+
+def ordered(fired: Mapping[str, Evidence], runs: Mapping[str, RunHistory]) -> list[Finding]:
+    """The findings, causes first: what follows from another one comes below it.
+
+    `runs` has the run of each.
+    """
     causes: dict[str, str] = {}
     for name in fired:
         above = [
@@ -89,7 +112,7 @@ def ordered(fired: Mapping[str, Evidence], run: RunHistory) -> list[Finding]:
     roots = [name for name in RULES if name in fired and name not in causes]
     roots.sort(key=lambda name: (RULES[name].only_speed, -round(fired[name].confidence, 1)))
     rest = [name for name in RULES if name in causes]
-    return [_finding(RULES[name], fired[name], run, causes) for name in [*roots, *rest]]
+    return [_finding(RULES[name], fired[name], runs[name], causes) for name in [*roots, *rest]]
 
 
 def _roots(name: str, causes: Mapping[str, str]) -> set[str]:
@@ -124,15 +147,7 @@ def _finding(rule: Rule, evidence: Evidence, run: RunHistory, causes: Mapping[st
         advice=rule.advice,
         changes=changes,
         command=command_for(rule, changes, run.run_dir, forks),
+        run_dir=run.run_dir,
         lasting=inherited,
         follows_from=causes.get(rule.name),
     )
-
-
-def _joint_verdict(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict that most seeds have; its sentence says how many."""
-    names = [verdict.learned for verdict in verdicts]
-    common = max(names, key=names.count)
-    one = next(verdict for verdict in verdicts if verdict.learned == common)
-    sentence = f"{names.count(common)} of {len(names)} seeds: {one.sentence}"
-    return replace(one, sentence=sentence)

@@ -10,14 +10,17 @@ from gymnasium import spaces
 
 import birl
 from birl.experiments.diagnose import CHECKS, diagnose_facts, diagnose_runs
+from birl.experiments.diagnosis import proof
 from birl.experiments.diagnosis.facts import Facts, SavedFacts, dead_share
 from birl.experiments.diagnosis.findings import Evidence, Unseen
 from birl.experiments.diagnosis.rules import RULES
 from birl.experiments.diagnosis.suggestions import changed_settings, command_for
 from birl.experiments.diagnosis.text import diagnosis_text
-from birl.experiments.diagnosis.verdict import learning_verdict
+from birl.experiments.diagnosis.verdict import joint_verdict, learning_verdict
+from birl.experiments.report.findings import diagnosis_parts
 from birl.maths.schedules import linear
 from birl.run.directory import write_config
+from birl.run.display import number
 from birl.run.history import RunHistory, read_history
 
 ROWS = 50
@@ -248,6 +251,72 @@ def test_of_a_group_a_fault_counts_if_half_of_the_seeds_show_it():
     assert (found.rule, found.seeds) == ("values-worse-than-constant", (1, 2))
     assert diagnose_runs([broken, healthy, healthy]).findings == []
     assert "(1 of 2 seeds)" in diagnosis_text(diagnose_runs([broken, healthy]))
+
+
+def of_seed(run: Facts, seed: int) -> Facts:
+    settings = run.run.settings | {"run.seed": seed}
+    return dataclasses.replace(run, run=dataclasses.replace(run.run, settings=settings, run_dir=Path(f"runs/{seed}")))
+
+
+def test_a_fault_of_few_seeds_is_said_with_their_number_and_not_as_checked():
+    healthy = facts(EVALUATED | RISING | {"eval/return_mean": 400.0})
+    broken = facts(EVALUATED | RISING)
+    seeds = [of_seed(broken if seed == 3 else healthy, seed) for seed in range(1, 6)]
+    found = diagnose_runs(seeds)
+    assert found.findings == []
+    assert "evaluation-below-training" not in found.healthy
+    (few,) = found.in_few
+    assert (few.rule, few.seeds, few.run_dir) == ("evaluation-below-training", (1, 5), Path("runs/3"))
+    for text in (diagnosis_text(found), "".join(str(part) for part in diagnosis_parts(found))):
+        assert "in 1 of 5 seeds: " in text
+        assert "Seed 3: the last evaluation returned 1, training" in text
+        assert "birl eval runs/3 --sample" in text
+        assert "othing wrong was found" not in text
+
+
+def test_what_few_seeds_show_is_proved_with_one_that_shows_it(monkeypatch):
+    healthy, broken = facts(EVALUATED | RISING | {"eval/return_mean": 400.0}), facts(EVALUATED | RISING)
+    found = diagnose_runs([of_seed(healthy, 1), of_seed(healthy, 2), of_seed(broken, 3)])
+    monkeypatch.setattr(proof, "_by_evaluation", lambda finding, run_dir, trust: run_dir)
+    assert proof.prove(found) == Path("runs/3")
+
+
+def test_a_finding_of_a_group_says_whose_numbers_it_has():
+    mild, clear = facts({"value/explained_variance": -5.0}), facts(CONSTANT | {"value/explained_variance": -2.0})
+    found = diagnose_runs([of_seed(mild, 1), of_seed(mild, 2), of_seed(clear, 3)])
+    sentence = found.findings[0].evidence.sentence
+    assert sentence.startswith("seed 1, in which it is clearest: explained variance is -5")
+    assert [one.run_dir for one in found.in_few] == [Path("runs/3")]
+
+
+def test_a_rule_that_some_seeds_could_not_check_is_said_so():
+    found = diagnose_runs([facts({}), facts({}, saved=None), facts({}, saved=None)])
+    assert found.unseen["dead-units"].startswith("in 2 of 3 seeds: there is no checkpoint")
+    assert "dead-units" not in found.healthy
+
+
+def test_the_verdict_of_a_group_has_the_mean_and_the_range_of_its_seeds():
+    seeds = [facts({"episode/return": np.linspace(10.0, last, ROWS)}) for last in (419.0, 414.4, 219.5)]
+    lasts = [seed.verdict.last for seed in seeds]
+    verdict = diagnose_runs(seeds).verdict
+    assert verdict.last == pytest.approx(np.mean(lasts))
+    course = f"{number(np.mean(lasts))} ({number(min(lasts))} to {number(max(lasts))}) in the last tenth"
+    assert course in verdict.sentence
+    mixed = joint_verdict([facts({"episode/return": np.linspace(10.0, last, ROWS)}).verdict for last in (400, 5, 400)])
+    assert mixed.learned == "improved"
+    assert mixed.sentence.startswith("the return has improved in 2 of 3 seeds, has fallen in 1: ")
+    short = learning_verdict(facts({"episode/count": 3.0}).run)
+    assert joint_verdict([short, short]).sentence == "the return cannot be judged yet in 2 of 2 seeds"
+
+
+def test_of_equally_many_verdicts_of_a_group_the_worse_one_counts():
+    rising, flat = facts(RISING).verdict, facts({}).verdict
+    assert joint_verdict([rising, flat]).learned == joint_verdict([flat, rising]).learned == "not moved"
+
+
+def test_a_group_has_made_at_least_the_steps_of_its_last_seed():
+    found = diagnose_runs([facts({}), facts({}, done=0.5)])
+    assert "at least 5,000 of 10,000 steps, 2 seeds" in diagnosis_text(found)
 
 
 @pytest.mark.parametrize(

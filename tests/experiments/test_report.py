@@ -429,7 +429,7 @@ def test_the_page_says_what_is_probably_wrong(tmp_path):
 def test_a_finding_that_costs_only_time_is_said_to(tmp_path):
     [facts] = [facts_of(read_history(make_run(tmp_path / "a")))]
     rule = next(rule for rule in RULES.values() if rule.only_speed)
-    finding = Finding(rule.name, rule.title, Evidence("it is slow", {}, 1.0), rule.why, rule.advice, {}, "")
+    finding = Finding(rule.name, rule.title, Evidence("it is slow", {}, 1.0), rule.why, rule.advice, {}, "", tmp_path)
     diagnosis = replace(diagnose_runs([facts]), findings=[finding])
     said = text_of(Section("", join(diagnosis_parts(diagnosis))))
     assert f"{rule.title} [{rule.name}], which costs only time" in said

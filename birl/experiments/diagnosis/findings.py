@@ -72,6 +72,7 @@ class Finding:
     advice: str
     changes: dict[str, Any]  # settings to try, by flat name, with their new values
     command: str  # that tries them; "": no setting would help
+    run_dir: Path  # whose numbers these are: of several seeds the one in which it is clearest
     lasting: str | None = None  # a finding that follows from it and that a fork would inherit
     follows_from: str | None = None  # the rule that probably caused it
     seeds: tuple[int, int] = (1, 1)  # that show it, of all that were looked at
@@ -98,9 +99,10 @@ class Diagnosis:
     env_steps: int
     total_steps: int
     verdict: Verdict
-    findings: list[Finding]
+    findings: list[Finding]  # of several seeds, what at least half of them show
     healthy: list[str]  # rules that were checked and did not fire
     unseen: dict[str, str]  # rules that could not be checked: why
+    in_few: list[Finding] = dataclasses.field(default_factory=list)  # what fewer than half of the seeds show
     seeds: int = 1
     runs: list[Path] = dataclasses.field(default_factory=list)  # the run directory of each seed
 

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from birl.experiments.diagnosis.findings import Diagnosis
 from birl.experiments.diagnosis.rules import RULES
+from birl.experiments.diagnosis.text import in_seeds
 from birl.run.display import printable
 from birl.run.files import replacing
 from birl.run.history import RunHistory, SeedGroup
@@ -30,8 +31,12 @@ def draw_diagnoses(found: Sequence[Diagnosis], groups: Sequence[SeedGroup], out:
 
 def draw_diagnosis(diagnosis: Diagnosis, runs: Sequence[RunHistory], out: Path) -> Path:
     """A row of small plots for each finding, or the return alone; the path of the image."""
-    rows = [(finding.title, RULES[finding.rule].draw, finding.evidence.lines) for finding in diagnosis.findings]
-    rows = rows or [("nothing wrong was found", ("episode/return", "policy/entropy", "loss/value"), {})]
+    titles = [f"{place}. {finding.title}" for place, finding in enumerate(diagnosis.findings, 1)]
+    titles += [f"{in_seeds(finding)} {finding.title}" for finding in diagnosis.in_few]
+    found = [*diagnosis.findings, *diagnosis.in_few]
+    rows = [(title, RULES[one.rule].draw, one.evidence.lines) for title, one in zip(titles, found, strict=True)] or [
+        ("", ("episode/return", "policy/entropy", "loss/value"), {})
+    ]
     named = [(title, [metric for metric in metrics if _has(runs, metric)], lines) for title, metrics, lines in rows]
     named = [row for row in named if row[1]]
     figure = Figure(figsize=(3.5 * COLUMNS, 2.5 * max(1, len(named)) + 0.5), dpi=140, layout="constrained")
@@ -43,9 +48,9 @@ def draw_diagnosis(diagnosis: Diagnosis, runs: Sequence[RunHistory], out: Path) 
         for column, metric in enumerate(metrics[:COLUMNS]):
             axes = figure.add_subplot(grid[row, column])
             draw_metric(axes, runs, metric, lines.get(metric))
-            axes.set_xlim(0, max(1, diagnosis.env_steps))
+            axes.set_xlim(0, max(1, *(run.last_step for run in runs)))
             axes.xaxis.set_major_locator(MaxNLocator(4))
-            heading = textwrap.fill(f"{row + 1}. {title}", 42) if column == 0 and diagnosis.findings else ""
+            heading = textwrap.fill(title, 42) if column == 0 else ""
             style_axes(axes, heading, "", METRIC_LABELS.get(metric, metric))
             axes.title.set_fontsize(9)
             axes.yaxis.label.set_fontsize(8)

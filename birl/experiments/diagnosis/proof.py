@@ -56,12 +56,12 @@ class Bounds(NamedTuple):
 
 def prove(diagnosis: Diagnosis, bounds: Bounds = Bounds(), trust: bool = False) -> Proof | None:  # noqa: B008
     """Try the first finding that can be tried; None if there is none."""
-    finding = next((one for one in diagnosis.findings if _can_be_tried(one)), None)
+    finding = next((one for one in [*diagnosis.findings, *diagnosis.in_few] if _can_be_tried(one)), None)
     if finding is None:
         return None
     require(bounds.seeds >= 2, f"seeds is {bounds.seeds}; two or more can be compared")
     if RULES[finding.rule].proof == "evaluation":
-        return _by_evaluation(finding, diagnosis.runs[0], trust)
+        return _by_evaluation(finding, finding.run_dir, trust)
     return _by_runs(finding, diagnosis, bounds, trust)
 
 
@@ -86,7 +86,7 @@ def _by_evaluation(finding: Finding, run_dir: Path, trust: bool) -> Proof:
 
 def _by_runs(finding: Finding, diagnosis: Diagnosis, bounds: Bounds, trust: bool) -> Proof:
     """Runs with the change and without, one after the other, all of the same number of steps."""
-    run_dir, histories = diagnosis.runs[0], [read_history(one) for one in diagnosis.runs]
+    run_dir, histories = finding.run_dir, [read_history(one) for one in diagnosis.runs]
     done = max((int(row["env_steps"] or 0) for row in histories[0].rows), default=0)
     steps = bounds.steps or max(done, 1)
     forks = RULES[finding.rule].proof == "fork" and finding.lasting is None

@@ -1,5 +1,8 @@
 """Has a run learned? Its training return at the beginning, at its best and now."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 
 from birl.experiments.diagnosis.findings import Learned, Verdict
@@ -16,6 +19,7 @@ WORDS: dict[Learned, str] = {
     "improved and fell": "rose and fell",
     "fell": "has fallen",
     "not moved": "has not moved",
+    "too short": "cannot be judged yet",
 }
 
 
@@ -39,6 +43,29 @@ def learning_verdict(run: RunHistory) -> Verdict:
     what = f"rose to {number(best)} and fell" if learned == "improved and fell" else WORDS[learned]
     course = f"{number(first)} in the first episodes, {number(last)} in the last tenth of the steps"
     return Verdict(learned, f"the return {what}: {course}", first, best, last, clear)
+
+
+def joint_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict that most seeds have, of equally many the worse one, with means over the seeds.
+
+    Its sentence says how many have which verdict, and the range of their returns.
+    """
+    counts = Counter(verdict.learned for verdict in verdicts)
+    often = sorted(counts, key=lambda learned: (-counts[learned], learned == "improved"))
+    parts = [f"{WORDS[learned]} in {counts[learned]}" for learned in often]
+    parts[0] += f" of {len(verdicts)} seeds"
+    what = f"the return {', '.join(parts)}"
+    judged = [verdict for verdict in verdicts if verdict.first is not None]
+    if not judged:
+        return Verdict(often[0], what)
+    ends = [[getattr(verdict, name) for verdict in judged] for name in ("first", "best", "last", "clear")]
+    means = [float(np.mean(values)) for values in ends]
+    first, _, last, _ = (
+        f"{number(mean)} ({number(min(values))} to {number(max(values))})"
+        for mean, values in zip(means, ends, strict=True)
+    )
+    course = f"{first} in the first episodes, {last} in the last tenth of the steps, as mean and range over the seeds"
+    return Verdict(often[0], f"{what}: {course}", *means)
 
 
 def _judged(first: float, best: float, last: float, clear: float) -> Learned:

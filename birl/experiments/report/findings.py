@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from birl.experiments.diagnose import diagnose_runs
 from birl.experiments.diagnosis.facts import facts_of
 from birl.experiments.diagnosis.findings import Diagnosis, Finding
-from birl.experiments.diagnosis.text import details, sentence
+from birl.experiments.diagnosis.text import details, in_seeds, nothing_found, sentence
 from birl.experiments.report.elements import (
     Content,
     Section,
@@ -40,10 +40,13 @@ def findings_section(groups: Sequence[SeedGroup]) -> Section:
 
 def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[Content]:
     """A diagnosis as HTML: what was learned, each finding, and, folded, what was checked."""
-    ending = "" if diagnosis.findings else " Nothing wrong was found."
+    ending = "" if diagnosis.findings else f" {sentence(nothing_found(diagnosis))}"
     yield element("p", sentences(sentence(diagnosis.verdict.sentence) + ending))
     if diagnosis.findings:
         yield element("ol", join(element("li", join(_finding(finding))) for finding in diagnosis.findings))
+    if diagnosis.in_few:
+        few = (element("li", join([f"{in_seeds(one)} ", *_finding(one)])) for one in diagnosis.in_few)
+        yield element("ul", join(few))
     checked = small(f"Checked, and nothing wrong: {', '.join(diagnosis.healthy) or 'nothing'}.")
     missing = [small(f"Not checked: {name}: {reason}.") for name, reason in diagnosis.unseen.items()]
     yield folded("What was checked", join([checked, *missing]))
