@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from birl.config import EnvConfig
 from birl.errors import CheckpointError
-from birl.run.directory import CONFIG, GROUP, SUMMARY
+from birl.run.checkpoint_folder import numbered
+from birl.run.directory import CHECKPOINTS, CONFIG, GROUP, SUMMARY
 from birl.run.files import read_json
 
 LOG = "console.log"  # what a lane prints
@@ -25,6 +26,13 @@ class LaneOptions(NamedTuple):
         given = {"--total-steps": self.total_steps, "--workers": self.workers, "--env": self.env}
         words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
         return [*words, "--trust"] if self.trust else words
+
+    def of(self, run_dir: Path) -> Self:
+        """For the lane in this directory: one that has passed the new end ends where it is."""
+        if self.total_steps is None:
+            return self
+        done = max((int(path.name) for path in numbered(run_dir / CHECKPOINTS)), default=0)
+        return self._replace(total_steps=max(self.total_steps, done))
 
 
 class LaneEnd(NamedTuple):

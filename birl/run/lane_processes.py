@@ -61,7 +61,7 @@ def start_lane(run_dir: Path, options: LaneOptions) -> tuple[Program, int]:
     """Start the process of a lane; where its part of the log begins, in bytes."""
     with open_to_append(run_dir / LOG) as log:
         begin = os.fstat(log.fileno()).st_size
-        words = ["resume", str(run_dir), *options.words()]
+        words = ["resume", str(run_dir), *options.of(run_dir).words()]
         return start_program("birl.cli.lane", words, log.fileno(), lane_variables()), begin
 
 

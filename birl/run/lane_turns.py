@@ -52,7 +52,7 @@ def next_turn(run_dir: Path, lane: Iterator[None]) -> LaneEnd | None:
 
 def train_lane(run_dir: Path, options: LaneOptions, signals: list[int]) -> Iterator[None]:
     """Train a lane as `birl resume` does; a turn is over where it yields."""
-    total_steps, workers, trust, env = options
+    total_steps, workers, trust, env = options.of(run_dir)
     run = reopen(run_dir, total_steps, workers=workers, trust=trust, env=env)
     with io.TextIOWrapper(open_to_append(run_dir / LOG), line_buffering=True) as log, run.as_lane(signals, log):
         for _ in run:

@@ -222,14 +222,18 @@ class Run:
 
     def _report_first(self, update: Update) -> None:
         """Say and write what is known only once the first update is there."""
-        if not self._config_written:  # not earlier: a resume that fails leaves the run as it was
-            write_config(self.run_dir, self.name, self.config)
-            self._config_written = True
+        self._write_config()  # not earlier: a resume that fails leaves the run as it was
         self._parts.exactness.warn_if_inexact(self._saved.snapshot if self._saved else None)
         if "replay/bytes" in update.metrics and not self._replay_reported:
             self._replay_reported = True
             size = memory_size(update.metrics["replay/bytes"])
             self._console.message(f"replay: {self.config.replay_size:,} transitions, {size}")
+
+    def _write_config(self) -> None:
+        """Write the settings of a resumed run, once."""
+        if not self._config_written:
+            write_config(self.run_dir, self.name, self.config)
+            self._config_written = True
 
     def _evaluate(self, update: Update | None, keep_best: bool = False) -> Evaluation:
         """Evaluate the policy. Without an update, it is that of the newest checkpoint."""
@@ -286,6 +290,7 @@ class Run:
             self._evaluate(self.update)
         summary = make_summary(self.run_dir, self.name, self.config, self._progress, self.evaluation)
         self._parts.directory.require_in_place(self.env_steps)
+        self._write_config()  # it may have ended here because its settings have another end now
         files.write_json(path, summary)
         return summary
 

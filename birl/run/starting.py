@@ -178,9 +178,13 @@ def start_notices(saved: Checkpoint | None) -> list[str]:
 
 
 def _extended(config: Any, total_steps: int, progress: RunProgress) -> Any:
-    """The config with another end. A goal that was reached is dropped: the user asks for more."""
+    """The config with another end; at the steps done, the run ends where it is.
+
+    A goal that was reached is dropped: the user asks for more.
+    """
     done = progress.start_steps
-    require(total_steps > done, f"total_steps {total_steps:,} must be more than the {done:,} steps done")
+    wrong = f"total_steps {total_steps:,} must be more than the {done:,} steps done"
+    require(total_steps >= done, f"{wrong}; with --total-steps {done} the run ends where it is")
     goal = None if progress.reached_goal(config.run) else config.run.stop_at_return
     return with_run(config, total_steps=total_steps, stop_at_return=goal)
 

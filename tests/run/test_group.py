@@ -99,6 +99,10 @@ def has_checkpoint(run_dir: Path) -> bool:
     return len(numbered(run_dir / "checkpoints")) > 0
 
 
+def newest_steps(run_dir: Path) -> int:
+    return int(numbered(run_dir / "checkpoints")[-1].name)
+
+
 def test_a_lane_is_the_run_with_its_seed_bit_for_bit(group, single):
     assert_same_run(group / "seed-4", single)
     assert metric_rows(group / "seed-4") == metric_rows(single)
@@ -159,6 +163,29 @@ def test_a_lane_is_continued_alone(group, tmp_path):
     assert "1 of 1 lanes to train" in said, "a group is trained longer as a run is"
     (point,) = json.loads((tmp_path / "group" / "summary.json").read_text())["points"]
     assert point["lanes"][0]["env_steps"] >= 1200
+
+
+def test_lanes_that_have_passed_a_new_end_are_done(tmp_path):
+    """Its processes were killed when one of them had passed the end that it is resumed with."""
+    steps = {"seed-1": 160, "seed-2": 32}
+    lanes = [{"directory": name, "seed": seed, "settings": {}} for seed, name in enumerate(steps, 1)]
+    (tmp_path / "group.json").write_text(json.dumps({"algorithm": "ppo", "env": "CartPole-v1", "lanes": lanes}))
+    for seed, (name, total_steps) in enumerate(steps.items(), 1):
+        run, options = tmp_path / name, FEW | {"total_steps": 1_000, "eval_episodes": 1}
+        with birl.start("ppo", "CartPole-v1", seed=seed, run_dir=run, quiet=True, **options) as training:
+            for _ in training:
+                if training.env_steps >= total_steps:
+                    training.save()
+                    break
+        (run / "summary.json").unlink()
+    ends = {name: newest_steps(tmp_path / name) for name in steps}
+    call_well("resume", tmp_path, "--total-steps", 100)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["failed"] == {}
+    first, second = summary["points"][0]["lanes"]
+    assert first["env_steps"] == ends["seed-1"] > 100 <= second["env_steps"] > ends["seed-2"]
+    assert first["return_mean"] is not None, "its policy at its end is evaluated"
+    assert "all 2 lanes have finished" in call_well("resume", tmp_path), "their settings have the new end"
 
 
 def test_other_commands_ask_for_one_of_the_runs(group):
