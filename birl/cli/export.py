@@ -28,7 +28,7 @@ def export(words: list[str]) -> int:
             format: onnx: one file for ONNX runtimes; numpy: a folder with Python code
             out: the file or folder; None: policy.onnx or policy_numpy. Replaces exported ones only
             sample: sample actions, from noise that is an input; else they are the most likely ones
-            masks: which actions are allowed is an input
+            masks: which actions are allowed is an input; always so if the run had action masks
             batch_size: observations in a call
             trust: let a run that was not made here import the module of its encoder
         """

@@ -15,8 +15,9 @@ from birl.envs.findings import Finding, error, ok, warning
 from birl.envs.make import make_env
 from birl.envs.sampling import sample_action
 from birl.envs.snapshot import same_tree
-from birl.envs.spaces import is_composite, leaves_of, shown
+from birl.envs.spaces import MASK, is_composite, leaves_of, mask_width, shown
 from birl.envs.tried import tried_envs
+from birl.envs.wrappers import MASK_METHOD
 from birl.registry import algorithms_for, algorithms_with_compiled_envs
 
 
@@ -29,6 +30,7 @@ def check_interface(config: EnvConfig) -> list[Finding]:
         return [error("reset", f"it returns {type(answer).__name__}; {remedy}")]
     first = answer[0]
     findings = [_check_observation(env.observation_space, first, "reset")]
+    findings += _check_mask_names(env, answer[1])
     first_copy = copy.deepcopy(first)
     answer = env.step(sample_action(env, first, answer[1]))
     if not (isinstance(answer, tuple) and len(answer) == 5):
@@ -51,6 +53,19 @@ def check_interface(config: EnvConfig) -> list[Finding]:
         )
     env.close()
     return findings
+
+
+def _check_mask_names(env: gym.Env, info: dict[str, Any]) -> list[Finding]:
+    """Masks that nothing reads, because of their name or of the action space."""
+    parts = env.observation_space.spaces if isinstance(env.observation_space, spaces.Dict) else {}
+    named = [str(name) for name in (*info, *parts) if "mask" in str(name).lower()]
+    named += [MASK_METHOD] if env.has_wrapper_attr(MASK_METHOD) else []
+    if mask_width(env.action_space) is None:
+        text = f"{shown(env.action_space)} has no choices to mask: {', '.join(named)} is not read"
+    else:
+        named = [] if {MASK, MASK_METHOD} & {*named} else named
+        text = f"{', '.join(named)} is not read as a mask: name it {MASK}"
+    return [warning("action masks", text)] if named else []
 
 
 def check_actions(config: EnvConfig) -> list[Finding]:

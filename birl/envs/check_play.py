@@ -14,7 +14,7 @@ from birl.envs.findings import Finding, error, ok, warning
 from birl.envs.make import episode_limit
 from birl.envs.sampling import sample_actions
 from birl.envs.snapshot import same_tree
-from birl.envs.spaces import holds_pixels, shown
+from birl.envs.spaces import holds_pixels, mask_width, shown
 from birl.envs.time_budget import TimeBudget
 from birl.envs.tried import new_tried_envs, tried_envs
 from birl.types import Envs, Step
@@ -47,6 +47,7 @@ def check_play(config: EnvConfig) -> list[Finding]:
     """What happens with random actions: rewards, observations, ends of episodes, speed."""
     with tried_envs(replace(config, num_envs=1), 0) as envs:
         first, masks = envs.reset(0)
+        first_masks = masks
         envs.action_space.seed(0)
         steps: list[Step] = []
         budget = TimeBudget(PLAY_SECONDS)
@@ -61,6 +62,7 @@ def check_play(config: EnvConfig) -> list[Finding]:
     speed = ok("speed", f"{len(steps) / seconds:,.0f} steps a second with one environment and random actions")
     return [
         *(_check_bounds(envs.observation_space, observations) if is_compiled(config) else []),
+        *_check_masks(envs.action_space, first_masks),
         _check_rewards(steps),
         *_check_scale(envs.observation_space, observations),
         _check_ends(config, steps),
@@ -77,6 +79,14 @@ def _check_bounds(space: gym.Space, observations: list[Any]) -> list[Finding]:
             wrong = f"the observation {where} lies outside the bounds of observation_space"
             return [warning("observation bounds", f"{wrong}: {single}; correct the bounds")]
     return [ok("observation bounds", f"{len(observations) - 1} random steps stay in {shown(space)}")]
+
+
+def _check_masks(space: gym.Space, masks: np.ndarray | None) -> list[Finding]:
+    """Whether the environment gives action masks, if its actions can be masked."""
+    if masks is not None:
+        text = f"found: {masks[0].sum()} of {masks[0].size} choices are allowed at the first observation"
+        return [ok("action masks", text)]
+    return [] if mask_width(space) is None else [ok("action masks", "none: every action is always allowed")]
 
 
 def _check_rewards(steps: list[Step]) -> Finding:

@@ -2,9 +2,11 @@
 
 import warnings
 from dataclasses import replace
+from typing import NamedTuple
 
 from birl.compiled_ids import is_compiled
 from birl.config import EnvConfig
+from birl.envs.compiled.host import programs_of
 from birl.envs.findings import Finding, ok, warning
 from birl.envs.make import make_envs
 from birl.envs.sampling import sample_actions
@@ -32,26 +34,34 @@ def check_resume(config: EnvConfig) -> list[Finding]:
     return [ok("exact resume", "environments restored from a snapshot went on exactly as the originals")]
 
 
-def restore_problem(config: EnvConfig) -> str:
-    """Why a run in environments like these cannot be resumed exactly; "" if a trial finds nothing.
+class Trial(NamedTuple):
+    """What a trial of a run's environments found before training."""
+
+    problem: str  # why a run in them cannot be resumed exactly; "" if nothing was found
+    masks: bool | None  # whether they give action masks; None: the trial failed
+
+
+def try_envs(config: EnvConfig) -> Trial:
+    """What a trial of environments like these finds.
 
     Environments that are restored by replaying their episodes are tried, and those inside wrappers
     of the user's. Any other state that is copied needs no trial, and environments that cannot be
     saved say so themselves. The state of compiled ones is arrays.
     """
     if is_compiled(config):
-        return ""
+        return Trial("", programs_of(config).copies.gives_masks)
     config = _trial_config(config)
+    masks: bool | None = None
     try:
         with make_envs(config, 0) as envs:
-            envs.reset(0)
+            masks = envs.reset(0)[1] is not None
             tier = envs.snapshot().values.get("tier")
             if tier != REPLAY and not (tier == EACH and config.wrappers):
-                return ""
+                return Trial("", masks)
             with make_envs(config, 1) as others:
-                return _restore_trial(envs, others)
+                return Trial(_restore_trial(envs, others), masks)
     except Exception as error:
-        return f"a trial in spare environments raised {type(error).__name__}: {error}"
+        return Trial(f"a trial in spare environments raised {type(error).__name__}: {error}", masks)
 
 
 def _trial_config(config: EnvConfig) -> EnvConfig:

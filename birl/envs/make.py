@@ -21,7 +21,7 @@ from birl.envs.registration import find_function, find_spec, make_arguments, new
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import part_names
 from birl.envs.vector import VectorAdapter
-from birl.envs.wrappers import HideVelocities, StepTimeout, positions
+from birl.envs.wrappers import HideVelocities, StepTimeout, positions, with_method_masks
 from birl.types import Envs
 from birl.workers.envs import WorkerEnvs
 
@@ -90,7 +90,7 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     if function is not None:
         env = env_from(function, config, render_mode)
     env = HideVelocities(env, positions(config.id)) if config.hide_velocities else env
-    return wrapped(env, config.wrappers)
+    return with_method_masks(wrapped(env, config.wrappers))
 
 
 @contextmanager

@@ -16,15 +16,17 @@ from birl.envs.observations import layout_of, read_flag, read_flags
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
+    MASK,
     SUCCESS,
     action_reader,
     derived_seeds,
     first_value,
     is_composite,
     learnable_actions,
+    mask_width,
 )
 from birl.envs.trees import action_tree
-from birl.envs.vector_attributes import set_vector_attributes
+from birl.envs.vector_attributes import has_mask_method, method_masks, set_vector_attributes
 from birl.envs.vector_observations import VectorObservations
 from birl.envs.wrappers import kept_space
 from birl.errors import EnvError, InexactResume
@@ -59,6 +61,8 @@ class VectorAdapter:
         self._read_actions = action_reader(self.action_space, self.num_envs)
         self._has_tree_actions = is_composite(self.action_space)
         self._first_action = first_value(vector_env.single_action_space)
+        maskable = mask_width(self.action_space) is not None and self.layout.mask_path is None
+        self._has_mask_method = maskable and has_mask_method(vector_env)
         self._attributes: Attributes = {}  # that were set
         self._seed = 0
         self._clock = 0  # steps since the last reset
@@ -213,6 +217,7 @@ class VectorAdapter:
             raise EnvError(f"the vector environment returned rewards of shape {shape}; return ({self.num_envs},)")
         terminated = read_flags(terminated, "terminated", self.num_envs)
         truncated = read_flags(truncated, "truncated", self.num_envs)
+        infos = self._with_masks(infos)
         self._latest.after_step(observations, infos)
         self._last_infos = infos
         return rewards, terminated, truncated, infos
@@ -229,9 +234,14 @@ class VectorAdapter:
 
     def _reset_env(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         try:
-            return self.vector_env.reset(**arguments)
+            observations, infos = self.vector_env.reset(**arguments)
         except SystemExit as error:
             raise RuntimeError(f"{self.vector_env} raised in reset: SystemExit: {error}") from error
+        return observations, self._with_masks(infos)
+
+    def _with_masks(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """The infos with the masks of the environments' method, where they give none themselves."""
+        return {MASK: method_masks(self.vector_env)} | infos if self._has_mask_method else infos
 
     def _reset_ended(self) -> None:
         """Reset the environments whose episodes have ended, and no others."""

@@ -1,4 +1,4 @@
-"""Wrappers of single environments: hidden velocities, and a time limit for each step."""
+"""Wrappers of single environments: hidden velocities, masks of a method, a limit for each step."""
 
 import signal
 from typing import Any
@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import ConfigError
+from birl.envs.spaces import MASK, mask_width
 
 # The features that stay when velocities are hidden, by id without version (the zoo's NoVel
 # environments).
@@ -20,6 +21,8 @@ POSITIONS: dict[str, tuple[int, ...]] = {
     "LunarLander": (0, 1, 4, 6, 7),  # position, angle, leg contacts
     "LunarLanderContinuous": (0, 1, 4, 6, 7),
 }
+
+MASK_METHOD = "action_masks"  # of an environment: how sb3-contrib's MaskablePPO gets masks
 
 
 def positions(env_id: str) -> np.ndarray:
@@ -49,6 +52,38 @@ class HideVelocities(gym.ObservationWrapper):
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         return observation[self.keep]
+
+
+class MethodMasks(gym.Wrapper):
+    """One environment with the masks of its method in its infos, where it gives none itself.
+
+    After a termination there is no mask, and the method may not be ready to be asked.
+    """
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        answer = self.env.step(action)
+        terminated = isinstance(answer, tuple) and len(answer) == 5 and np.any(answer[2])
+        return answer if terminated else self._with_mask(answer)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self._with_mask(self.env.reset(seed=seed, options=options))
+
+    def _with_mask(self, answer: Any) -> Any:
+        """What `reset` or `step` returned, with a mask in its info."""
+        if not (isinstance(answer, tuple) and isinstance(answer[-1], dict)) or MASK in answer[-1]:
+            return answer  # it may break the rules, which is found where it is read
+        return *answer[:-1], answer[-1] | {MASK: self.env.get_wrapper_attr(MASK_METHOD)()}
+
+
+def with_method_masks(env: gym.Env) -> gym.Env:
+    """The environment, with the masks of its method `action_masks` if it has one.
+
+    A mask in a Dict observation comes first.
+    """
+    has_method = env.has_wrapper_attr(MASK_METHOD) and callable(env.get_wrapper_attr(MASK_METHOD))
+    observations = env.observation_space
+    observed = isinstance(observations, spaces.Dict) and MASK in observations.spaces
+    return MethodMasks(env) if has_method and not observed and mask_width(env.action_space) is not None else env
 
 
 class StepTimeout(gym.Wrapper):

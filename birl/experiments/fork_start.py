@@ -54,8 +54,8 @@ def write_first(run_dir: Path, branch: Branch, config: Any, changed: dict[str, t
     saved = branch.saved
     config = with_run(config, run_dir=str(run_dir))
     tensors, snapshot = continuation(saved, config.run.seed, changed)
-    resumes = saved.manifest["progress"]["inexact_resumes"]
-    progress = to_json(Progress()) | {"inexact_resumes": resumes}  # its seconds and its best are its own
+    kept = {name: saved.manifest["progress"][name] for name in ("inexact_resumes", "masks")}
+    progress = to_json(Progress()) | kept  # its seconds and its best are its own
     spaces = saved.observation_space, saved.action_space
     write_fork(run_dir, Fork(branch.parent, saved.path.name, saved.env_steps, changed))
     folder = run_dir / CHECKPOINTS

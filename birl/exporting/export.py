@@ -43,8 +43,9 @@ def export(
 
     The source is what `birl.load` takes, or a policy. `format` "onnx" is one file, "numpy" a folder
     with Python code. Actions are the most likely ones, or with `sample` they are sampled from noise
-    that is an input. With `masks`, which actions are allowed is an input. Only what `export` wrote
-    itself is replaced. ConfigError if an operation of your own network has no form there.
+    that is an input. With `masks`, and always if it learned with action masks, which actions are
+    allowed is an input. Only what `export` wrote itself is replaced. ConfigError if an operation of
+    your own network has no form there.
     """
     require(format in DEFAULT, f"format {format!r} is unknown; use {' or '.join(DEFAULT)}")
     path = Path(DEFAULT[format] if out is None else out)
@@ -52,7 +53,7 @@ def export(
         remedy = f"{install_extra('onnx')}, or use format numpy"
         raise ConfigError(f"format {format!r} needs the package onnx; {remedy}")
     policy = source if isinstance(source, Policy) else load(source, make_network, trust, make_encoder)
-    graph = graph_of(policy, batch_size, sample, masks)
+    graph = graph_of(policy, batch_size, sample, masks or policy.masks)
     description = describe(policy, graph, batch_size, sample)
     path.parent.mkdir(parents=True, exist_ok=True)
     if format == "onnx":

@@ -88,6 +88,7 @@ class Evaluator:
             self._policy = make_policy(self._config, state, *self._spaces)
         policy = copy.copy(self._policy)
         policy.set_parameters(self._algorithm.policy(state))
+        policy.masks = self._progress.masks
         return policy
 
     def _write(self, evaluation: Evaluation, update: Update | None, keep_best: bool) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from birl.envs.check_resume import Trial
 from birl.errors import InexactResume, plain_warning
 from birl.run.console import Console
 from birl.run.progress import RunProgress
@@ -18,10 +19,12 @@ class Exactness:
         self._restore_problem = ""  # why no resume of this run can be exact, as a trial found
         self._reported = ""  # the reason that was reported last
 
-    def set_restore_problem(self, reason: str) -> None:
-        """Remember and report that resumes of this run will not be exact; "" if they will be."""
-        self._restore_problem = reason
-        self._report(reason)
+    def take(self, trial: Trial) -> None:
+        """Remember what a trial of the environments found; report if resumes will not be exact."""
+        if trial.masks is not None:
+            self._progress.masks = trial.masks
+        self._restore_problem = trial.problem
+        self._report(trial.problem)
 
     def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot, marked as inexact if the environments cannot be restored; reported once."""

@@ -75,7 +75,9 @@ def policy_in_file(path: Path, make_network: Any = None, trust: bool = False, ma
     except CheckpointError as problem:
         raise CheckpointError(f"{path}: {problem}; if it has a network of your own, pass make_network=") from problem
     network = parameters.network if isinstance(parameters, HasNetwork) else template.network
-    return Policy(config, parameters, network.initial_memory, *spaces)
+    policy = Policy(config, parameters, network.initial_memory, *spaces)
+    policy.masks = saved.masks
+    return policy
 
 
 def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
@@ -86,6 +88,7 @@ def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False, 
     template = _fresh_state(config, spaces, make_network, saved.path / "config.json")
     policy = make_policy(config, tensors_to_state(template, saved.tensors), *spaces)
     policy.env = _known_env(settings, config)
+    policy.masks = saved.manifest["progress"]["masks"]
     return policy
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from birl.config import require
-from birl.envs.check_resume import restore_problem
+from birl.envs.check_resume import try_envs
 from birl.envs.make import open_envs, spaces_of
 from birl.errors import NonFiniteError
 from birl.registry import algorithm_named
@@ -162,7 +162,7 @@ class Run:
         for notice in [*opened.notices, f"run directory {self.run_dir}"]:
             self._console.message(notice)
         if self._envs is None and start_steps < run.total_steps and not self._due.goal():
-            self._parts.exactness.set_restore_problem(restore_problem(env))
+            self._parts.exactness.take(try_envs(env))
 
     def _opened(self) -> ExitStack:
         """What closes the run at its end; RuntimeError outside of a `with` block."""

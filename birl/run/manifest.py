@@ -44,6 +44,7 @@ class Progress:
     best: Best | None = None
     evaluation_due: bool = False  # a signal came before the evaluation of this update was finished
     inexact_resumes: tuple[InexactResumeEntry, ...] = ()  # so far; the manifest's `exact` is about the next resume
+    masks: bool = False  # the environments gave action masks
 
 
 @dataclass(frozen=True)

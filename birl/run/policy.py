@@ -1,6 +1,7 @@
 """A policy: it returns actions for observations, can be looked into and saved to a file."""
 
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Policy:
     ):
         self.config = config
         self.env = env  # of the run; None: unknown, or not to be made without the user's consent
+        self.masks = False  # it learned with action masks
         self.observation_space = observation_space
         self.action_space = action_space
         self.initial_memory = initial_memory
@@ -123,7 +125,7 @@ class Policy:
         It holds the parameters, the spaces and the settings of the network; neither environments
         nor anything that training needs. Only another policy file is replaced.
         """
-        write_policy(Path(path), self.config, self.observation_space, self.action_space, self.parameters())
+        write_policy(Path(path), self.config, self.observation_space, self.action_space, self.parameters(), self.masks)
 
     def _look(self, observation: PyTree, memory: PyTree, action_mask: PyTree) -> Inside:
         """What is inside for one observation, without an axis B, or for a batch."""
@@ -138,6 +140,8 @@ class Policy:
         observations, size = read_observations(self.observation_space, observation, self.config.env.ignore_observations)
         if action_mask is None and isinstance(observation, Mapping) and mask_width(self.action_space) is not None:
             action_mask = observation.get(MASK)  # as in training
+        if self.masks and action_mask is None:
+            warnings.warn("this policy learned with action masks; pass action_mask, or all are allowed", stacklevel=3)
         count = size or 1
         resets = np.full(count, memory is None)  # where true, the network uses its own initial memory
         memory = self.initial_memory(count) if memory is None else self._checked_memory(memory, count)

@@ -45,6 +45,7 @@ class PolicyFile(NamedTuple):
     action_space: gym.Space
     tensors: dict[str, np.ndarray]
     signature: str | None  # of algorithm and settings; see trust.py
+    masks: bool  # it learned with action masks
 
     def config(self) -> Any:
         """The settings as a Config; those that are not in the file have their defaults."""
@@ -52,7 +53,12 @@ class PolicyFile(NamedTuple):
 
 
 def write_policy(
-    path: Path, config: Any, observation_space: gym.Space, action_space: gym.Space, tensors: dict[str, np.ndarray]
+    path: Path,
+    config: Any,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    tensors: dict[str, np.ndarray],
+    masks: bool = False,
 ) -> None:
     """Write a policy file, completely or not at all; only another policy file is replaced.
 
@@ -73,6 +79,8 @@ def write_policy(
         "action_space": space_to_json(action_space),
         "signature": sign(algorithm, settings),
     }
+    if masks:
+        description["masks"] = True
     content = _sealed(description, tensors)
     if os.path.lexists(path) and not is_policy_file(path):
         raise CheckpointError(f"{path} is there already and is not a policy file; move it away, or use another name")
@@ -161,6 +169,7 @@ def _read(path: Path) -> PolicyFile:
         action_space=space_from_json(description["action_space"]),
         tensors=tensors,
         signature=signature,
+        masks=from_json(bool, description.get("masks", False), "masks"),
     )
 
 

@@ -26,6 +26,7 @@ class RunProgress:
         self.best = _best_until(self.start_steps, stored["best"], marked_best)
         self.evaluation_due: bool = stored["evaluation_due"]
         self.inexact_resumes: list[dict[str, Any]] = list(stored["inexact_resumes"])
+        self.masks: bool = stored["masks"]
         self._wall_start = time.perf_counter() - stored["wall_seconds"]
         self._cpu_start = time.process_time() - stored["cpu_seconds"]
 
@@ -53,6 +54,7 @@ class RunProgress:
             "best": self.best,
             "evaluation_due": self.evaluation_due,
             "inexact_resumes": self.inexact_resumes,
+            "masks": self.masks,
         }
 
 

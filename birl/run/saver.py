@@ -46,6 +46,7 @@ class Saver:
         if progress.saved_steps == progress.steps:
             return
         snapshot = self._exactness.check_snapshot(update.snapshot())
+        progress.masks |= "envs/masks" in snapshot.arrays  # of environments that were passed in, which no trial saw
         path = checkpoint.save(
             self._folder, self._name, self._config, self._spaces, update.state, snapshot, progress.to_json()
         )

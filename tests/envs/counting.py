@@ -62,6 +62,14 @@ class MaskedCounting(Counting):
         return {"action_mask": (np.arange(3) != self.steps % 3) & (self.total < self.goal)}
 
 
+class MethodCounting(Counting):
+    """Has the masks of MaskedCounting as a method, which fails once the goal is reached."""
+
+    def action_masks(self) -> np.ndarray:
+        assert self.total < self.goal, "asked after the end"
+        return np.arange(3) != self.steps % 3
+
+
 class OverCounting(MaskedCounting):
     """Also forbids every action once the episode is over, terminated or truncated."""
 

@@ -13,7 +13,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper
 from birl.config_json import from_json, to_json
 from birl.envs.atari import Atari
 from birl.envs.check import check_env
-from birl.envs.check_resume import restore_problem
+from birl.envs.check_resume import try_envs
 from birl.envs.make import episode_limit, make_env, make_envs, make_share
 from birl.envs.serial import SerialEnvs
 from birl.envs.wrappers import HideVelocities
@@ -144,8 +144,8 @@ def test_what_only_this_process_has_is_refused_where_others_would_need_it():
 def test_state_within_an_episode_is_replayed_and_state_across_episodes_is_noticed():
     for name, problem in (("Remembering", ""), ("Hoarding", "it keeps state from one episode to the next")):
         config = EnvConfig(f"{OWN}:make_walk", 2, wrappers=(Wrapper(f"{OWN}:{name}"),))
-        assert restore_problem(config).endswith(problem)
-        assert bool(restore_problem(config)) == bool(problem)
+        assert try_envs(config).problem.endswith(problem)
+        assert bool(try_envs(config).problem) == bool(problem)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_state_within_an_episode_is_replayed_and_state_across_episodes_is_notice
 )
 def test_a_wrapper_with_state_around_mujoco_is_restored_or_noticed(name, problem):
     pytest.importorskip("mujoco")
-    found = restore_problem(EnvConfig("InvertedPendulum-v5", 2, wrappers=(Wrapper(f"{OWN}:{name}"),)))
+    found = try_envs(EnvConfig("InvertedPendulum-v5", 2, wrappers=(Wrapper(f"{OWN}:{name}"),))).problem
     assert found.endswith(problem)
     assert bool(found) == bool(problem)
 

@@ -257,3 +257,39 @@ def test_an_old_version_is_a_warning_that_names_the_new_one():
     assert ("warning", "old version", "use CartPole-v1") in [
         (f.level, f.title, f.explanation) for f in check_env(EnvConfig("CartPole-v0"))
     ]
+
+
+class Masked(Good):
+    def mask(self):
+        return {"action_mask": np.array([True, False, True])}
+
+
+class WithMaskMethod(Good):
+    def action_masks(self):
+        return np.array([True, False, True])
+
+
+class MisnamedMask(Good):
+    def mask(self):
+        return {"legal_mask": np.ones(3, bool)}
+
+
+class NothingToMask(Lopsided):
+    def action_masks(self):
+        return np.ones(1, bool)
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "words"),
+    [
+        (Good, "ok", "none: every action is always allowed"),
+        (Masked, "ok", "found: 2 of 3 choices are allowed at the first observation"),
+        (WithMaskMethod, "ok", "found: 2 of 3 choices are allowed at the first observation"),
+        (MisnamedMask, "warning", "legal_mask is not read as a mask: name it action_mask"),
+        (NothingToMask, "warning", "has no choices to mask: action_masks is not read"),
+    ],
+)
+def test_masks_that_were_found_or_are_not_read_are_named(kind, level, words):
+    assert any(
+        each.title == "action masks" and words in each.explanation and each.level == level for each in check(kind)
+    )

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from birl.config import EnvConfig
-from birl.envs.check_resume import restore_problem
+from birl.envs.check_resume import try_envs
 from birl.envs.generators import generator_state, plain, set_generator_state
 from birl.envs.make import make_envs
 from birl.envs.serial import SerialEnvs
@@ -321,7 +321,7 @@ def test_an_environment_whose_state_cannot_be_read_begins_a_new_episode_and_says
     "config", [EnvConfig("LunarLander-v3", 8), EnvConfig("CartPole-v1", 1), EnvConfig("CartPole-v1", 2, workers=1)]
 )
 def test_a_trial_finds_no_problem_in_environments_that_can_be_replayed(config):
-    assert restore_problem(config) == ""
+    assert try_envs(config).problem == ""
 
 
 @pytest.mark.parametrize(
@@ -342,4 +342,4 @@ def test_a_trial_finds_no_problem_in_environments_that_can_be_replayed(config):
 )
 def test_a_trial_finds_environments_that_cannot_be_resumed_exactly(config, reason, monkeypatch):
     monkeypatch.setattr("birl.envs.check_resume.TRIAL_SECONDS", 600.0)  # on a busy machine, too
-    assert re.search(reason, restore_problem(config))
+    assert re.search(reason, try_envs(config).problem)

@@ -14,7 +14,7 @@ from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import derived_seeds
 from birl.envs.vector import VectorAdapter
 from birl.errors import EnvError
-from tests.envs.counting import MODES, MaskedCounting, counting_functions
+from tests.envs.counting import MODES, MaskedCounting, MethodCounting, counting_functions
 from tests.envs.hybrid import Hybrid
 
 
@@ -52,6 +52,17 @@ def sync(mode, limits=(2, 3), kind=MaskedCounting, **kwargs):
 def run(envs, steps):
     envs.reset(0)
     return [envs.step(np.ones(envs.num_envs, int)) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_method_action_masks_gives_the_masks_that_infos_would_give(mode):
+    """Nobody knows that of an episode's last observation if the same step resets."""
+    expected, given = (VectorAdapter(sync(mode, kind=kind)) for kind in (MaskedCounting, MethodCounting))
+    assert np.array_equal(expected.reset(0)[1], given.reset(0)[1])
+    for _ in range(12):
+        left, right = (envs.step(np.ones(2, int)) for envs in (expected, given))
+        known = ~right.truncated if mode is AutoresetMode.SAME_STEP else np.ones(2, bool)
+        assert np.array_equal(left.action_masks[known], right.action_masks[known])
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])

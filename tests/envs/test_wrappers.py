@@ -12,6 +12,8 @@ import pytest
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs, open_envs
+from birl.functions import name_of_function
+from tests.envs.counting import DictCounting, MaskedCounting
 from tests.run.processes import ENVIRONMENT, SECONDS
 
 VELOCITIES = {  # from Gymnasium's documentation
@@ -97,3 +99,29 @@ def test_velocities_of_a_vector_environment_that_is_passed_in_cannot_be_hidden()
         open_envs(EnvConfig("CartPole-v1", 2, hide_velocities=True), 0, vector_env),
     ):
         pytest.fail("it was accepted")
+
+
+def test_the_method_action_masks_gives_the_masks_that_infos_would_give():
+    kinds = ("MaskedCounting", "MethodCounting")
+    expected, given = (make_envs(EnvConfig(f"tests.envs.counting:{kind}", 2), 0) for kind in kinds)
+    masks = given.reset(0)[1]
+    assert np.array_equal(expected.reset(0)[1], masks)
+    for _ in range(20):
+        actions = masks.argmax(1)
+        step = given.step(actions)
+        masks = step.action_masks
+        assert np.array_equal(expected.step(actions).action_masks, masks)
+        assert masks.all(axis=1).tolist() == step.terminated.tolist()
+
+
+def test_a_mask_in_the_info_or_the_observation_comes_before_the_method():
+    class Both(MaskedCounting):
+        def action_masks(self):
+            raise AssertionError
+
+    class Observed(DictCounting):
+        action_masks = Both.action_masks
+
+    for kind in (Both, Observed):
+        envs = make_envs(EnvConfig(name_of_function(kind), 1), 0)
+        assert envs.reset(0)[1].tolist() == [[False, True, True]]

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 import birl
 from birl.config import ConfigError
@@ -19,6 +20,7 @@ from birl.errors import CheckpointError
 from birl.exporting.description import KEY
 from birl.maths.distributions import Categorical
 from birl.run.policy import make_policy
+from tests.envs.counting import MaskedCounting, counting_functions
 from tests.run.processes import call, call_well
 
 OBSERVATIONS = spaces.Box(-1, 1, (3,), np.float32)
@@ -188,6 +190,25 @@ def test_masked_choices_are_never_taken(tmp_path):
     for _ in range(20):
         noise = {f"noise.{n}": rng.gumbel(size=(1, size)).astype(np.float32) for n, size in enumerate((2, 3))}
         assert session.run(["action"], given | noise)[0].tolist() == [[0, 2]]
+
+
+@pytest.mark.parametrize("passed", [False, True])
+def test_a_run_with_action_masks_is_exported_with_them(tmp_path, passed):
+    """The policy of a run knows that it had masks, and so does a file of it."""
+    envs = SyncVectorEnv(counting_functions([(9, 4)], MaskedCounting)) if passed else None
+    env = birl.EnvConfig("tests.envs.counting:MethodCounting", 1)
+    run = birl.RunConfig(total_steps=8, run_dir=str(tmp_path / "run"), eval_episodes=1)
+    with birl.start(birl.a2c.Config(env, run, rollout_length=4, hidden_sizes=(16,)), envs=envs, quiet=True) as training:
+        for _ in training:
+            pass
+        assert training.policy().masks
+    policy = birl.load(tmp_path / "run")
+    policy.save(tmp_path / "policy.safetensors")
+    for source in (tmp_path / "run", tmp_path / "policy.safetensors"):
+        inputs = birl.export(source, tmp_path / "folder", "numpy").description["inputs"]
+        assert [port["name"] for port in inputs] == ["observation", "action_mask"]
+    with pytest.warns(UserWarning, match="learned with action masks; pass action_mask"):
+        policy.act(np.zeros(3))
 
 
 @pytest.mark.parametrize("format", ["onnx", "numpy"])

@@ -49,6 +49,15 @@ class CompiledCopies:
         space = self.layout.space
         return space if self.kept is None else kept_space(space, np.array(self.kept)), self.env.action_space
 
+    @property
+    def gives_masks(self) -> bool:
+        """Whether there are action masks: by a method, or in the observation."""
+        return self._has_mask_method or self.layout.mask_path is not None
+
+    @property
+    def _has_mask_method(self) -> bool:
+        return isinstance(self.env, HasActionMask) and mask_width(self.env.action_space) is not None
+
     def reset(self, key: Array) -> Copies:
         """All copies at the beginning of an episode."""
         key, reset_key = jax.random.split(key)
@@ -114,8 +123,8 @@ class CompiledCopies:
 
     def _masks(self, states: PyTree, observations: PyTree, terminated: Array, truncated: Array) -> Array | None:
         """[B, A] which actions are allowed; where there is no next action, all are."""
-        if isinstance(self.env, HasActionMask) and mask_width(self.env.action_space) is not None:
-            masks = jax.vmap(self.env.action_mask)(states)
+        if self._has_mask_method:
+            masks = jax.vmap(self.env.action_mask)(states)  # type: ignore[attr-defined]
         elif self.layout.mask_path is not None:
             masks = at_path(observations, self.layout.mask_path)
         else:

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check
 
 from birl.compiled_ids import CLASSIC
 from birl.config import ConfigError, EnvConfig
-from birl.envs.check_resume import check_resume, restore_problem
+from birl.envs.check_resume import check_resume, try_envs
 from birl.envs.compiled.host import CompiledEnvs, CompiledGymEnv, new_programs, programs_of
 from birl.envs.make import episode_limit, make_env, make_envs, spaces_of
 from birl.envs.serial import SerialEnvs
@@ -182,7 +182,7 @@ def test_a_program_is_compiled_once_in_a_process_and_anew_where_its_settings_dif
 def test_compiled_environments_always_resume_exactly_so_nothing_is_tried(monkeypatch):
     monkeypatch.setattr("birl.envs.check_resume.make_envs", None)
     for config in (settings("Counting"), EnvConfig("CartPole-v1", backend="compiled")):
-        assert restore_problem(config) == ""
+        assert try_envs(config).problem == ""
         assert [finding.level for finding in check_resume(config)] == ["ok"]
 
 
