@@ -3,13 +3,13 @@
     python benchmarks/readme.py
 
 The figures go between markers; the text around them is not changed. The READMEs show a few rows,
-the pages in docs/ show all of them. Exit code 1 if a preset states another score than RESULTS.md.
+the pages in docs/ show all of them. The measured scores go to the presets, too.
 """
 
+import json
 import re
-import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compiled_rows import ROWS as COMPILED_ROWS
 from readme_zh import COMPILED_TITLES, TITLES, WORDS
@@ -18,6 +18,7 @@ from speed_rows import ROWS
 
 from birl.cli.numbers import short_number
 from birl.presets import all_presets
+from birl.presets.entry import SCORES
 from birl.presets.published import SOURCES, Published, best_published
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +31,7 @@ SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", 
 PUBLISHED_COLUMNS = ("published", "published where")  # only in docs/scores.md
 TEXT_COLUMNS = ("contender", "algorithm", "environment", "variant", "source", "scores are")
 ENGLISH_WORDS = {"wall s a seed": "seconds per seed"}  # columns that the pages name differently than RESULTS.md
+COUNTS = "{presets} tasks. {scores} of them state a measured score, {intervals} with"
 LOWER = "Of the {count} rows with a published score, ours is lower in {lower}: {rows}."
 
 
@@ -220,32 +222,45 @@ def interval_of(row: dict[str, str]) -> str:
     return row["95 % interval"] if seeds_of(row) > 1 else ""
 
 
-def wrong_scores(rows: Rows) -> list[str]:
-    """One sentence for each preset whose score, interval or seeds differ from the measured ones.
-
-    A preset that was never measured must state no score.
-    """
-    measured = {_key(row): (row["IQM"], interval_of(row), seeds_of(row)) for row in rows}
-    problems = []
-    for preset in all_presets():
-        key = (preset.algorithm, preset.config.env.id, " ".join(preset.switches))
-        stated = None
-        if preset.score is not None:
-            interval = "" if preset.interval is None else f"{preset.interval[0]:.1f} to {preset.interval[1]:.1f}"
-            stated = (f"{preset.score:.1f}", interval, preset.seeds)
-        if measured.get(key) != stated:
-            problems.append(f"{' '.join(key)}: the preset says {stated}, RESULTS.md {measured.get(key)}")
-    return problems
+def preset_scores(rows: Rows) -> dict[str, dict[str, Any]]:
+    """The measured score of each preset that has one, by algorithm, environment and switches."""
+    tasks = {" ".join([preset.algorithm, preset.config.env.id, *preset.switches]) for preset in all_presets()}
+    measured = {" ".join(filter(None, _key(row))): row for row in rows}
+    return {task: _score_of(measured[task]) for task in sorted(tasks & measured.keys())}
 
 
-def main() -> int:
+def counts(language: str) -> str:
+    """How many presets there are, how many state a score, and how many an interval."""
+    scores = preset_scores(learning_rows()).values()
+    intervals = sum(score["interval"] is not None for score in scores)
+    return _word(COUNTS, language).format(presets=len(all_presets()), scores=len(scores), intervals=intervals)
+
+
+def write_counts(page: Path, language: str) -> None:
+    """Write the counts where the page has them; the numbers there are those of an earlier day."""
+    text = page.read_text(encoding="utf-8")
+    before = re.sub(r"\{\w+\}", r"\\d+", _word(COUNTS, language))
+    text, found = re.subn(before, lambda _: counts(language), text)
+    if found != 1:
+        raise SystemExit(f"{page.name} does not say: {counts(language)}")
+    page.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    lines = [f" {json.dumps(task)}: {json.dumps(score)}" for task, score in preset_scores(learning_rows()).items()]
+    SCORES.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     for language in ("", CHINESE):
+        write_counts(ROOT / f"README{language}.md", language)
         for page, texts in sections(language).items():
             for name, text in texts.items():
                 write_section(ROOT / page, name, text)
-    problems = wrong_scores(learning_rows())
-    print("\n".join(problems) or "pages written; the presets state the measured scores")
-    return 1 if problems else 0
+    print("the pages and the presets state the measured scores")
+
+
+def _score_of(row: dict[str, str]) -> dict[str, Any]:
+    interval = interval_of(row)
+    numbers = [float(number) for number in interval.split(" to ")] if interval else None
+    return {"score": float(row["IQM"]), "interval": numbers, "seeds": seeds_of(row)}
 
 
 def _key(row: dict[str, str]) -> tuple[str, str, str]:
@@ -263,4 +278,4 @@ def _word(text: str, language: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 SCRIPTS = (
-    "`speed.py`, `compiled.py`, `learning.py`, `off_policy.py`, `acer_replay.py`, `tuning.py`, `solving.py`, "
-    "`migration.py` and `export_agreement.py`"
+    "`speed.py`, `compiled.py`, `learning.py`, `evidence.py`, `off_policy.py`, `acer_replay.py`, "
+    "`tuning.py`, `solving.py`, `migration.py` and `export_agreement.py`"
 )
 TITLE = f"# Results\n\nWritten by {SCRIPTS}, never by hand; README.md says what the rows mean.\n"
 

@@ -175,7 +175,7 @@ def test_list_has_every_preset_below_its_algorithm_with_words_that_select_it(col
             found.setdefault(algorithm, []).append(words)
     for preset in all_presets():
         task = [preset.config.env.id, *" ".join(preset.switches).split()]
-        score = "-" if preset.score is None else f"{preset.score:.4g}"
+        score = "-" if preset.measured is None else f"{preset.measured.score:.4g}"
         wanted = [*task, short_number(preset.config.run.total_steps), score]
         assert wanted in [row[: len(wanted)] for row in found[preset.algorithm]]
         assert training_config(preset.algorithm, task[0], task[1:])[0] == preset.config

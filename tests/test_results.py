@@ -1,5 +1,6 @@
 """Published figures are measured figures, and the READMEs count what there is."""
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from birl import ALGORITHMS
 from birl.presets import all_presets
+from birl.presets.entry import SCORES as MEASURED
 from birl.presets.published import NOTES, SCORES, SOURCES, best_published, published, task_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +50,23 @@ def bullets_of(name: str) -> list[str]:
 
 
 def test_the_presets_state_the_scores_of_the_results(readme):
-    assert readme.wrong_scores(readme.learning_rows()) == []
+    written = readme.preset_scores(readme.learning_rows())
+    assert json.loads(MEASURED.read_text(encoding="utf-8")) == written, "run python benchmarks/readme.py"
+    assert sum(preset.measured is not None for preset in all_presets()) == len(written) > 40
+
+
+def test_only_rows_of_presets_become_their_scores(readme):
+    cartpole = {"algorithm": "ppo", "environment": "CartPole-v1", "IQM": "499.5", "95 % interval": "480.0 to 500.0"}
+    rows = [
+        cartpole | {"variant": "", "each seed": "1: 499, 2: 500"},
+        cartpole | {"variant": "--hide-velocities --core gru", "each seed": "1: 499.5"},
+        cartpole | {"variant": "--total-steps 1000", "each seed": "1: 499, 2: 500"},
+        cartpole | {"variant": "", "environment": "Mine-v0", "each seed": "1: 499, 2: 500"},
+    ]
+    assert readme.preset_scores(rows) == {
+        "ppo CartPole-v1": {"score": 499.5, "interval": [480.0, 500.0], "seeds": 2},
+        "ppo CartPole-v1 --hide-velocities --core gru": {"score": 499.5, "interval": None, "seeds": 1},
+    }
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -131,9 +149,9 @@ def test_the_reasons_to_use_birl_have_the_numbers_of_the_tables(readme, language
     assert set(numbers_in(fast)) <= set(numbers_in(readme.short_speed(language)))
     assert numbers_in(exact) == [str(len(ALGORITHMS))]
     presets = all_presets()
-    scores = sum(preset.score is not None for preset in presets)
-    intervals = sum(preset.interval is not None for preset in presets)
-    assert numbers_in(measured) == [str(len(presets)), str(scores), str(intervals), "95"]
+    scores = [preset.measured for preset in presets if preset.measured is not None]
+    intervals = sum(measured.interval is not None for measured in scores)
+    assert numbers_in(measured) == [str(len(presets)), str(len(scores)), str(intervals), "95"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -8,7 +8,7 @@ from birl import ALGORITHMS
 from birl.cli.numbers import short_number
 from birl.config import require
 from birl.presets import all_presets
-from birl.presets.entry import Preset
+from birl.presets.entry import Measured, Preset
 from birl.registry import EVERY_ACTION, Supports, algorithm_named, supports
 
 ABOUT_ALGORITHMS = f"Algorithms. any: {', '.join(EVERY_ACTION)}"
@@ -71,7 +71,7 @@ def preset_table(presets: Sequence[Preset]) -> Table:
 
 def _row(preset: Preset) -> tuple[str, str, str, str]:
     words = " ".join([preset.config.env.id, *preset.switches])
-    return words, short_number(preset.config.run.total_steps), _number(preset.score), _interval(preset)
+    return words, short_number(preset.config.run.total_steps), *_score(preset.measured)
 
 
 def _matches(preset: Preset, env: str | None) -> bool:
@@ -98,13 +98,17 @@ def _mark(supported: bool) -> str:
     return "yes" if supported else "-"
 
 
-def _number(score: float | None) -> str:
+def _number(score: float) -> str:
     """A score with four digits."""
-    return "-" if score is None else f"{score:.4g}"
+    return f"{score:.4g}"
 
 
-def _interval(preset: Preset) -> str:
-    if preset.interval is None:
-        return "1 seed" if preset.score is not None else "-"
-    low, high = map(_number, preset.interval)
-    return f"{low} to {high}" + (f", {preset.seeds} seeds" if preset.seeds != USUAL_SEEDS else "")
+def _score(measured: Measured | None) -> tuple[str, str]:
+    """A measured score and its interval."""
+    if measured is None:
+        return "-", "-"
+    if measured.interval is None:
+        return _number(measured.score), "1 seed"
+    low, high = map(_number, measured.interval)
+    seeds = f", {measured.seeds} seeds" if measured.seeds != USUAL_SEEDS else ""
+    return _number(measured.score), f"{low} to {high}{seeds}"

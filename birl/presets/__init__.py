@@ -1,7 +1,7 @@
 """Presets: settings for an algorithm on an environment, most with a measured score.
 
 A preset is loaded when its algorithm is asked for: the presets of PPO import PPO and no other
-algorithm. benchmarks/learning.py measures the scores.
+algorithm. benchmarks/learning.py and benchmarks/evidence.py measure the scores.
 """
 
 import importlib

@@ -16,8 +16,6 @@ PRESETS = [
             entropy_weight=0.0,
             optimizer="rmsprop-tf",
         ),
-        score=500.0,
-        interval=(500.0, 500.0),
     ),
     Preset(
         "a3c",
@@ -32,7 +30,5 @@ PRESETS = [
             normalize_observations=True,
             normalize_rewards=True,
         ),
-        score=278.2,
-        interval=(260.9, 282.3),
     ),
 ]

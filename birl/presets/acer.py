@@ -26,8 +26,6 @@ PRESETS = [
             learning_rate=linear(7e-4, 0.0),
             normalize_rewards=True,
         ),
-        score=500.0,
-        interval=(500.0, 500.0),
     ),
     Preset(
         "acer",
@@ -43,8 +41,6 @@ PRESETS = [
             hidden_sizes=(128, 128),
             activation="relu",
         ),
-        score=210.5,
-        interval=(158.9, 272.6),
     ),
     Preset(
         "acer",
@@ -56,8 +52,6 @@ PRESETS = [
             normalize_observations=True,
             normalize_rewards=True,
         ),
-        score=-83.3,
-        interval=(-87.1, -80.0),
     ),
     Preset(
         "acer",
@@ -75,8 +69,6 @@ PRESETS = [
             hidden_sizes=(128, 128),
             activation="relu",
         ),
-        score=-171.3,
-        interval=(-199.3, -156.1),
     ),
-    Preset("acer", RECURRENT_CARTPOLE, score=500.0, interval=(500.0, 500.0)),
+    Preset("acer", RECURRENT_CARTPOLE),
 ]

@@ -22,7 +22,5 @@ PRESETS = [
             normalize_rewards=True,
             hidden_sizes=(128, 128),
         ),
-        score=500.0,
-        interval=(500.0, 500.0),
     ),
 ]

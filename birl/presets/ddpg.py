@@ -16,8 +16,6 @@ PRESETS = [
             noise="gaussian",
             hidden_sizes=(64, 64),
         ),
-        score=-139.2,
-        interval=(-160.7, -127.3),
     ),
     Preset(
         "ddpg",
@@ -34,7 +32,5 @@ PRESETS = [
             exploration_noise=0.1,
             hidden_sizes=(128, 128),
         ),
-        score=207.2,
-        interval=(63.4, 244.5),
     ),
 ]

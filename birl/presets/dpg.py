@@ -18,8 +18,6 @@ PRESETS = [
             actor_features="linear",
             critic_features="quadratic",
         ),
-        score=-2.5,
-        interval=(-2.8, -2.3),
     ),
     Preset(
         "dpg",
@@ -35,7 +33,5 @@ PRESETS = [
             normalize_rewards=True,
             feature_scale=0.6,
         ),
-        score=-244.8,
-        interval=(-261.4, -200.5),
     ),
 ]

@@ -19,8 +19,6 @@ PRESETS = [
             learning_rate=linear(1e-3, 0.0),
             normalize_observations=True,
         ),
-        score=500.0,
-        interval=(500.0, 500.0),
     ),
     Preset(
         "dqn",
@@ -35,8 +33,6 @@ PRESETS = [
             learning_rate=linear(1e-3, 0.0),
             hidden_sizes=(128, 128),
         ),
-        score=204.8,
-        interval=(185.9, 232.5),
     ),
     Preset(
         "dqn",
@@ -51,8 +47,6 @@ PRESETS = [
             learning_rate=linear(6e-4, 0.0),
             hidden_sizes=(128, 128),
         ),
-        score=-79.0,
-        interval=(-84.5, -76.2),
     ),
     Preset(
         "dqn",
@@ -68,7 +62,5 @@ PRESETS = [
             learning_rate=linear(1e-3, 0.0),
             normalize_observations=True,
         ),
-        score=-104.0,
-        interval=(-105.6, -100.5),
     ),
 ]

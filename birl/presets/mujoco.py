@@ -61,12 +61,6 @@ CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("trpo", "HalfCheetah-v5"): {"max_kl": 0.04},  # RL Zoo's
     ("ppo", "Reacher-v5"): {"discount": 0.9},  # RL Zoo's
 }
-SCORES: dict[tuple[str, str], tuple[float, tuple[float, float] | None, int]] = {  # with interval and seeds
-    ("trpo", "Hopper-v5"): (3525.9, (3433.1, 3700.3), 3),
-    ("ddpg", "HalfCheetah-v5"): (5986.8, None, 1),
-    ("td3", "HalfCheetah-v5"): (6051.5, None, 1),
-    ("sac", "HalfCheetah-v5"): (6433.5, None, 1),
-}
 
 
 def presets_of(algorithm: str) -> list[Preset]:
@@ -83,4 +77,4 @@ def _preset(algorithm: str, robot: str) -> Preset:
     if robot == "Swimmer-v5":  # its rewards come later than the 100 steps that a discount of 0.99 covers
         changes = changes | {"discount": 0.9999}
     config = replace(config, env=replace(config.env, id=robot), run=replace(config.run, total_steps=steps), **changes)
-    return Preset(algorithm, config, *SCORES.get((algorithm, robot), ()))
+    return Preset(algorithm, config)

@@ -46,11 +46,9 @@ PRESETS = [
             learning_rate=linear(1e-3, 0.0),
             clip_range=linear(0.2, 0.0),
         ),
-        score=500.0,
-        interval=(500.0, 500.0),
     ),
-    Preset("ppo", RECURRENT_CARTPOLE, score=500.0, interval=(500.0, 500.0)),
-    Preset("ppo", replace(RECURRENT_CARTPOLE, core="gru"), score=500.0, interval=(486.5, 500.0)),
+    Preset("ppo", RECURRENT_CARTPOLE),
+    Preset("ppo", replace(RECURRENT_CARTPOLE, core="gru")),
     Preset(
         "ppo",
         Config(
@@ -64,8 +62,6 @@ PRESETS = [
             entropy_weight=linear(0.01, 0.0),
             normalize_observations=True,
         ),
-        score=-76.2,
-        interval=(-83.9, -70.8),
     ),
     Preset(
         "ppo",
@@ -80,8 +76,6 @@ PRESETS = [
             normalize_observations=True,
             normalize_rewards=True,
         ),
-        score=92.9,
-        interval=(92.7, 93.5),
     ),
     Preset(
         "ppo",
@@ -95,10 +89,8 @@ PRESETS = [
             learning_rate=linear(1e-3, 0.0),
             normalize_rewards=True,
         ),
-        score=-166.8,
-        interval=(-178.5, -145.5),
     ),
-    Preset("ppo", LUNAR_LANDER, score=250.4, interval=(242.6, 263.3)),
+    Preset("ppo", LUNAR_LANDER),
     Preset(
         "ppo",
         replace(
@@ -110,7 +102,5 @@ PRESETS = [
             learning_rate=linear(5e-4, 0.0),
             entropy_weight=0.003,
         ),
-        score=268.0,
-        interval=(255.8, 272.8),
     ),
 ]

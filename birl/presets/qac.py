@@ -18,7 +18,5 @@ PRESETS = [
             critic_learning_rate=linear(5e-3, 0.0),
             normalize_rewards=True,
         ),
-        score=493.8,
-        interval=(404.5, 500.0),
     ),
 ]

@@ -14,8 +14,6 @@ PRESETS = [
             rollout_length=512,
             learning_rate=linear(1e-2, 0.0),
         ),
-        score=500.0,
-        interval=(495.8, 500.0),
     ),
     Preset(
         "reinforce",
@@ -30,7 +28,5 @@ PRESETS = [
             core="lstm",
             core_size=64,
         ),
-        score=495.9,
-        interval=(441.8, 500.0),
     ),
 ]

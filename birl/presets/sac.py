@@ -17,7 +17,5 @@ PRESETS = [
             critic_learning_rate=1e-3,
             hidden_sizes=(64, 64),
         ),
-        score=-140.6,
-        interval=(-166.4, -127.5),
     ),
 ]

@@ -17,7 +17,5 @@ PRESETS = [
             critic_learning_rate=2e-3,
             hidden_sizes=(64, 64),
         ),
-        score=-141.7,
-        interval=(-166.4, -129.7),
     ),
 ]

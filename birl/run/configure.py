@@ -67,9 +67,9 @@ def from_preset(algorithm: str, env_id: str, change: Change) -> tuple[Any, str]:
     if preset != plain:
         config = change(preset.config)
     task = f"{algorithm} {env_id}{' hidden velocities' if hidden else ''} {core_of(config)}"
-    if preset.score is None:
+    if preset.measured is None:
         return config, f"preset {task}: published settings, not measured here"
-    return config, f"preset {task}, measured at a return of {preset.score:g}"
+    return config, f"preset {task}, measured at a return of {preset.measured.score:g}"
 
 
 def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:

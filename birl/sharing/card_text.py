@@ -126,10 +126,10 @@ def _references(subject: Subject) -> Iterator[str]:
     """The measured score of the preset, and the highest published one, if they are known."""
     run = subject.group.runs[0]
     preset, task = preset_for(run), task_of(run)
-    if preset is not None and preset.score is not None:
+    if preset is not None and preset.measured is not None:
         steps = preset.config.run.total_steps
-        seeds = counted(preset.seeds, "seed")
-        yield f"Birl's preset for this task reached {number(preset.score)} (IQM of {seeds}, {steps:,} steps)."
+        seeds = counted(preset.measured.seeds, "seed")
+        yield f"Birl's preset for this task reached {number(preset.measured.score)} (IQM of {seeds}, {steps:,} steps)."
     published = None if task is None else best_published(*task)
     if published is not None:
         steps_text = "" if published.env_steps is None else f", {published.env_steps:,} steps"

@@ -169,9 +169,9 @@ def _without_options(text: str) -> str:
 def _reference_texts(group: SeedGroup) -> list[Content]:
     """What the preset was measured at, and the highest published score, each with its steps."""
     preset, published = preset_for(group.runs[0]), _published(group)
-    measured = None if preset is None else preset.score
+    measured = None if preset is None else preset.measured
     return [
-        NOTHING if measured is None or preset is None else _at_steps(measured, preset.config.run.total_steps),
+        NOTHING if measured is None or preset is None else _at_steps(measured.score, preset.config.run.total_steps),
         NOTHING if published is None else _at_steps(published.score, published.env_steps),
     ]
 
