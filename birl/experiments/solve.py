@@ -32,6 +32,7 @@ from birl.run.configure import with_settings
 from birl.run.directory import claim_named, task_name
 from birl.run.display import number
 from birl.run.group import require_jobs
+from birl.run.open_directory import staying_in_place
 from birl.run.starting import with_run
 from birl.workers.programs import usable_cpus
 
@@ -115,7 +116,8 @@ def continue_solving(
 def _search_and_end(directory: Path, jobs: int | None, trust: bool, quiet: bool) -> dict[str, Any]:
     result = continue_search(directory, jobs, None, trust, quiet)
     say = SearchConsole(sys.stdout, quiet).message
-    return end_solving(directory, result, read_solve_plan(directory), trust, say)
+    with staying_in_place(directory):
+        return end_solving(directory, result, read_solve_plan(directory), trust, say)
 
 
 def _env_config(env: str | EnvConfig | None, make_env: MakeEnv | None) -> EnvConfig:

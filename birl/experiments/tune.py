@@ -41,6 +41,7 @@ from birl.run.group import lane_address, require_jobs, require_trainable
 from birl.run.group_file import read_group
 from birl.run.group_plan import plan_group
 from birl.run.group_summary import make_group_summary
+from birl.run.open_directory import staying_in_place
 from birl.run.signals import Interrupted, caught_signals
 from birl.workers.programs import usable_cpus
 
@@ -188,12 +189,13 @@ def _work(
     count = jobs or usable_cpus()
     journal, state = Journal(directory), SearchState(plan)
     console = SearchConsole(sys.stdout, quiet)
-    with caught_signals() as signals, closing(console):
+    with staying_in_place(directory) as require_in_place, caught_signals() as signals, closing(console):
         where = "" if ray_address is None else f", tasks of the Ray cluster at {ray_address}"
         for text in [*notices, f"search directory {directory}", f"{counted(count, 'worker')}{where}", _plan_text(plan)]:
             console.message(text)
         with closing(_workers(directory, count, trust, signals, ray_address, lambda: _progress(state))) as workers:  # type: ignore[type-var]
             for _ in workers:
+                require_in_place()
                 before = state.finalists, state.winner, {trial.number for trial in state.trials if trial.problem}
                 state.add(journal.read())
                 _announce(console, state, *before)

@@ -27,6 +27,7 @@ from birl.run.lane_ray import run_on_ray
 from birl.run.lane_shares import run_shares
 from birl.run.lane_turns import take_turns
 from birl.run.lock import locked
+from birl.run.open_directory import staying_in_place
 from birl.run.signals import Interrupted, caught_signals
 from birl.workers.programs import usable_cpus
 
@@ -151,7 +152,12 @@ def _train(
 ) -> dict[str, Any]:
     """Train the lanes that have not finished, and write the group's summary."""
     names = {lane.run_dir: lane.name for lane in group.lanes}
-    with caught_signals() as signals, locked(group.directory), closing(console):
+    with (
+        staying_in_place(group.directory) as require_in_place,
+        caught_signals() as signals,
+        locked(group.directory),
+        closing(console),
+    ):
         left = [lane.run_dir for lane in group.lanes if not is_finished(lane.run_dir, options.total_steps)]
         # A cluster itself decides how many run at once.
         at_once = min(jobs or (usable_cpus() if address is None else len(left)), max(1, len(left)))
@@ -170,6 +176,7 @@ def _train(
         problems: dict[str, str] = {}
         with closing(run_lanes(left, options, at_once, address, signals)) as training:  # type: ignore[type-var]
             for end in training:
+                require_in_place()
                 if end is not None:
                     name = names[end.run_dir]
                     ends[name] = end

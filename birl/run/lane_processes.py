@@ -74,6 +74,8 @@ def lane_end(run_dir: Path, code: int, log_start: int, signalled: bool) -> LaneE
     """How a lane ended whose process had this exit code."""
     if code == 0:
         return LaneEnd(run_dir)
+    if not run_dir.is_dir():
+        return LaneEnd(run_dir, f"{run_dir} was removed or moved while it was training there")
     name = {number.value: number.name for number in signal.Signals}.get(code - 128)
     if signalled and (code < 0 or name is not None):
         return LaneEnd(run_dir, stopped=True)

@@ -8,6 +8,7 @@ import io
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from birl.errors import CheckpointError, ConfigError, EnvError, NonFiniteError, RunDirectoryError
@@ -44,7 +45,7 @@ def next_turn(run_dir: Path, lane: Iterator[None]) -> LaneEnd | None:
     except SAID as problem:
         return LaneEnd(run_dir, str(problem))
     except Exception as problem:  # the other lanes go on
-        with open_to_append(run_dir / LOG) as log:
+        with suppress(OSError, CheckpointError), open_to_append(run_dir / LOG) as log:
             log.write("".join(traceback.format_exception(problem)).encode())
         return LaneEnd(run_dir, f"{type(problem).__name__}: {problem}")
     return None

@@ -12,6 +12,7 @@ import pytest
 
 import birl
 from birl.config import ConfigError, EnvConfig
+from birl.errors import RunDirectoryError
 from birl.experiments.solve import _go_on, continue_solving
 from birl.experiments.solving.candidates import fitting
 from birl.experiments.solving.plan_file import SolvePlan, SolveRequest, write_solve_plan
@@ -202,6 +203,19 @@ def test_a_search_goes_on_with_a_new_budget(tmp_path):
     plan, _ = read_plan(directory)
     assert plan.budget == Budget(2.0, 7)
     assert plan.title() == "solve ppo CartPole-v1"
+
+
+def test_a_search_for_an_agent_whose_directory_is_gone_ends_with_a_sentence(tmp_path, monkeypatch):
+    directory, _ = stopped(tmp_path / "search")
+
+    def lose(*_):
+        shutil.rmtree(directory)
+        return {}["winner"]
+
+    monkeypatch.setattr("birl.experiments.solve.continue_search", lambda *_: {})
+    monkeypatch.setattr("birl.experiments.solve.end_solving", lose)
+    with pytest.raises(RunDirectoryError, match="was removed, moved or replaced while its runs were training"):
+        continue_solving(directory, quiet=True)
 
 
 def test_a_search_for_an_agent_does_not_go_to_a_cluster(tmp_path):

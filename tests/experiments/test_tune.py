@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,22 @@ def test_the_time_of_a_search_ends_it_and_the_final_runs_are_finished(tmp_path: 
     result = search(tmp_path / "search", minutes=0.1, trials=500)
     assert 1 <= len(result["trials"]) < 500
     assert len(result["fresh"]["returns"]) == 2
+
+
+def test_a_search_whose_directory_is_gone_ends_with_a_sentence(
+    searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = strangers(searched, tmp_path / "search")
+
+    def lose(*_: Any) -> Iterator[int]:
+        shutil.rmtree(directory)
+        yield 1
+
+    monkeypatch.setattr("birl.experiments.tune.run_here", lose)
+    code, output = call("tune", "--join", directory, "--jobs", 1)
+    assert code == 1
+    assert f"birl: training stopped: {directory} was removed, moved or replaced while its runs were training" in output
+    assert not directory.exists()
 
 
 def test_compiled_environments_are_searched(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import pytest
 
 import birl
 from birl.config import ConfigError
-from birl.errors import CheckpointError
+from birl.errors import CheckpointError, RunDirectoryError
 from birl.run.checkpoint_folder import numbered
 from birl.run.group_file import read_group
-from birl.run.lane import LaneOptions, is_finished
-from birl.run.lane_processes import run_processes
+from birl.run.lane import LaneEnd, LaneOptions, is_finished
+from birl.run.lane_processes import lane_end, run_processes
+from birl.run.lane_turns import next_turn
 from birl.run.lock import locked
 from birl.run.plot import group as series_of
 from birl.run.plot import read_runs
@@ -346,3 +348,39 @@ def test_the_log_of_a_lane_is_not_written_through_a_link(tmp_path):
     (tmp_path / "console.log").symlink_to(tmp_path / "mine")
     ends = [end for end in run_processes([tmp_path], LaneOptions(), 1, []) if end is not None]
     assert [end.problem for end in ends] == [f"{tmp_path / 'console.log'} is not a regular file; remove it"]
+
+
+@pytest.mark.parametrize("how", ["noticed", "an error", "replaced"])
+def test_a_group_whose_directory_is_gone_ends_with_a_sentence(how, tmp_path, monkeypatch):
+    directory = tmp_path / "group"
+
+    def lose(run_dirs: list[Path], *_: Any) -> Iterator[LaneEnd | None]:
+        yield LaneEnd(run_dirs[0])
+        directory.rename(tmp_path / "moved")
+        if how == "replaced":
+            directory.mkdir()
+        if how == "an error":
+            (run_dirs[1] / "config.json").read_text()
+        yield None
+
+    monkeypatch.setattr("birl.run.group.run_lanes", lose)
+    said = f"{directory} was removed, moved or replaced while its runs were training; what they learned is not there. "
+    with pytest.raises(RunDirectoryError, match=re.escape(f"{said}Train again, in a directory that stays in place")):
+        birl.train("ppo", "CartPole-v1", seeds=2, run_dir=directory, quiet=True, **FEW)
+    assert how == "replaced" or not directory.exists()
+
+
+def test_a_lane_whose_directory_is_gone_fails_and_the_others_go_on(tmp_path):
+    assert lane_end(tmp_path / "seed-1", 1, 0, False) == LaneEnd(
+        tmp_path / "seed-1", f"{tmp_path / 'seed-1'} was removed or moved while it was training there"
+    )
+
+    def lose() -> Iterator[None]:
+        yield
+        (tmp_path / "seed-1" / "metrics.jsonl").read_text()
+
+    lane = lose()
+    assert next_turn(tmp_path / "seed-1", lane) is None
+    end = next_turn(tmp_path / "seed-1", lane)
+    assert end is not None
+    assert "FileNotFoundError" in str(end.problem)
