@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
-from birl.errors import ConfigError, require
+from birl.errors import ConfigError, by_use, cut, require
 from birl.functions import name_of_function
 
 FUNCTION_NAME = re.compile(r"\w[\w.]*:\w[\w.-]*")  # module:function, or local:name
@@ -94,15 +94,15 @@ def from_json(kind: Any, value: Any, where: str = "config") -> Any:
         return _first_match(kind, value, where)
     if origin is Literal:
         options = typing.get_args(kind)
-        require(type(value) is str and value in options, f"{where} {value!r} is not one of {', '.join(options)}")
+        require(type(value) is str and value in options, f"{where} {cut(value)} is not one of {', '.join(options)}")
         return value
     if origin is tuple:
-        require(isinstance(value, list | tuple), f"{where} must be a list, not {value!r}")
+        require(isinstance(value, list | tuple), f"{where} must be a list, not {cut(value)}")
         return tuple(from_json(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is dict:
-        require(isinstance(value, dict), f"{where} must be an object, not {value!r}")
+        require(isinstance(value, dict), f"{where} must be an object, not {cut(value)}")
         for key in value:
-            require(isinstance(key, str), f"{where} has the key {key!r}; use strings")
+            require(isinstance(key, str), f"{where} has the key {cut(key)}; use strings")
         return {key: from_json(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, where)
@@ -112,7 +112,7 @@ def from_json(kind: Any, value: Any, where: str = "config") -> Any:
 def _read_plain(kind: type, value: Any, where: str) -> Any:
     """A number, boolean or string. Nothing is rounded: a float given for an int must be whole."""
     if kind is float and type(value) in (int, float):
-        require(-sys.float_info.max <= value <= sys.float_info.max, f"{where} {value} must be a finite number")
+        require(-sys.float_info.max <= value <= sys.float_info.max, f"{where} {cut(value)} must be a finite number")
         return float(value)
     if kind is int and type(value) is float and value.is_integer():
         return int(value)
@@ -145,7 +145,7 @@ def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
     try:
         return kind(**given)
     except (TypeError, ValueError) as problem:  # a field without a default is missing, or two fields contradict
-        raise ConfigError(f"{where} {_short(value)} does not fit: {problem}") from problem
+        raise ConfigError(f"{where} {cut(value)} does not fit: {problem}") from problem
 
 
 def _without_removed(kind: Any, value: dict[str, Any], where: str) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _without_removed(kind: Any, value: dict[str, Any], where: str) -> dict[str, 
     removed = kind.REMOVED_FIELDS if isinstance(kind, HasRemovedFields) else {}
     for name in removed.keys() & value.keys():
         default, remedy = removed[name]
-        require(value[name] == default, f"{where}.{name} is {value[name]!r}: this option was removed; {remedy}")
+        require(value[name] == default, f"{where}.{name} is {cut(value[name])}: this option was removed; {remedy}")
     return {name: item for name, item in value.items() if name not in removed}
 
 
@@ -173,14 +173,14 @@ def _first_match(kind: Any, value: Any, where: str) -> Any:
         except ConfigError as error:
             reads = dataclasses.is_dataclass(option) and (isinstance(value, str | dict) or _is_function(value))
             problem = error if reads or exact else problem  # says more than a list of types
-    raise problem or ConfigError(f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
+    raise problem or ConfigError(f"{where} must be {_noun(kind)}, not {_describe(kind, value)}{_instead(where)}")
 
 
 def _read_name(names: list[str], value: Any, where: str) -> str:
     """One of these names, or module:function; a function itself becomes that."""
     value = name_of_function(value) if callable(value) else value
     is_name = isinstance(value, str) and (value in names or FUNCTION_NAME.fullmatch(value) is not None)
-    require(is_name, f"{where} {value!r} is not one of {', '.join(names)}, or module:function")
+    require(is_name, f"{where} {cut(value)} is not one of {', '.join(names)}, or module:function")
     return value
 
 
@@ -197,12 +197,16 @@ def _describe(kind: Any, value: Any) -> str:
     """The value in an error message, with examples of how to write one that fits."""
     texts = [option.TEXTS for option in (typing.get_args(kind) or (kind,)) if isinstance(option, ReadsText)]
     function = ", a function, which can be neither saved nor compiled" if _is_function(value) else ""
-    return f"{value!r}{function}" + "".join(f"; write it like {text}" for text in texts)
+    return f"{cut(value)}{function}" + "".join(f"; write it like {text}" for text in texts)
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def _instead(where: str) -> str:
+    """What to do with a keyword argument that settings cannot hold; "" for other settings."""
+    argument = re.search(r"\bkwargs\.(\w+)$", where)
+    if argument is None:
+        return ""
+    function = by_use(f"make_env=lambda: MyEnv({argument[1]}=...)", "a function of yours as the id, my_module:make_env")
+    return f"; use {function}, or give the name of a file that the environment reads"
 
 
 def _is_function(value: Any) -> bool:

@@ -6,8 +6,12 @@ Each message says what was wrong, with the value, and what to do.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
+LONGEST_VALUE = 200  # characters of a value in a message
 TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")
+
+_is_command: ContextVar[bool] = ContextVar("is_command", default=False)
 
 
 class ConfigError(ValueError):
@@ -44,6 +48,27 @@ class InexactResume(UserWarning):
 def install_extra(extra: str) -> str:
     """How to install an extra. Birl is not on PyPI yet, so that is done in a clone."""
     return f"pip install '.[{extra}]' in a clone of Birl"
+
+
+def cut(value: object) -> str:
+    """A value for a message: its repr in one line, cut if it is long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Within it, messages name what the command line has."""
+    before = _is_command.set(True)
+    try:
+        yield
+    finally:
+        _is_command.reset(before)
+
+
+def by_use(python: str, command: str) -> str:
+    """A remedy by its name in Python or on the command line, whichever is used."""
+    return command if _is_command.get() else python
 
 
 def require(condition: bool, message: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from birl.errors import ConfigError
+from birl.errors import ConfigError, by_use
 
 PASSED_AS = {"env.id": "make_env", "encoder": "make_encoder"}  # arguments, in Python, that take a function
 LOCAL = "local"  # the module in the name of a function that only this process has
@@ -38,7 +38,9 @@ def function_named(name: str, setting: str) -> Callable[..., Any]:
         if qualname not in _local:
             wrong = f"{setting} {name!r} is a function that only the process has that it was passed to"
             again = f"pass it again as {PASSED_AS[setting]}=, or " if setting in PASSED_AS else ""
-            raise ConfigError(f"{wrong}; {again}put it into a module that can be imported")
+            named = " and name it: --env my_module:make_env" if setting == "env.id" else ""
+            moved = "put it into a module that can be imported"
+            raise ConfigError(f"{wrong}; {by_use(again + moved, moved + named)}")
         return _local[qualname]
     try:
         found = _attribute(importlib.import_module(module), qualname)

@@ -14,6 +14,7 @@ from birl import ALGORITHMS
 from birl.checks import validate_run
 from birl.compiled_ids import is_compiled, is_compiled_id
 from birl.config import ConfigError, require
+from birl.errors import cut
 from birl.suggestions import suggest_algorithm
 
 ActionKind = Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple"]
@@ -45,7 +46,7 @@ def algorithm_named(name: str) -> Any:
     """The module of that algorithm (see types.Algorithm)."""
     if name not in ALGORITHMS:
         remedy = suggest_algorithm(name) or f"use one of {', '.join(ALGORITHMS)}"
-        raise ConfigError(f"algorithm {name!r} is unknown; {remedy}")
+        raise ConfigError(f"algorithm {cut(name)} is unknown; {remedy}")
     return importlib.import_module(ALGORITHMS[name])
 
 
@@ -53,7 +54,7 @@ def name_of(config: Any) -> str:
     """The name of the algorithm whose Config this is."""
     names = {module: name for name, module in ALGORITHMS.items()}
     module = type(config).__module__
-    require(module in names, f"{config!r} is not the Config of an algorithm; use birl.ppo.Config or a similar one")
+    require(module in names, f"{cut(config)} is not the Config of an algorithm; use birl.ppo.Config or a similar one")
     return names[module]
 
 

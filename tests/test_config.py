@@ -8,9 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import birl
 from birl.algos import ppo
-from birl.config import ConfigError, EnvConfig, RunConfig, require
+from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper, require
 from birl.config_json import from_json, to_json
+from birl.envs.attributes import read_attribute
+from birl.errors import on_command_line
+from birl.functions import function_named
 from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
 
 UNUSUAL = ppo.Config(
@@ -199,3 +203,52 @@ def test_a_stored_option_that_is_gone_is_ignored_where_it_was_off_and_refused_wh
         ConfigError, match=r"config\.overlap is True: this option was removed; .* train again without it"
     ):
         from_json(EnvConfig, stored | {"overlap": True})
+
+
+class Table:
+    def __repr__(self):
+        return "  a  b\n" * 5000
+
+
+@pytest.mark.parametrize("value", [np.zeros((1000, 3)), Table(), [0.5] * 5000], ids=["array", "table", "list"])
+@pytest.mark.parametrize("make", [EnvConfig, lambda **given: Wrapper("m:C", **given)], ids=["env", "wrapper"])
+def test_a_large_keyword_argument_is_cut_in_the_message_which_names_the_remedy(make, value):
+    with pytest.raises(
+        ConfigError, match=r"use make_env=lambda: MyEnv\(table=...\), or give the name of a file"
+    ) as caught:
+        make(kwargs={"table": value})
+    assert len(str(caught.value)) < 500
+    assert "\n" not in str(caught.value)
+    with (
+        on_command_line(),
+        pytest.raises(ConfigError, match=r"use a function of yours as the id, my_module:make_env, or"),
+    ):
+        make(kwargs={"table": value})
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda value: birl.configure("ppo", "CartPole-v1", learning_rate=value),
+        lambda value: birl.configure("ppo", "CartPole-v1", core=value),
+        lambda value: birl.configure("ppo", value),
+        lambda value: birl.configure(value, "CartPole-v1"),
+        lambda value: birl.train(value),
+        lambda value: birl.train("ppo", make_env=value),
+        lambda value: birl.evaluate("runs/mine", env=value),
+        lambda value: birl.record("runs/mine", make_env=value),
+        lambda value: birl.check_env(value),
+        lambda value: read_attribute("level", value),
+    ],
+)
+def test_a_large_value_is_cut_in_every_message(use):
+    with pytest.raises(ConfigError) as caught:
+        use(Table())
+    assert len(str(caught.value)) < 500
+
+
+def test_a_function_of_another_process_is_passed_again_in_python_and_named_on_the_command_line():
+    with pytest.raises(ConfigError, match=r"pass it again as make_env=, or put it into a module that can be imported$"):
+        function_named("local:gone", "env.id")
+    with on_command_line(), pytest.raises(ConfigError, match=r"imported and name it: --env my_module:make_env$"):
+        function_named("local:gone", "env.id")

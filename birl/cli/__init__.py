@@ -91,11 +91,11 @@ def _guarded(command: str, words: list[str]) -> int:
     with starting():
         from birl.cli import commands
         from birl.config import ConfigError
-        from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError
+        from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError, on_command_line
 
     run: Callable[[list[str]], Any] = commands.COMMANDS[command]
     try:
-        with warnings.catch_warnings():
+        with on_command_line(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return int(run(words) or 0)
     except (ConfigError, CheckpointError, FileNotFoundError) as problem:

@@ -12,6 +12,7 @@ import gymnasium as gym
 
 from birl.config import ConfigError, require
 from birl.config_json import HasToList
+from birl.errors import cut
 
 Attributes = dict[str, Any]
 
@@ -22,7 +23,7 @@ def read_attribute(name: str, value: Any) -> Attributes:
     try:
         return {name: json.loads(json.dumps(value, allow_nan=False))}
     except (TypeError, ValueError) as problem:
-        wrong = f"environment attribute {name!r} cannot be {value!r}: {problem}"
+        wrong = f"environment attribute {name!r} cannot be {cut(value)}: {problem}"
         raise ConfigError(f"{wrong}; use numbers, strings, True, False, None, and lists or dicts of these") from problem
 
 

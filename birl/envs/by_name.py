@@ -9,24 +9,32 @@ import gymnasium as gym
 
 from birl.config import ConfigError, EnvConfig, Wrapper, require
 from birl.envs.compiled.interface import CompiledEnv
-from birl.functions import function_named
+from birl.errors import cut
+from birl.functions import function_named, name_of_function
 
 MakeEnv = Callable[..., gym.Env | CompiledEnv]  # a class, or a function that makes one environment
 
 _made: "weakref.WeakValueDictionary[int, gym.Env]" = weakref.WeakValueDictionary()  # by id
 
 
+def name_of_make_env(make_env: MakeEnv) -> str:
+    """The id that stands for a function or a class which is passed in as `make_env`."""
+    remedy = "pass the class, or a function that makes a new environment each time: make_env=lambda: MyEnv()"
+    require(callable(make_env), f"make_env {cut(make_env)} is not a function; {remedy}")
+    return name_of_function(make_env)
+
+
 def env_from(function: Callable[..., Any], config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     """The environment that a function of the user's makes, cut after `max_episode_steps`."""
     rendering = {"render_mode": render_mode} if render_mode is not None and _takes(function, "render_mode") else {}
     arguments = config.kwargs | rendering
-    _require_fits(function, (), arguments, f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}")
+    _require_fits(function, (), arguments, f"env.kwargs {cut(config.kwargs)} do not fit env.id {config.id!r}")
     env = function(**arguments)
     is_compiled_env = isinstance(env, CompiledEnv) and not isinstance(env, gym.Env)
     wrong = f"env.id {config.id!r} is a compiled environment"
     require(not is_compiled_env, f"{wrong}; use backend compiled (--backend compiled)")
     remedy = "return one gymnasium.Env; Birl makes num_envs of them"
-    require(isinstance(env, gym.Env), f"env.id {config.id!r} returned {env!r}; {remedy}")
+    require(isinstance(env, gym.Env), f"env.id {config.id!r} returned {cut(env)}; {remedy}")
     again = _made.get(id(env)) is env
     require(not again, f"env.id {config.id!r} returned the same environment twice; make a new one at each call")
     _made[id(env)] = env
@@ -48,7 +56,7 @@ def wrapped(env: gym.Env, wrappers: tuple[Wrapper, ...]) -> gym.Env:
             wrong = f"{setting} {wrapper.text()!r} does not fit {env}: {type(problem).__name__}: {problem}"
             raise ConfigError(wrong) from problem
         remedy = "use a gymnasium.Wrapper, or a function that returns one"
-        require(isinstance(outer, gym.Env), f"{setting} {wrapper.text()!r} gave {outer!r}, no environment; {remedy}")
+        require(isinstance(outer, gym.Env), f"{setting} {wrapper.text()!r} gave {cut(outer)}, no environment; {remedy}")
         env = outer
     return env
 

@@ -16,6 +16,7 @@ from birl.envs.compiled.interface import CompiledEnv
 from birl.envs.findings import Finding, error, warning
 from birl.envs.registration import newer_version
 from birl.envs.tried import tried_envs
+from birl.errors import cut
 from birl.functions import name_of_function
 
 
@@ -55,7 +56,7 @@ def _config_of(given: str | EnvConfig | MakeEnv) -> EnvConfig:
         return given
     if isinstance(given, str):
         return EnvConfig(given)
-    wrong = f"{given!r} is not an environment's id"
+    wrong = f"{cut(given)} is not an environment's id"
     require(callable(given), f"{wrong}; use 'my_module:MyEnv', an EnvConfig, or the class of the environment")
     return EnvConfig(name_of_function(given), backend="compiled" if _makes_compiled(given) else "gymnasium")
 

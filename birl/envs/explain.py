@@ -7,7 +7,7 @@ import gymnasium as gym
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.registration import newer_version
-from birl.errors import install_extra
+from birl.errors import cut, install_extra
 from birl.suggestions import suggest_env
 
 EXTRAS = {  # the extra that brings a module
@@ -66,7 +66,7 @@ def _explanation(config: EnvConfig, render_mode: str | None, error: BaseExceptio
         listed = f"list {render_mode!r} in metadata['render_modes']"
         remedy = f"let its class take render_mode, {listed} and have a render method"
         return f"env.id {config.id!r} cannot be drawn: {error}; {remedy}"
-    return f"env.kwargs {config.kwargs} do not fit env.id {config.id!r}: {error}; use what its constructor takes"
+    return f"env.kwargs {cut(config.kwargs)} do not fit env.id {config.id!r}: {error}; use what its constructor takes"
 
 
 def _missing_module(config: EnvConfig, module: str) -> str:

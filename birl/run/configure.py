@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
-from birl.envs.by_name import MakeEnv
-from birl.functions import name_of_function
+from birl.envs.by_name import MakeEnv, name_of_make_env
+from birl.errors import cut
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
@@ -45,7 +45,7 @@ def configured(algorithm: str, env: str | EnvConfig, settings: Mapping[str, Any]
     """The Config for a task, and a sentence about where its defaults come from."""
     if isinstance(env, str):
         return from_preset(algorithm, env, lambda config: with_settings(config, settings))
-    wrong = f"env {env!r} is not an environment's id"
+    wrong = f"env {cut(env)} is not an environment's id"
     require(
         isinstance(env, EnvConfig), f"{wrong}; use for example 'CartPole-v1', or make_env= for a class or a function"
     )
@@ -57,8 +57,9 @@ def from_preset(algorithm: str, env_id: str, change: Change) -> tuple[Any, str]:
 
     Hidden velocities and a core select another preset, so `change` may be called twice.
     """
+    default = algorithm_named(algorithm).Config(env=EnvConfig(env_id))
     plain = find_preset(algorithm, env_id)
-    config = change(plain.config if plain else algorithm_named(algorithm).Config(env=EnvConfig(env_id)))
+    config = change(plain.config if plain else default)
     hidden = config.env.hide_velocities
     preset = find_preset(algorithm, env_id, hidden, core_of(config))
     if preset is None:
@@ -101,9 +102,7 @@ def called_env(
         return PASSED_IN
     if make_env is None:
         return env
-    remedy = "pass the class, or a function that makes a new environment each time: make_env=lambda: MyEnv()"
-    require(callable(make_env), f"make_env {make_env!r} is not a function; {remedy}")
-    return name_of_function(make_env)
+    return name_of_make_env(make_env)
 
 
 def called_config(algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any]) -> tuple[Any, list[str]]:

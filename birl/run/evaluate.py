@@ -10,8 +10,7 @@ import numpy as np
 from birl.config import EnvConfig, Plain, require
 from birl.envs.make import episode_limit, make_envs
 from birl.envs.spaces import derived_seeds
-from birl.errors import NonFiniteError
-from birl.functions import name_of_function
+from birl.errors import NonFiniteError, by_use
 from birl.run.loading import load_to_play
 from birl.run.policy import Policy
 from birl.types import NOT_SAID, Envs, Metrics, PyTree
@@ -105,9 +104,7 @@ def evaluate(
     With several seeds, this many episodes are played with each. A run that was made elsewhere or by
     someone else may import the module of its env.id only with `trust`, or if you name it as `env`.
     """
-    if make_env is not None:
-        env = name_of_function(make_env)
-    player, env = load_to_play(policy, env, trust, make_network, make_encoder, kwargs)
+    player, env = load_to_play(policy, env, trust, make_network, make_encoder, kwargs, make_env)
     most = player.config.run.eval_max_steps if max_steps is None else max_steps
     seeds = list(seed) if isinstance(seed, Iterable) else [seed]
     require(len(seeds) > 0, "seed must be a number or several, not none")
@@ -159,7 +156,8 @@ def evaluate_policy(
     are made for them, or on `envs`, which stay open.
     """
     wrong = f"env.id {env.id!r}: this run was trained on environments that were passed in, so Birl cannot make them"
-    remedy = "pass eval_envs= too, or step them yourself with birl.load(...).act"
+    instead = "pass env=, make_env= or eval_envs=, or step them yourself with birl.load(...).act"
+    remedy = by_use(instead, "name one with the same spaces: --env")
     require(envs is not None or env.id != PASSED_IN, f"{wrong}; {remedy}")
     require(episodes > 0, f"episodes {episodes} must be at least 1")
     require(seed >= 0, f"seed {seed} must be 0 or more")

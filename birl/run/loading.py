@@ -9,9 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from birl.config import EnvConfig, Plain, require
 from birl.config_json import from_json
+from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.envs.compiled.find import with_id
 from birl.envs.make import spaces_of
-from birl.errors import CheckpointError, ConfigError
+from birl.errors import CheckpointError, ConfigError, cut
 from birl.registry import algorithm_named, name_of
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
@@ -115,13 +116,18 @@ def load_to_play(
     make_network: Any = None,
     make_encoder: Any = None,
     kwargs: dict[str, Plain] | None = None,
+    make_env: MakeEnv | None = None,
 ) -> tuple[Policy, EnvConfig]:
     """The policy of a file, a run or a checkpoint, and the environment to play it in.
 
-    `env` replaces the environment of the run, or only its id, and `kwargs` its keyword arguments.
-    ConfigError if the environment has other spaces, or may not be made (see trust.py).
+    `env` replaces the environment of the run, or only its id, `make_env` is a function that makes
+    it, and `kwargs` replace its keyword arguments. ConfigError if the environment has other spaces,
+    or may not be made (see trust.py).
     """
-    wrong = f"env {env!r} is not an environment's id"
+    if make_env is not None:
+        require(env is None, "env and make_env each name the environment; use one of them")
+        env = name_of_make_env(make_env)
+    wrong = f"env {cut(env)} is not an environment's id"
     require(env is None or isinstance(env, str | EnvConfig), f"{wrong}; use make_env= for a class or a function")
     if not isinstance(source, Policy) and has_policy_alone(Path(source)):
         policy = _shared_policy(Path(source), make_network, trust, make_encoder)

@@ -15,7 +15,8 @@ import gymnasium as gym
 import numpy as np
 
 from birl.config import ConfigError, EnvConfig, Plain, require
-from birl.envs.make import make_env
+from birl.envs import make
+from birl.envs.by_name import MakeEnv
 from birl.envs.observations import layout_of
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
 from birl.run.evaluate import Evaluation, with_limit
@@ -41,11 +42,15 @@ def play(
     trust: bool = False,
     env: str | EnvConfig | None = None,
     kwargs: dict[str, Plain] | None = None,
+    make_env: MakeEnv | None = None,
 ) -> Evaluation:
-    """Show whole episodes in a window; their returns and lengths."""
+    """Show whole episodes in a window; their returns and lengths.
+
+    `make_env` is a function that makes another environment with the same spaces.
+    """
     _validate(episodes, seed)
     has_screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    player, env_config, limit = _load(policy, max_steps, trust, env, kwargs)
+    player, env_config, limit = _load(policy, max_steps, trust, env, kwargs, make_env)
     can_play = bool(has_screen) or "SDL_VIDEODRIVER" in os.environ
     require(can_play, f"there is no screen to play on; record a video instead: birl record {policy}")
     with _rendered(env_config, "human") as window:
@@ -66,16 +71,18 @@ def record(
     trust: bool = False,
     env: str | EnvConfig | None = None,
     kwargs: dict[str, Plain] | None = None,
+    make_env: MakeEnv | None = None,
 ) -> tuple[Path, Evaluation]:
     """Record whole episodes in one video; its path, and the episodes' returns and lengths.
 
     The policy is one that was loaded, or that of a policy file, a run or a checkpoint. `out` ends
-    in .mp4 or .gif; None: in the run's videos/. An existing file is not overwritten.
+    in .mp4 or .gif; None: in the run's videos/. An existing file is not overwritten. `make_env` is
+    a function that makes another environment with the same spaces.
     """
     _validate(episodes, seed)
     out = None if out is None else Path(out)
     require(out is None or out.suffix in ENDINGS, f"out {out} must end in {' or '.join(ENDINGS)}")
-    player, env_config, limit = _load(policy, max_steps, trust, env, kwargs)
+    player, env_config, limit = _load(policy, max_steps, trust, env, kwargs, make_env)
     if out is None:
         has_directory = not isinstance(policy, Policy) and Path(policy).is_dir()
         require(has_directory, f"{policy} has no directory for videos; name the video: out='mine.mp4', --out mine.mp4")
@@ -131,7 +138,7 @@ def _rendered(config: EnvConfig, render_mode: str) -> Iterator[gym.Env]:
         with warnings.catch_warnings():
             # Gymnasium warns of a mode that the environment does not list; if it fails, we say so.
             warnings.filterwarnings("ignore", "(?s).*render_mode")
-            env = make_env(config, render_mode)
+            env = make.make_env(config, render_mode)
         env.reset(seed=0)
         env.render()
     except ConfigError:
@@ -164,8 +171,9 @@ def _load(
     trust: bool,
     env: str | EnvConfig | None,
     kwargs: dict[str, Plain] | None,
+    make_env: MakeEnv | None,
 ) -> tuple[Policy, EnvConfig, int | None]:
-    player, env = load_to_play(policy, env, trust, kwargs=kwargs)
+    player, env = load_to_play(policy, env, trust, kwargs=kwargs, make_env=make_env)
     return player, *with_limit(env, player.config.run.eval_max_steps if max_steps is None else max_steps)
 
 

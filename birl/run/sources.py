@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from birl.config import ConfigError, Wrapper, require
 from birl.config_json import from_json
+from birl.errors import cut
 from birl.maths import schedules
 from birl.registry import algorithm_named
 from birl.run.directory import StoredSettings, read_settings
@@ -51,7 +52,7 @@ def from_file(path: str | Path, env_id: str | None = None, trust: bool = False) 
     algorithm = settings.pop("algorithm", None)
     env = settings.pop("env", settings.pop("id", None))
     for name, value in {"algorithm": algorithm, "env": env}.items():
-        require(value is None or isinstance(value, str), f"{path}: {name} must be a string, not {value!r}")
+        require(value is None or isinstance(value, str), f"{path}: {name} must be a string, not {cut(value)}")
     return Source(str(path), algorithm, env_id or env, settings, [])
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from birl.config import EnvConfig, require
 from birl.config_json import from_json
-from birl.envs.by_name import MakeEnv
-from birl.functions import name_of_function, passed_encoder
+from birl.envs.by_name import MakeEnv, name_of_make_env
+from birl.functions import passed_encoder
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
@@ -59,7 +59,12 @@ def start(
     """
     given = settings | passed_encoder(make_encoder)
     config, notice = called_config(algorithm, called_env(algorithm, env, envs, make_env), given)
-    if envs is not None and isinstance(algorithm, str) and "num_envs" not in settings:
+    if (
+        envs is not None
+        and isinstance(algorithm, str)
+        and "num_envs" not in settings
+        and isinstance(envs, gym.vector.VectorEnv | Envs)
+    ):
         config = _with_env(config, num_envs=envs.num_envs)
     require_other(envs, eval_envs)
     name = name_of(config)
@@ -103,7 +108,7 @@ def named_env(env: str | None, envs: Any, make_env: MakeEnv | None) -> str | Non
     """The id that takes the place of a saved run's; None: its own."""
     if envs is not None:
         return PASSED_IN
-    return env if make_env is None else name_of_function(make_env)
+    return env if make_env is None else name_of_make_env(make_env)
 
 
 def require_other(envs: Any, eval_envs: Any) -> None:

@@ -244,3 +244,15 @@ def test_an_environment_that_cannot_be_drawn_is_told_what_it_lacks_once(kind, me
     assert said.count("\n") == 1
     assert "MuJoCo" not in said
     assert "kwargs {}" not in said
+
+
+def test_another_environment_is_recorded_and_played_with_make_env(runs, tmp_path, monkeypatch):
+    def short(render_mode: str | None = None) -> gym.Env:
+        return gym.make("CartPole-v1", render_mode=render_mode, max_episode_steps=4)
+
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    _, filmed = birl.record(runs["CartPole-v1"], tmp_path / "film.mp4", make_env=short)
+    assert filmed.lengths.tolist() == [4]
+    assert birl.play(runs["CartPole-v1"], 2, make_env=short).lengths.tolist() == [4, 4]
+    with pytest.raises(ConfigError, match="env and make_env each name the environment; use one of them"):
+        birl.record(runs["CartPole-v1"], tmp_path / "other.mp4", env="CartPole-v1", make_env=short)
