@@ -45,7 +45,7 @@ class Supports:
 def algorithm_named(name: str) -> Any:
     """The module of that algorithm (see types.Algorithm)."""
     if name not in ALGORITHMS:
-        remedy = suggest_algorithm(name) or f"use one of {', '.join(ALGORITHMS)}"
+        remedy = (isinstance(name, str) and suggest_algorithm(name)) or f"use one of {', '.join(ALGORITHMS)}"
         raise ConfigError(f"algorithm {cut(name)} is unknown; {remedy}")
     return importlib.import_module(ALGORITHMS[name])
 
