@@ -30,13 +30,12 @@ import numpy as np
 import readme
 from evidence_rows import ROWS, EvidenceRow
 from learning import HEADER, SeedScore, result_row, write_row
-from results import RESULTS, machine, table, today
+from results import RESULTS, machine, table, today, write_lines
 
 from birl.cli.train_options import training_config
 from birl.config_json import to_json
 from birl.maths.curves import moving_mean
 from birl.run.directory import GROUP
-from birl.run.files import write_json
 from birl.run.group_file import read_group
 from birl.run.history import BOOKKEEPING, comparable_settings, read_history
 from birl.run.lane import is_finished
@@ -77,13 +76,13 @@ def keep_seed(row: EvidenceRow, settings: dict[str, Any], run_dir: Path) -> None
     if not finished_seeds(row, settings):
         shutil.rmtree(kept, ignore_errors=True)  # of other settings
         kept.mkdir(parents=True)
-        write_json(kept / "settings.json", settings)
+        write_lines(kept / "settings.json", settings)
     run = read_history(run_dir)
     assert run.summary is not None
     facts = {name: run.summary[name] for name in ("env_steps", "cpu_seconds", "wall_seconds", "versions", "machine")}
     evaluation = run.summary["evaluation"]
     seed = {"seed": run.seed, "score": evaluation["return_mean"], "episodes": evaluation["episodes"], "date": today()}
-    write_json(kept / f"seed-{run.seed}.json", seed | facts | {"curve": _curve(run)})
+    write_lines(kept / f"seed-{run.seed}.json", seed | facts | {"curve": _curve(run)})
 
 
 def _curve(run: Any) -> dict[str, list[float]]:

@@ -6,14 +6,13 @@ The figures go between markers; the text around them is not changed. The READMEs
 the pages in docs/ show all of them. The measured scores go to the presets, too.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiled_rows import ROWS as COMPILED_ROWS
 from readme_zh import COMPILED_TITLES, TITLES, WORDS
-from results import RESULTS, read_section, table, write_section
+from results import RESULTS, read_section, table, write_lines, write_section
 from speed_rows import ROWS
 
 from birl.cli.numbers import short_number
@@ -247,8 +246,7 @@ def write_counts(page: Path, language: str) -> None:
 
 
 def main() -> None:
-    lines = [f" {json.dumps(task)}: {json.dumps(score)}" for task, score in preset_scores(learning_rows()).items()]
-    SCORES.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    write_lines(SCORES, preset_scores(learning_rows()))
     for language in ("", CHINESE):
         write_counts(ROOT / f"README{language}.md", language)
         for page, texts in sections(language).items():

@@ -1,10 +1,15 @@
 """RESULTS.md: each section between markers is written by the run that measured it."""
 
+import json
 import os
 import platform
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from birl.run.files import replacing
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 SCRIPTS = (
@@ -31,6 +36,13 @@ def write_section(path: Path, name: str, body: str) -> None:
     unfinished = path.with_suffix(".tmp")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
+
+
+def write_lines(path: Path, entries: Mapping[str, Any]) -> None:
+    """Write a JSON object completely or not at all, with a line for each entry."""
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in entries.items()]
+    with replacing(path) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> str:
