@@ -29,6 +29,7 @@ from birl.checks import require_config
 from birl.config import EnvConfig, RunConfig
 from birl.envs.make import make_envs
 from birl.errors import NonFiniteError
+from birl.nets.allowance import spend
 from birl.nets.optimizers import first_mean_square
 from birl.rollouts.collector import Act, Collector
 from birl.rollouts.state import begin
@@ -112,6 +113,7 @@ def initial_state(
     require_config(config, kind)
     n = config.actor_learners
     network, normalizer, keys = begin(config, kind, observation_space, action_space, make, key_shape=(n, 2))
+    spend(n * sum(leaf.size for leaf in jax.tree.leaves(normalizer)))
     return State(
         network=network,
         target_weights=network if has_target else None,

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-MOST_NUMBERS = 1 << 28  # of an observation, or choices of an action
+from birl.nets.allowance import COMPONENT, FREE, PART, require_allowed
 
 
 def space_to_json(space: gym.Space) -> dict[str, Any]:
@@ -29,9 +29,13 @@ def space_to_json(space: gym.Space) -> dict[str, Any]:
     raise TypeError(f"{space} has no JSON form")
 
 
-def space_from_json(values: Any) -> gym.Space:
-    """The space that `space_to_json` wrote; raises ValueError for anything else."""
+def space_from_json(values: Any, most: int = FREE) -> gym.Space:
+    """The space that `space_to_json` wrote; raises ValueError for anything else.
+
+    It has at most this many numbers and choices, which are counted before anything is allocated.
+    """
     try:
+        require_allowed(_count(values), most)
         return _space(values)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as problem:
         raise ValueError(f"{str(values)[:100]} is not a space: {problem}") from problem
@@ -40,18 +44,16 @@ def space_from_json(values: Any) -> gym.Space:
 def _space(values: Any) -> gym.Space:
     match values:
         case {"kind": "Box", "shape": list(shape), "dtype": str(name), "low": low, "high": high}:
-            _require_size(math.prod(shape))
             dtype = np.dtype(name)
+            if dtype.kind not in "biuf":
+                raise ValueError(f"its numbers cannot be of type {name}")
             low, high = (np.broadcast_to(np.asarray(_numbers(end), dtype), shape).copy() for end in (low, high))
             return spaces.Box(low, high, dtype=dtype.type)
         case {"kind": "Discrete", "n": int(n)}:
-            _require_size(n)
             return spaces.Discrete(n, start=values.get("start", 0))
         case {"kind": "MultiDiscrete", "nvec": list(counts)}:
-            _require_size(int(np.sum(counts)))
             return spaces.MultiDiscrete(counts, start=values.get("start"))
         case {"kind": "MultiBinary", "shape": list(shape)}:
-            _require_size(math.prod(shape))
             return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case {"kind": "Dict", "spaces": dict(parts)}:
             return spaces.Dict({name: _space(part) for name, part in parts.items()})
@@ -60,10 +62,24 @@ def _space(values: Any) -> gym.Space:
     raise ValueError("its kind or its fields are unknown; a newer version of Birl may have written it")
 
 
-def _require_size(size: int) -> None:
-    """Raise ValueError for a size that no environment has, before that much memory is allocated."""
-    if not 0 <= size <= MOST_NUMBERS:
-        raise ValueError(f"its size of {size:,} must lie between 0 and {MOST_NUMBERS:,}")
+def _count(values: Any) -> int:
+    """The numbers and choices of a space, or more if it has many parts."""
+    match values:
+        case {"spaces": dict(parts)}:
+            return sum(map(_count, parts.values()))
+        case {"spaces": list(parts)}:
+            return sum(map(_count, parts))
+        case {"shape": list(shape)}:
+            size = math.prod(shape)
+        case {"n": int(size)}:
+            pass
+        case {"nvec": list(counts)}:
+            size = int(np.sum(counts)) + COMPONENT * np.size(counts)
+        case _:
+            size = 0
+    if size < 0:
+        raise ValueError(f"its size of {size:,} is negative")
+    return max(size, PART)
 
 
 def _start(space: spaces.Discrete | spaces.MultiDiscrete) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from birl.config_json import from_json, to_json
 from birl.envs.make import spaces_of
 from birl.errors import CheckpointError
 from birl.experiments.branch import Branch
+from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named
 from birl.run.evaluate import PASSED_IN
 from birl.run.state_tensors import tensors_to_state
@@ -75,7 +76,8 @@ def _misfit(branch: Branch, config: Any, make_network: Any) -> str | None:
     prepare_jax(config)
     algorithm = algorithm_named(branch.algorithm)
     try:
-        template = algorithm.init(config, branch.saved.observation_space, branch.saved.action_space, make_network)
+        with limited_by(branch.saved.tensors):
+            template = algorithm.init(config, branch.saved.observation_space, branch.saved.action_space, make_network)
         tensors_to_state(template, branch.saved.tensors)
     except CheckpointError as problem:
         return str(problem)

@@ -19,6 +19,7 @@ from birl.config import require
 from birl.maths.count import increment_wrapped
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
 from birl.maths.schedules import Schedule
+from birl.nets.allowance import spend
 from birl.nets.images import Conv
 from birl.nets.layers import LayerNorm
 from birl.nets.recurrent import reset_memory
@@ -82,7 +83,9 @@ def initial_exploration(
     perturbations = None
     if noise == "parameter":
         draw = partial(rng.standard_normal, dtype=np.float32)
-        perturbations = jax.tree.map(lambda leaf: draw((2, num_envs, *leaf.shape)), perturbable(actor))
+        weights = perturbable(actor)
+        spend(sum(2 * num_envs * leaf.size for leaf in jax.tree.leaves(weights)))
+        perturbations = jax.tree.map(lambda leaf: draw((2, num_envs, *leaf.shape)), weights)
     return Exploration(noise, rate, time_step, np.float32(scale), np.int32(1), perturbations)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from birl.nets.allowance import spend
 from birl.nets.encoders import Encoder, make_encoder
 from birl.types import PyTree
 
@@ -69,6 +70,7 @@ def make_features(
         case "quadratic":
             return QuadraticFeatures(encoder), width * (width + 1) // 2 + width + 1
         case "fourier":
+            spend(width * count)
             frequencies = rng.standard_normal((width, count), np.float32) / np.float32(scale)
             phases = rng.uniform(0, 2 * np.pi, count).astype(np.float32)
             return FourierFeatures(encoder, jnp.asarray(frequencies), jnp.asarray(phases)), count

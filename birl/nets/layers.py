@@ -1,5 +1,6 @@
 """Layers. NumPy draws their parameters, so that making a network compiles nothing."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from birl import speed
+from birl.nets.allowance import spend
 
 Activation = Literal["tanh", "relu", "elu", "silu", "gelu"]
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -57,6 +59,7 @@ class LayerNorm(eqx.Module):
 
 def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, scale: float) -> Array:
     """A matrix [inputs, outputs] with orthonormal rows or columns, scaled (Saxe et al. 2014)."""
+    spend(inputs * outputs)
     size = max(inputs, outputs), min(inputs, outputs)
     q, r = np.linalg.qr(rng.standard_normal(size))
     q = q * np.sign(np.diag(r))  # so that the distribution is uniform
@@ -65,6 +68,7 @@ def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, scale: float
 
 def full(shape: tuple[int, ...], value: float) -> Array:
     """A float32 array of one value."""
+    spend(math.prod(shape))
     return jax.device_put(np.full(shape, value, np.float32))
 
 

@@ -16,6 +16,7 @@ from birl.config import ConfigError
 from birl.envs.spaces import holds_pixels, shown
 from birl.maths.returns import backward_recurrence
 from birl.maths.statistics import Moments, initial_moments, normalize_by, update_moments
+from birl.nets.layers import zeros
 from birl.types import Array, PyTree, Rollout
 
 
@@ -37,7 +38,7 @@ def initial_normalizer(space: gym.Space, num_envs: int, observations: bool, rewa
     return Normalizer(
         observations=_initial_observation_moments(space) if observations else None,
         returns=initial_moments(()) if rewards else None,
-        running_returns=jax.device_put(np.zeros(num_envs, np.float32)) if rewards else None,
+        running_returns=zeros(num_envs) if rewards else None,
     )
 
 

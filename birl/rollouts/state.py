@@ -1,5 +1,6 @@
 """What the State of every algorithm has in common: how it begins, how a rollout is counted."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from birl.checks import require_config
 from birl.maths.keys import stream
+from birl.nets.allowance import spend
 from birl.nets.normalize import Normalizer, initial_normalizer, update_normalizer
 from birl.registry import require_supported
 from birl.types import Array, Rollout
@@ -44,6 +46,7 @@ def begin(
     normalizer = initial_normalizer(
         observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
     )
+    spend(math.prod(key_shape))
     return Beginning(network, normalizer, rng.integers(2**32, size=key_shape, dtype=np.uint32))
 
 

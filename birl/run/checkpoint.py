@@ -28,6 +28,7 @@ from safetensors.numpy import save as save_tensors
 from birl.config_json import to_json
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError, require
+from birl.nets.allowance import allowed_numbers
 from birl.rollouts.free_memory import free_memory
 from birl.run import files
 from birl.run.manifest import FORMAT, MANIFEST, manifest_bytes, read_manifest, snapshot_files
@@ -142,12 +143,13 @@ def _load(path: Path) -> Checkpoint:
     tensors = with_current_names(load_tensors(contents["state.safetensors"]), manifest["format"])
     if problem := non_finite_leaf(tensors):
         raise CheckpointError(f"{path} is damaged: {problem}; it cannot act")
+    most = allowed_numbers(tensors)
     return Checkpoint(
         path=path,
         manifest=manifest,
         config=config,
-        observation_space=space_from_json(spaces["observation"]),
-        action_space=space_from_json(spaces["action"]),
+        observation_space=space_from_json(spaces["observation"], most),
+        action_space=space_from_json(spaces["action"], most),
         tensors=tensors,
         snapshot=Snapshot(load_tensors(contents[arrays_name]), values, manifest["exact"], manifest["reason"]),
     )
@@ -186,11 +188,11 @@ def _size_limit(path: Path) -> int:
 
 def memory_limit(path: Path) -> int:
     """How many bytes of this file may be read; UnreadableError if it does not fit in the memory."""
-    size = path.lstat().st_size
+    needed = 2 * path.lstat().st_size  # its bytes, and the arrays in them
     free = free_memory() or NO_LIMIT
-    if size > free:
+    if needed > free:
         raise UnreadableError(
-            f"{path} has {size / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free; "
+            f"{path} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free; "
             "free some, or use a larger machine"
         )
     return NO_LIMIT

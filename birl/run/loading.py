@@ -7,12 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from birl.config import EnvConfig, Plain, require
 from birl.config_json import from_json
 from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.envs.compiled.find import with_id
 from birl.envs.make import spaces_of
 from birl.errors import CheckpointError, ConfigError, cut
+from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named, name_of
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
@@ -28,7 +31,7 @@ from birl.run.directory import (
 )
 from birl.run.manifest import MANIFEST
 from birl.run.policy import Policy, make_policy
-from birl.run.policy_file import read_policy, require_fits
+from birl.run.policy_file import read_policy
 from birl.run.state_tensors import tensors_to_state
 from birl.run.trust import allowed_env, is_own, with_allowed_encoder
 from birl.speed import prepare_jax
@@ -62,14 +65,12 @@ def policy_in_file(path: Path, make_network: Any = None, trust: bool = False, ma
     saved = read_policy(path.resolve())
     try:
         config = saved.config()
-        if make_network is None:
-            require_fits(saved.settings, saved.tensors)
     except ConfigError as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
     own = is_own(saved.algorithm, saved.settings, saved.signature)
     config = with_allowed_encoder(config, make_encoder, own, trust, path)
     spaces = saved.observation_space, saved.action_space
-    template = _fresh_state(config, spaces, make_network, path)
+    template = _fresh_state(config, spaces, saved.tensors, make_network, path)
     parameters = algorithm_named(saved.algorithm).policy(template)
     try:
         parameters = tensors_to_state(parameters, {f".{name}": tensor for name, tensor in saved.tensors.items()})
@@ -86,7 +87,7 @@ def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False, 
     settings = settings_in(saved)
     config = with_allowed_encoder(_config_in(settings), make_encoder, _is_own(settings), trust, saved.path)
     spaces = saved.observation_space, saved.action_space
-    template = _fresh_state(config, spaces, make_network, saved.path / "config.json")
+    template = _fresh_state(config, spaces, saved.tensors, make_network, saved.path / "config.json")
     policy = make_policy(config, tensors_to_state(template, saved.tensors), *spaces)
     policy.env = _known_env(settings, config)
     policy.masks = saved.manifest["progress"]["masks"]
@@ -231,12 +232,15 @@ def _require_spaces(env: EnvConfig, expected: tuple[Any, Any]) -> None:
     require(found == expected, f"env {env.id!r} has spaces {found}, and the policy was trained for {expected}")
 
 
-def _fresh_state(config: Any, spaces: tuple[Any, Any], make_network: Any, source: Path) -> Any:
-    """A fresh State of these settings, which are those in the file `source`."""
+def _fresh_state(
+    config: Any, spaces: tuple[Any, Any], tensors: dict[str, np.ndarray], make_network: Any, source: Path
+) -> Any:
+    """A fresh State of these settings, which are those in the file `source`, for these tensors."""
     algorithm = algorithm_named(name_of(config))
     try:
         prepare_jax(config)
-        return algorithm.init(config, *spaces, make_network)
+        with limited_by(tensors):
+            return algorithm.init(config, *spaces, make_network)
     except (ValueError, ArithmeticError, MemoryError) as problem:
         if make_network is not None:
             raise  # the mistake is in the caller's code

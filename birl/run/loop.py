@@ -11,6 +11,7 @@ from birl.config import require
 from birl.envs.check_resume import try_envs
 from birl.envs.make import open_envs, spaces_of
 from birl.errors import NonFiniteError
+from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named
 from birl.rollouts.user_replay import UserReplay, replay_of
 from birl.run import files
@@ -172,8 +173,12 @@ class Run:
 
     def _initial_state(self, spaces: tuple[Any, Any]) -> Any:
         prepare_jax(self.config)
-        state = self._algorithm.init(self.config, *spaces, self._passed.make_network)
-        return state if self._saved is None else tensors_to_state(state, self._saved.tensors)
+        inputs = self.config, *spaces, self._passed.make_network
+        if self._saved is None:
+            return self._algorithm.init(*inputs)
+        with limited_by(self._saved.tensors):
+            template = self._algorithm.init(*inputs)
+        return tensors_to_state(template, self._saved.tensors)
 
     def _leave_if_signalled(self) -> None:
         """End the run if a signal came before there was anything to save."""

@@ -8,7 +8,6 @@ in the file can run code. A SHA-256 of all of it shows damage.
 import hashlib
 import os
 from dataclasses import fields
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from birl.config_json import from_json, to_json
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError
 from birl.maths.schedules import Schedule
+from birl.nets.allowance import allowed_numbers
 from birl.registry import algorithm_named, name_of
 from birl.run import files
 from birl.run.checkpoint import DAMAGE, memory_limit
@@ -46,6 +46,7 @@ class PolicyFile(NamedTuple):
     tensors: dict[str, np.ndarray]
     signature: str | None  # of algorithm and settings; see trust.py
     masks: bool  # it learned with action masks
+    description: dict[str, Any]  # all of the JSON, without its SHA-256
 
     def config(self) -> Any:
         """The settings as a Config; those that are not in the file have their defaults."""
@@ -107,13 +108,8 @@ def unsigned_policy(path: Path) -> bytes:
 
     CheckpointError if it is damaged, as in `read_policy`.
     """
-    read_policy(path)
-    content = files.read_bytes(path, memory_limit(path))
-    description = files.parse_json(_metadata(content, path)[KEY].encode(), path)
-    tensors = load_tensors(content)
-    description |= {"signature": None}
-    description.pop("sha256")
-    return _sealed(description, tensors)
+    saved = read_policy(path)
+    return _sealed(saved.description | {"signature": None}, saved.tensors)
 
 
 def is_policy_file(path: Path) -> bool:
@@ -123,22 +119,6 @@ def is_policy_file(path: Path) -> bool:
             return KEY in _metadata(file.read(LENGTH_BYTES + files.JSON_BYTES), path)
     except (CheckpointError, OSError):
         return False
-
-
-def require_fits(settings: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-    """Raise ConfigError if these settings ask for a larger network than the file holds.
-
-    So a forged file of a few kB does not fill the memory: consecutive layers, and a core, have at
-    least as many weights as the product of their sizes.
-    """
-    numbers = sum(tensor.size for tensor in tensors.values())
-    for name, value in settings.items():
-        sizes = value if isinstance(value, list) else [value]
-        if not name.endswith(("_sizes", "_size", "_features")) or not all(type(size) is int for size in sizes):
-            continue
-        weights = max([*sizes, *(a * b for a, b in pairwise(sizes))], default=0)
-        fits = name in ("batch_size", "replay_size") or weights <= numbers
-        require(fits, f"{name} {value} needs {weights:,} weights, and the file has {numbers:,} numbers")
 
 
 def _read(path: Path) -> PolicyFile:
@@ -161,15 +141,17 @@ def _read(path: Path) -> PolicyFile:
     settings, signature = description["settings"], description["signature"]
     require(_is_of_a_network(settings), "its settings are not those of a network")
     require(isinstance(signature, str | None), f"its signature {signature!r} must be a string")
+    most = allowed_numbers(tensors)
     return PolicyFile(
         path=path,
         algorithm=from_json(str, description["algorithm"], "algorithm"),
         settings=settings,
-        observation_space=space_from_json(description["observation_space"]),
-        action_space=space_from_json(description["action_space"]),
+        observation_space=space_from_json(description["observation_space"], most),
+        action_space=space_from_json(description["action_space"], most),
         tensors=tensors,
         signature=signature,
         masks=from_json(bool, description.get("masks", False), "masks"),
+        description=description,
     )
 
 

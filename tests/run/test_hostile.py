@@ -12,14 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 import birl
-from birl.algos import ppo
-from birl.config import EnvConfig, RunConfig
+from birl.algos import a3c, ddpg, dpg, ppo
+from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.space_json import space_from_json
 from birl.errors import CheckpointError, RunDirectoryError
+from birl.nets.allowance import limited_by
+from birl.registry import algorithm_named, name_of
 from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder, evaluator, files, loop
 from birl.run.driver import resume, train
@@ -227,7 +230,7 @@ def test_a_space_that_cannot_be_is_refused_with_a_sentence(space):
 
 FORGED_SETTINGS: list[tuple[str, Any]] = [
     ("hidden_sizes", [-1]), ("hidden_sizes", [2**40]), ("hidden_sizes", [2**31 - 1, 2**31 - 1]),
-    ("hidden_sizes", [2**63]), ("minibatches", 0), ("seed", "x"),
+    ("hidden_sizes", [2**63]), ("hidden_sizes", [8] * 1000), ("minibatches", 0), ("seed", "x"),
 ]  # fmt: skip
 
 
@@ -239,6 +242,38 @@ def test_settings_of_which_no_network_can_be_made_are_said(name, value, run):
     forge(newest)
     code, said = call("eval", newest)
     assert (code, name in said or "no network can be made" in said) == (2, True), said
+
+
+def test_spaces_that_a_checkpoint_has_no_weights_for_are_refused_by_every_command(run):
+    """A small file would fill the memory."""
+    vast = {"kind": "Box", "shape": [1 << 24], "dtype": "float32", "low": 0.0, "high": 1.0}
+    for checkpoint in three(run):
+        spaces = json.loads((checkpoint / "spaces.json").read_text())
+        (checkpoint / "spaces.json").write_text(json.dumps(spaces | {"observation": vast}))
+        forge(checkpoint)
+    for words in (["eval"], ["resume", "--total-steps", 256], ["fork"], ["export"]):
+        code, said = call(words[0], run, *words[1:])
+        assert (code, "asks for 16,777,216 numbers" in said) == (2, True), said
+
+
+LARGE = EnvConfig("CartPole-v1", num_envs=1 << 30)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ppo.Config(LARGE, normalize_rewards=True, hidden_sizes=(8,)),
+        ddpg.Config(LARGE, noise="parameter", hidden_sizes=(8,)),
+        a3c.Config(actor_learners=1 << 30, hidden_sizes=(8,)),
+        dpg.Config(num_features=1 << 30),
+        dpg.Config(actor_features="quadratic"),
+    ],
+    ids=lambda config: type(config).__module__,
+)
+def test_settings_that_ask_for_more_than_a_file_holds_are_refused_before_anything_is_allocated(config):
+    observations, actions = spaces.Box(0, 1, (4000,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
+    with limited_by({}), pytest.raises(ConfigError, match="asks for"):
+        algorithm_named(name_of(config)).init(config, observations, actions)
 
 
 FORESEEABLE = [

@@ -197,6 +197,9 @@ def forged(good: bytes, path: Path, tensors: dict[str, np.ndarray] | None = None
     return path
 
 
+UNIT = {"kind": "Box", "shape": [1], "dtype": "float32", "low": 0.0, "high": 1.0}
+VAST = UNIT | {"shape": [1_000_000]}
+DICT = {"kind": "Dict"}
 SETTINGS = {"hidden_sizes": [8], "normalize_observations": True}
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, ""),
@@ -204,8 +207,10 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "another algorithm": ({"algorithm": "dqn"}, "dqn|no field"),
     "an unknown algorithm": ({"algorithm": "os:system"}, "algorithm 'os:system' is unknown"),
     "no algorithm": ({"algorithm": None}, "algorithm must be a string"),
-    "a vast network": ({"settings": {"hidden_sizes": [100_000, 100_000]}}, "needs 10,000,000,000 weights"),
-    "a vast core": ({"settings": {"core": "lstm", "core_size": 2**30}}, "core_size 1073741824 needs"),
+    "a vast network": ({"settings": {"hidden_sizes": [100_000, 100_000]}}, "asks for 10,000,000,000 numbers"),
+    "a vast core": ({"settings": {"core": "lstm", "core_size": 2**30}}, "asks for [0-9,]+ numbers"),
+    "a thousand layers": ({"settings": {"hidden_sizes": [8] * 1000}}, "asks for 10,000 numbers"),
+    "many features": ({"algorithm": "dpg", "settings": {"num_features": 2**40}, "action_space": UNIT}, "asks for"),
     "many actor-learners": ({"settings": {"actor_learners": 10**9}}, "not those of a network"),
     "an environment": ({"settings": {"env": {"id": "os:Evil-v0"}}}, "not those of a network"),
     "a run": ({"settings": {"run": {"wandb": "mine"}}}, "not those of a network"),
@@ -216,6 +221,14 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "a module": ({"settings": SETTINGS | {"encoder": "antigravity:open"}}, "would import the module antigravity"),
     "a function": ({"settings": {"learning_rate": "local:f"}}, "cannot read schedule"),
     "a vast space": ({"observation_space": {"kind": "Box", "shape": [2**40]}}, "is not a space"),
+    "a large observation": ({"observation_space": UNIT | {"shape": [2**24]}}, "asks for 16,777,216 numbers"),
+    "a first layer": ({"observation_space": UNIT | {"shape": [2**21]}}, "asks for 16,777,216 numbers"),
+    "many choices": ({"action_space": {"kind": "Discrete", "n": 2**24}}, "asks for 16,777,216 numbers"),
+    "a vast image": ({"observation_space": UNIT | {"shape": [2**12, 2**12, 4]}}, "asks for 67,108,864 numbers"),
+    "many parts": ({"observation_space": DICT | {"spaces": {str(i): UNIT for i in range(3000)}}}, "30,000,000 numb"),
+    "many large parts": ({"observation_space": DICT | {"spaces": dict.fromkeys("abcde", VAST)}}, "asks for 5,000,000"),
+    "many components": ({"observation_space": {"kind": "MultiDiscrete", "nvec": [1] * 9000}}, "asks for 9,009,000"),
+    "long strings": ({"observation_space": UNIT | {"shape": [99], "dtype": "S999999999"}}, "cannot be of type S99"),
     "other spaces": ({"action_space": {"kind": "Discrete", "n": 3}}, "but float32\\(8, 3\\) in this network"),
     "no space": ({"action_space": None}, "None is not a space"),
     "a signature that is none": ({"signature": [1]}, "its signature"),
@@ -234,6 +247,41 @@ def test_a_forged_file_gives_one_line_and_makes_nothing_large(case, good, tmp_pa
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
     assert "antigravity" not in sys.modules
+
+
+def test_nothing_is_allocated_for_a_space_that_is_larger_than_the_file_and_a_person_may_raise_that(
+    good, tmp_path, monkeypatch
+):
+    def refuse(*_: Any) -> None:
+        raise AssertionError("allocated")
+
+    path = forged(good, tmp_path / "policy", observation_space=UNIT | {"shape": [2**23]})
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "broadcast_to", refuse)
+        with pytest.raises(CheckpointError, match="set the environment variable BIRL_MOST_NUMBERS to a larger number"):
+            birl.load(path)
+        monkeypatch.setenv("BIRL_MOST_NUMBERS", "10000000")
+        with pytest.raises(AssertionError, match="allocated"):
+            birl.load(path)
+    with pytest.raises(CheckpointError, match=r"no network can be made .*: it asks for 67,108,864 numbers"):
+        birl.load(path)
+    monkeypatch.setenv("BIRL_MOST_NUMBERS", "many")
+    with pytest.raises(CheckpointError, match="BIRL_MOST_NUMBERS 'many' must be a whole number"):
+        birl.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("sac", {"policy_hidden_sizes": (8,), "value_hidden_sizes": (64, 64)}),
+        ("ppo", {"hidden_sizes": (512, 512), "policy_hidden_sizes": (8,), "value_hidden_sizes": (8,)}),
+        ("async-q", {"hidden_sizes": (), "core_size": 64, "normalize_observations": False}),
+    ],
+)
+def test_a_policy_whose_settings_name_sizes_that_its_file_has_no_weights_of_is_loaded(name, settings, tmp_path):
+    policy = policy_of(name, **settings)
+    policy.save(tmp_path / "policy")
+    assert_same(policy, birl.load(tmp_path / "policy"))
 
 
 def test_weights_that_are_not_finite_or_do_not_fit_are_refused(good, tmp_path):

@@ -11,6 +11,7 @@ import birl
 from birl.errors import CheckpointError
 from birl.run.checkpoint_folder import numbered
 from tests.run.processes import call, call_well
+from tests.run.test_policy_file import forged
 from tests.sharing.conftest import logits
 from tests.sharing.hub_server import TOKEN, Handler, Hub, Repo, sibling
 
@@ -166,6 +167,14 @@ def larger(listed: dict[str, Any]) -> None:
         file["size"] = 1 << 60 if file["rfilename"] == "policy.safetensors" else file["size"]
 
 
+def vast_policy(hub: Hub) -> None:
+    """A Hub with a policy of a few kB for observations of 16 million numbers."""
+    files = hub.repos["owner/mine"].files
+    vast = {"kind": "Box", "shape": [1 << 24], "dtype": "float32", "low": 0.0, "high": 1.0}
+    path = forged(files["policy.safetensors"], Path("../forged"), observation_space=vast)
+    files["policy.safetensors"] = path.read_bytes()
+
+
 HTML = b"<html><body>503 Service Unavailable</body></html>"
 WRONG = {
     "a path that leaves the directory": (
@@ -214,6 +223,10 @@ WRONG = {
     "the text of a link": (
         content("policy.safetensors", b"../../../../etc/passwd"),
         "what was pulled is not used: policy.safetensors is not a policy file of Birl",
+    ),
+    "a policy for a vast space": (
+        vast_policy,
+        "what was pulled is not used: policy.safetensors is damaged: .*asks for 16,777,216 numbers",
     ),
     "settings that are not JSON": (content("config.json", HTML), "what was pulled is not used: config.json is damaged"),
     "a checkpoint without its manifest": (
