@@ -7,9 +7,11 @@ more of it than the list of files says.
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from birl import __version__
@@ -22,7 +24,11 @@ from birl.sharing.access import Access
 LISTING_BYTES = 1 << 24  # the largest list of files that is read
 MOST_FILES = 10_000
 SECONDS = 30  # without an answer
+LONGEST = 60  # seconds for the list of files; and for all files, besides those for their bytes
+SLOWEST = 10_000  # bytes in a second
 LIBRARY = {"library_name": "birl", "library_version": __version__}
+
+Result = TypeVar("Result")
 
 
 class RemoteFile(NamedTuple):
@@ -51,6 +57,10 @@ def find_repository(access: Access, name: str, revision: str | None = None) -> R
     """
     place = f"/revision/{quote(revision, safe='')}" if revision is not None else ""
     url = f"{access.endpoint}/api/models/{name}{place}?blobs=true"
+    return _within(LONGEST, f"the list of files of {name}", lambda: _ask(access, name, revision, url))
+
+
+def _ask(access: Access, name: str, revision: str | None, url: str) -> Repository | None:
     with _sentences(access, name), _stream(access, url) as response:
         code = response.headers.get("x-error-code", "")
         if code == "RevisionNotFound":
@@ -66,11 +76,20 @@ def find_repository(access: Access, name: str, revision: str | None = None) -> R
         raise ConnectionError(f"{access.endpoint} does not answer as the Hugging Face Hub does for {name}") from problem
 
 
-def download(access: Access, repository: Repository, file: RemoteFile, out: Path) -> None:
+def seconds_for(files: Sequence[RemoteFile]) -> float:
+    """How long the download of these files may take."""
+    return LONGEST + sum(file.size for file in files) / SLOWEST
+
+
+def download(access: Access, repository: Repository, file: RemoteFile, out: Path, seconds: float) -> None:
     """Write a file of a repository to a new file, and check its size and its hash.
 
-    CheckpointError if it is not what the list of files says.
+    CheckpointError if it is not what the list of files says, ConnectionError if it takes longer.
     """
+    _within(seconds, file.name, lambda: _fetch(access, repository, file, out))
+
+
+def _fetch(access: Access, repository: Repository, file: RemoteFile, out: Path) -> None:
     url = f"{access.endpoint}/{repository.name}/resolve/{repository.commit}/{quote(file.name)}"
     digest = hashlib.sha256() if file.sha256 else hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False)
     size = 0
@@ -149,6 +168,27 @@ def _remote_file(listed: Any) -> RemoteFile:
 
 def _text(value: Any) -> str | None:
     return value.lower() if isinstance(value, str) else None
+
+
+def _within(seconds: float, what: str, work: Callable[[], Result]) -> Result:
+    """The result of `work`; ConnectionError if it takes longer than so many seconds.
+
+    A server that sends a byte now and then never exceeds the limit on one answer. Then the thread
+    is left behind: nothing can interrupt it, and it ends with this process.
+    """
+    result: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as problem:  # raised again in the caller's thread
+            result.set_exception(problem)
+
+    threading.Thread(target=run, daemon=True).start()
+    if not wait([result], max(seconds, 0)).done:
+        wrong = f"{printable(what)} did not come in time, at {SLOWEST:,} bytes a second"
+        raise ConnectionError(f"{wrong}: the server or the connection is too slow; try again later")
+    return result.result()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ them are verified. Signatures are left out: the run is a stranger's, even if it 
 """
 
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -101,10 +102,11 @@ def _download(
     report: Callable[[str], None],
 ) -> None:
     folder.mkdir()
+    end = time.monotonic() + hub.seconds_for(wanted)
     for file in wanted:
         place = folder.joinpath(*file.name.split("/"))
         place.parent.mkdir(parents=True, exist_ok=True)
-        hub.download(access, repository, file, place)
+        hub.download(access, repository, file, place, end - time.monotonic())
         report(f"{file.name}  {size_text(file.size)}")
 
 

@@ -1,7 +1,9 @@
 """Pulling: a run comes back the same, and nothing that a repository holds is trusted."""
 
 import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import birl
 from birl.errors import CheckpointError
 from birl.run.checkpoint_folder import numbered
+from birl.sharing import hub as hub_client
 from tests.run.processes import call, call_well
 from tests.run.test_policy_file import forged
 from tests.sharing.conftest import logits
@@ -251,6 +254,45 @@ def test_a_wrong_answer_gives_one_sentence_and_leaves_nothing_behind(name, share
     assert re.search(message, last)
     assert list(Path().iterdir()) == []
     assert not Path("../evil").exists()
+
+
+def in_drops(start: bytes, drop: bytes) -> Callable[[Handler], None]:
+    """An answer that begins like this and goes on with a few bytes now and then, for 10 s."""
+
+    def answer(handler: Handler) -> None:
+        handler.close_connection = True
+        with suppress(OSError):  # the client has left
+            handler.wfile.write(start)
+            for _ in range(200):
+                handler.wfile.write(drop)
+                time.sleep(0.05)
+
+    return answer
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1"
+
+
+@pytest.mark.parametrize("asked", ["GET /api/models", "GET /owner/mine/resolve", "GET /lfs"])
+@pytest.mark.parametrize(
+    ("start", "drop"),
+    [(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"), (b"HTTP/1.1 200 OK\r\n\r\n", b" "), (CHUNKED, b"; x")],
+    ids=["headers", "content", "chunks"],
+)
+def test_a_server_that_sends_a_byte_now_and_then_is_left(asked, start, drop, shared, monkeypatch):
+    monkeypatch.setattr(hub_client, "LONGEST", 0.5)
+    monkeypatch.setattr(hub_client, "SLOWEST", 1_000_000)
+    shared.wrong[asked] = in_drops(start, drop)
+    begin = time.monotonic()
+    code, said = call("pull", "owner/mine")
+    assert (code, "did not come in time, at 1,000,000 bytes a second" in said) == (1, True), said
+    assert time.monotonic() - begin < 9
+    assert list(Path().iterdir()) == []
+
+
+def test_a_transfer_has_a_minute_and_the_time_for_its_bytes_however_many_files_it_has():
+    files = [hub_client.RemoteFile("x", 5_000_000, None, None)] * 2
+    assert hub_client.seconds_for(files) == 60 + 1000
 
 
 def test_a_damaged_policy_is_refused_by_its_own_sha256(shared):
