@@ -9,7 +9,8 @@ from birl.workers.child import end_with_parent
 def main(lifeline: int, words: list[str]) -> int:
     """Work on the search in the directory that is the first word; --trust may follow.
 
-    `lifeline` is a descriptor of the parent's.
+    The second word is the time at which this process was started. `lifeline` is a descriptor of the
+    parent's.
     """
     end_with_parent(lifeline)
     from birl.errors import CheckpointError, ConfigError
@@ -18,7 +19,7 @@ def main(lifeline: int, words: list[str]) -> int:
 
     with caught_signals() as signals:
         try:
-            Worker(Path(words[0]), "--trust" in words, signals).work()
+            Worker(Path(words[0]), "--trust" in words, signals, float(words[1])).work()
         except (ConfigError, CheckpointError) as problem:
             print(f"birl: {problem}", file=sys.stderr)
             return 2

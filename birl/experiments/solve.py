@@ -19,12 +19,14 @@ from birl.envs.by_name import MakeEnv
 from birl.envs.check import check_env
 from birl.experiments.search_space import repaired
 from birl.experiments.solving.candidates import Fitting, fitting
-from birl.experiments.solving.ending import SOLUTION, TRIED, end_solving
+from birl.experiments.solving.contenders import LEAST_EPISODES, TRIED
+from birl.experiments.solving.ending import SOLUTION, end_solving
 from birl.experiments.solving.plan_file import SolvePlan, SolveRequest, is_solving, read_solve_plan, write_solve_plan
 from birl.experiments.solving.random_policy import play_at_random
 from birl.experiments.solving.speed import round_down, steps_in, training_speed
 from birl.experiments.tune import continue_search
 from birl.experiments.tuning.console import SearchConsole
+from birl.experiments.tuning.halving import UNCOUNTED
 from birl.experiments.tuning.journal import waiting_for
 from birl.experiments.tuning.plan import Budget, Candidate, SamplerName, make_plan, read_plan, write_plan
 from birl.functions import name_of_function
@@ -39,13 +41,14 @@ from birl.workers.programs import usable_cpus
 SEEDS = 1  # of each trial: in little time, more settings find more than more seeds
 RUNGS = 3
 FINALISTS = 2
-ENDING = 0.06  # of the time, at least, for the final evaluation and the video
+ENDING = 0.15  # of the time, at least, for choosing the policy, its final score and the video
 MOST_ENDING = 0.3  # of the time, at most
 RANDOM = 0.01  # of the time, for episodes with random actions
 PROBE = 0.01  # of the time, to measure the speed of an algorithm
+MOST_PROBE = 0.1  # of the time, at most, with compiling
 EVALUATION = 0.02  # of the time, at most, for an evaluation
 EVAL_EPISODES = 20
-LEAST_EPISODES = 5
+OTHER_EPISODES = 2 * TRIED  # to choose how the policy acts
 
 
 def solve(
@@ -92,7 +95,7 @@ def solve(
     played = episodes if budget.minutes is None else episodes_in(MOST_ENDING * whole, seconds, episodes)
     if played < episodes:
         say(f"the final score is that of {played} episodes: {episodes} would take {episodes * seconds:,.0f} seconds")
-    ending = max(ENDING * whole, (played + 2 * TRIED) * seconds)
+    ending = max(ENDING * whole, (played + OTHER_EPISODES) * seconds)
     returns = tuple(at_random.returns.tolist())
     end = SolvePlan(played, seed, video, returns, request, time.monotonic() - begin, ending)
     limits = _search_budget(budget, end)
@@ -116,8 +119,16 @@ def continue_solving(
 def _search_and_end(directory: Path, jobs: int | None, trust: bool, quiet: bool) -> dict[str, Any]:
     result = continue_search(directory, jobs, None, trust, quiet)
     say = SearchConsole(sys.stdout, quiet).message
+    end, budget = read_solve_plan(directory), read_plan(directory, trust)[0].budget
     with staying_in_place(directory):
-        return end_solving(directory, result, read_solve_plan(directory), trust, say)
+        return end_solving(directory, result, end, ending_seconds(budget, end, result["seconds"]), trust, say)
+
+
+def ending_seconds(budget: Budget, end: SolvePlan, searched: float) -> float:
+    """Seconds that are left for the end of a search that took so many; infinite: no limit."""
+    if budget.minutes is None:
+        return float("inf")
+    return max(0.0, (1 - UNCOUNTED) * 60 * budget.minutes + end.ending - searched)
 
 
 def _env_config(env: str | EnvConfig | None, make_env: MakeEnv | None) -> EnvConfig:
@@ -134,7 +145,7 @@ def _env_config(env: str | EnvConfig | None, make_env: MakeEnv | None) -> EnvCon
 
 def episodes_in(seconds: float, each: float, wanted: int) -> int:
     """Episodes for the final score that can be played in this time, beside those before it."""
-    return min(wanted, max(LEAST_EPISODES, int(seconds / max(each, 1e-9)) - 2 * TRIED))
+    return min(wanted, max(LEAST_EPISODES, int(seconds / max(each, 1e-9)) - OTHER_EPISODES))
 
 
 def _search_budget(budget: Budget, end: SolvePlan) -> Budget:
@@ -179,7 +190,7 @@ def _candidate(
     """An algorithm with as many steps for each trial as the time allows."""
     config = with_settings(one.config, {"eval_episodes": evaluated, "eval_every": 0})
     if total_steps is None:
-        speed = training_speed(config, PROBE * seconds)
+        speed = training_speed(config, PROBE * seconds, min(30.0, MOST_PROBE * seconds))
         config = with_run(config, total_steps=steps_in(seconds, speed, workers))
         say(f"{one.algorithm}: {round_down(int(speed)):,} steps/s, {config.run.total_steps:,} steps a trial")
     return Candidate(one.algorithm, repaired(config), one.space)

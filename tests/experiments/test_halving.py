@@ -7,6 +7,8 @@ import pytest
 from birl.algos import ppo
 from birl.config import ConfigError, RunConfig
 from birl.experiments.tuning.halving import (
+    SHARE,
+    UNCOUNTED,
     Begin,
     Choose,
     Close,
@@ -17,6 +19,7 @@ from birl.experiments.tuning.halving import (
     next_step,
     ranked,
     time_left,
+    time_of_job,
 )
 from birl.experiments.tuning.plan import Budget, Candidate, make_plan, rung_steps
 from birl.experiments.tuning.state import SearchState, trial_name
@@ -155,6 +158,35 @@ def test_without_a_score_the_search_goes_on_beyond_its_time() -> None:
     assert step(state, now=100.0) == Job(trial_name(0), 1, 0)
 
 
+def test_a_first_trial_is_evaluated_where_it_is_when_its_share_of_the_time_is_over() -> None:
+    state = make(seeds=2, minutes=1.0)
+    state.add([{"event": "worker", "worker": "w", "at": 0.0}])
+    begin(state, 0)
+    search = 60 * (1 - UNCOUNTED - SHARE)
+    assert time_of_job(state, Job(trial_name(0), 1, 0), 0.0, 1) == (pytest.approx(search / 2), True)
+    state.trials[0].lanes[1].rung = 0
+    assert time_of_job(state, Job(trial_name(0), 2, 0), 10.0, 1) == (pytest.approx(search - 10), True)
+    finish(state, 0, 0, 1.0)
+    seconds, is_evaluated = time_of_job(state, Job(trial_name(0), 1, 1), 10.0, 1)
+    assert seconds == time_left(state, 10.0, 1)
+    assert not is_evaluated, "it has a score already"
+
+
+def test_only_runs_that_can_end_in_time_are_begun_after_the_search() -> None:
+    state = with_scores(3.0, 1.0, minutes=1.0)  # a second for 100 steps: 9 seconds for a whole run
+    state.add([{"event": "finalists", "trials": [0, 1]}])
+    assert step(state, now=45.0) == Job(trial_name(0), 1, 2)
+    assert step(state, now=51.0) == Choose(0), "8 seconds more would be too many"
+    state.add([{"event": "winner", "trial": 0, "groups": ["final", "final-default"]}])
+    assert step(state, now=40.0) == Job("final", 1001, 2)
+    state.add([{"event": "claim", "group": "final", "seed": 1001, "rung": 2, "worker": "w", "at": 40.0}])
+    assert step(state, now=41.0) == Job("final-default", 1001, 2), "both groups have the same seeds, if it can be"
+    assert step(state, now=50.0) == Wait()
+    assert time_of_job(state, Job("final", 1001, 2), 41.0, 1) == (pytest.approx(60 * (1 - UNCOUNTED) - 40), False)
+    state.add([{"event": "stopped", "group": "final", "seed": 1001, "rung": 2, "seconds": 17.0, "worker": "w"}])
+    assert step(state, now=58.0) == Over()
+
+
 def test_when_the_time_is_over_and_every_trial_has_failed_the_search_ends() -> None:
     state = make(minutes=1.0)
     state.add([{"event": "worker", "worker": "w", "at": 0.0}])
@@ -182,6 +214,12 @@ def test_time_counts_only_while_a_worker_is_at_work() -> None:
     for name, first, last in (("a", 0.0, 10.0), ("b", 5.0, 20.0), ("c", 1000.0, 1005.0)):
         state.add([{"event": "worker", "worker": name, "at": first}, {"event": "left", "worker": name, "at": last}])
     assert state.used_seconds(9999.0) == 25.0
+
+
+def test_the_start_of_a_workers_process_counts() -> None:
+    state = make(minutes=1.0)
+    state.add([{"event": "worker", "worker": "w", "at": 30.0, "started": 10.0}])
+    assert state.used_seconds(40.0) == 30.0
 
 
 def lose(state: SearchState, worker: str, steps: int, *, alone: bool = True, told_first: bool = False) -> None:

@@ -212,7 +212,7 @@ def test_a_search_for_an_agent_whose_directory_is_gone_ends_with_a_sentence(tmp_
         shutil.rmtree(directory)
         return {}["winner"]
 
-    monkeypatch.setattr("birl.experiments.solve.continue_search", lambda *_: {})
+    monkeypatch.setattr("birl.experiments.solve.continue_search", lambda *_: {"seconds": 0.0})
     monkeypatch.setattr("birl.experiments.solve.end_solving", lose)
     with pytest.raises(RunDirectoryError, match="was removed, moved or replaced while its runs were training"):
         continue_solving(directory, quiet=True)

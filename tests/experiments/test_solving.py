@@ -6,12 +6,14 @@ from gymnasium import spaces
 
 import birl
 from birl.config import ConfigError, EnvConfig
-from birl.experiments.solve import episodes_in
+from birl.experiments.solve import ending_seconds, episodes_in
 from birl.experiments.solving.candidates import default_algorithms, first_settings, fitting
+from birl.experiments.solving.contenders import episodes_that_fit, play_off
 from birl.experiments.solving.plan_file import SolvePlan, is_solving, read_solve_plan, write_solve_plan
 from birl.experiments.solving.random_policy import RandomPolicy, play_at_random
 from birl.experiments.solving.speed import round_down, steps_in, training_speed
 from birl.experiments.solving.verdict import difference_interval, judge
+from birl.experiments.tuning.plan import Budget
 from birl.registry import validate
 from birl.run.evaluate import Evaluation
 
@@ -116,6 +118,42 @@ def test_a_number_of_environments_that_was_named_stays():
 @pytest.mark.parametrize(("each", "expected"), [(0.0, 100), (0.01, 100), (1.0, 20), (100.0, 5)])
 def test_the_episodes_of_the_final_score_fit_into_the_time(each, expected):
     assert episodes_in(60.0, each, 100) == expected
+
+
+class Played:
+    """Policies with known returns, whose episodes take a known time."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds, self.seen = 0.0, seconds, []
+
+    def play(self, mean):
+        def episodes_of(count, seed):
+            self.now += count * self.seconds
+            self.seen.append((count, seed))
+            return episodes([mean] * count)
+
+        return episodes_of
+
+
+@pytest.mark.parametrize(("seconds", "more"), [(float("inf"), 15), (60.0, 15), (20.0, 5), (1.0, 0)])
+def test_policies_play_the_same_episodes_in_the_time_that_there_is(seconds, more):
+    known = Played(seconds=1.0)
+    assert play_off([known.play(1.0), known.play(3.0)], 7, seconds, lambda: known.now) == (1, 1.0)
+    assert known.seen == [(5, 7)] * 2 + ([(more, 8)] * 2 if more else [])
+
+
+def test_the_final_score_has_as_many_episodes_as_fit_at_the_speed_of_the_policy():
+    assert episodes_that_fit(60.0, 1.0, 100, 5) == 60
+    assert episodes_that_fit(60.0, 100.0, 100, 5) == 5
+    assert episodes_that_fit(float("inf"), 100.0, 100, 5) == 100
+
+
+def test_the_end_has_the_time_that_the_search_has_left():
+    end = SolvePlan(100, 1, True, (1.0,), preparation=20.0, ending=40.0)
+    assert ending_seconds(Budget(3.0), end, 171.0) == pytest.approx(40.0)
+    assert ending_seconds(Budget(3.0), end, 100.0) == pytest.approx(111.0)
+    assert ending_seconds(Budget(3.0), end, 400.0) == 0.0
+    assert ending_seconds(Budget(trials=2), end, 400.0) == float("inf")
 
 
 def test_the_speed_of_training_is_that_of_updates_that_learn():

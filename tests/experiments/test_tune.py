@@ -13,17 +13,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import birl
 from birl.algos import ppo
 from birl.config import ConfigError
+from birl.experiments.solving.contenders import Found, found_policies
 from birl.experiments.tuning.journal import Journal
 from birl.experiments.tuning.plan import read_plan, write_plan
-from birl.experiments.tuning.state import SearchState
+from birl.experiments.tuning.result import result_texts
+from birl.experiments.tuning.runs import make_runs, run_dir_of, train_run
+from birl.experiments.tuning.state import SearchState, Trial
 from birl.experiments.tuning.worker import TIME_IS_OVER, Stops
+from birl.run.checkpoint_folder import read_best
 from birl.run.directory import read_settings
+from birl.run.evaluate import Evaluation
 from birl.run.history import read_history
+from birl.run.loading import find_checkpoint
 from tests.run.processes import COMMAND, ENVIRONMENT, assert_same_run, call, call_well, end_of, wait_until
 
 # One program serves all trials: only numbers that are traced are searched.
@@ -239,10 +246,43 @@ def test_an_environment_that_fails_makes_a_trial_fail_and_not_the_search(tmp_pat
     assert result["fresh"]["iqm"] is not None
 
 
-def test_the_time_of_a_search_ends_it_and_the_final_runs_are_finished(tmp_path: Path) -> None:
+def test_the_time_of_a_search_ends_it_with_a_winner_and_says_which_final_runs_had_no_time(tmp_path: Path) -> None:
     result = search(tmp_path / "search", minutes=0.1, trials=500)
     assert 1 <= len(result["trials"]) < 500
-    assert len(result["fresh"]["returns"]) == 2
+    assert result["winner"] is not None
+    fresh = result["fresh"]
+    assert len(fresh["returns"]) + fresh["no_time"] == 2
+    late = {0: "", 1: "there was no time for 1 other run", 2: "there was no time for 2 other runs"}[fresh["no_time"]]
+    assert late in " ".join(result_texts(tmp_path, result))
+
+
+def test_a_run_that_is_evaluated_where_it_is_goes_on_from_there(searched: Path, tmp_path: Path) -> None:
+    plan = read_plan(searched)[0]
+    make_runs(tmp_path, "trials/0000", plan, Trial(0, 0, None, "default", {}))
+    run_dir = run_dir_of(tmp_path, "trials/0000", 1)
+    cut = train_run(run_dir, 900, True, [], lambda: True)
+    assert cut.env_steps < 100
+    assert cut.score == read_best(run_dir / "checkpoints")["return_mean"]
+    more = train_run(run_dir, 200, True, [], lambda: False)
+    assert more.env_steps >= 200
+    assert more.score is not None
+
+
+def test_the_best_checkpoint_of_a_trial_takes_part_and_not_only_its_end(
+    searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([5.0, 1.0])
+    monkeypatch.setattr(
+        "birl.run.evaluator.evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1]))
+    )
+    make_runs(tmp_path, "trials/0000", read_plan(searched)[0], Trial(0, 0, None, "default", {}))
+    run_dir = run_dir_of(tmp_path, "trials/0000", 1)
+    first, second = (train_run(run_dir, steps, True, [], lambda: False) for steps in (100, 200))
+    assert (first.score, second.score) == (5.0, 1.0)
+    trial = {"directory": "trials/0000", "scores": [5.0, 1.0, None], "problem": None}
+    found = found_policies(tmp_path, {"trials": [trial]}, 1)
+    assert found == [Found(0, run_dir, first.env_steps, 5.0)]
+    assert find_checkpoint(run_dir).env_steps == first.env_steps, "its policy is that of the run"
 
 
 def test_a_search_whose_directory_is_gone_ends_with_a_sentence(

@@ -1,7 +1,7 @@
 """The end of a search for an agent: the policy, its score on fresh episodes, a video, a verdict."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,37 +9,55 @@ from birl.config import ConfigError
 from birl.errors import EnvError
 from birl.experiments.report.elements import Section, element, join, paragraph, sentences, small
 from birl.experiments.report.videos import video_element
+from birl.experiments.solving.contenders import (
+    CONTENDERS,
+    LEAST_EPISODES,
+    Found,
+    Player,
+    episodes_that_fit,
+    found_policies,
+    play_off,
+    player_of,
+)
 from birl.experiments.solving.plan_file import SolvePlan
 from birl.experiments.solving.verdict import Verdict, judge
 from birl.experiments.tuning.page import REPORT, write_page
-from birl.experiments.tuning.runs import run_dir_of
-from birl.registry import supports
+from birl.registry import name_of, supports
 from birl.run.directory import POLICY
 from birl.run.display import counted, number
-from birl.run.evaluate import evaluate
 from birl.run.files import write_json
-from birl.run.loading import load
 from birl.run.record import record
 
 SOLUTION = "solution.json"
 VIDEO = "video.mp4"
-TRIED = 20  # episodes with each way to act
 FRESH = 1_000_003  # added to the seed: episodes that no trial was evaluated on
+CHOOSING = 0.4  # of the time of the ending, for choosing a policy and how it acts
+SCORING = 0.45  # of the time of the ending, for the final score
 
 Say = Callable[[str], None]
 
 
-def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust: bool, say: Say) -> dict[str, Any]:
-    """Score and keep the policy of a search's winner; the content of solution.json."""
-    if result["winner"] is None:
+def end_solving(
+    directory: Path, result: dict[str, Any], plan: SolvePlan, seconds: float, trust: bool, say: Say
+) -> dict[str, Any]:
+    """Score and keep the best policy of a search, in so many seconds; the content of solution.json.
+
+    The best checkpoint of each trial takes part, not only the end of the winner: training may have
+    made a policy worse.
+    """
+    found = found_policies(directory, result, plan.seed)
+    if not found:
         raise ConfigError(f"no trial in {directory} has finished: {_problems(result)}")
-    trial = result["trials"][result["winner"]]
-    run_dir = run_dir_of(directory, trial["directory"], plan.seed)
-    deterministic = _acts_better_without_chance(run_dir, trial["algorithm"], plan.seed, trust)
-    played = evaluate(run_dir, plan.episodes, plan.seed + FRESH, deterministic, trust=trust)
+    player, each = best_player(found, plan.seed, seconds * CHOOSING, trust)
+    number, run_dir, env_steps, _ = player.found
+    trial, deterministic = result["trials"][number], player.deterministic
+    episodes = episodes_that_fit(seconds * SCORING, each, plan.episodes, LEAST_EPISODES)
+    if episodes < plan.episodes:
+        say(f"the final score is that of {episodes} episodes: there is no time for {plan.episodes}")
+    played = player.play(episodes, plan.seed + FRESH)
     verdict = judge(played, plan.at_random())
     policy = directory / POLICY
-    load(run_dir, trust=trust).save(policy)
+    player.policy.save(policy)
     video = _record(run_dir, directory / VIDEO, plan.seed, deterministic, trust, say) if plan.video else None
     solution = {
         "directory": str(directory),
@@ -47,6 +65,8 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
         "env": result["env"],
         "settings": trial["settings"] or {},
         "run_dir": str(run_dir),
+        "policy_steps": env_steps,
+        "trial_steps": trial["env_steps"],
         "policy": str(policy),
         "deterministic": deterministic,
         "video": None if video is None else str(video),
@@ -64,6 +84,23 @@ def end_solving(directory: Path, result: dict[str, Any], plan: SolvePlan, trust:
     return solution
 
 
+def best_player(found: Sequence[Found], seed: int, seconds: float, trust: bool) -> tuple[Player, float]:
+    """The policy that scores highest, the way that it acts best, and the seconds of an episode.
+
+    Its most likely actions may be worse than samples: in a state that looks like another, as in a
+    grid of which only a part is seen. The episodes are others than those of the final score.
+    """
+    players = [player_of(one, trust) for one in found[:CONTENDERS]]
+    first, each = 0, 0.0
+    if len(players) > 1:
+        first, each = play_off([player.play for player in players], seed + FRESH - 2, seconds / 2)
+    modes = [players[first]._replace(deterministic=True)]
+    if supports(name_of(players[first].policy.config)).distribution:
+        modes.append(modes[0]._replace(deterministic=False))
+    way, each = play_off([mode.play for mode in modes], seed + FRESH - 4, seconds / 2)
+    return modes[way], each
+
+
 def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
     """The solution in a few sentences."""
     run_dir, policy = solution["run_dir"], solution["policy"]
@@ -78,6 +115,8 @@ def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
         ]
     texts.append(f"better than random actions by {low} to {high} (95 %)")
     sample = "" if solution["deterministic"] else " --sample"
+    if solution["policy_steps"] < solution["trial_steps"]:
+        texts.append(f"its best policy was that of {solution['policy_steps']:,} of {solution['trial_steps']:,} steps")
     texts.append(f'policy {policy}: birl.load("{policy}"), or birl play {run_dir}{sample}')
     if sample:
         texts.append("it acts better by chance than by its most likely actions: policy.act(observation, seed=N)")
@@ -98,18 +137,6 @@ def agent_section(texts: list[str], video: Path | None) -> Section:
         except ConfigError as problem:
             parts.append(small(f"The video is not here: {problem}."))
     return Section("The agent", join(parts))
-
-
-def _acts_better_without_chance(run_dir: Path, algorithm: str, seed: int, trust: bool) -> bool:
-    """Whether the policy's most likely actions score at least as high as samples.
-
-    In a state that looks like another, as in a grid of which only a part is seen, samples may be
-    better. The episodes are others than those of the final score.
-    """
-    if not supports(algorithm).distribution:
-        return True
-    scores = [evaluate(run_dir, TRIED, seed + FRESH - 1, mode, trust=trust).returns.mean() for mode in (True, False)]
-    return bool(scores[0] >= scores[1])
 
 
 def _record(run_dir: Path, path: Path, seed: int, deterministic: bool, trust: bool, say: Say) -> Path | None:

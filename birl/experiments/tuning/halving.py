@@ -6,14 +6,16 @@
 3. Else begin a new trial.
 
 Differs from the paper: a trial has several seeds, and when the budget is used, the best few trials
-are trained to the end before one of them wins. The winner is then trained on fresh seeds.
+are trained to the end before one of them wins. The winner is then trained on fresh seeds. Of these
+runs, only those are begun that can end in time, by the speed of their trial so far.
 """
 
 from typing import NamedTuple
 
 from birl.experiments.tuning.plan import ETA
-from birl.experiments.tuning.state import LaneState, SearchState, Trial
+from birl.experiments.tuning.state import FINAL_DEFAULT, LaneState, SearchState, Trial
 
+UNCOUNTED = 0.05  # of the time, for what no worker counts: starting the processes, writing the result
 SHARE = 0.25  # of the time, kept for the final runs until their speed is known
 MOST_SHARE = 0.6
 MARGIN = 1.15  # of the estimated time of the final runs
@@ -67,10 +69,11 @@ Step = Job | Promote | Begin | Close | Choose | Wait | Over
 def next_step(state: SearchState, now: float, workers: int, worker: str = "") -> Step:
     """What this worker, which is free, does next. `workers` is how many there are."""
     if state.winner is not None:
-        return _final_job(state)
+        return _final_job(state, now)
     if state.finalists is not None:
         chosen = [state.trials[number] for number in state.finalists]
-        return _pending(chosen, worker) or (Wait() if _held(chosen) else _choice(state))
+        able = [trial for trial in chosen if _can_end(state, trial, steps_left(state, trial), now)]
+        return _pending(able, worker) or (Wait() if _held(chosen) else _choice(state))
     is_over = time_left(state, now, workers) <= 0
     if is_over and ranked(state):
         return Close(_finalists(state))
@@ -93,10 +96,30 @@ def ranked(state: SearchState) -> list[Trial]:
 
 def time_left(state: SearchState, now: float, workers: int) -> float:
     """Seconds of the search for settings, without what the final runs need; infinite: no limit."""
-    minutes = state.plan.budget.minutes
-    if minutes is None:
+    if state.plan.budget.minutes is None:
         return float("inf")
-    return 60 * minutes - state.used_seconds(now) - reserve(state, workers)
+    return time_to_end(state, now) - reserve(state, workers)
+
+
+def time_to_end(state: SearchState, now: float) -> float:
+    """Seconds until the last run has to end; infinite: no limit."""
+    minutes = state.plan.budget.minutes
+    return float("inf") if minutes is None else (1 - UNCOUNTED) * 60 * minutes - state.used_seconds(now)
+
+
+def time_of_job(state: SearchState, job: Job, now: float, workers: int) -> tuple[float, bool]:
+    """Seconds after which this job is ended, and whether it is then evaluated where it is.
+
+    That is so while no trial has a score: a search whose time is too short has a result, too. Each
+    seed that the trial has left gets the same time.
+    """
+    trial = next((trial for trial in state.trials if trial.name == job.group), None)
+    if trial is None or state.finalists is not None:
+        return time_to_end(state, now), False
+    left = time_left(state, now, workers)
+    if ranked(state):
+        return left, False
+    return left / sum(lane.rung < job.rung for lane in trial.lanes.values()), True
 
 
 def reserve(state: SearchState, workers: int) -> float:
@@ -124,6 +147,11 @@ def run_seconds(trial: Trial, env_steps: int) -> float:
         return overhead + rate * env_steps
     done = sum(lane.env_steps for lane in lanes)
     return sum(lane.seconds for lane in lanes) / max(1, done) * env_steps
+
+
+def steps_left(state: SearchState, trial: Trial) -> int:
+    """The environment steps that a trial still needs to its end, of the seed with the most left."""
+    return state.total_steps(trial) - min(lane.env_steps for lane in trial.lanes.values())
 
 
 def may_begin(state: SearchState) -> bool:
@@ -172,13 +200,21 @@ def _choice(state: SearchState) -> Step:
     return Choose(best[0].number) if best else Over()
 
 
-def _final_job(state: SearchState) -> Step:
-    lanes = [(group, seed, lane) for group, lanes in state.finals.items() for seed, lane in lanes.items()]
-    open_ones = [one for one in lanes if one[2].problem is None and one[2].rung < state.plan.last_rung]
-    for group, seed, lane in open_ones:
-        if lane.holder is None:
+def _final_job(state: SearchState, now: float) -> Step:
+    """A final run that can end in time: first one seed of each group, then the next."""
+    assert state.winner is not None
+    lanes = [(seed, group, lane) for group, lanes in state.finals.items() for seed, lane in lanes.items()]
+    for seed, group, lane in sorted(lanes, key=lambda one: one[0]):
+        trial = state.trials[0 if group == FINAL_DEFAULT else state.winner]
+        is_open = lane.holder is None and lane.problem is None and lane.rung < state.plan.last_rung
+        if is_open and _can_end(state, trial, state.total_steps(trial) - lane.env_steps, now):
             return Job(group, seed, state.plan.last_rung)
-    return Wait() if open_ones else Over()
+    return Wait() if any(lane.holder is not None for _, _, lane in lanes) else Over()
+
+
+def _can_end(state: SearchState, trial: Trial, env_steps: int, now: float) -> bool:
+    """Whether so many steps with the settings of this trial fit into the time that is left."""
+    return run_seconds(trial, env_steps) < time_to_end(state, now)
 
 
 def _held(trials: list[Trial]) -> bool:

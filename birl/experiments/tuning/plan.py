@@ -43,9 +43,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Budget:
-    """When the search for settings ends. The final runs come after it, and are always finished."""
+    """When the search for settings ends. The final runs come after it."""
 
-    minutes: float | None = None  # of wall clock for everything; None: no limit
+    minutes: float | None = None  # of wall clock for everything, the final runs too; None: no limit
     trials: int | None = None  # None: no limit
 
     def __post_init__(self) -> None:
@@ -136,9 +136,13 @@ def _ready(candidate: Candidate, rungs: int) -> Candidate:
 
 
 def _for_trials(config: Any) -> Any:
-    """The Config without what a trial does not need, or what would end it before its rung."""
+    """The Config without what a trial does not need, or what would end it before its rung.
+
+    Its evaluations are those at rungs and at its end. The checkpoint of the best one is kept.
+    """
+    end = config.run.total_steps
     run = dataclasses.replace(
-        config.run, run_dir=None, stop_at_return=None, video_every=0, keep_checkpoints=1, keep_every=0, eval_every=0
+        config.run, run_dir=None, stop_at_return=None, video_every=0, keep_checkpoints=1, keep_every=0, eval_every=end
     )
     return dataclasses.replace(config, run=run)
 

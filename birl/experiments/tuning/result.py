@@ -121,7 +121,8 @@ def _scores(lanes: dict[int, LaneState] | None, rung: int) -> dict[str, Any] | N
         return None
     returns = {f"seed-{seed}": lane.scores[rung] for seed, lane in lanes.items() if rung in lane.scores}
     failed = {f"seed-{seed}": lane.problem for seed, lane in lanes.items() if lane.problem is not None}
-    return {**score_statistics(returns), "returns": returns, "failed": failed}
+    left = len(lanes) - len(returns) - len(failed)
+    return {**score_statistics(returns), "returns": returns, "failed": failed, "no_time": left}
 
 
 def _trial(state: SearchState, index: int) -> dict[str, Any]:
@@ -147,12 +148,13 @@ def _importance(state: SearchState, candidate: int) -> dict[str, float]:
 
 
 def _score_text(found: dict[str, Any]) -> str:
+    late = f"; there was no time for {counted(found['no_time'], 'other run')}" if found["no_time"] else ""
     if found["iqm"] is None:
-        return "no run has finished"
+        return f"no run has finished{late}"
     interval = found["interval"]
     between = f" (95 % interval {number(interval[0])} to {number(interval[1])})" if interval else ""
     failed = f", {len(found['failed'])} failed" if found["failed"] else ""
-    return f"IQM {number(found['iqm'])}{between}{failed}"
+    return f"IQM {number(found['iqm'])}{between}{failed}{late}"
 
 
 def trial_text(settings: dict[str, Any] | None) -> str:

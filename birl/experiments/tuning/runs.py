@@ -67,8 +67,8 @@ def run_dir_of(directory: Path, group: str, seed: int) -> Path:
     return run_dir
 
 
-def train_run(run_dir: Path, steps: int, trust: bool, signals: Sequence[int], tick: Callable[[], None]) -> Result:
-    """Train a run to these steps, from where it is; `tick` is called after each update.
+def train_run(run_dir: Path, steps: int, trust: bool, signals: Sequence[int], tick: Callable[[], bool]) -> Result:
+    """Train a run to these steps from where it is, or until `tick`, called after updates, is true.
 
     A run that is there already is not trained or evaluated again. After a signal it is saved, and
     SystemExit is raised.
@@ -78,9 +78,11 @@ def train_run(run_dir: Path, steps: int, trust: bool, signals: Sequence[int], ti
     with io.TextIOWrapper(open_to_append(run_dir / LOG), line_buffering=True) as log, run.as_lane(signals, log):
         first = last = None
         for _ in run:
-            tick()
+            is_over = tick()
             last = run.env_steps, time.monotonic()
             first = first or last
+            if is_over:
+                break
     rate = None
     if first is not None and last is not None and last[0] > first[0]:
         rate = (last[1] - first[1]) / (last[0] - first[0])

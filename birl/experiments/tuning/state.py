@@ -79,7 +79,7 @@ class Trial:
 class WorkerState:
     """A worker process, as far as the journal knows."""
 
-    first: float  # time of its first event
+    first: float  # time of its process's start, or else of its first event
     last: float  # of its latest one
     ended: bool = False
 
@@ -178,7 +178,9 @@ class SearchState:
                     if name in self.workers:
                         self.workers[name].ended = True
                     return
-                one = self.workers.setdefault(name, WorkerState(at, at))
+                started = event.get("started")
+                first = min(at, started) if isinstance(started, int | float) else at
+                one = self.workers.setdefault(name, WorkerState(first, at))
                 one.last = max(one.last, at)
                 one.ended = event["event"] == "left"
 

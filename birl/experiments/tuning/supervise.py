@@ -81,7 +81,7 @@ def _start(directory: Path, number: int, trust: bool) -> WorkerProcess:
     path = make_directory(directory / LOGS) / f"worker-{number}.log"
     with open_to_append(path) as log:
         begin = os.fstat(log.fileno()).st_size
-        words = [str(directory), *(["--trust"] if trust else [])]
+        words = [str(directory), str(time.time()), *(["--trust"] if trust else [])]
         program = start_program("birl.cli.tune_worker", words, log.fileno(), lane_variables())
         return WorkerProcess(number, program, path, begin)
 

@@ -27,7 +27,7 @@ from birl.experiments.tuning.halving import (
     Promote,
     Wait,
     next_step,
-    time_left,
+    time_of_job,
 )
 from birl.experiments.tuning.journal import JOURNAL, Event, Journal, process_name
 from birl.experiments.tuning.plan import PLAN, read_plan
@@ -68,10 +68,11 @@ class Stops(Sequence[int]):
 class Worker:
     """A worker of the search in a directory."""
 
-    def __init__(self, directory: Path, trust: bool, signals: list[int]) -> None:
+    def __init__(self, directory: Path, trust: bool, signals: list[int], started: float) -> None:
         self._directory = directory
         self._trust = trust
         self._signals = signals  # that this process has received
+        self._started = started  # the time of the process's start: importing takes seconds, too
         self._journal = Journal(directory)
         self._state = SearchState(read_plan(directory, trust)[0])
         self._name = f"{process_name(os.getpid())}{secrets.token_hex(2)}"
@@ -80,7 +81,7 @@ class Worker:
         """Do what there is to do; returns when everything is done, or after a signal."""
         own = make_directory(make_directory(self._directory / WORKERS) / self._name)
         with locked(own):
-            self._report({"event": "worker"})
+            self._report({"event": "worker", "started": self._started})
             try:
                 while not self._signals:
                     step = self._next()
@@ -156,7 +157,7 @@ class Worker:
             return
         stops = Stops(self._signals)
         try:
-            tick = self._ticker(stops, job.group.startswith("trials/") and self._state.finalists is None)
+            tick = self._ticker(stops, job)
             found = train_run(run_dir, self._state.steps(job.group, job.rung), self._trust, stops, tick)
         except Interrupted:
             seconds, steps = time.monotonic() - begin, saved_steps(run_dir)
@@ -175,19 +176,23 @@ class Worker:
             else:
                 self._report({"event": "done", **what, **found._asdict()})
 
-    def _ticker(self, stops: "Stops", is_search: bool) -> Callable[[], None]:
-        """A function for after each update: signs of life, and the end of the search's time."""
-        end = time.monotonic() + (time_left(self._state, time.time(), self._alive()) if is_search else float("inf"))
-        next_sign = time.monotonic() + ALIVE_SECONDS
-        may_stop = any(trial.best is not None for trial in self._state.trials)
+    def _ticker(self, stops: "Stops", job: Job) -> Callable[[], bool]:
+        """A function for after each update: signs of life, and whether the run ends here.
 
-        def tick() -> None:
+        When the time is over, a run is stopped, or evaluated where it is (see time_of_job).
+        """
+        seconds, is_evaluated = time_of_job(self._state, job, time.time(), self._alive())
+        end = time.monotonic() + seconds
+        next_sign = time.monotonic() + ALIVE_SECONDS
+
+        def tick() -> bool:
             nonlocal next_sign
             now = time.monotonic()
-            stops.time_is_over = now > end and may_stop
+            stops.time_is_over = now > end and not is_evaluated
             if now > next_sign:
                 next_sign = now + ALIVE_SECONDS
                 self._report({"event": "alive"})
+            return now > end and is_evaluated
 
         return tick
 
