@@ -1,6 +1,7 @@
 """Birl: deep reinforcement learning you can read, resume bit for bit, and trust.
 
-Every public name is imported when it is first used.
+Every public name is imported when it is first used. Type checkers read __init__.pyi, which
+scripts/stub.py writes.
 """
 
 import importlib
@@ -162,7 +163,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

@@ -106,6 +106,7 @@ def mkdocstrings(root: Path) -> dict[str, object]:
                     "line_length": 80,
                     "separate_signature": True,
                     "show_bases": False,
+                    "show_overloads": False,
                     "show_root_heading": True,
                     "show_signature_annotations": True,
                     "show_symbol_type_heading": True,

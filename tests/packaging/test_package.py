@@ -138,3 +138,15 @@ def test_left_overs_of_earlier_builds_are_not_copied(tmp_path):
     files = {path.relative_to(copied) for path in copied.rglob("*") if path.is_file()}
     assert Path("birl/__init__.py") in files
     assert not [path for path in files if "__pycache__" in path.parts or path.parts[0] in ("build", "dist")]
+
+
+def test_an_editable_install_is_a_path_that_type_checkers_follow(tmp_path):
+    source = package.copy_sources(tmp_path / "source")
+    code = "import setuptools.build_meta as build, sys; print(build.build_editable(sys.argv[1]))"
+    finished = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], cwd=source, capture_output=True, text=True, check=True
+    )
+    with zipfile.ZipFile(tmp_path / finished.stdout.splitlines()[-1]) as archive:
+        [path] = [name for name in archive.namelist() if "/" not in name]
+        assert path.endswith(".pth")
+        assert archive.read(path).decode().strip() == str(source)
