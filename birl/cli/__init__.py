@@ -99,29 +99,36 @@ def _guarded(command: str, words: list[str]) -> int:
             warnings.showwarning = _show_warning
             return int(run(words) or 0)
     except (ConfigError, CheckpointError, FileNotFoundError) as problem:
-        print(f"birl: {problem}", file=sys.stderr)
+        _complain(problem)
         return 2
     except NonFiniteError as problem:
-        print(f"birl: training stopped: {problem}", file=sys.stderr)
+        _complain(f"training stopped: {problem}")
         return 3
     except RunDirectoryError as problem:
-        print(f"birl: training stopped: {problem}", file=sys.stderr)
+        _complain(f"training stopped: {problem}")
         return 1
     except MemoryError as problem:
-        print(f"birl: there is not enough memory: {problem}", file=sys.stderr)
+        _complain(f"there is not enough memory: {problem}")
         return 1
     except OSError as problem:  # a full disk, or a directory without permission
         if isinstance(problem, BrokenPipeError) and is_abandoned(sys.stdout):
             raise
-        print(f"birl: {problem}", file=sys.stderr)
+        _complain(problem)
         return 1
     except KeyboardInterrupt:  # outside training, which catches it itself
         print("birl: interrupted", file=sys.stderr)
         return 130
 
 
+def _complain(problem: object) -> None:
+    """Print what is wrong. A stranger's file may have put codes for the terminal into it."""
+    from birl.run.display import printable_lines
+
+    print(f"birl: {printable_lines(str(problem))}", file=sys.stderr)
+
+
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
     """Print a warning as one line, without its place in the source."""
     from birl.errors import plain_warning
 
-    print(f"birl: warning: {plain_warning(message)}", file=sys.stderr)
+    _complain(f"warning: {plain_warning(message)}")

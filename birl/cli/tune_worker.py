@@ -15,12 +15,13 @@ def main(lifeline: int, words: list[str]) -> int:
     end_with_parent(lifeline)
     from birl.errors import CheckpointError, ConfigError
     from birl.experiments.tuning.worker import Worker
+    from birl.run.display import printable_lines
     from birl.run.signals import caught_signals
 
     with caught_signals() as signals:
         try:
             Worker(Path(words[0]), "--trust" in words, signals, float(words[1])).work()
         except (ConfigError, CheckpointError) as problem:
-            print(f"birl: {problem}", file=sys.stderr)
+            print(f"birl: {printable_lines(str(problem))}", file=sys.stderr)
             return 2
     return 128 + signals[0] if signals else 0

@@ -63,7 +63,7 @@ class LiveBar:
         self._live.update(draw(status, self._console.width, _is_unicode(self._console.encoding)), refresh=True)
 
     def say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        self._console.print(printable_lines(text), soft_wrap=True)
 
     warn = say
 
@@ -86,6 +86,7 @@ class PlainLines:
 
     def say(self, text: str) -> None:
         encoding = self._stream.encoding or "utf-8"
+        text = printable_lines(text)
         self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")  # no character may end a run
         self._stream.flush()
 
@@ -109,7 +110,7 @@ class NoDisplay:
 
     def warn(self, text: str) -> None:
         if sys.stderr is not None:
-            sys.stderr.write(f"birl: {text}\n")
+            sys.stderr.write(f"birl: {printable_lines(text)}\n")
 
     def close(self) -> None:
         pass
@@ -117,7 +118,7 @@ class NoDisplay:
 
 def draw(status: Status, width: int, unicode: bool) -> Text:
     """Two lines of at most `width` characters; the bar fills the space that is left, if any."""
-    title, *numbers = _fit([status.title, *status.numbers], width)
+    title, *numbers = _fit([printable(status.title), *status.numbers], width)
     bar_width = min(40, width - len("  ".join([title, "", *numbers])))
     bar = _bar(status.fraction, bar_width, unicode) if bar_width >= 6 else Text()
     first = [part for part in (Text(title, "bold"), bar, Text("  ".join(numbers))) if part]
@@ -152,6 +153,11 @@ def _is_unicode(encoding: str) -> bool:
 def printable(text: str) -> str:
     """The text without codes for the terminal: what is in a run's files may be a stranger's."""
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def printable_lines(text: str) -> str:
+    """The text without codes for the terminal, in its lines."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def number(value: float) -> str:

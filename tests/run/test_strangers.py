@@ -334,6 +334,32 @@ def test_a_strangers_run_that_was_gone_on_with_is_ones_own_from_then(own_run, tm
         api.evaluate(numbered(run / "checkpoints")[0])
 
 
+CODES = "\x1b]0;title\x07\x1b[31m\r\u202e"  # for a terminal
+WITH_CODES: dict[str, dict[str, Any]] = {
+    "env.id": {"env": {"id": CODES}},
+    "env.kwargs": {"env": {"kwargs": {CODES: 1}}},
+    "a setting": {"settings": {CODES: 1}},
+    "run.wandb": {"run": {"wandb": CODES}},
+}
+
+
+@pytest.mark.parametrize("case", WITH_CODES)
+def test_codes_for_the_terminal_in_a_strangers_settings_are_not_printed(case, own_run, tmp_path):
+    run = forged(own_run, tmp_path / "run", signed=False, **WITH_CODES[case])
+    for words in (["eval", "--episodes", 1], ["compare", own_run], ["fork", "--run-dir", tmp_path / "fork"]):
+        _, said = call(words[0], run, *words[1:])
+        assert said.replace("\n", "").isprintable()
+
+
+def test_codes_for_the_terminal_in_the_names_of_metrics_and_of_the_directory_are_not_printed(own_run, tmp_path):
+    run = Path(shutil.copytree(own_run, tmp_path / CODES))
+    (run / "metrics.jsonl").write_text(json.dumps({"env_steps": 1, CODES: 1.0}) + "\n")
+    for words in (["plot", run, "--metric", "none"], ["resume", run, "--total-steps", 32]):
+        _, said = call(*words)
+        assert "?]0;title??[31m??" in said
+        assert said.replace("\n", "").isprintable()
+
+
 def test_an_environment_that_does_not_fit_the_policy_is_refused_by_its_spaces(own_run):
     with pytest.raises(ConfigError, match=r"env 'Pendulum-v1' has spaces .* and the policy was trained for"):
         api.evaluate(own_run, env="Pendulum-v1")

@@ -23,7 +23,7 @@ from birl.maths.comparisons import mann_whitney_p_value, probability_of_improvem
 from birl.run import checkpoint_folder
 from birl.run.configure import configure
 from birl.run.directory import CHECKPOINTS, is_group, runs_below
-from birl.run.display import number, printable
+from birl.run.display import number, printable_lines
 from birl.run.evaluate import evaluate
 from birl.run.history import read_histories, read_history
 from birl.run.loop import Run
@@ -193,4 +193,4 @@ def proof_text(proof: Proof | None) -> str:
     answer = {True: "it helped", False: "it did not help", None: "it cannot be said whether it helped"}[proof.helped]
     where = f"\n   {proof.directory}" if proof.directory is not None else ""
     text = f"proof of {proof.rule}: {answer}\n   {proof.how}: {proof.sentence}{where}"
-    return "\n".join(map(printable, text.split("\n")))
+    return printable_lines(text)
