@@ -17,7 +17,7 @@ def play(policy, env, seed):
     total = 0.0
     ended = False
     while not ended:
-        action, memory = policy.act(observation, memory)  # the most likely action; with seed=n it is sampled
+        action, memory = policy.act(observation, memory)  # the most likely action; deterministic=False samples
         observation, reward, terminated, truncated, _ = env.step(action)
         total += reward
         ended = terminated or truncated

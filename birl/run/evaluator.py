@@ -88,6 +88,7 @@ class Evaluator:
             self._policy = make_policy(self._config, state, *self._spaces)
         policy = copy.copy(self._policy)
         policy.set_parameters(self._algorithm.policy(state))
+        policy.seed(self._config.run.seed)
         policy.masks = self._progress.masks
         return policy
 

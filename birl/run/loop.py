@@ -139,7 +139,9 @@ class Run:
     def policy(self) -> Policy:
         """The policy as it is now. It stays as it is when training goes on."""
         self._opened()
-        return self._parts.evaluator.policy_of(self.state)
+        policy = self._parts.evaluator.policy_of(self.state)
+        policy.is_of_run = True
+        return policy
 
     def _open(self, stack: ExitStack, opened: Opened) -> None:
         """Open the console, environments that were passed in, and the parts that write files."""

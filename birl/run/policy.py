@@ -10,7 +10,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from birl.config import EnvConfig
+from birl.config import EnvConfig, require
 from birl.envs.actions import action_clipper
 from birl.envs.spaces import MASK, first_value, is_composite, mask_width, shown
 from birl.envs.trees import action_tree, flat_mask, mask_of, own_actions
@@ -44,11 +44,13 @@ class Policy:
         act = algorithm_named(name_of(config)).act
         structure = self._structure = jax.tree.structure(parameters)
         self._names = [name.removeprefix(".") for name in state_to_tensors(parameters)]
-        self.set_parameters(parameters)
+        self._leaves = jax.tree.leaves(parameters)
+        self.is_of_run = False  # a copy of what a run trains, which has parameters of its own
         self._act = jax.jit(lambda leaves, *inputs: act(jax.tree.unflatten(structure, leaves), *inputs))
         self._inside = jax.jit(lambda leaves, *inputs: jax.tree.unflatten(structure, leaves).inside(*inputs))
         self._clip_actions = action_clipper(action_space)
         self._memory_shapes: dict[int, PyTree] = {}  # by the number of observations
+        self.seed(config.run.seed)
 
     def __repr__(self) -> str:
         numbers = sum(np.size(leaf) for leaf in self._leaves)
@@ -56,8 +58,27 @@ class Policy:
         return f"Policy({shown(self.observation_space)} -> {shown(self.action_space)}, {numbers:,} parameters{memory})"
 
     def set_parameters(self, parameters: PyTree) -> None:
-        """Use these parameters of the same network from now on."""
-        self._leaves = jax.tree.leaves(parameters)
+        """Act with these from now on: what `parameters` or `tree` gives of the same network.
+
+        ConfigError for the policy of a run: what trains is not this copy.
+        """
+        remedy = "make_network= begins with weights of your own, and birl.load gives a policy to change"
+        require(not self.is_of_run, f"this policy is a copy, and the run would go on with its own weights; {remedy}")
+        leaves, odd = jax.tree.leaves(parameters), []
+        if isinstance(parameters, dict) and jax.tree.structure(parameters) != self._structure:
+            odd = sorted(parameters.keys() ^ set(self._names))
+            leaves = [parameters[name] for name in self._names if name in parameters]
+        elif len(leaves) != len(self._names):
+            odd = [f"{len(leaves)} arrays for {len(self._names)}"]
+        shapes = zip(self._names, map(np.shape, leaves), map(np.shape, self._leaves), strict=False)
+        odd = odd or [f"{name} {new} for {old}" for name, new, old in shapes if new != old]
+        wrong = f"these are parameters of another network: {', '.join(odd)}"
+        require(not odd, f"{wrong}; change what policy.parameters() gives")
+        self._leaves = leaves
+
+    def seed(self, seed: int) -> None:
+        """Begin the random numbers of `act` with deterministic=False again."""
+        self._noise = np.random.default_rng(seed % 2**64)
 
     def act_batch(
         self,
@@ -76,17 +97,27 @@ class Policy:
         return self._clip_actions(np.asarray(action.actions)), action.memory
 
     def act(
-        self, observation: PyTree, memory: PyTree = None, action_mask: PyTree = None, seed: int | None = None
+        self,
+        observation: PyTree,
+        memory: PyTree = None,
+        action_mask: PyTree = None,
+        seed: int | None = None,
+        deterministic: bool = True,
     ) -> tuple[Any, PyTree]:
         """The action for one observation or for a batch, and the memory to pass with the next call.
 
         An observation has the shape of the observation space, a batch [B, ...] one more axis in
         front; the masks of a batch are [B, ...] too. The actions are what the environment's `step`
-        takes, or for a batch what a vector environment's takes. They are the most likely ones; with
-        a seed they are sampled. Pass None as memory when an episode begins.
+        takes, or for a batch what a vector environment's takes. Pass None as memory when an episode
+        begins. The actions are the most likely ones; not `deterministic`, they are sampled, by
+        random numbers that go on from call to call. With a seed they are sampled by that seed
+        alone: the same in every call.
         """
         inputs, size = self._inputs(observation, memory, action_mask)
-        key = None if seed is None else np.array(divmod(operator.index(seed) % 2**64, 2**32), np.uint32)
+        if seed is not None:
+            key = np.array(divmod(operator.index(seed) % 2**64, 2**32), np.uint32)
+        else:
+            key = None if deterministic else self._noise.integers(2**32, size=2, dtype=np.uint32)
         actions, memory = self.act_batch(*inputs, key)
         return self._env_actions(actions, is_batch=size is not None), memory
 

@@ -338,6 +338,39 @@ def test_seeds_of_any_size_work_and_differ(runs):
     assert len(set(actions)) == len(actions)
 
 
+def test_a_loop_that_is_not_deterministic_has_new_noise_in_each_call_and_the_same_after_seeding(runs):
+    policy = birl.load(runs["feedforward"])
+    observation = np.zeros(3, np.float32)
+    first = [float(policy.act(observation, deterministic=False)[0][0]) for _ in range(5)]
+    assert len(set(first)) == 5
+    policy.seed(policy.config.run.seed)
+    assert [float(policy.act(observation, deterministic=False)[0][0]) for _ in range(5)] == first
+    again = birl.load(runs["feedforward"])
+    assert float(again.act(observation, deterministic=False)[0][0]) == first[0]
+    assert again.act(observation, seed=1) == again.act(observation, seed=1)
+
+
+def test_parameters_are_set_by_name_in_any_order_and_those_of_another_network_are_refused(runs):
+    policy, other = birl.load(runs["feedforward"]), birl.load(runs["lstm"])
+    observations = observations_of(runs["feedforward"], 8)
+    before = policy.act(observations)[0]
+    parameters = policy.parameters()
+    policy.set_parameters({name: 2 * array for name, array in parameters.items()})
+    assert not np.array_equal(policy.act(observations)[0], before)
+    policy.set_parameters(dict(reversed(parameters.items())))
+    assert np.array_equal(policy.act(observations)[0], before)
+    name = next(name for name, array in parameters.items() if array.ndim == 2)
+    for wrong, match in (
+        (parameters | {name: np.zeros((2, 2))}, rf"{re.escape(name)} \(2, 2\) for"),
+        (parameters | {"scale": 1.0}, "of another network: scale"),
+        (other.parameters(), "of another network: "),
+        (list(parameters.values())[1:], "arrays for"),
+    ):
+        with pytest.raises(birl.ConfigError, match=match):
+            policy.set_parameters(wrong)
+    assert np.array_equal(policy.act(observations)[0], before)
+
+
 def test_a_path_without_a_checkpoint_says_what_to_give(tmp_path):
     with pytest.raises(CheckpointError, match="holds no checkpoint; give a run directory such as runs/mine"):
         birl.load(tmp_path)

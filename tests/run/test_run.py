@@ -115,6 +115,10 @@ def test_a_policy_of_the_run_does_not_change_when_training_goes_on(tmp_path):
             pass
         assert np.array_equal(policy.act(observations)[0], before)
         now = run.policy().act(observations)[0]
+        with pytest.raises(
+            birl.ConfigError, match=r"this policy is a copy, .*make_network= begins with weights of your"
+        ):
+            policy.set_parameters(policy.parameters())
     assert not np.array_equal(now, before)
     assert np.array_equal(birl.load(numbered(run.run_dir / "checkpoints")[-1]).act(observations)[0], now)
 

@@ -119,7 +119,9 @@ def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
         texts.append(f"its best policy was that of {solution['policy_steps']:,} of {solution['trial_steps']:,} steps")
     texts.append(f'policy {policy}: birl.load("{policy}"), or birl play {run_dir}{sample}')
     if sample:
-        texts.append("it acts better by chance than by its most likely actions: policy.act(observation, seed=N)")
+        texts.append(
+            "it acts better by chance than by its most likely actions: policy.act(observation, deterministic=False)"
+        )
     if solution["video"] is not None:
         texts.append(f"video {solution['video']}")
     texts.append(f"report {solution['report']}")
