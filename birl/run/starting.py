@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 from birl.config import EnvConfig, require
 from birl.config_json import from_json
 from birl.envs.by_name import MakeEnv, name_of_make_env
@@ -33,6 +35,7 @@ from birl.run.opening import Opened, PassedIn
 from birl.run.progress import RunProgress
 from birl.run.trust import allowed_run, is_own, unsigned_notice
 from birl.run.versions import changed_versions
+from birl.types import Envs
 
 
 def start(
