@@ -89,10 +89,14 @@ def resume(words: Words) -> int:
 
 
 def evaluate(words: Words) -> int:
-    description = "Score the best policy of a run, of each run of a group, or of one checkpoint, over whole episodes."
+    description = (
+        "Score the best policy of a run, or of one checkpoint, over whole episodes. Of a group, show the scores of the "
+        "final evaluations, or with any option that of the best policy of each run."
+    )
     options = policy_options(words, "eval", description, episodes=20)
     with starting():
         from birl.run.evaluate import evaluate as run_evaluation
+        from birl.run.loading import policy_steps
 
     allow_modules_here(options.env, trust=options.trust)
 
@@ -109,9 +113,12 @@ def evaluate(words: Words) -> int:
         )
 
     if is_group(options.run_dir):
-        return show_group_evaluation(options.run_dir, evaluate_run, print)
+        has_options = any(word.startswith("--") and word != "--trust" for word in words)
+        return show_group_evaluation(options.run_dir, evaluate_run if has_options else None, print)
     evaluation = evaluate_run(options.run_dir)
     print(range_text(evaluation))
+    if options.run_dir.is_dir() and (steps := policy_steps(options.run_dir)) is not None:
+        print(f"policy of the checkpoint at {steps:,} steps")
     print(f"length {number(evaluation.lengths.mean())} steps")
     if len(evaluation.successes):
         print(f"success rate {100 * evaluation.metrics()['eval/success_mean']:.0f} %")

@@ -74,6 +74,9 @@ def shown(comparison: "Comparison") -> Iterator[RenderableType]:
     if comparison.pairs:
         yield ""
         yield _pairs_table(comparison, letters)
+        if correction := comparison.correction():
+            more = "" if comparison.has_every_pair else "; --all counts all pairs, as birl report does up to 4 groups"
+            yield printable(f"{correction}{more}")
         yield ""
         yield from (verdict_text(pair, letters[pair.first], letters[pair.second]) for pair in comparison.pairs)
     yield from _settings_lines(comparison, letters)
@@ -120,6 +123,8 @@ def _seeds(group: "GroupResult") -> str:
 
 def _legend(comparison: "Comparison") -> Iterator[str]:
     """What the columns mean."""
+    if comparison.scored_policy:
+        yield f"score: of {comparison.scored_policy}"
     if comparison.step_range is not None:
         start, end = comparison.step_range
         yield f"area: mean training return from {start:,.0f} to {end:,.0f} steps, which all runs have"

@@ -15,19 +15,32 @@ def range_text(evaluation: Any) -> str:
     return f"{score} (min {number(returns.min())}, max {number(returns.max())})"
 
 
-def show_group_evaluation(directory: Path, evaluate: Callable[[Path], Any], say: Callable[[str], None]) -> int:
+def show_group_evaluation(directory: Path, evaluate: Callable[[Path], Any] | None, say: Callable[[str], None]) -> int:
     """Evaluate each run of a group, say its score and the statistics over seeds; the exit code.
 
-    It is 1 if a run could not be evaluated.
+    Without `evaluate`, the scores are those of the final evaluations, as everywhere else. The code
+    is 1 if a run has no score.
     """
     from birl.run.group_console import point_text, settings_text
-    from birl.run.group_evaluate import evaluate_group
+    from birl.run.group_evaluate import evaluate_group, final_evaluation
+    from birl.run.loading import policy_steps
 
     def report(name: str, found: Any) -> None:
-        say(f"{name}: {found if isinstance(found, str) else range_text(found)}")
+        if isinstance(found, str):
+            say(f"{name}: {found}")
+        else:
+            steps = "" if evaluate is None else f", policy at {policy_steps(directory / name):,} steps"
+            say(f"{name}: {range_text(found)}{steps}")
 
-    points = evaluate_group(directory, evaluate, report)
+    points = evaluate_group(directory, evaluate or final_evaluation, report)
     for point in points:
         settings = settings_text(point["settings"])
         say(f"{settings}{': ' if settings else ''}{point_text(point)}")
+    fresh = f"birl eval {directory} --episodes 20 plays the best checkpoint of each run again"
+    final = f"the scores of the final evaluations, which birl compare takes: birl eval {directory}"
+    say(
+        f"these are the final evaluations, of the policies at the end of training; {fresh}"
+        if evaluate is None
+        else final
+    )
     return 1 if any(lane["problem"] for point in points for lane in point["lanes"]) else 0

@@ -117,6 +117,7 @@ def compare_groups(
     return Comparison(
         env_id=envs[0],
         score="no run has a result yet" if scoring is None else scoring.text(),
+        scored_policy="" if scoring is None else scoring.policy_text([run for own in scored for run in own]),
         at=at,
         target=target,
         target_reason=reason,

@@ -71,6 +71,7 @@ class Comparison:
 
     env_id: str
     score: str  # what the score of a seed is, in words
+    scored_policy: str  # which policy was scored, over how many episodes; "" with training returns
     at: int | None  # environment steps at which the runs are compared; None: each at its end
     target: float | None  # the training return whose first time is asked for
     target_reason: str
@@ -79,6 +80,19 @@ class Comparison:
     pairs: list[PairResult]  # each group with the first, or all pairs
     notices: list[str]  # what a reader must know to trust the numbers
     level: float = 0.95  # of all intervals
+
+    def correction(self) -> str:
+        """For how many pairs the p-values are adjusted, in words; "" for one."""
+        counted = sum(pair.p_value is not None for pair in self.pairs)
+        if counted < 2:
+            return ""
+        which = "each group with every other" if self.has_every_pair else "each group with the first"
+        return f"p is adjusted by Holm's method for {counted} pairs, {which}"
+
+    @property
+    def has_every_pair(self) -> bool:
+        """Whether there are more pairs than those with the first group."""
+        return len(self.pairs) > len(self.groups) - 1
 
     def to_json(self) -> dict[str, Any]:
         """All of it as strict JSON: tuples are lists, and what is not finite is null."""

@@ -38,6 +38,18 @@ class Scoring:
             case "training":
                 return f"training return at {self.at:,} steps (mean over the last {100 * LAST:.0f} % of them)"
 
+    def policy_text(self, runs: Sequence[RunHistory]) -> str:
+        """Which policy was scored, over how many episodes; "" with training returns."""
+        if self.kind == "training":
+            return ""
+        found = {
+            evaluated_episodes(run) if self.kind == "final" else run.settings.get("run.eval_episodes") for run in runs
+        }
+        counts = sorted(count for count in found if isinstance(count, int))
+        how_many = "" if not counts else f", {' or '.join(map(str, counts))} episodes for each run"
+        which = "at the end of training" if self.at is None else f"that each run had at about {self.at:,} steps"
+        return f"the policy {which}{how_many}"
+
     def score(self, run: RunHistory) -> float | None:
         """The score of a run; None if it has none."""
         if self.at is None:
@@ -79,6 +91,14 @@ def final_evaluation(run: RunHistory) -> float | None:
     if run.summary is None or run.summary["evaluation"] is None or trained_steps(run) > run.summary["env_steps"]:
         return None
     return _number(run.summary["evaluation"].get("return_mean"))
+
+
+def evaluated_episodes(run: RunHistory) -> int | None:
+    """The episodes of the evaluation that ended the run; None if it does not say."""
+    match run.summary:
+        case {"evaluation": {"episodes": int(episodes)}}:
+            return episodes
+    return None
 
 
 def trained_steps(run: RunHistory) -> int:

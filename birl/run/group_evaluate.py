@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from birl.errors import CheckpointError, ConfigError
 from birl.run.evaluate import Evaluation
 from birl.run.group_file import StoredLane, read_group
 from birl.run.group_summary import score_statistics
+from birl.run.lane import lane_summary
 
 
 def evaluate_group(
@@ -31,6 +34,16 @@ def evaluate_group(
             found[lane.name] = float(evaluation.returns.mean())
             report(lane.name, evaluation)
     return [_point(settings, lanes, found, problems) for settings, lanes in group.points()]
+
+
+def final_evaluation(run_dir: Path) -> Evaluation:
+    """The evaluation that ended a run, as its summary has it; ConfigError if there is none."""
+    match lane_summary(run_dir):
+        case {"evaluation": {"returns": list(returns), "length_mean": int() | float() as length}} if returns and all(
+            type(one) in (int, float) for one in returns
+        ):
+            return Evaluation(np.array(returns, float), np.full(len(returns), length))
+    raise ConfigError(f"it has no final evaluation; birl eval {run_dir} plays episodes with its newest policy")
 
 
 def _point(

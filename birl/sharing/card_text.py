@@ -89,11 +89,14 @@ def _score(subject: Subject) -> Iterator[str]:
 def _seeds_score(subject: Subject) -> str:
     spread = subject.score
     failed = sum(run.problem is not None for run in subject.group.runs)
+    policy = f" ({subject.scored_policy})" if subject.scored_policy else ""
+    reward = _mean_reward(subject)
+    mean = "" if reward is None else f" The mean over seeds, with its deviation, is {reward}: `mean_reward` on the Hub."
     others = f" {counted(failed, 'seed')} failed and are left out." if failed else ""
     return (
         f"**{_with_interval(spread.iqm, spread.interval)}**: interquartile mean over "
         f"{counted(len(spread.values), 'seed')}, with its 95 % bootstrap interval. "
-        f"The score of a seed is the {subject.score_text}.{others}"
+        f"The score of a seed is the {subject.score_text}{policy}.{mean}{others}"
     )
 
 
@@ -105,7 +108,8 @@ def _one_score(subject: Subject) -> str:
     interval = mean_interval(returns) if len(returns) > 1 else None
     return (
         f"**{_with_interval(float(returns.mean()), interval)}**, one seed: the mean return of "
-        f"{counted(len(returns), 'episode')} of the final evaluation, with its 95 % bootstrap interval over episodes. "
+        f"{counted(len(returns), 'episode')} of the final evaluation, of the policy at the end of training, "
+        "with its 95 % bootstrap interval over episodes. "
         "It says nothing about other seeds, which may learn better or worse."
     )
 

@@ -29,6 +29,7 @@ class Subject(NamedTuple):
     run_dir: Path  # where that one is here
     score: Spread  # over seeds
     score_text: str  # what the score of a seed is, in words
+    scored_policy: str  # which policy that is of, over how many episodes
     origin: Origin
 
 
@@ -47,7 +48,7 @@ def read_subject(directory: Path) -> Subject:
     score = found.groups[0].score
     place = max(range(len(runs)), key=lambda index: score.values.get(str(public[index].run_dir), float("-inf")))
     run_dir = runs[place].run_dir
-    return Subject(directory, group, public[place], run_dir, score, found.score, _origin(run_dir))
+    return Subject(directory, group, public[place], run_dir, score, found.score, found.scored_policy, _origin(run_dir))
 
 
 def write_policy(run_dir: Path, out: Path) -> None:

@@ -97,7 +97,8 @@ def test_a_comparison_is_strict_json_with_every_number(two):
     assert found["pairs"][0]["differing"] == {"learning_rate": [0.1, 0.2]}
     assert found["groups"][1]["score"]["iqm"] == 3.0
     assert set(found) == {
-        "env_id", "score", "at", "target", "target_reason", "step_range", "groups", "pairs", "notices", "level",
+        "env_id", "score", "scored_policy", "at", "target", "target_reason", "step_range", "groups", "pairs",
+        "notices", "level",
     }  # fmt: skip
 
 

@@ -40,6 +40,11 @@ def test_the_command_prints_groups_pairs_verdicts_settings_and_notices(groups, c
     assert "first wins (95 %) difference of IQMs (95 %) p (Holm)" in lines
     assert any(line.startswith("A over B 1.00 (0.64 to 1.00) 9 (") and line.endswith(" 0.016") for line in lines)
     assert "A is better than B: a seed of it wins with probability 1.00 (p = 0.016)." in lines
+    correction = (
+        "p is adjusted by Holm's method for 2 pairs, each group with the first; --all counts all pairs, as birl"
+    )
+    assert any(line.startswith(correction) for line in lines)
+    assert "score: of the policy at the end of training, 20 episodes for each run" in lines
     assert not any(line.startswith("B over C") for line in lines)
     assert "settings of A and of B:" in lines
     assert "learning_rate: 0.1, 0.2" in lines
@@ -48,7 +53,9 @@ def test_the_command_prints_groups_pairs_verdicts_settings_and_notices(groups, c
 
 def test_all_compares_every_pair(groups, capsys):
     assert main(["compare", *groups, "--all"]) == 0
-    assert any(line.startswith("B over C") for line in lines_of(capsys))
+    lines = lines_of(capsys)
+    assert any(line.startswith("B over C") for line in lines)
+    assert "p is adjusted by Holm's method for 3 pairs, each group with every other" in lines
 
 
 def test_json_has_everything_that_python_gives(groups, tmp_path, capsys):

@@ -278,6 +278,15 @@ def test_forks_are_no_seeds_of_runs_from_the_beginning(tmp_path):
     assert groups[0].label == "ppo, fork at 55 %"
 
 
+def test_a_report_says_for_how_many_pairs_p_is_adjusted_and_why_compare_may_differ(tmp_path):
+    groups = [group for name in "abc" for group in by_settings(read_histories(write_group(tmp_path / name, seeds=4)))]
+    named = [replace(group, label=name) for name, group in zip("abc", groups, strict=True)]
+    said = text_of(comparison_section(compared(named)))
+    assert "p is adjusted by Holm's method for 3 pairs, each group with every other; birl compare counts" in said
+    assert "adjusted" not in text_of(comparison_section(compared(named[:2])))
+    assert "final evaluation (the policy at the end of training, " in text_of(results_section(compared(named)))
+
+
 def test_values_too_large_to_add_up_are_not_drawn(tmp_path):
     run_dir = make_run(tmp_path / "a")
     with (run_dir / "metrics.jsonl").open("a") as file:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -16,14 +17,18 @@ import pytest
 import birl
 from birl.config import ConfigError
 from birl.errors import CheckpointError, RunDirectoryError
+from birl.experiments.compare import compare_groups
 from birl.run.checkpoint_folder import numbered
 from birl.run.group_file import read_group
+from birl.run.history import by_settings, read_histories
 from birl.run.lane import LaneEnd, LaneOptions, is_finished
 from birl.run.lane_processes import lane_end, run_processes
 from birl.run.lane_turns import next_turn
 from birl.run.lock import locked
 from birl.run.plot import group as series_of
 from birl.run.plot import read_runs
+from birl.sharing.card_text import card_text
+from birl.sharing.subject import read_subject
 from tests.envs.counting import Counting
 from tests.run.processes import SECONDS, assert_same_run, call, call_well, metric_rows, start, succeed, wait_until
 from tests.run.processes import birl as run_birl
@@ -153,6 +158,49 @@ def test_eval_scores_each_lane_and_the_group(group):
     assert said[2].startswith("IQM ")
     assert "over 2 seeds" in said[2]
     assert call_well("eval", group / "seed-3", "--episodes", 2).startswith("return ")
+
+
+def test_a_group_has_the_same_score_wherever_it_is_asked_for(group, tmp_path):
+    """It is that of the final evaluations, which need not be that of the best checkpoints."""
+    copy = shutil.copytree(group, tmp_path / "group")
+    for seed, returns in ((3, [400.0, 500.0]), (4, [100.0, 102.0])):
+        path = copy / f"seed-{seed}" / "summary.json"
+        summary = json.loads(path.read_text())
+        summary["evaluation"] |= {"returns": returns, "return_mean": float(np.mean(returns))}
+        path.write_text(json.dumps(summary))
+    first, second, point, note = call_well("eval", copy).splitlines()
+    assert first.startswith("seed-3: return 450 +/- 50 over 2 episodes")
+    assert second.startswith("seed-4: return 101 +/- 1 over 2 episodes")
+    assert point.startswith("IQM 275.5 (95 % interval 101 to 450) over 2 seeds")
+    assert note == (
+        "these are the final evaluations, of the policies at the end of training; "
+        f"birl eval {copy} --episodes 20 plays the best checkpoint of each run again"
+    )
+    subject = read_subject(copy)
+    assert subject.score.iqm == compare_groups(by_settings(read_histories(copy))).groups[0].score.iqm == 275.5
+    card = card_text(subject, None)
+    assert "**275.5 (95 % interval 101 to 450)**" in card
+    policy = "the policy at the end of training, 2 episodes for each run"
+    assert f"The score of a seed is the return of the final evaluation ({policy}). The mean over seeds" in card
+    assert "is 275.50 +/- 174.50: `mean_reward` on the Hub." in card
+
+
+def test_fresh_episodes_of_a_group_say_which_policy_played_them(group):
+    first, *_, note = call_well("eval", group, "--episodes", 1).splitlines()
+    assert first.endswith(f", policy at {newest_steps(group / 'seed-3'):,} steps")
+    assert note == f"the scores of the final evaluations, which birl compare takes: birl eval {group}"
+    run = call_well("eval", group / "seed-3", "--episodes", 1)
+    assert f"policy of the checkpoint at {newest_steps(group / 'seed-3'):,} steps" in run
+
+
+def test_a_run_without_a_final_evaluation_has_no_score_in_its_group(group, tmp_path):
+    copy = shutil.copytree(group, tmp_path / "group")
+    (copy / "seed-3" / "summary.json").unlink()
+    code, said = call("eval", copy)
+    assert code == 1
+    missing = f"seed-3: it has no final evaluation; birl eval {copy / 'seed-3'} plays episodes with its newest policy"
+    assert said.splitlines()[0] == missing
+    assert "over 1 of 2 seeds" in said
 
 
 def test_a_lane_is_continued_alone(group, tmp_path):

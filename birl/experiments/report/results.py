@@ -65,7 +65,8 @@ def _scores(one: Compared) -> Iterator[Content]:
         for label, result, group in zip(one.labels, one.found.groups, one.groups, strict=True)
     ]
     yield table(["", "seeds", "IQM", "95 % interval", "worst to best", "steps", "preset's score", "published"], rows)
-    meaning = f"Score: {one.found.score}. IQM: interquartile mean over seeds, with its bootstrap interval."
+    policy = f" ({one.found.scored_policy})" if one.found.scored_policy else ""
+    meaning = f"Score: {one.found.score}{policy}. IQM: interquartile mean over seeds, with its bootstrap interval."
     yield small(" ".join([meaning, *_source_texts(one.groups)]))
     if one.found.pairs:
         yield element("ul", join(element("li", sentences(pair.sentence)) for pair in one.found.pairs))
@@ -81,8 +82,16 @@ def _comparison(one: Compared) -> Iterator[Content]:
     yield table(head, [_pair(pair, labels) for pair in one.found.pairs], texts=2)
     yield small(
         "Probability: that a seed of the first beats one of the second, ties counting half, with Newcombe's interval. "
-        "p: of the two-sided Mann-Whitney test, adjusted for the number of pairs by Holm's method."
+        f"p: of the two-sided Mann-Whitney test. {_correction(one.found)}"
     )
+
+
+def _correction(found: Comparison) -> str:
+    """For how many pairs p is adjusted, and why birl compare may say another p for one of them."""
+    text = found.correction()
+    if not text or not found.has_every_pair:
+        return text and f"{text}."
+    return f"{text}; birl compare counts those with the first group only, unless --all is given: its p may be lower."
 
 
 def task_of(run: RunHistory) -> tuple[str, str, bool, str] | None:
