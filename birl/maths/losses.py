@@ -84,7 +84,8 @@ def adapt_kl_weight(kl_weight: Scalar, kl: Scalar, target_kl: Scalar) -> Float[A
 def value_loss(values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Mask) -> Float[Array, ""]:
     """E[(V - target)²] (Sutton & Barto 2018, eq. 9.1).
 
-    There is no ½: a weight means the same as in OpenAI Baselines and SB3.
+    There is no ½: a weight means the same as in SB3 and in OpenAI Baselines' A2C. Baselines' PPO2
+    and CleanRL have the ½, so 0.5 there is 0.25 here.
     """
     _require_one_shape(values, targets, valid)
     return masked_mean((values - jax.lax.stop_gradient(targets)) ** 2, valid)

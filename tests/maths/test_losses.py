@@ -169,6 +169,14 @@ def test_clipped_value_loss_is_the_larger_of_the_two_errors(value, old_value, ta
     assert loss == pytest.approx(squared_error, rel=1e-5)
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [(lambda errors: errors**2, 0.5), (lambda errors: errors**2 / 2, 0.25)])
+def test_the_value_weight_that_pages_give_for_a_half_with_and_without_the_factor_one_half(theirs, ours):
+    """0.5 of SB3 and of OpenAI Baselines' A2C is 0.5 here, that of its PPO2 and of CleanRL 0.25."""
+    values, targets = jnp.array([1.0, -2.0, 0.5]), jnp.array([0.0, 1.0, 0.5])
+    wanted = 0.5 * jnp.mean(theirs(values - targets))
+    assert ours * losses.value_loss(values, targets, jnp.ones(3)) == pytest.approx(float(wanted))
+
+
 def test_approx_kl_in_expectation_is_the_kl():
     old, new = oracle.softmax(OLD_LOGITS), oracle.softmax(NEW_LOGITS)
     estimate = losses.approx_kl(log_ratios_of(NEW_LOGITS), jnp.array(old))

@@ -1,6 +1,7 @@
 """Which updates get a line in metrics.jsonl."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from birl.run import log
 from birl.run.checkpoint_folder import numbered
 from birl.run.console import Console
 from birl.run.driver import resume, train
-from tests.run.processes import metric_rows, training_rows
+from tests.run.processes import ROOT, metric_rows, training_rows
 
 ONE_UPDATE = 61  # steps of the first update: 4 environments, 16 steps each, without 3 resets
 FOREVER = 1e9
@@ -44,6 +45,14 @@ def steps_of(rows: list[dict[str, Any]]) -> list[int]:
 def test_by_default_ten_lines_a_second_are_written():
     assert RunConfig().log_seconds == pytest.approx(1 / 10)
     assert all((entry.config.run.log_seconds, entry.config.run.log_every) == (0.1, 1) for entry in all_presets())
+
+
+def test_the_return_is_null_before_an_episode_has_finished_and_the_pages_say_so(tmp_path):
+    train(replace(config(tmp_path / "run", total_steps=8), rollout_length=2))
+    assert training_rows(tmp_path / "run")[0]["episode/return"] is None
+    for page, said in (("", "`null` until the first has finished"), (".zh-CN", "还没有回合结束时是 `null`")):
+        lines = (ROOT / "docs" / f"runs-and-checkpoints{page}.md").read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if line.startswith("| `episode/return`") and said in line]
 
 
 def test_without_a_wait_every_update_has_its_line_and_log_every_takes_each_nth(tmp_path):
