@@ -95,30 +95,26 @@ def evaluate(words: Words) -> int:
     )
     options = policy_options(words, "eval", description, episodes=20)
     with starting():
-        from birl.run.evaluate import evaluate as run_evaluation
-        from birl.run.loading import policy_steps
+        from birl.run.evaluate import evaluate_policy
+        from birl.run.loading import load_to_play
 
     allow_modules_here(options.env, trust=options.trust)
 
+    steps: dict[Path, int | None] = {}  # of the checkpoint of each policy
+
     def evaluate_run(run_dir: Path) -> Any:
-        return run_evaluation(
-            run_dir,
-            options.episodes,
-            options.seed,
-            not options.sample,
-            max_steps=options.max_steps,
-            trust=options.trust,
-            env=options.env,
-            kwargs=options.kwargs or None,
-        )
+        policy, env = load_to_play(run_dir, options.env, options.trust, kwargs=options.kwargs or None)
+        steps[run_dir] = policy.env_steps
+        most = policy.config.run.eval_max_steps if options.max_steps is None else options.max_steps
+        return evaluate_policy(policy, env, options.episodes, options.seed, not options.sample, most)
 
     if is_group(options.run_dir):
         has_options = any(word.startswith("--") and word != "--trust" for word in words)
-        return show_group_evaluation(options.run_dir, evaluate_run if has_options else None, print)
+        return show_group_evaluation(options.run_dir, evaluate_run if has_options else None, print, steps)
     evaluation = evaluate_run(options.run_dir)
     print(range_text(evaluation))
-    if options.run_dir.is_dir() and (steps := policy_steps(options.run_dir)) is not None:
-        print(f"policy of the checkpoint at {steps:,} steps")
+    if (at := steps[options.run_dir]) is not None:
+        print(f"policy of the checkpoint at {at:,} steps")
     print(f"length {number(evaluation.lengths.mean())} steps")
     if len(evaluation.successes):
         print(f"success rate {100 * evaluation.metrics()['eval/success_mean']:.0f} %")

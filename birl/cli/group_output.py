@@ -1,6 +1,6 @@
 """What `birl eval` prints of a group: a line for each run, and one for each swept combination."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,12 @@ def range_text(evaluation: Any) -> str:
     return f"{score} (min {number(returns.min())}, max {number(returns.max())})"
 
 
-def show_group_evaluation(directory: Path, evaluate: Callable[[Path], Any] | None, say: Callable[[str], None]) -> int:
+def show_group_evaluation(
+    directory: Path,
+    evaluate: Callable[[Path], Any] | None,
+    say: Callable[[str], None],
+    steps: Mapping[Path, int | None],  # of the checkpoint that `evaluate` has used for a run
+) -> int:
     """Evaluate each run of a group, say its score and the statistics over seeds; the exit code.
 
     Without `evaluate`, the scores are those of the final evaluations, as everywhere else. The code
@@ -23,24 +28,19 @@ def show_group_evaluation(directory: Path, evaluate: Callable[[Path], Any] | Non
     """
     from birl.run.group_console import point_text, settings_text
     from birl.run.group_evaluate import evaluate_group, final_evaluation
-    from birl.run.loading import policy_steps
 
     def report(name: str, found: Any) -> None:
-        if isinstance(found, str):
-            say(f"{name}: {found}")
-        else:
-            steps = "" if evaluate is None else f", policy at {policy_steps(directory / name):,} steps"
-            say(f"{name}: {range_text(found)}{steps}")
+        at = steps.get(directory / name)
+        which = "" if at is None else f", policy at {at:,} steps"
+        say(f"{name}: {found if isinstance(found, str) else range_text(found) + which}")
 
     points = evaluate_group(directory, evaluate or final_evaluation, report)
     for point in points:
         settings = settings_text(point["settings"])
         say(f"{settings}{': ' if settings else ''}{point_text(point)}")
-    fresh = f"birl eval {directory} --episodes 20 plays the best checkpoint of each run again"
-    final = f"the scores of the final evaluations, which birl compare takes: birl eval {directory}"
-    say(
-        f"these are the final evaluations, of the policies at the end of training; {fresh}"
-        if evaluate is None
-        else final
-    )
+    if evaluate is None:
+        fresh = f"birl eval {directory} --episodes 20 plays the best checkpoint of each run again"
+        say(f"these are the final evaluations, of the policies at the end of training; {fresh}")
+    else:
+        say(f"the scores of the final evaluations, which birl compare takes: birl eval {directory}")
     return 1 if any(lane["problem"] for point in points for lane in point["lanes"]) else 0

@@ -192,7 +192,8 @@ def _candidate(
     if total_steps is None:
         speed = training_speed(config, PROBE * seconds, min(30.0, MOST_PROBE * seconds))
         config = with_run(config, total_steps=steps_in(seconds, speed, workers))
-        say(f"{one.algorithm}: {round_down(int(speed)):,} steps/s, {config.run.total_steps:,} steps a trial")
+        rate = f"{round_down(int(speed)):,} steps/s" if speed >= 1 else "less than a step in a second"
+        say(f"{one.algorithm}: {rate}, {config.run.total_steps:,} steps a trial")
     return Candidate(one.algorithm, repaired(config), one.space)
 
 

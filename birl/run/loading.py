@@ -60,11 +60,6 @@ def load(path: str | Path, make_network: Any = None, trust: bool = False, make_e
     return policy_of(find_checkpoint(path), make_network, trust, make_encoder)
 
 
-def policy_steps(path: Path) -> int | None:
-    """The steps of the checkpoint whose policy `load` gives; None if there is a policy alone."""
-    return None if has_policy_alone(path) else find_checkpoint(path).env_steps
-
-
 def policy_in_file(path: Path, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
     """The policy in a policy file; ConfigError if it may not import its encoder (see trust.py)."""
     saved = read_policy(path.resolve())
@@ -96,6 +91,7 @@ def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False, 
     policy = make_policy(config, tensors_to_state(template, saved.tensors), *spaces)
     policy.env = _known_env(settings, config)
     policy.masks = saved.manifest["progress"]["masks"]
+    policy.env_steps = saved.env_steps
     return policy
 
 

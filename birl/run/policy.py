@@ -38,6 +38,7 @@ class Policy:
         self.config = config
         self.env = env  # of the run; None: unknown, or not to be made without the user's consent
         self.masks = False  # it learned with action masks
+        self.env_steps: int | None = None  # of the checkpoint that it is from
         self.observation_space = observation_space
         self.action_space = action_space
         self.initial_memory = initial_memory
