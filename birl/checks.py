@@ -37,7 +37,7 @@ OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use 
     "value_hidden_sizes": "hidden_sizes",
     "value_learning_rate": "learning_rate",
 }
-MOST_UNITS = 2**31  # in a layer
+MOST_UNITS = 2**31  # in a layer; and the limit of every number that counts something
 
 
 class ExplorationSettings(Protocol):
@@ -80,6 +80,7 @@ def validate_settings(config: Any, kind: type) -> None:
             continue
         if field.name in AT_LEAST_ONE:
             require(value >= 1, f"{field.name} {value} must be at least 1")
+            require(value < MOST_UNITS, f"{field.name} {value:,} must be below {MOST_UNITS:,}")
         if field.name in FRACTIONS:
             require(0 <= value <= 1, f"{field.name} {value} must lie in [0, 1]")
         if field.name in POSITIVE:

@@ -90,6 +90,11 @@ def test_a_count_must_be_at_least_1(field):
                 check(config, **{field: wrong})
 
 
+def test_a_count_must_fit_into_32_bits():
+    with pytest.raises(ConfigError, match=r"^epochs 1,099,511,627,776 must be below 2,147,483,648$"):
+        validate_settings(ppo.Config(epochs=1 << 40), ppo.Config)
+
+
 @pytest.mark.parametrize("field", sorted(FRACTIONS))
 def test_a_fraction_must_lie_between_0_and_1(field):
     for config in configs_with(field):

@@ -1,5 +1,6 @@
 """Files of transitions: .npz archives of arrays by name. Nothing in them is unpickled."""
 
+import io
 import secrets
 import zipfile
 import zlib
@@ -14,6 +15,7 @@ from birl.rollouts.transition_arrays import CHUNK, Arrays
 
 Headers = dict[str, tuple[tuple[int, ...], np.dtype]]  # shapes and types by name
 ENDING = ".npy"
+HEADER_BYTES = 1 << 16  # of an array; NumPy refuses headers of more than 10,000 characters
 READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -60,9 +62,13 @@ def _headers(path: Path) -> Headers:
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             with archive.open(entry) as file:
-                version = npy.read_magic(file)
-                if version not in READERS:
-                    raise ValueError(f"{entry.filename} has format {version}")
-                shape, _, dtype = READERS[version](file)
-            headers[entry.filename.removesuffix(ENDING)] = shape, dtype
+                start = io.BytesIO(file.read(HEADER_BYTES))  # packed, a header of 4 GB takes a few MB
+            version = npy.read_magic(start)
+            if version not in READERS:
+                raise ValueError(f"{entry.filename} has format {version}")
+            shape, _, dtype = READERS[version](start)
+            name = entry.filename.removesuffix(ENDING)
+            if name in headers:  # NumPy might read the other one
+                raise ValueError(f"it has two arrays {name!r}")
+            headers[name] = shape, dtype
     return headers

@@ -185,7 +185,7 @@ def _play(
     cut_here: bool,  # the environments do not know the limit: it is counted here
 ) -> Evaluation:
     num_envs = envs.num_envs
-    shares = np.array([len(part) for part in np.array_split(np.arange(episodes), num_envs)])
+    shares = episodes // num_envs + (np.arange(num_envs) < episodes % num_envs)
     observations, masks = envs.reset(env_seed)
     memory = policy.initial_memory(num_envs)
     resets = np.ones(num_envs, bool)

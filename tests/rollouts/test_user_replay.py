@@ -2,6 +2,8 @@
 
 import json
 import re
+import tracemalloc
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,6 +23,7 @@ from birl.envs.serial import SerialEnvs
 from birl.rollouts import user_replay
 from birl.rollouts.open import RolloutSource, open_rollouts
 from birl.rollouts.replay import Indices, Replay
+from birl.rollouts.transition_files import read_transitions
 from birl.types import Action, Snapshot
 from tests.envs.counting import Counting, DictCounting, MaskedCounting, counting_functions
 
@@ -529,3 +532,28 @@ def test_only_algorithms_with_a_replay_of_steps_have_the_setting(tmp_path: Path)
     from birl.registry import algorithms_with_prefill
 
     assert algorithms_with_prefill() == ["dqn", "ddpg", "td3", "sac"]
+
+
+def test_a_packed_header_of_many_megabytes_is_not_read(tmp_path):
+    path = tmp_path / "demo.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        length = 1 << 25
+        archive.writestr("rewards.npy", b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little") + b" " * length)
+    assert path.stat().st_size < 50_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="demo cannot be read: EOF: reading array header"):
+            read_transitions(path, "demo", lambda headers: None)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_of_two_arrays_of_one_name_neither_is_read(tmp_path):
+    """NumPy reads `rewards`, whatever `rewards.npy` says of its size."""
+    path = tmp_path / "demo.npz"
+    np.savez(path, rewards=np.zeros(3))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("rewards", archive.read("rewards.npy"))
+    with pytest.raises(ConfigError, match="it has two arrays 'rewards'"):
+        read_transitions(path, "demo", lambda headers: None)

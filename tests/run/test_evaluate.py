@@ -447,3 +447,13 @@ def test_an_evaluation_is_shown_by_its_mean_and_spread():
         repr(Evaluation(np.array([1.0, 0.91]), np.array([10, 20])))
         == "Evaluation(return 0.955 +/- 0.045, length 15, 2 episodes)"
     )
+
+
+def test_any_number_of_episodes_may_be_asked_for_and_takes_no_memory_before_they_are_played():
+    """A stranger's run may ask for as many in its settings."""
+
+    def stop(*_: int) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        evaluate_policy(untrained("CartPole-v1"), EnvConfig("CartPole-v1"), 1 << 50, 0, watch=stop)
