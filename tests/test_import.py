@@ -14,6 +14,7 @@ from birl.registry import algorithm_named
 from tests.run.processes import ENVIRONMENT
 
 PACKAGE = Path(birl.__file__).parent
+RAY = ("ray", "birl.workers.ray", "birl.rollouts.ray", "birl.asynchronous.ray")  # they import it at once
 
 
 def imports_of(path: Path) -> set[str]:
@@ -160,6 +161,21 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
 def test_a_heavy_package_is_imported_in_few_files_only(package, files):
     found = [path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if package in imports_of(path)]
     assert sorted(found) == files
+
+
+def test_test_files_that_need_ray_skip_themselves_without_it():
+    """Else no test runs: pytest stops if a file cannot be imported."""
+    for path in (PACKAGE.parent / "tests").rglob("test_*.py"):
+        needs_ray = [node.lineno for node in ast.parse(path.read_text()).body if imports_ray(node)]
+        skips = re.search(r"^(\w+ = )?pytest\.importorskip\(\"ray", path.read_text(), re.MULTILINE)
+        assert not needs_ray or (skips and path.read_text().count("\n", 0, skips.start()) < min(needs_ray) - 1), path
+
+
+def imports_ray(node: ast.AST) -> bool:
+    """Whether a statement imports Ray, or a module of Birl that does."""
+    return (isinstance(node, ast.ImportFrom) and node.module in RAY) or (
+        isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "ray" for alias in node.names)
+    )
 
 
 def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():

@@ -22,7 +22,6 @@ import pytest
 
 from birl.algos import a2c, a3c, acer, dqn
 from birl.asynchronous.pool import open_pool
-from birl.asynchronous.ray import RayPool
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
@@ -30,15 +29,20 @@ from birl.errors import NonFiniteError
 from birl.nets.gsde import steps_per_matrix
 from birl.rollouts.collector import Collector
 from birl.rollouts.open import open_rollouts
-from birl.rollouts.ray import RayCollector, joined, open_ray_actors
 from birl.types import Rollout
 from birl.workers import faults
-from birl.workers.ray import OUT_OF_REACH, connected
 from tests.asynchronous.adding import act, make_adding, make_config
 from tests.envs.troubled import HANG, KILL, RAISE
 from tests.run.processes import ENVIRONMENT, SECONDS
 
+pytest.importorskip("ray")
+
+from birl.asynchronous.ray import RayPool
+from birl.rollouts.ray import RayCollector, joined, open_ray_actors
+from birl.workers.ray import OUT_OF_REACH, connected
+
 cluster_utils = pytest.importorskip("ray.cluster_utils")
+
 
 COUNTING = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=1, step_timeout=15.0)
 PROBE = EnvConfig("tests.envs.troubled:Troubled-v0", num_envs=4, kwargs={"goal": 6})

@@ -13,7 +13,6 @@ from birl.algos import a3c, ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import as_envs, make_envs
 from birl.envs.snapshot import same_tree
-from birl.rollouts.ray import RayCollector
 from birl.types import Envs
 from tests.envs.own import Walk
 
@@ -132,6 +131,9 @@ def test_eight_cartpoles_are_set_at_once_and_restored():
 
 
 def test_envpool_ray_and_actor_learners_refuse():
+    pytest.importorskip("ray")
+    from birl.rollouts.ray import RayCollector
+
     refused = pytest.raises(
         ConfigError, match=r"the attributes \['gravity'\] cannot be set in .*; use backend gymnasium"
     )

@@ -14,7 +14,6 @@ from birl.envs.vector import VectorAdapter
 from birl.errors import EnvError
 from birl.registry import algorithm_named, name_of
 from birl.rollouts.episode_stats import EpisodeStats
-from birl.rollouts.ray import joined
 from birl.run.policy import make_policy
 from birl.types import NOT_SAID, Rollout, Snapshot
 from tests.envs.succeeding import Succeeding
@@ -103,6 +102,9 @@ def test_a_snapshot_of_an_older_version_has_no_successes():
 
 
 def test_rollouts_of_actors_of_which_one_says_nothing_are_joined():
+    pytest.importorskip("ray")
+    from birl.rollouts.ray import joined
+
     said = np.array([[1, 0]] * 3, np.int8)
     parts = [rollout_of(given)._replace(resets=np.zeros(2, bool)) for given in (said, None)]
     assert joined(parts).successes.tolist() == [[1, 0, NOT_SAID, NOT_SAID]] * 3
