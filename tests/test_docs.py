@@ -618,7 +618,7 @@ def checked(*words: str) -> tuple[int, str]:
         for module, names in {
             "birl.run.driver": ("train", "resume"),
             "birl.run.group": ("train_group",),
-            "birl.run.evaluate": ("evaluate",),
+            "birl.run.loading": ("load_to_play",),
             "birl.run.record": ("play", "record"),
             "birl.run.plot": ("plot_runs",),
             "birl.experiments.report.making": ("report",),

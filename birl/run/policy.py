@@ -66,7 +66,7 @@ class Policy:
         remedy = "make_network= begins with weights of your own, and birl.load gives a policy to change"
         require(not self.is_of_run, f"this policy is a copy, and the run would go on with its own weights; {remedy}")
         leaves, odd = jax.tree.leaves(parameters), []
-        if isinstance(parameters, dict) and jax.tree.structure(parameters) != self._structure:
+        if isinstance(parameters, dict) and not parameters.keys().isdisjoint(self._names):
             odd = sorted(parameters.keys() ^ set(self._names))
             leaves = [parameters[name] for name in self._names if name in parameters]
         elif len(leaves) != len(self._names):
@@ -115,10 +115,9 @@ class Policy:
         alone: the same in every call.
         """
         inputs, size = self._inputs(observation, memory, action_mask)
+        key = None if deterministic else self._noise.integers(2**32, size=2, dtype=np.uint32)
         if seed is not None:
             key = np.array(divmod(operator.index(seed) % 2**64, 2**32), np.uint32)
-        else:
-            key = None if deterministic else self._noise.integers(2**32, size=2, dtype=np.uint32)
         actions, memory = self.act_batch(*inputs, key)
         return self._env_actions(actions, is_batch=size is not None), memory
 
