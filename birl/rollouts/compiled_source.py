@@ -42,6 +42,7 @@ class CompiledSource:
         self._snapshot: Snapshot | None = None  # that the run continues from
         self._pace = Pace(config.run, vars(config).get("learning_starts", 0))
         self._seconds = 0.0  # in programs
+        self._ranges = Ranges()  # of the observations between chunks; where chunks end depends on the clock
 
     def start(self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None) -> State:
         """Reset the environments, or restore them; the state, ready to be learned with."""
@@ -54,6 +55,7 @@ class CompiledSource:
         else:
             self.position = _restored(jax.eval_shape(begin, key, memory), snapshot)
             self._seconds = float(snapshot.values["seconds"])
+            self._ranges.restore(snapshot)
             if NEW_EPISODES in snapshot.values:
                 key[1] = int(snapshot.values[NEW_EPISODES]) % 2**32
                 self.position = _begun_again(begin(key, memory), self.position)
@@ -96,8 +98,10 @@ class CompiledSource:
         """The Update to yield: metrics, episode statistics, times, a way to snapshot."""
         times = {"time/program_seconds": self._seconds}
         metrics = metrics | ring_metrics(self.position.episodes, self.collector.copies.limit) | times
-        ranges = Ranges()  # of the observations between chunks only; rewards stay inside the programs
-        ranges.add_observations([np.asarray(x) for x in jax.tree.leaves(self.position.copies.observations)])
+        observations = [np.asarray(x) for x in jax.tree.leaves(self.position.copies.observations)]
+        ranges = Ranges()  # of the observations of this moment; rewards stay inside the programs
+        for kept in (ranges, self._ranges):
+            kept.add_observations(observations)
         metrics = without_unknown(metrics | ranges.metrics())
         if self.replay is not None:
             metrics |= {"replay/steps": len(self.replay), "replay/bytes": self.replay.bytes}
@@ -106,7 +110,7 @@ class CompiledSource:
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         arrays = {f"compiled/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.position))}
-        snapshot = Snapshot(arrays, {"seconds": self._seconds})
+        snapshot = Snapshot(arrays | self._ranges.arrays(), {"seconds": self._seconds})
         return snapshot if self.replay is None else self.replay.snapshot(snapshot)
 
     def set_env_attribute(self, name: str, value: Any) -> None:

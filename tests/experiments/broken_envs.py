@@ -5,7 +5,7 @@ import time
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import TransformObservation
+from gymnasium.wrappers import TransformObservation, TransformReward
 
 
 def huge_cartpole() -> gym.Env:
@@ -13,6 +13,11 @@ def huge_cartpole() -> gym.Env:
     env = gym.make("CartPole-v1")
     space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
     return TransformObservation(env, lambda observation: np.float32(1e6) * observation, space)
+
+
+def rich_cartpole() -> gym.Env:
+    """CartPole with rewards of a million."""
+    return TransformReward(gym.make("CartPole-v1"), lambda reward: 1e6 * float(reward))
 
 
 def blind_cartpole() -> gym.Env:

@@ -28,6 +28,28 @@ BROKEN_RUNS = {
     "PPO with a learning rate of 0.1": BrokenRun(
         "steps-too-large", "ppo", "CartPole-v1", {"learning_rate": 0.1, "total_steps": 20_000}, quick=True
     ),
+    "PPO with a learning rate of 1e-9": BrokenRun(
+        "steps-too-small", "ppo", "CartPole-v1", {"learning_rate": 1e-9, "total_steps": 10_000}, quick=True
+    ),
+    "PPO whose gradients are cut to nothing": BrokenRun(
+        "steps-too-small", "ppo", "CartPole-v1", {"max_grad_norm": 1e-9, "total_steps": 10_000}
+    ),
+    "PPO with rewards of a million": BrokenRun(
+        "rewards-too-large", "ppo", f"{ENVS}:rich_cartpole", {"total_steps": 10_000}
+    ),
+    "DQN whose target network never moves": BrokenRun(
+        "target-frozen", "dqn", "CartPole-v1", {"target_every": 10**9, "total_steps": 8_000}
+    ),
+    "SAC whose target networks never move": BrokenRun(
+        "target-frozen", "sac", "Pendulum-v1",
+        {"target_rate": 1e-8, "hidden_sizes": (32, 32), "batch_size": 32, "total_steps": 8_000},
+    ),
+    "PPO with a discount of 0": BrokenRun(
+        "discount-too-small", "ppo", "CartPole-v1", {"discount": 0.0, "total_steps": 10_000}, quick=True
+    ),
+    "compiled DQN with a learning rate of 1": BrokenRun(
+        "weights-too-large", "dqn", "CartPole-v1", {"backend": "compiled", "learning_rate": 1.0, "total_steps": 10_000}
+    ),
     "A2C whose policy is certain at once": BrokenRun(
         "policy-collapsed", "a2c", "CartPole-v1",
         {"learning_rate": 0.2, "entropy_weight": 0.0, "max_grad_norm": None, "total_steps": 30_000},

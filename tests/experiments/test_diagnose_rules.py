@@ -11,7 +11,7 @@ from gymnasium import spaces
 import birl
 from birl.experiments.diagnose import CHECKS, diagnose_facts, diagnose_runs
 from birl.experiments.diagnosis import proof
-from birl.experiments.diagnosis.facts import Facts, SavedFacts, dead_share
+from birl.experiments.diagnosis.facts import Facts, SavedFacts, dead_share, moved_biases
 from birl.experiments.diagnosis.findings import Evidence, Unseen
 from birl.experiments.diagnosis.rules import RULES
 from birl.experiments.diagnosis.suggestions import changed_settings, command_for
@@ -42,6 +42,14 @@ def facts(
         for row, at in enumerate(steps)
     ]
     return Facts(RunHistory(Path("runs/x"), plain | (settings or {}), rows, None), saved)
+
+
+def moved(**parts: float) -> SavedFacts:
+    return SavedFacts(spaces.Discrete(2), dead_share=0.0, moved=parts)
+
+
+def target(its: float, **parts: float) -> SavedFacts:
+    return dataclasses.replace(moved(**parts), target_moved=dict.fromkeys(parts, its))
 
 
 DQN = {"algorithm": "dqn", "update_ratio": 0.25, "learning_starts": 1000, "batch_size": 32, "replay_size": 100}
@@ -117,12 +125,53 @@ CASES: dict[str, tuple[Facts, list[Facts]]] = {
             facts({}, {"rollout_length": 125, "epochs": 10, "minibatches": 1}),
         ],
     ),
+    "steps-too-small": (
+        facts({"optimizer/grad_norm": 1.0, "optimizer/learning_rate": 1e-9}, saved=moved(actor=1e-8, critic=0.3)),
+        [
+            facts({"optimizer/grad_norm": 1.0}, saved=moved(actor=0.002, critic=0.002)),
+            facts({"optimizer/grad_norm": 0.0}, saved=moved(actor=0.0)),  # gradients that are 0 are another fault
+            facts({"optimizer/grad_norm": 1.0} | RISING, saved=moved(actor=2e-5)),
+            facts({"optimizer/grad_norm": 1.0}, saved=moved(actor=1e-8), done=0.19),
+            facts({"optimizer/grad_norm": 51.0}, {"max_grad_norm": 0.5}, moved(actor=1e-8, critic=0.3)),
+        ],
+    ),
+    "rewards-too-large": (
+        facts({"optimizer/grad_norm": 51.0}, {"max_grad_norm": 0.5}, moved(actor=1e-8, critic=0.3)),
+        [
+            facts({"optimizer/grad_norm": 49.0}, {"max_grad_norm": 0.5}, moved(actor=1e-8, critic=0.3)),
+            facts({"optimizer/grad_norm": 51.0}, {"max_grad_norm": 0.5}, moved(actor=1e-8, critic=1e-8)),
+            facts({"optimizer/grad_norm": 51.0}, {"max_grad_norm": 0.5}, moved(actor=0.002, critic=0.3)),
+            facts({"optimizer/grad_norm": 51.0}, {}, moved(actor=1e-8, critic=0.3)),
+        ],
+    ),
+    "target-frozen": (
+        facts({}, DQN, target(0.0, trunk=0.3)),
+        [
+            facts({}, DQN, target(0.002, trunk=0.3)),
+            facts({}, DQN, target(0.0, trunk=0.0)),
+            facts({}, DQN, target(0.0, trunk=0.3), done=0.19),
+            facts(RISING, DQN, target(0.0, trunk=0.3)),
+        ],
+    ),
+    "discount-too-small": (
+        facts({"episode/length": 20.0}, {"discount": 0.0}),
+        [
+            facts({"episode/length": 1.0}, {"discount": 0.0}),  # as a bandit: nothing follows
+            facts({"episode/length": 500.0}, {"discount": 0.81}),
+            facts({"episode/length": 14.0}, {"discount": 0.8}),
+            facts({"episode/length": 20.0} | RISING, {"discount": 0.0}),
+        ],
+    ),
     "steps-too-large": (
         facts({"policy/approx_kl": np.where(np.arange(ROWS) % 10 < 5, 0.3, 0.0), "policy/clip_fraction": 0.1}),
         [
             facts({"policy/approx_kl": np.where(np.arange(ROWS) % 10 < 1, 0.9, 0.0), "policy/clip_fraction": 0.1}),
             facts({"policy/approx_kl": 0.19, "policy/clip_fraction": 0.5}),
         ],
+    ),
+    "weights-too-large": (
+        facts({}, DQN, moved(trunk=10.4)),
+        [facts({}, DQN, moved(trunk=4.9)), facts(RISING, DQN, moved(trunk=10.4))],
     ),
     "values-too-large": (
         facts({"value/mean": 151.0} | BOUND, {"discount": 0.99}),
@@ -462,6 +511,23 @@ def test_units_of_a_network_that_is_no_plain_mlp_are_not_judged():
     assert dead_share(layer(weight, bias), None, "relu") is None
     assert dead_share(layer(weight, bias), ranges, "gelu") is None
     assert dead_share({}, ranges, "relu") is None
+    assert dead_share(layer(weight, bias), np.ones((2, 1)), "relu") is None, "one observation says nothing of a unit"
+
+
+def test_weights_have_moved_by_the_largest_bias_of_their_hidden_layers():
+    tensors = {
+        ".network.actor.encoder.mlp.layers[0].bias": np.array([1e-9, -2e-9]),
+        ".network.actor.encoder.mlp.layers[1].bias": np.array([0.5e-9]),
+        ".network.actor.encoder.mlp.layers[0].weight": np.ones((2, 2)),
+        ".network.critic.encoder.convs[0].bias": np.array([0.25]),
+        ".network.critics[1].mlp.layers[0].bias": np.array([0.5]),
+        ".target[0].mlp.layers[0].bias": np.array([0.1]),
+        ".network.actor.head.bias": np.ones(3),  # may begin with a log_std
+        ".network.actor.core.bias": np.ones(3),  # forget gates begin at 1
+        ".target.actor.encoder.mlp.layers[0].bias": np.zeros(2),
+    }
+    assert moved_biases(tensors, "network") == {"actor": 2e-9, "critic": 0.25, "critics": 0.5}
+    assert moved_biases(tensors, "target") == {"actor": 0.0, "": 0.1}
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,19 @@ def test_a_run_continued_from_a_snapshot_ends_in_the_same_state(name: str) -> No
     }
 
 
+def test_a_snapshot_has_the_ranges_of_the_observations_between_chunks() -> None:
+    config = small(a2c)
+    with closing(a2c.train(config)) as training:
+        seen = list(islice(training, 4))
+        saved = seen[-1].snapshot()
+    largest = max(update.metrics["observation/largest"] for update in seen)
+    assert np.abs(saved.arrays["ranges/observations/0"]).max() == pytest.approx(largest)
+    with closing(a2c.train(config, state=seen[-1].state, snapshot=saved)) as training:
+        later = next(iter(training)).snapshot().arrays["ranges/observations/0"]
+    assert (later[0] <= saved.arrays["ranges/observations/0"][0]).all()
+    assert (later[1] >= saved.arrays["ranges/observations/0"][1]).all()
+
+
 def test_two_seeds_differ_and_one_seed_does_not() -> None:
     runs = [updates(ppo, small(ppo, run={"seed": seed}))[-1].state for seed in (1, 1, 2)]
     assert same(runs[0], runs[1])

@@ -4,7 +4,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ LARGEST_CHECKPOINT = 1 << 28  # bytes; a large replay takes too long to read for
 SAMPLES = 512  # observations for which the units of a network are computed
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"relu": partial(np.maximum, 0.0), "tanh": np.tanh}
 LAYER = re.compile(r"\.network\.(\w+)\.encoder\.mlp\.layers\[(\d+)\]\.(weight|bias)")
+HIDDEN_BIAS = re.compile(r"\.(network|target)\.?(\w*)(?:\[\d+\])?\.(?:encoder|mlp)\.(?:.+\.)?bias")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class SavedFacts:
 
     action_space: gym.Space
     dead_share: float | None  # of the units of the last hidden layer; None: they could not be computed
+    moved: dict[str, float] = field(default_factory=dict)  # by part of the network, see moved_biases
+    target_moved: dict[str, float] = field(default_factory=dict)  # the same of the target network
 
 
 @dataclass(frozen=True)
@@ -111,17 +114,33 @@ def facts_of(run: RunHistory) -> Facts:
         return Facts(run)
     ranges = saved.snapshot.arrays.get("ranges/observations/0")
     activation = str(run.settings.get("activation") or "")
-    return Facts(run, SavedFacts(saved.action_space, dead_share(saved.tensors, ranges, activation)))
+    dead = dead_share(saved.tensors, ranges, activation)
+    moved = (moved_biases(saved.tensors, whose) for whose in ("network", "target"))
+    return Facts(run, SavedFacts(saved.action_space, dead, *moved))
+
+
+def moved_biases(tensors: dict[str, np.ndarray], whose: str) -> dict[str, float]:
+    """The largest bias of the hidden layers of each part of the network, or of the target network.
+
+    These begin at 0, so it says how far the weights have moved.
+    """
+    moved: dict[str, float] = {}
+    for name, tensor in tensors.items():
+        if (match := HIDDEN_BIAS.fullmatch(name)) and match[1] == whose and tensor.size:
+            moved[match[2]] = max(moved.get(match[2], 0.0), float(np.abs(tensor).max()))
+    return moved
 
 
 def dead_share(tensors: dict[str, np.ndarray], ranges: np.ndarray | None, activation: str) -> float | None:
     """The share of units of the last hidden layers that give the same for all observations.
 
     Observations are drawn from the box [2, D] that the run has seen. Of actor and critic the larger
-    share counts. None if the network is no plain MLP.
+    share counts. None if the network is no plain MLP, or if the box is a point.
     """
     squash = ACTIVATIONS.get(activation)
     if ranges is None or ranges.ndim != 2 or squash is None or not np.isfinite(ranges).all():
+        return None
+    if (ranges[0] == ranges[1]).all():
         return None
     drawn = np.random.default_rng(0).uniform(ranges[0], ranges[1], (SAMPLES, ranges.shape[1]))
     moments = [tensors.get(f".normalizer.observations.{name}") for name in ("mean", "variance")]

@@ -9,9 +9,10 @@ from gymnasium import spaces
 from birl.experiments.diagnosis.facts import Facts
 from birl.experiments.diagnosis.findings import Evidence, Outcome, Unseen
 from birl.experiments.diagnosis.verdict import AVERAGED
-from birl.run.display import number
+from birl.run.display import counted, number
 
 Limits = Mapping[str, float]
+NO_BIASES = "there is no checkpoint with biases that begin at 0"
 CLIPPED_REWARD = 10.0  # normalised rewards are clipped to ±10
 GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)  # entropy of a Gaussian of standard deviation 1
 
@@ -35,6 +36,98 @@ def steps_too_large(facts: Facts, limits: Limits) -> Outcome:
     confidence = 0.5 if facts.learns else 0.9
     lines = {"policy/approx_kl": limits["kl"], "policy/clip_fraction": limits["clip_fraction"]}
     return Evidence(sentence, {"kl": kl, "clip_fraction": clip}, confidence, lines)
+
+
+def steps_too_small(facts: Facts, limits: Limits) -> Outcome:
+    if reason := facts.too_early(limits["progress"]) or facts.missing("optimizer/grad_norm"):
+        return Unseen(reason)
+    if facts.saved is None or not facts.saved.moved:
+        return Unseen(NO_BIASES)
+    part, moved = min(facts.saved.moved.items(), key=lambda item: item[1])
+    norm = float(np.median(facts.values("optimizer/grad_norm")))
+    # A return that improves has improved by chance, if the weights have not moved at all.
+    if moved > limits["moved"] * (0.01 if facts.learns else 1.0) or norm < limits["norm"]:
+        return None  # gradients of 0 are another fault
+    if _drowned(facts, limits):
+        return None  # the gradients of another part are
+    rate = facts.last("optimizer/learning_rate")
+    with_rate = "" if rate is None else f", with a learning rate of {number(rate)}"
+    sentence = f"no bias of the hidden layers of the {part}, which begin at 0, is above {number(moved)} yet{with_rate}"
+    return Evidence(sentence, {"moved": moved}, 0.9)
+
+
+def rewards_too_large(facts: Facts, limits: Limits) -> Outcome:
+    if facts.learns:
+        return None
+    if reason := facts.missing("optimizer/grad_norm"):
+        return Unseen(reason)
+    if facts.saved is None or not facts.saved.moved:
+        return Unseen(NO_BIASES)
+    part, moved = min(facts.saved.moved.items(), key=lambda item: item[1])
+    if moved > limits["moved"] or not _drowned(facts, limits):
+        return None
+    norm = float(np.median(facts.values("optimizer/grad_norm")))
+    sentence = (
+        f"gradients have a norm of {number(norm)} and are cut to {facts.number('max_grad_norm', 0):g}, mostly that of "
+        f"the values; no bias of the hidden layers of the {part}, which begin at 0, is above {number(moved)} yet"
+    )
+    return Evidence(sentence, {"norm": norm, "moved": moved}, 0.9)
+
+
+def _drowned(facts: Facts, limits: Limits) -> bool:
+    """Whether one part of the network moves, and its gradients leave nothing to another.
+
+    They are cut together, by their common norm, unless the actor's have a norm of their own.
+    """
+    if len(facts.values("optimizer/actor_grad_norm")):
+        return False
+    most = facts.number("max_grad_norm", 0.0)
+    moves = facts.saved is not None and max(facts.saved.moved.values()) > limits["moved"]
+    return moves and 0 < most * limits["times"] < float(np.median(facts.values("optimizer/grad_norm")))
+
+
+def weights_too_large(facts: Facts, limits: Limits) -> Outcome:
+    if facts.learns:
+        return None
+    if facts.saved is None or not facts.saved.moved:
+        return Unseen(NO_BIASES)
+    part, moved = max(facts.saved.moved.items(), key=lambda item: item[1])
+    if moved <= limits["moved"]:
+        return None
+    sentence = f"a bias of the hidden layers of the {part}, which began at 0, is at {number(moved)}; below 1 is usual"
+    return Evidence(sentence, {"moved": moved}, 0.8)
+
+
+def target_frozen(facts: Facts, limits: Limits) -> Outcome:
+    if facts.learns:
+        return None
+    if reason := facts.too_early(limits["progress"]):
+        return Unseen(reason)
+    saved = facts.saved
+    if saved is None or not saved.moved or not saved.target_moved:
+        return Unseen("there is no checkpoint with a target network and biases that begin at 0")
+    moved = max(saved.target_moved.values())
+    if moved > limits["moved"] or max(saved.moved.values()) <= limits["moved"]:
+        return None
+    sentence = (
+        f"no bias of the target network's hidden layers, which begin at 0, is above {number(moved)} yet; "
+        f"the network's own are up to {number(max(saved.moved.values()))}"
+    )
+    return Evidence(sentence, {"moved": moved}, 0.9)
+
+
+def discount_too_small(facts: Facts, limits: Limits) -> Outcome:
+    if facts.learns:
+        return None
+    if reason := facts.missing("episode/length"):
+        return Unseen(reason)
+    discount, length = facts.number("discount", 1.0), float(np.median(facts.values("episode/length")))
+    sees = 1 / (1 - discount) if discount < 1 else math.inf
+    if sees > limits["steps"] or length < limits["times"] * sees:
+        return None
+    ahead = counted(round(sees), "step")
+    sentence = f"with a discount of {discount:g}, values look {ahead} ahead; episodes have {number(length)}"
+    return Evidence(sentence, {"discount": discount, "length": length}, 0.85)
 
 
 def values_too_large(facts: Facts, limits: Limits) -> Outcome:

@@ -6,10 +6,8 @@ first. Limits were set so that healthy presets are not reported: benchmarks/diag
 
 from birl.experiments.diagnosis.findings import Change, Rule
 
-SLOWER = tuple(
-    Change(name, 0.1, "times", most=1e-3)
-    for name in ("learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate")
-)
+RATES = ("learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate")
+SLOWER = tuple(Change(name, 0.1, "times", most=1e-3) for name in RATES)
 EXPLORE = (
     Change("exploration", "linear:1.0:0.05:0.4"),
     Change("entropy_weight", 0.01, "at least"),
@@ -130,11 +128,61 @@ EXPERIENCE = (
             Change("rollout_length", 0.25, "times", unless="update_ratio", multiple_of="minibatches"),
         ),
         draw=("loss/value", "episode/return"),
-        causes=("values-worse-than-constant", "evaluation-below-training"),
+        causes=("steps-too-small", "values-worse-than-constant", "evaluation-below-training"),
     ),
 )
 
 OPTIMISATION = (
+    Rule(
+        name="steps-too-small",
+        title="the steps of the optimiser are far too small",
+        sees="the newest checkpoint: biases of hidden layers, which begin at 0; `optimizer/grad_norm`",
+        limits={"moved": 1e-3, "norm": 1e-7, "times": 100.0, "progress": 0.2},
+        why="Weights have hardly moved, so what the network says is still what it said at the beginning.",
+        advice="raise the learning rate; a tiny `max_grad_norm` or a large `optimizer_epsilon` makes steps small, too",
+        changes=(
+            *(Change(name, 3e-4, "at least") for name in RATES),
+            Change("max_grad_norm", 0.5, "at least"),
+            Change("optimizer_epsilon", 1e-5, "at most"),
+        ),
+        draw=("policy/approx_kl", "policy/entropy", "episode/return"),
+        causes=("rewards-not-seen", "time-limit-only", "values-worse-than-constant", "evaluation-below-training"),
+    ),
+    Rule(
+        name="rewards-too-large",
+        title="rewards are so large that the policy hardly moves",
+        sees="`optimizer/grad_norm`, `max_grad_norm`; the newest checkpoint: biases of hidden layers, which begin at 0",
+        limits={"moved": 1e-3, "times": 100.0},
+        why="The gradients of policy and values are cut together, and those of the values leave nothing to the policy.",
+        advice="normalise rewards, or scale them in the environment to about 1",
+        changes=(Change("normalize_rewards", True),),
+        draw=("optimizer/grad_norm", "loss/value", "episode/return"),
+        causes=("values-worse-than-constant", "evaluation-below-training", "time-limit-only"),
+        proof="new runs",
+    ),
+    Rule(
+        name="target-frozen",
+        title="the target network is still that of the beginning",
+        sees="the newest checkpoint: biases of hidden layers of both networks, which begin at 0",
+        limits={"moved": 1e-3, "progress": 0.2},
+        why="Values are learned from those of a network that knows nothing, so they look one step ahead.",
+        advice="let the target network follow",
+        changes=(Change("target_every", 250, "at most"), Change("target_rate", 0.005, "at least")),
+        draw=("value/mean", "loss/value", "episode/return"),
+        causes=("values-worse-than-constant", "evaluation-below-training", "time-limit-only"),
+    ),
+    Rule(
+        name="discount-too-small",
+        title="the discount is too small to see what actions lead to",
+        sees="`discount`, `episode/length`",
+        limits={"steps": 5.0, "times": 3.0},
+        why="What an action brings later does not count, so it is chosen for its next few rewards.",
+        advice="raise the discount; 0.99 looks 100 steps ahead",
+        changes=(Change("discount", 0.99, "at least"),),
+        draw=("value/explained_variance", "value/mean", "episode/return"),
+        causes=("rewards-not-seen", "time-limit-only", "values-worse-than-constant", "evaluation-below-training"),
+        proof="new runs",
+    ),
     Rule(
         name="steps-too-large",
         title="the steps of the optimiser are too large",
@@ -145,6 +193,7 @@ OPTIMISATION = (
         changes=SLOWER,
         draw=("policy/approx_kl", "policy/clip_fraction", "episode/return"),
         causes=(
+            "weights-too-large",
             "dead-units",
             "dead-gradients",
             "policy-collapsed",
@@ -153,6 +202,25 @@ OPTIMISATION = (
             "evaluation-below-training",
             "rewards-not-seen",
         ),
+    ),
+    Rule(
+        name="weights-too-large",
+        title="the network's weights have become far too large",
+        sees="the newest checkpoint: biases of hidden layers, which begin at 0",
+        limits={"moved": 5.0},
+        why="Steps so large throw away what was learned before, and saturate the network's units.",
+        advice="lower the learning rate and begin again",
+        changes=SLOWER,
+        draw=("loss/value", "optimizer/grad_norm", "episode/return"),
+        causes=(
+            "dead-gradients",
+            "policy-collapsed",
+            "values-too-large",
+            "values-worse-than-constant",
+            "evaluation-below-training",
+            "rewards-not-seen",
+        ),
+        proof="new runs",
     ),
     Rule(
         name="values-too-large",
@@ -184,6 +252,7 @@ OPTIMISATION = (
         changes=SLOWER,
         draw=("optimizer/grad_norm", "loss/value", "episode/return"),
         causes=(
+            "weights-too-large",
             "dead-gradients",
             "policy-collapsed",
             "values-worse-than-constant",
