@@ -132,6 +132,7 @@ class ReinforceSettings(Settings, total=False):
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
+    scale_actions: bool
 
 class QacSettings(Settings, total=False):
     critic: Literal['q', 'v']
@@ -152,6 +153,7 @@ class QacSettings(Settings, total=False):
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
+    scale_actions: bool
 
 class A2CSettings(Settings, total=False):
     gae_lambda: float
@@ -174,6 +176,7 @@ class A2CSettings(Settings, total=False):
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
+    scale_actions: bool
     squash_actions: bool
     gsde: bool
     gsde_every: int | None
@@ -206,6 +209,7 @@ class PpoSettings(Settings, total=False):
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
+    scale_actions: bool
     squash_actions: bool
     gsde: bool
     gsde_every: int | None
@@ -232,6 +236,7 @@ class TrpoSettings(Settings, total=False):
     core_size: int
     log_std: float
     state_dependent_std: bool
+    scale_actions: bool
 
 class DqnSettings(Settings, total=False):
     update_ratio: float
@@ -364,6 +369,7 @@ class A3CSettings(Settings, total=False):
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
+    scale_actions: bool
 
 class AsyncQSettings(Settings, total=False):
     pool: Literal['serial', 'processes', 'ray']
@@ -459,6 +465,7 @@ class AcerSettings(Settings, total=False):
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
+    scale_actions: bool
 
 class AnySettings(Settings, total=False):
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
@@ -529,6 +536,7 @@ class AnySettings(Settings, total=False):
     replay_size: int
     report_every: int
     rmsprop_decay: float
+    scale_actions: bool
     share_trunk: bool
     squash_actions: bool
     state_dependent_std: bool

@@ -19,6 +19,7 @@ from birl.errors import ConfigError, by_use, cut, require
 from birl.functions import name_of_function
 
 FUNCTION_NAME = re.compile(r"\w[\w.]*:\w[\w.-]*")  # module:function, or local:name
+BEFORE = {"scale_actions": False}  # what a stored config means that has no such field yet, if it is not the default
 NOUNS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string", type(None): "None"}
 
 
@@ -107,6 +108,14 @@ def from_json(kind: Any, value: Any, where: str = "config") -> Any:
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, where)
     return _read_plain(kind, value, where)
+
+
+def from_stored(kind: Any, values: Any, where: str = "config") -> Any:
+    """The Config of a run, a search or a policy file, which an older version may have written."""
+    if isinstance(values, dict):
+        names = {f.name for f in dataclasses.fields(kind)}
+        values = {name: before for name, before in BEFORE.items() if name in names} | values
+    return from_json(kind, values, where)
 
 
 def _read_plain(kind: type, value: Any, where: str) -> Any:

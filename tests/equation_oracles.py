@@ -132,6 +132,9 @@ tests/maths/test_returns.py
     maths/returns.py, Schulman et al. 2016, eq. 16
   test_retrace_is_munos_2016_equation_3
     maths/returns.py, Munos et al. 2016, eq. 3
+tests/maths/test_scaled.py
+  test_samples_are_those_of_the_gaussian_scaled
+    maths/scaled.py, middle + half · u
 tests/maths/test_squashed.py
   test_with_gsde_a_bounded_action_is_the_tanh_of_the_gaussians_sample
     maths/squashed.py, (high + low) / 2 + (high - low) / 2 · tanh(u)

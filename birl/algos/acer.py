@@ -117,6 +117,7 @@ class Config:
     share_trunk: bool = False  # one encoder and core for policy and values
     log_std: float = 0.0  # first log standard deviation of a continuous policy
     state_dependent_std: bool = False  # the log standard deviation is an output of the network
+    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -275,7 +276,7 @@ def train(
         if isinstance(state, State):
             raise ConfigError(f"the state is that of one learner; continue with pool none, not with pool {config.pool}")
         start = partial(init, config, make_network=make_network)
-        share = partial(replay_share, config, empty_behaviour)
+        share = partial(replay_share, config, partial(empty_behaviour, scale_actions=config.scale_actions))
         learners = partial(train_actor_learners, config, __name__, start, worker_step, apply_gradients)
         yield from learners(state, snapshot, replay=share)
         return
@@ -284,7 +285,8 @@ def train(
         if not isinstance(state, State):
             remedy = "continue with the pool that it was taken from, not with pool none"
             raise ConfigError(f"the state is that of actor-learners; {remedy}")
-        state = rollouts.start(state, snapshot, behaviour=empty_behaviour(rollouts.spaces[1], rollouts.num_envs))
+        behaviour = empty_behaviour(rollouts.spaces[1], rollouts.num_envs, config.scale_actions)
+        state = rollouts.start(state, snapshot, behaviour=behaviour)
         size = config.replay_size or config.rollout_length * rollouts.num_envs  # 0: one rollout, never replayed
         like = rollouts.empty_rollout()
         replay = rollouts.add_replay(Replay(size, like, config.discount, frame_stack=config.frame_stack))

@@ -41,7 +41,7 @@ from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
-from birl.search import ACTOR_CRITIC, LAMBDAS, Choices, LogRange, SearchSpace
+from birl.search import ACTOR_CRITIC, EITHER, LAMBDAS, Choices, LogRange, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
@@ -88,6 +88,7 @@ class Config:
     share_trunk: bool = False  # one encoder and core for policy and value
     log_std: float = 0.0  # first log standard deviation of a continuous policy; with gsde, of the matrix
     state_dependent_std: bool = False  # the log standard deviation is an output of the network
+    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
     squash_actions: bool = False  # by tanh into the bounds of a Box; False: the environment gets them clipped
     gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021); for Box actions
     gsde_every: int | None = None  # steps between new matrices of gsde; None: one for each rollout
@@ -104,6 +105,7 @@ SEARCH: SearchSpace = ACTOR_CRITIC | {
     "gae_lambda": LAMBDAS,
     "clip_range": Choices((0.1, 0.2, 0.3)),
     "learning_rate": LogRange(3e-5, 3e-3),
+    "squash_actions": EITHER,
 }
 
 

@@ -84,6 +84,7 @@ class Config:
     share_trunk: bool = False  # one encoder and core for policy and baseline
     log_std: float = 0.0  # first log standard deviation of a continuous policy
     state_dependent_std: bool = False  # the log standard deviation is an output of the network
+    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -84,6 +84,7 @@ class Config:
     core_size: int = 64
     log_std: float = 0.0  # first log standard deviation of a continuous policy
     state_dependent_std: bool = False  # the log standard deviation is an output of the network
+    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
 
     share_trunk: ClassVar[bool] = False  # not a setting: critic steps would move the policy out of the trust region
 

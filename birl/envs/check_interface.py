@@ -15,7 +15,7 @@ from birl.envs.findings import Finding, error, ok, warning
 from birl.envs.make import make_env
 from birl.envs.sampling import sample_action
 from birl.envs.snapshot import same_tree
-from birl.envs.spaces import MASK, is_composite, leaves_of, mask_width, shown
+from birl.envs.spaces import MASK, far_from_one, is_composite, leaves_of, mask_width, shown
 from birl.envs.tried import tried_envs
 from birl.envs.wrappers import MASK_METHOD
 from birl.registry import algorithms_for, algorithms_with_compiled_envs
@@ -100,6 +100,11 @@ def _check_bounds(boxes: list[spaces.Box]) -> list[Finding]:
         return [
             warning("action bounds", "some are infinite: algorithms that scale actions to the bounds cannot be used")
         ]
+    far = [(box.low[far_from_one(box)], box.high[far_from_one(box)]) for box in boxes if far_from_one(box).any()]
+    if far:
+        low, high = min(low.min() for low, _ in far), max(high.max() for _, high in far)
+        scaled = "Birl scales the actions of a Gaussian policy to them (scale_actions); many libraries do not"
+        return [warning("action bounds", f"they are far from ±1, between {low:g} and {high:g}. {scaled}")]
     if not all(np.allclose(box.low, -box.high) for box in boxes):
         return [warning("action bounds", "they are not symmetric about 0. Birl handles this; many libraries do not")]
     return []

@@ -22,6 +22,7 @@ from birl.types import Envs, Step
 PLAY_STEPS = 10_000  # random steps until an episode must have ended
 PLAY_SECONDS = 5.0  # of CPU time
 SCALE = 10.0  # observations beyond ± this slow down learning
+REWARD_SCALE = 1000.0  # and rewards beyond ± this
 
 
 def check_seeding(config: EnvConfig) -> list[Finding]:
@@ -95,6 +96,10 @@ def _check_rewards(steps: list[Step]) -> Finding:
     if wrong.size:
         first = wrong[0]
         return error("rewards", f"reward number {first + 1} is {rewards[first]}; training would stop there")
+    largest = np.abs(rewards).max()
+    if largest > REWARD_SCALE:
+        text = f"rewards reach {largest:.4g}; values as large as their sums are learned slowly. Use normalize_rewards"
+        return warning("reward scale", f"{text}, or divide them in the environment")
     return ok("rewards", f"finite, between {rewards.min():.4g} and {rewards.max():.4g} for random actions")
 
 

@@ -16,6 +16,7 @@ MASK = "action_mask"  # key of an info or a Dict observation: which actions are 
 SUCCESS = "is_success"  # key of an info at an episode's end, as in Stable-Baselines3 and Gymnasium-Robotics
 GAME_OVER = "game_over"  # key of an info, if HAS_LIVES: a whole game ended, or a new one began
 HAS_LIVES = "birl/has_lives"  # key of an environment's metadata: an episode may be one life of a game
+NEAR = 4.0  # bounds from ±1 / NEAR to ±NEAR are near ±1: a Gaussian explores them as they are
 SMALLEST_SIDE = 8  # of an image; anything smaller, such as a view of 7 x 7 symbols, is a vector
 Path = tuple[str | int, ...]
 
@@ -102,6 +103,16 @@ def holds_pixels(space: gym.Space) -> bool:
     Bytes with other bounds may be symbols or counts.
     """
     return is_image(space) and space.dtype == np.uint8 and bool(np.all(space.low == 0) and np.all(space.high == 255))  # type: ignore[attr-defined]
+
+
+def far_from_one(space: spaces.Box) -> np.ndarray:
+    """Which numbers of a Box have finite bounds that are not near ±1.
+
+    Near are those that hold 0, go no further than ±NEAR and are at least 2 / NEAR apart.
+    """
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = (low < high) & (high - low < np.finfo(np.float32).max)  # not for infinite bounds
+    return bounded & ~((low >= -NEAR) & (low <= 0) & (high >= 0) & (high <= NEAR) & (high - low >= 2 / NEAR))
 
 
 def channels_come_first(space: spaces.Box) -> bool:

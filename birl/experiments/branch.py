@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from birl.config import ConfigError, require
-from birl.config_json import from_json, to_json
+from birl.config_json import from_stored, to_json
 from birl.errors import CheckpointError
 from birl.experiments.tuning.plan import is_search
 from birl.registry import algorithm_named
@@ -30,7 +30,7 @@ class Branch:
 
     def changes_to(self, config: Any) -> dict[str, tuple[Any, Any]]:
         """The settings of this Config that the parent has otherwise: both values, as JSON."""
-        parent_config = from_json(algorithm_named(self.algorithm).Config, self.saved.config)  # with new fields
+        parent_config = from_stored(algorithm_named(self.algorithm).Config, self.saved.config)  # with new fields
         before, after = _dotted(parent_config), _dotted(config)
         return {
             name: (to_json(before[name]), to_json(after[name]))

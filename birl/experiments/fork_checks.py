@@ -3,7 +3,7 @@
 from typing import Any
 
 from birl.config import ConfigError, require
-from birl.config_json import from_json, to_json
+from birl.config_json import from_stored, to_json
 from birl.envs.make import spaces_of
 from birl.errors import CheckpointError
 from birl.experiments.branch import Branch
@@ -100,7 +100,7 @@ def _with_change(branch: Branch, name: str, value: Any) -> Any:
     for part in parts:
         inner = inner[part]
     inner[last] = value
-    return from_json(algorithm_named(branch.algorithm).Config, settings)
+    return from_stored(algorithm_named(branch.algorithm).Config, settings)
 
 
 def _refuse(branch: Branch, name: str, values: tuple[Any, Any], reason: str) -> None:

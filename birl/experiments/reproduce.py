@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, Wrapper
-from birl.config_json import from_json
+from birl.config_json import from_stored
 from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
@@ -46,7 +46,7 @@ def commands_for(runs: Sequence[RunHistory]) -> list[str]:
 
 def config_of(run: RunHistory) -> Any:
     """The Config of a run; ConfigError if its settings are not those of this version."""
-    return from_json(algorithm_named(run.settings["algorithm"]).Config, run.config)
+    return from_stored(algorithm_named(run.settings["algorithm"]).Config, run.config)
 
 
 def option_words(config: Any) -> list[str]:

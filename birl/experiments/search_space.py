@@ -36,6 +36,7 @@ Unused = Callable[[Any, Leaves, Leaves], bool]  # of a Config and of the leaves 
 UNUSED: dict[str, Unused] = {
     "num_envs": lambda config, _, __: is_compiled(config.env),  # there they are many, and a matter of speed
     "log_std": lambda config, _, actions: not _any_box(actions) or vars(config).get("state_dependent_std", False),
+    "squash_actions": lambda _, __, actions: len(actions) != 1 or not _bounded(actions[0]),
     "gsde": lambda config, _, actions: not _any_box(actions) or vars(config).get("state_dependent_std", False),
     "normalize_observations": lambda _, observations, __: (
         not any(isinstance(leaf, spaces.Box) and not holds_pixels(leaf) for leaf in observations)
@@ -207,6 +208,10 @@ def _scaled(before: Any, value: Any) -> Any:
 
 def _recurrent(config: Any) -> bool:
     return vars(config).get("core", "feedforward") != "feedforward"
+
+
+def _bounded(leaf: gym.Space) -> bool:
+    return isinstance(leaf, spaces.Box) and leaf.is_bounded()
 
 
 def _any_box(actions: Leaves) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from birl.maths.distributions import DiagonalGaussian, Key
+from birl.maths.scaled import log_volume, middle_and_half
 
 LOG_2 = 0.6931471805599453
 LARGEST_ACTION = 1.0 - 1e-6  # given actions are clipped to it, for arctanh(1) is infinite
@@ -90,7 +91,7 @@ class BoundedGaussian:
 
         Actions are clipped first, to ±LARGEST_ACTION on the scale from -1 to 1.
         """
-        middle, half = self._middle_and_half()
+        middle, half = middle_and_half(self.low, self.high)
         units = jnp.clip((actions - middle) / half, -LARGEST_ACTION, LARGEST_ACTION)
         return self._log_density(jnp.arctanh(units))
 
@@ -104,7 +105,7 @@ class BoundedGaussian:
         nodes, weights = nodes.astype(np.float32), (weights / weights.sum()).astype(np.float32)
         before = self.gaussian.mean[..., None] + jnp.exp(self.gaussian.log_std)[..., None] * nodes
         expected = jnp.sum(weights * log_slopes(before), axis=(-1, -2))
-        return self.gaussian.entropy() + expected + self._log_volume()
+        return self.gaussian.entropy() + expected + log_volume(self.low, self.high)
 
     def kl(self, other: "BoundedGaussian") -> Float[Array, "*batch"]:
         """KL(self‖other), that of the Gaussians: a bijection does not change it."""
@@ -112,21 +113,12 @@ class BoundedGaussian:
 
     def _log_density(self, before: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
         """log N(u) - Σ log(1 - tanh²(u)) - Σ log((high - low) / 2): appendix C, within bounds."""
-        return self.gaussian.log_prob(before) - jnp.sum(log_slopes(before), axis=-1) - self._log_volume()
+        return self.gaussian.log_prob(before) - jnp.sum(log_slopes(before), axis=-1) - log_volume(self.low, self.high)
 
     def _squash(self, before: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
         """(high + low) / 2 + (high - low) / 2 · tanh(u)."""
-        middle, half = self._middle_and_half()
+        middle, half = middle_and_half(self.low, self.high)
         return middle + half * jnp.tanh(before)
-
-    def _middle_and_half(self) -> tuple[np.ndarray, np.ndarray]:
-        """The middle of the bounds, and half their distance."""
-        low, high = np.array([self.low, self.high], np.float64)
-        return ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
-
-    def _log_volume(self) -> float:
-        """Σ log((high - low) / 2): what the scale adds to the entropy."""
-        return float(np.sum(np.log(self._middle_and_half()[1])))
 
 
 def log_slopes(before: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from birl.maths.distributions import Categorical, DiagonalGaussian
+from birl.maths.scaled import ScaledGaussian
 
 Scalar = float | Float[Array, ""]
 
@@ -51,8 +52,8 @@ def softmax_objective(
 
 
 def gaussian_objective(
-    policy: DiagonalGaussian,  # π
-    behaviour: DiagonalGaussian,  # μ
+    policy: DiagonalGaussian | ScaledGaussian,  # π
+    behaviour: DiagonalGaussian | ScaledGaussian,  # μ
     actions: Float[Array, "*batch A"],  # drawn from μ
     targets: Float[Array, "*batch"],  # Q^opc of `actions`
     new_actions: Float[Array, "*batch A"],  # drawn from π

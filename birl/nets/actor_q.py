@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Float
 from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.maths.distributions import Categorical, DiagonalGaussian, Distribution
-from birl.nets.heads import ActionValueHead, PolicyHead, make_action_value_head
+from birl.nets.continuous import scale_of
+from birl.nets.heads import ActionValueHead, PolicyHead, make_action_value_head, scaled
 from birl.nets.layers import Linear, make_linear, zeros
 from birl.nets.models import NetworkSettings, Trunk, features_of, initial_memory_of, make_head_of, make_trunks
 from birl.types import PyTree
@@ -34,7 +35,7 @@ class ActorQLike(Protocol):
 class DuelingActorLike(Protocol):
     """The interface of ACER's network for Box actions; you can write your own.
 
-    A call returns a DiagonalGaussian, features and the new memory. `values` and `advantages` take
+    A call returns a Gaussian, features and the new memory. `values` and `advantages` take
     these features.
     """
 
@@ -114,14 +115,13 @@ def make_actor_q(
     if isinstance(action_space, spaces.Discrete):
         return ActorQ(actor, critic, policy_head, make_linear(rng, width, int(action_space.n), scale=1.0))
     value_head = make_linear(rng, width, 1, scale=1.0)
-    return DuelingActor(
-        actor, critic, policy_head, value_head, make_action_value_head(rng, action_space, width, settings.activation)
-    )
+    advantage_head = make_action_value_head(rng, action_space, width, settings.activation, settings.scale_actions)
+    return DuelingActor(actor, critic, policy_head, value_head, advantage_head)
 
 
-def empty_behaviour(action_space: gym.Space, num_envs: int) -> Categorical | DiagonalGaussian:
+def empty_behaviour(action_space: gym.Space, num_envs: int, scale_actions: bool = False) -> Distribution:
     """A distribution of zeros for `num_envs` observations, with the shapes that a replay stores."""
     if isinstance(action_space, spaces.Discrete):
         return Categorical(zeros(num_envs, int(action_space.n)))
     numbers = zeros(num_envs, int(np.prod(action_space.shape or ())))
-    return DiagonalGaussian(numbers, numbers)
+    return scaled(DiagonalGaussian(numbers, numbers), scale_of(action_space) if scale_actions else None)

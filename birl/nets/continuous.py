@@ -12,7 +12,7 @@ from gymnasium import spaces
 from jaxtyping import Array, Float
 
 from birl.config import ConfigError
-from birl.envs.spaces import shown
+from birl.envs.spaces import far_from_one, leaves_of, shown, width_of
 from birl.nets.encoders import MLP, Encoder, EncoderName, make_encoder, make_mlp
 from birl.nets.layers import Activation, Linear, make_linear
 from birl.types import PyTree
@@ -87,6 +87,22 @@ def bounds_of(space: gym.Space) -> ActionBounds:
         remedy = "low below high, because actions are scaled by them; gymnasium.wrappers.RescaleAction sets bounds"
         raise ConfigError(f"action space {shown(space)} needs finite bounds, {remedy}")
     return ActionBounds(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
+
+
+def scale_of(space: gym.Space) -> ActionBounds | None:
+    """The bounds that a Gaussian policy is scaled to, for each column of its actions, or None.
+
+    They are those of a Box where they are far from ±1, and ±1, which changes nothing, elsewhere.
+    """
+    bounds: list[tuple[float, float]] = []
+    for leaf in leaves_of(space):
+        if isinstance(leaf, spaces.Box):
+            columns = zip(far_from_one(leaf).flat, leaf.low.flat, leaf.high.flat, strict=True)
+            bounds += [(float(low), float(high)) if far else (-1.0, 1.0) for far, low, high in columns]
+        else:
+            bounds += [(-1.0, 1.0)] * width_of(leaf)
+    low, high = zip(*bounds, strict=True) if bounds else ((), ())
+    return ActionBounds(low, high) if any(column != (-1.0, 1.0) for column in bounds) else None
 
 
 def make_deterministic_actor(

@@ -19,11 +19,12 @@ from jaxtyping import Array, Float
 
 from birl.config import ConfigError, require
 from birl.envs.spaces import shown
+from birl.maths.distributions import Distribution
 from birl.maths.squashed import BoundedGaussian
-from birl.maths.state_dependent import StateDependentGaussian, state_dependent_gaussian
-from birl.nets.continuous import ActionNetworkSettings, bounds_of, make_actor_encoder
+from birl.maths.state_dependent import state_dependent_gaussian
+from birl.nets.continuous import ActionBounds, ActionNetworkSettings, bounds_of, make_actor_encoder, scale_of
 from birl.nets.encoders import Encoder
-from birl.nets.heads import PolicyHeadLike, SquashedHead, make_policy_head
+from birl.nets.heads import PolicyHeadLike, SquashedHead, make_policy_head, scaled
 from birl.nets.layers import Linear, full, make_linear
 from birl.nets.twin_critics import GaussianActor, make_gaussian_actor
 from birl.types import PyTree
@@ -50,6 +51,8 @@ class HeadSettings(Protocol):
     @property
     def state_dependent_std(self) -> bool: ...
     @property
+    def scale_actions(self) -> bool: ...
+    @property
     def squash_actions(self) -> bool: ...
     @property
     def gsde(self) -> bool: ...
@@ -69,9 +72,11 @@ class StateDependentHead(eqx.Module):
 
     linear: Linear
     log_std: Float[Array, "F A"]
+    scale: ActionBounds | None = None  # what the actions are scaled to; None: they are as they are
 
-    def __call__(self, features: Array, action_masks: Array | None) -> StateDependentGaussian:
-        return state_dependent_gaussian(self.linear(features), jax.lax.stop_gradient(features), self.log_std)
+    def __call__(self, features: Array, action_masks: Array | None) -> Distribution:
+        gaussian = state_dependent_gaussian(self.linear(features), jax.lax.stop_gradient(features), self.log_std)
+        return scaled(gaussian, self.scale)
 
 
 class StateDependentActor(eqx.Module):
@@ -94,10 +99,11 @@ def make_gaussian_head(
     rng: np.random.Generator, space: gym.Space, inputs: int, settings: HeadSettings
 ) -> PolicyHeadLike:
     """The policy head that these settings ask for; ConfigError if the space cannot have it."""
+    scale = settings.scale_actions and not settings.squash_actions
     if settings.gsde:
-        head: PolicyHeadLike = make_state_dependent_head(rng, space, inputs, settings.log_std)
+        head: PolicyHeadLike = make_state_dependent_head(rng, space, inputs, settings.log_std, scale)
     else:
-        head = make_policy_head(rng, space, inputs, settings.log_std, settings.state_dependent_std)
+        head = make_policy_head(rng, space, inputs, settings.log_std, settings.state_dependent_std, scale)
     if not settings.squash_actions:
         return head
     try:
@@ -107,13 +113,14 @@ def make_gaussian_head(
 
 
 def make_state_dependent_head(
-    rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float
+    rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float, scale_actions: bool = False
 ) -> StateDependentHead:
     """A StateDependentHead for a Box, with small weights; ConfigError for another space."""
     wrong = f"gsde True needs Box actions, and action space {shown(space)} is none"
     require(isinstance(space, spaces.Box), f"{wrong}; use gsde False")
     actions = int(np.prod(space.shape or ()))
-    return StateDependentHead(make_linear(rng, inputs, actions, scale=0.01), full((inputs, actions), log_std))
+    linear = make_linear(rng, inputs, actions, scale=0.01)
+    return StateDependentHead(linear, full((inputs, actions), log_std), scale_of(space) if scale_actions else None)
 
 
 def make_sac_actor(

@@ -21,8 +21,9 @@ from birl.maths.distributions import (
     MultiCategorical,
     mask_logits,
 )
+from birl.maths.scaled import ScaledGaussian
 from birl.maths.squashed import BoundedGaussian
-from birl.nets.continuous import ActionBounds
+from birl.nets.continuous import ActionBounds, scale_of
 from birl.nets.encoders import Vector
 from birl.nets.layers import ACTIVATIONS, Activation, Linear, full, make_linear, zeros
 
@@ -32,6 +33,7 @@ class Part(NamedTuple):
 
     kind: Literal["categorical", "multicategorical", "bernoulli", "gaussian"]
     sizes: tuple[int, ...]  # choices of each component; (2,) * n for n bits, (1,) * n for n numbers
+    scale: ActionBounds | None = None  # what the numbers are scaled to; None: they are as they are
 
     @property
     def outputs(self) -> int:
@@ -91,11 +93,13 @@ class ActionValueHead(eqx.Module):
     linear: Linear
     encode: Vector  # turns an action into numbers; Discrete and MultiDiscrete choices become one-hot
     activation: str = eqx.field(static=True)
+    scale: ActionBounds | None = None  # of the actions, which the head takes scaled to [-1, 1]
 
     def __call__(self, features: Array, actions: Array) -> Float[Array, "T B"]:
         encoded = self.encode(actions)
         if self.joint is None:
             return jnp.sum(self.linear(features) * encoded, axis=-1)
+        encoded = encoded if self.scale is None else self.scale.to_unit(encoded)
         together = jnp.concatenate([features, encoded], axis=-1)
         return self.linear(ACTIVATIONS[self.activation](self.joint(together)))[..., 0]
 
@@ -105,14 +109,22 @@ class ActionValueHead(eqx.Module):
 
 
 def make_policy_head(
-    rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float, state_dependent_std: bool = False
+    rng: np.random.Generator,
+    space: gym.Space,
+    inputs: int,
+    log_std: float,
+    state_dependent_std: bool = False,
+    scale_actions: bool = False,
 ) -> PolicyHead:
     """A PolicyHead for the action space, with small weights: the first policy is almost uniform.
 
-    A log standard deviation that depends on the state is `log_std` in every state at first.
+    A log standard deviation that depends on the state is `log_std` in every state at first. With
+    `scale_actions` it is that of actions on [-1, 1], where the bounds of a Box are far from these.
     """
     composite = is_composite(space)
     parts = tuple(_part_of(leaf, composite) for leaf in leaves_of(space))
+    if scale_actions:
+        parts = tuple(part._replace(scale=scale_of(leaf)) for part, leaf in zip(parts, leaves_of(space), strict=True))
     numbers = sum(part.outputs for part in parts if part.kind == "gaussian")
     linear = make_linear(rng, inputs, sum(part.outputs for part in parts), scale=0.01)
     if not state_dependent_std:
@@ -124,7 +136,7 @@ def make_policy_head(
 
 
 def make_action_value_head(
-    rng: np.random.Generator, space: gym.Space, width: int, activation: Activation
+    rng: np.random.Generator, space: gym.Space, width: int, activation: Activation, scale_actions: bool = False
 ) -> ActionValueHead:
     """An ActionValueHead for the action space and `width` features."""
     if isinstance(space, spaces.Discrete):
@@ -133,7 +145,13 @@ def make_action_value_head(
     sizes = tuple(int(n) for n in space.nvec.flat) if isinstance(space, spaces.MultiDiscrete) else ()
     inputs = sum(sizes) or int(np.prod(action_shape(space)))  # the actions of a rollout are flat rows
     joint = make_linear(rng, width + inputs, width)
-    return ActionValueHead(joint, make_linear(rng, width, 1, scale=1.0), Vector(1, sizes), activation)
+    scale = scale_of(space) if scale_actions else None
+    return ActionValueHead(joint, make_linear(rng, width, 1, scale=1.0), Vector(1, sizes), activation, scale)
+
+
+def scaled(gaussian: Any, scale: ActionBounds | None) -> Distribution:
+    """A Gaussian on [-1, 1] scaled to these bounds; the Gaussian itself for None."""
+    return gaussian if scale is None else ScaledGaussian(gaussian, scale.low, scale.high)
 
 
 def _part_of(space: gym.Space, within: bool) -> Part:
@@ -151,7 +169,7 @@ def _part_of(space: gym.Space, within: bool) -> Part:
 
 def _distribution(part: Part, outputs: Any, log_std: Any, action_masks: Any) -> Distribution:
     if part.kind == "gaussian":
-        return DiagonalGaussian(outputs, jnp.broadcast_to(log_std, outputs.shape))
+        return scaled(DiagonalGaussian(outputs, jnp.broadcast_to(log_std, outputs.shape)), part.scale)
     if part.kind == "bernoulli":
         return Bernoulli(outputs)
     logits = outputs if action_masks is None else mask_logits(outputs, action_masks)

@@ -144,13 +144,16 @@ class NetworkSettings(TrunkSettings, Protocol):
     def log_std(self) -> float: ...
     @property
     def state_dependent_std(self) -> bool: ...
+    @property
+    def scale_actions(self) -> bool: ...
 
 
 def make_head_of(
     rng: np.random.Generator, action_space: gym.Space, inputs: int, settings: NetworkSettings
 ) -> PolicyHead:
     """A PolicyHead with the standard deviation that the settings ask for."""
-    return make_policy_head(rng, action_space, inputs, settings.log_std, settings.state_dependent_std)
+    log_std, state_dependent_std = settings.log_std, settings.state_dependent_std
+    return make_policy_head(rng, action_space, inputs, log_std, state_dependent_std, settings.scale_actions)
 
 
 def make_actor_critic(
@@ -177,9 +180,8 @@ def make_actor_q_critic(
     actor, critic = make_trunks(rng, observation_space, settings)
     policy_head = make_head_of(rng, action_space, actor.core.size, settings)
     width = (critic or actor).core.size
-    return ActorQCritic(
-        actor, critic, policy_head, make_action_value_head(rng, action_space, width, settings.activation)
-    )
+    head = make_action_value_head(rng, action_space, width, settings.activation, settings.scale_actions)
+    return ActorQCritic(actor, critic, policy_head, head)
 
 
 def make_trunks(rng: np.random.Generator, space: gym.Space, settings: NetworkSettings) -> tuple[Trunk, Trunk | None]:

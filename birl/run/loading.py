@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from birl.config import EnvConfig, Plain, require
-from birl.config_json import from_json
+from birl.config_json import from_stored
 from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.envs.compiled.find import with_id
 from birl.envs.make import spaces_of
@@ -196,7 +196,7 @@ def _allowed_env(
 
 
 def _config_in(settings: StoredSettings) -> Any:
-    return from_json(algorithm_named(settings.algorithm).Config, settings.values)
+    return from_stored(algorithm_named(settings.algorithm).Config, settings.values)
 
 
 def _is_own(settings: StoredSettings) -> bool:

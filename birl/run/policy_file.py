@@ -18,7 +18,7 @@ from safetensors.numpy import save as save_tensors
 
 from birl import __version__
 from birl.config import require
-from birl.config_json import from_json, to_json
+from birl.config_json import from_json, from_stored, to_json
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError
 from birl.maths.schedules import Schedule
@@ -50,7 +50,7 @@ class PolicyFile(NamedTuple):
 
     def config(self) -> Any:
         """The settings as a Config; those that are not in the file have their defaults."""
-        return from_json(algorithm_named(self.algorithm).Config, self.settings, "settings")
+        return from_stored(algorithm_named(self.algorithm).Config, self.settings, "settings")
 
 
 def write_policy(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from birl.config import ConfigError, Wrapper, require
-from birl.config_json import from_json
+from birl.config_json import from_stored
 from birl.errors import cut
 from birl.maths import schedules
 from birl.registry import algorithm_named
@@ -64,7 +64,7 @@ def flat_settings(config: Any) -> dict[str, Any]:
 
 
 def _of_run(stored: StoredSettings, name: str, env_id: str | None, trust: bool) -> Source:
-    config = from_json(algorithm_named(stored.algorithm).Config, stored.values)
+    config = from_stored(algorithm_named(stored.algorithm).Config, stored.values)
     own = is_own(stored.algorithm, stored.values, stored.signature)
     config, notices = allowed_run(config, own, trust, env_id, stored.source)
     wrong = f"{name} was trained on environments that were passed in, which Birl cannot make"

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 
 from birl.config import EnvConfig, require
-from birl.config_json import from_json
+from birl.config_json import from_stored
 from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.functions import passed_encoder
 from birl.registry import algorithm_named, name_of, validate
@@ -168,7 +168,7 @@ def allowed_config(settings: StoredSettings, trust: bool, env: str | None, make_
     `env` and `make_encoder` are the user's own, instead of the run's.
     """
     own = is_own(settings.algorithm, settings.values, settings.signature)
-    config = from_json(algorithm_named(settings.algorithm).Config, settings.values)
+    config = from_stored(algorithm_named(settings.algorithm).Config, settings.values)
     return allowed_run(config, own, trust, env, settings.source, make_encoder)
 
 

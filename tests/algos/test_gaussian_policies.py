@@ -15,12 +15,17 @@ import birl
 from birl import speed
 from birl.accel.numpy_acting import take_apart
 from birl.algos import ppo
-from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper
+from birl.config_json import to_json
+from birl.envs.compiled.pendulum import Pendulum
 from birl.registry import algorithm_named
 from birl.rollouts.open import RolloutSource
+from birl.run import checkpoint, directory, policy_file
+from birl.run.policy import make_policy
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
 from birl.types import Rollout, Update
 
+NEW = "scale_actions"
 SMALL: dict[str, Any] = {
     "rollout_length": 8,
     "epochs": 2,
@@ -222,3 +227,59 @@ def test_a_loaded_policy_gives_the_scaled_tanh_of_the_mean(tmp_path):
     sampled = [policy.act(observation, seed=seed)[0] for seed in range(20)]
     assert np.ptp(sampled) > 0.5
     assert np.max(np.abs(sampled)) <= 2
+
+
+# Actions scaled to the bounds
+
+
+def stretched(low: float, high: float) -> EnvConfig:
+    wrapper = Wrapper("gymnasium.wrappers:RescaleAction", {"min_action": low, "max_action": high})
+    return dataclasses.replace(PENDULUM, wrappers=(wrapper,))
+
+
+@pytest.mark.parametrize("name", STATE_DEPENDENT)
+def test_a_wide_box_is_learned_like_one_from_minus_1_to_1(name):
+    wide, plain = (
+        updates_of(name, config_of(name, env=stretched(*bounds)), 3)[-1].state for bounds in [(0.0, 500.0), (-1.0, 1.0)]
+    )
+    for one, other in zip(jax.tree.leaves(wide), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("gsde", [False, True])
+def test_actions_in_a_wide_box_are_spread_over_it_unless_they_are_not_scaled(gsde, monkeypatch):
+    env = stretched(0.0, 500.0)
+    settings = {"gsde": gsde, "gsde_every": 1 if gsde else None, "env": env}
+    scaled, raw = (
+        actions_of("ppo", config_of("ppo", scale_actions=on, **settings), monkeypatch)[0] for on in (True, False)
+    )
+    assert 100 < np.std(scaled) < 400
+    assert abs(np.mean(scaled) - 250) < 150
+    assert np.std(raw) < 3
+
+
+def test_a_run_and_a_policy_of_a_version_that_did_not_scale_actions_keep_theirs(tmp_path, monkeypatch):
+    for module in (checkpoint, directory):
+        monkeypatch.setattr(module, "to_json", lambda value: {k: v for k, v in to_json(value).items() if k != NEW})
+    monkeypatch.setattr(policy_file, "NOT_NEEDED", policy_file.NOT_NEEDED | {NEW})
+    run = RunConfig(total_steps=40, run_dir=str(tmp_path / "run"), eval_episodes=1, eval_max_steps=5)
+    config = config_of("ppo", env=stretched(0.0, 500.0), run=run, minibatches=1, scale_actions=False)
+    birl.train(config)
+    birl.load(tmp_path / "run").save(tmp_path / "policy.birl")
+    monkeypatch.undo()
+    assert f'"{NEW}"' not in (tmp_path / "run" / "config.json").read_text()
+    assert not birl.configure(like=tmp_path / "run").scale_actions
+    for path in (tmp_path / "run", tmp_path / "policy.birl"):
+        action, _ = birl.load(path).act(np.array([0.3, -1.0, 0.7], np.float32))
+        assert abs(action[0]) < 1
+    birl.resume(tmp_path / "run", total_steps=80)
+    assert not birl.load(tmp_path / "run").config.scale_actions
+
+
+def test_a_compiled_environment_gets_scaled_actions(monkeypatch):
+    monkeypatch.setattr(Pendulum, "action_space", spaces.Box(0, 500, (1,)))
+    config = config_of("ppo", env=dataclasses.replace(PENDULUM, backend="compiled"), minibatches=1)
+    state = updates_of("ppo", config, 1)[-1].state
+    policy = make_policy(config, state, Pendulum.observation_space, Pendulum.action_space)
+    assert 200 < policy.act(np.array([0.3, -1.0, 0.7], np.float32))[0][0] < 300
+    assert policy.distribution(np.zeros(3, np.float32)).mode()[0] > 200

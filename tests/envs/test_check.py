@@ -103,6 +103,16 @@ class Lopsided(Unbounded):
     action_space = spaces.Box(-2, 3, (1,), np.float32)
 
 
+class Wide(Unbounded):
+    action_space = spaces.Box(0, 500, (1,), np.float32)
+
+
+class Rich(Good):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, 1e6, *rest
+
+
 class Leaking(Good):
     """Keeps the number of its episodes, and shows it in its rewards."""
 
@@ -183,6 +193,8 @@ def test_the_good_environment_of_this_file_gives_only_ok_findings():
         (ListReward, "error", "reward type", "float"),
         (Unbounded, "warning", "action bounds", "infinite"),
         (Lopsided, "warning", "action bounds", "not symmetric"),
+        (Wide, "warning", "action bounds", "far from ±1, between 0 and 500. Birl scales"),
+        (Rich, "warning", "reward scale", "rewards reach 1e+06"),
         (Leaking, "warning", "exact resume is not possible", "from one episode to the next"),
         (Endless, "warning", "episodes do not end", "max_episode_steps"),
     ],

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from inspect import signature
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -13,8 +14,9 @@ from birl.config import ConfigError
 from birl.envs.observations import layout_of
 from birl.envs.serial import SerialEnvs
 from birl.envs.space_json import space_from_json, space_to_json
-from birl.envs.spaces import action_dtype, action_reader, action_shape, learnable_actions, mask_width
+from birl.envs.spaces import action_dtype, action_reader, action_shape, far_from_one, learnable_actions, mask_width
 from birl.envs.trees import action_tree, flat_action, flat_mask, mask_of, own_actions
+from birl.presets import all_presets
 from tests.envs.counting import Counting
 from tests.envs.hybrid import ACTIONS, STATE
 
@@ -247,3 +249,38 @@ def test_two_observations_of_one_name_are_refused():
     space = spaces.Dict({"a": spaces.Dict({"b": NUMBER}), "a/b": NUMBER})
     with pytest.raises(ConfigError, match="two parts of one name; use keys without a slash"):
         layout_of(space, NUMBER)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "far"),
+    [
+        (-1, 1, False),
+        (-2, 2, False),  # Pendulum, Pusher
+        (-3, 3, False),  # InvertedPendulum
+        (-0.4, 0.4, False),  # Humanoid
+        (-2, 3, False),
+        (-4, 4, False),
+        (-0.25, 0.25, False),
+        (0, 500, True),
+        (0, 1, False),
+        (0.5, 1.5, True),
+        (0, 0.4, True),
+        (-8, 8, True),
+        (-0.1, 0.1, True),
+        (0, 0.01, True),
+        (10, 11, True),
+        (-np.inf, np.inf, False),
+        (0, np.inf, False),
+        (5, 5, False),
+    ],
+)
+def test_bounds_are_far_from_1_beyond_a_factor_of_4(low, high, far):
+    space = spaces.Box(np.float32([low, -1]), np.float32([high, 1]))
+    np.testing.assert_array_equal(far_from_one(space), [far, False])
+
+
+def test_the_bounds_of_every_preset_are_near_1():
+    for env_id in {preset.config.env.id for preset in all_presets()}:
+        if not env_id.startswith("ALE/") and env_id in gym.registry:
+            space = gym.make(env_id).action_space
+            assert not isinstance(space, spaces.Box) or not far_from_one(space).any(), env_id

@@ -52,6 +52,8 @@ def target(its: float, **parts: float) -> SavedFacts:
     return dataclasses.replace(moved(**parts), target_moved=dict.fromkeys(parts, its))
 
 
+RAW = {"state_dependent_std": False, "scale_actions": False}
+WIDE = SavedFacts(spaces.Box(0, 500, (2,)), dead_share=None)
 DQN = {"algorithm": "dqn", "update_ratio": 0.25, "learning_starts": 1000, "batch_size": 32, "replay_size": 100}
 EPSILON = {"exploration": "linear:1.0:0.05:0.1"}
 CONSTANT = {"episode/return": 7.0, "reward/min": 0.0, "reward/max": 0.0}
@@ -80,6 +82,16 @@ CASES: dict[str, tuple[Facts, list[Facts]]] = {
         [
             facts({"observation/largest": 999.0, "observation/widest": 5.0}, {"normalize_observations": False}),
             facts({"observation/largest": 1e9, "observation/widest": 5.0}, {"normalize_observations": True}),
+        ],
+    ),
+    "actions-not-scaled": (
+        facts({}, RAW, WIDE),
+        [
+            facts({}, RAW, SavedFacts(spaces.Box(-4, 4, (2,)), None)),
+            facts({}, RAW | {"scale_actions": True}, WIDE),
+            facts({}, RAW | {"squash_actions": True}, WIDE),
+            facts({}, {}, WIDE),
+            facts(RISING, RAW, WIDE),
         ],
     ),
     "rewards-not-seen": (
@@ -538,6 +550,7 @@ def test_weights_have_moved_by_the_largest_bias_of_their_hidden_layers():
         ("observations-constant", facts({"observation/constant_share": 1.0}, done=0.04), "400 steps are done"),
         ("time-limit-only", facts(CUT, done=0.1), "too early"),
         ("exploration-ended", facts({}), "ppo has no exploration"),
+        ("actions-not-scaled", facts({}, RAW, None), "no checkpoint"),
         ("replay-forgets", facts({}), "ppo has no replay_size"),
         ("too-few-updates", facts({}, {"rollout_length": 5, "actor_learners": 2}), "actor-learners"),
         ("steps-too-large", facts({}, DQN), "only PPO"),

@@ -6,7 +6,9 @@ benchmarks/export_agreement.py has all combinations, with 1,000 observations eac
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 CASES = {
@@ -49,6 +51,17 @@ def test_onnx_and_numpy_give_the_actions_and_the_memory_of_birl(algorithm, setti
         assert found.largest < 1e-5
         assert found.others == 0
         assert found.sampled < 1e-5  # from the noise that the key of Birl gives
+
+
+def test_actions_scaled_to_wide_bounds_are_exported(monkeypatch):
+    import export_agreement
+
+    monkeypatch.setitem(export_agreement.ACTION_SPACES, "Box", spaces.Box(np.float32([0, -1]), np.float32([500, 1])))
+    policy = export_agreement.random_policy(export_agreement.Case("ppo", actions="Box"))
+    assert policy.act(np.zeros(5, np.float32))[0][0] > 5
+    for found in export_agreement.agreements(policy, False, observations=64):
+        assert found.largest < 1e-2
+        assert found.sampled < 1e-2
 
 
 def test_the_cases_of_the_benchmark_have_every_algorithm_core_encoder_and_action_space():

@@ -29,6 +29,7 @@ class Settings:
     core_size: int = 3
     log_std: float = 0.0
     state_dependent_std: bool = False
+    scale_actions: bool = True
 
 
 def network_of(action_space=None, **settings):

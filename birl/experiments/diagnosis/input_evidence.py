@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from gymnasium import spaces
 
+from birl.envs.spaces import far_from_one, leaves_of
 from birl.experiments.diagnosis.facts import Facts
 from birl.experiments.diagnosis.findings import Evidence, Outcome, Unseen
 from birl.run.display import number
@@ -47,6 +49,22 @@ def observations_badly_scaled(facts: Facts, limits: Limits) -> Outcome:
         )
         return Evidence(sentence, {"widest": widest}, 0.4 if facts.learns else 0.8)
     return None
+
+
+def actions_not_scaled(facts: Facts, limits: Limits) -> Outcome:
+    if reason := _lacks(facts, "state_dependent_std"):  # a setting of all Gaussian policies, also of old runs
+        return Unseen(reason)
+    if facts.setting("scale_actions") or facts.setting("squash_actions") or facts.learns:
+        return None
+    if facts.saved is None:
+        return Unseen("there is no checkpoint that says what the actions are")
+    boxes = [leaf for leaf in leaves_of(facts.saved.action_space) if isinstance(leaf, spaces.Box)]
+    far = [(box.low[far_from_one(box)], box.high[far_from_one(box)]) for box in boxes if far_from_one(box).any()]
+    if not far:
+        return None
+    low, high = min(float(low.min()) for low, _ in far), max(float(high.max()) for _, high in far)
+    sentence = f"actions lie between {number(low)} and {number(high)}, and scale_actions is off"
+    return Evidence(sentence, {"low": low, "high": high}, 0.85)
 
 
 def rewards_not_seen(facts: Facts, limits: Limits) -> Outcome:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from gymnasium import spaces
 
+from birl.envs.spaces import far_from_one
 from birl.experiments.diagnosis.facts import Facts
 from birl.experiments.diagnosis.findings import Evidence, Outcome, Unseen
 from birl.experiments.diagnosis.verdict import AVERAGED
@@ -194,7 +195,9 @@ def policy_collapsed(facts: Facts, limits: Limits) -> Outcome:
         most = math.log(max(2, int(space.n)))
         floor, shown = limits["entropy_share"] * most, f"of at most {most:.2f}"
     elif isinstance(space, spaces.Box) and not facts.setting("squash_actions"):
-        floor = max(1, int(np.prod(space.shape))) * (GAUSSIAN + math.log(limits["std"]))
+        far = far_from_one(space) & bool(facts.setting("scale_actions"))  # their entropy is of actions in the bounds
+        half = 0.5 * (space.high[far].astype(float) - space.low[far])
+        floor = max(1, space.low.size) * (GAUSSIAN + math.log(limits["std"])) + float(np.log(half).sum())
         shown = f"a standard deviation below {limits['std']:g}"
     else:
         return Unseen("the usual entropy of such actions is not known")

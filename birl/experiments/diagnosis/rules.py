@@ -4,6 +4,7 @@ The order is that of causes: if two rules fire and neither causes the other, the
 first. Limits were set so that healthy presets are not reported: benchmarks/diagnose_presets.py.
 """
 
+from birl.envs.spaces import NEAR
 from birl.experiments.diagnosis.findings import Change, Rule
 
 RATES = ("learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate")
@@ -52,6 +53,26 @@ INPUTS = (
             "policy-collapsed",
             "evaluation-below-training",
             "time-limit-only",
+        ),
+        proof="new runs",
+    ),
+    Rule(
+        name="actions-not-scaled",
+        title="the policy's actions are not of the environment's size",
+        sees="the action space in the newest checkpoint, `scale_actions`, `squash_actions`",
+        limits={"near": NEAR},
+        why="A Gaussian begins with actions of about 1 and learns in small steps, so it tries few of the actions.",
+        advice="scale actions to the bounds",
+        changes=(Change("scale_actions", True),),
+        draw=("episode/return",),
+        causes=(
+            "rewards-not-seen",
+            "time-limit-only",
+            "values-worse-than-constant",
+            "dead-gradients",
+            "policy-collapsed",
+            "too-few-updates",
+            "evaluation-below-training",
         ),
         proof="new runs",
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from birl.config import require
-from birl.config_json import from_json, to_json
+from birl.config_json import from_json, from_stored, to_json
 from birl.errors import CheckpointError
 from birl.experiments.search_space import declared_space
 from birl.registry import algorithm_named, validate
@@ -200,7 +200,7 @@ def is_search(directory: Path) -> bool:
 def _read_candidate(stored: Any, path: Path, signature: Any, trust: bool) -> tuple[Candidate, list[str]]:
     match stored:
         case {"algorithm": str(name), "config": dict(values), "space": dict(space)}:
-            config = from_json(algorithm_named(name).Config, values)
+            config = from_stored(algorithm_named(name).Config, values)
             dimensions = {setting: _read_dimension(one, setting, path) for setting, one in space.items()}
             own = signature is not None and is_own(name, values, signature)
             config, notices = allowed_run(config, own, trust, None, path)
