@@ -37,6 +37,10 @@ def require_attributes(env: gym.Env, attributes: Attributes) -> None:
 
 
 def apply_attributes(env: gym.Env, attributes: Attributes) -> None:
-    """Set these attributes where the environment or one of its wrappers has them."""
+    """Set these attributes where the environment or one of its wrappers has them.
+
+    They may be from a snapshot: ConfigError if the environment has none of that name.
+    """
+    require_attributes(env, attributes)
     for name, value in attributes.items():
         env.set_wrapper_attr(name, copy.deepcopy(value), force=False)

@@ -140,8 +140,11 @@ def _set_mujoco(env: Any, arrays: dict[str, np.ndarray]) -> None:
 def _set_atari(env: Any, serialized: np.ndarray) -> None:
     from ale_py import Action, ALEState
 
-    state = ALEState(serialized.tobytes())
-    env.ale.restoreState(state)
+    try:
+        state = ALEState(serialized.tobytes())
+        env.ale.restoreState(state)
+    except SystemError as problem:  # its own exception has no form in Python
+        raise ValueError("ALE cannot read its saved state") from problem
     # A reset leaves something behind that only a frame clears: Q*bert went on differently without.
     env.ale.act(Action.NOOP)
     env.ale.restoreState(state)

@@ -57,7 +57,7 @@ def read_branch(
     notices: list[str] = []
     saved = _load(parent, _kept_after(parent, at) if near else at, notices)
     settings = settings_in(saved)  # as they were then: a run that was trained longer has others now
-    config, more = allowed_config(settings, trust, env, make_encoder)
+    config, more = allowed_config(settings, saved, trust, env, make_encoder)
     notices += [*more, *start_notices(saved)]
     return Branch(parent, settings.algorithm, saved, with_run(config, run_dir=None), notices)
 

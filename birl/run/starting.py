@@ -149,7 +149,7 @@ def _open_saved(
     require(not alone, f"{wrong}; birl train --like {run_dir} trains such a run from the beginning")
     settings = verified_settings(run_dir, saved, notices)
     name = settings.algorithm
-    config, trust_notices = allowed_config(settings, trust, env, make_encoder)
+    config, trust_notices = allowed_config(settings, saved, trust, env, make_encoder)
     config = with_run(config, run_dir=str(run_dir))
     if workers is not None:
         config = _with_env(config, workers=workers)
@@ -162,14 +162,17 @@ def _open_saved(
     return Opened(name, config, run_dir, saved, progress, notices)
 
 
-def allowed_config(settings: StoredSettings, trust: bool, env: str | None, make_encoder: Any) -> tuple[Any, list[str]]:
+def allowed_config(
+    settings: StoredSettings, saved: Checkpoint | None, trust: bool, env: str | None, make_encoder: Any
+) -> tuple[Any, list[str]]:
     """The Config of a saved run as far as it may be used (see trust.py), and notices.
 
     `env` and `make_encoder` are the user's own, instead of the run's.
     """
     own = is_own(settings.algorithm, settings.values, settings.signature)
     config = from_stored(algorithm_named(settings.algorithm).Config, settings.values)
-    return allowed_run(config, own, trust, env, settings.source, make_encoder)
+    snapshot = None if saved is None else saved.snapshot.values
+    return allowed_run(config, own, trust, env, settings.source, make_encoder, snapshot)
 
 
 def own_notices(config: Any) -> list[str]:

@@ -27,6 +27,8 @@ from typing import Any
 from birl.config import EnvConfig, require
 from birl.config_json import to_json
 from birl.envs.compiled.find import with_id
+from birl.envs.snapshot import ATTRIBUTES, BEGUN_WITH
+from birl.errors import cut
 from birl.functions import passed_encoder
 from birl.run.files import NO_FOLLOW, NO_WAIT
 from birl.run.modules import ENV_ID, home_of, make_findable, named_modules
@@ -94,14 +96,22 @@ def with_allowed_encoder(config: Any, make_encoder: Any, own: bool, trust: bool,
 
 
 def allowed_run(
-    config: Any, own: bool, trust: bool, given: str | None, source: Path, make_encoder: Any = None
+    config: Any,
+    own: bool,
+    trust: bool,
+    given: str | None,
+    source: Path,
+    make_encoder: Any = None,
+    snapshot: dict[str, Any] | None = None,
 ) -> tuple[Any, list[str]]:
     """The settings to resume with, and notices for the user; ConfigError if not allowed.
 
-    `given` and `make_encoder` are an environment's id and an encoder of the user's own.
+    `given` and `make_encoder` are an environment's id and an encoder of the user's own. `snapshot`
+    has the values of the snapshot that the run goes on from.
     """
     stranger = not own and not trust
-    _require_none([*_processes(config), *_prefill(config)] if stranger else [], source, None)
+    risks = [*_processes(config), *_prefill(config), *_attributes(snapshot)]
+    _require_none(risks if stranger else [], source, None)
     config = with_allowed_encoder(config, make_encoder, own, trust, source)
     env, notices = allowed_env(config.env, own, trust, given, source)
     run = config.run
@@ -180,6 +190,23 @@ def _prefill(config: Any) -> list[str]:
     """The risk of a prefill, which names a file of this machine: a checkpoint would keep it."""
     prefill = to_json(config).get("prefill")
     return [f"prefill {prefill!r} would read that file or dataset of yours"] if prefill is not None else []
+
+
+def _attributes(snapshot: Any) -> list[str]:
+    """The risks of text among the attributes that a snapshot would set in environments."""
+    if isinstance(snapshot, list):
+        return [risk for part in snapshot for risk in _attributes(part)]
+    if not isinstance(snapshot, dict):
+        return []
+    risky = {name: value for name, value in snapshot.items() if name in (ATTRIBUTES, BEGUN_WITH) and _has_text(value)}
+    own = [f"its snapshot's {cut(risky)} would set text in environments, which may use it as a file"] if risky else []
+    return [*own, *(risk for value in snapshot.values() for risk in _attributes(value))]
+
+
+def _has_text(value: Any) -> bool:
+    """Whether there is text among these JSON values; names are not counted."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, str) or any(map(_has_text, parts))
 
 
 def _without_workers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:

@@ -82,6 +82,13 @@ def test_atari_with_sticky_actions_and_lives_goes_on_from_its_state(name):
     assert_goes_on([partial(make_env, config)] * 2, snapshots.EACH)
 
 
+def test_a_state_that_ale_cannot_read_is_a_value_error():
+    """ALE's own exception would end a resume with a traceback."""
+    env = game("Pong", 10, repeat_action_probability=0.0)()
+    with pytest.raises(ValueError, match="ALE cannot read its saved state"):
+        native._set_atari(env.unwrapped, np.zeros(0, np.uint8))
+
+
 def test_ale_with_sticky_actions_is_replayed_because_its_state_lacks_the_repeated_action():
     assert_goes_on([game("Breakout", 80, repeat_action_probability=0.25)], snapshots.REPLAY)
 

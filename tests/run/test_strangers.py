@@ -334,6 +334,36 @@ def test_a_strangers_run_that_was_gone_on_with_is_ones_own_from_then(own_run, tm
         api.evaluate(numbered(run / "checkpoints")[0])
 
 
+def with_snapshot(run: Path, **values: Any) -> Path:
+    """Put values into the snapshot of the environments of every checkpoint, with valid hashes."""
+    for checkpoint in numbered(run / "checkpoints"):
+        snapshot = json.loads((checkpoint / "snapshot.json").read_text())
+        snapshot["envs"] |= values
+        write(checkpoint / "snapshot.json", snapshot)
+        manifest = json.loads((checkpoint / "manifest.json").read_text())
+        manifest.pop("seal")
+        manifest["sha256"]["snapshot.json"] = digest(snapshot)
+        write(checkpoint / "manifest.json", manifest | {"seal": digest(manifest)})
+    return run
+
+
+@pytest.mark.parametrize("command", ["resume", "fork"])
+def test_text_that_a_strangers_snapshot_would_set_in_an_environment_is_asked_about(command, own_run, tmp_path):
+    run = with_snapshot(forged(own_run, tmp_path / "run", signed=False), attributes={"render_mode": ["human"]})
+    words = (command, run, "--total-steps", 32, *(["--run-dir", tmp_path / "fork"] if command == "fork" else []))
+    code, said = call(*words)
+    assert (code, "its snapshot's {'attributes': {'render_mode': ['human']}} would set text" in said) == (2, True), said
+    harmless = with_snapshot(forged(own_run, tmp_path / "more", signed=False), attributes={"render_mode": 3})
+    call_well("resume", harmless, "--total-steps", 32)
+
+
+@pytest.mark.parametrize("name", ["step", "no_such_name"])
+def test_a_snapshot_sets_no_attribute_that_the_environment_has_not_and_no_method(name, own_run, tmp_path):
+    run = with_snapshot(shutil.copytree(own_run, tmp_path / "run"), attributes={name: 1})
+    code, said = call("resume", run, "--total-steps", 400)
+    assert (code, "attribute" in said, said.count("Traceback")) == (2, True, 0), said
+
+
 CODES = "\x1b]0;title\x07\x1b[31m\r\u202e"  # for a terminal
 WITH_CODES: dict[str, dict[str, Any]] = {
     "env.id": {"env": {"id": CODES}},
