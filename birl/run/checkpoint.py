@@ -186,9 +186,12 @@ def _size_limit(path: Path) -> int:
     return memory_limit(path)
 
 
-def memory_limit(path: Path) -> int:
-    """How many bytes of this file may be read; UnreadableError if it does not fit in the memory."""
-    needed = 2 * path.lstat().st_size  # its bytes, and the arrays in them
+def memory_limit(path: Path, times: int = 2) -> int:
+    """How many bytes of this file may be read; UnreadableError if it does not fit in the memory.
+
+    It takes so many `times` its size: of tensors their bytes, and the arrays in them.
+    """
+    needed = times * path.lstat().st_size
     free = free_memory() or NO_LIMIT
     if needed > free:
         raise UnreadableError(

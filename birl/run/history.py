@@ -14,12 +14,14 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
+from birl.run.checkpoint import memory_limit
 from birl.run.directory import METRICS, flatten, holds_run, read_settings, runs_below
 from birl.run.fork_file import Fork, read_fork
 from birl.run.lane import lane_problem, lane_summary
 from birl.run.track import Row, read_metrics
 
 FORKED, FORK_BEFORE = "fork", "fork.before"  # settings of forks: where they branched off, and what they changed
+ROW_TIMES = 17  # as rows in memory, a file of short lines takes so many times its size
 MOST_SHOWN = 3  # if groups differ in more settings, a label names only as many as needed
 # Settings that do not change what is learned: runs that differ only in these are one group.
 BOOKKEEPING = frozenset(
@@ -119,8 +121,14 @@ def read_history(run_dir: Path) -> RunHistory:
     fork = _fork_of(run_dir)
     settings |= {} if fork is None else _fork_settings(fork, settings)
     path = run_dir / METRICS
-    rows = list(read_metrics(path)) if os.path.lexists(path) else []
+    rows = _read_rows(path) if os.path.lexists(path) else []
     return RunHistory(run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir), stored.values, fork)
+
+
+def _read_rows(path: Path) -> list[Row]:
+    """The rows of a metrics.jsonl; UnreadableError if they might not fit in the memory."""
+    memory_limit(path, ROW_TIMES)
+    return list(read_metrics(path))
 
 
 def _fork_of(run_dir: Path) -> Fork | None:
