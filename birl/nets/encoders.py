@@ -20,7 +20,7 @@ from birl.nets.own_encoder import make_own_encoder
 from birl.types import PyTree
 
 # One of Birl's, or module:function for one of the user's own (own_encoder.py).
-EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "conv_only"] | str
+EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "cnn_tiny", "conv_only"] | str
 
 
 class Vector(eqx.Module):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from birl import speed
 from birl.config import ConfigError
-from birl.envs.spaces import channels_come_first, holds_pixels
+from birl.envs.spaces import SMALLEST_SIDE, channels_come_first, holds_pixels, is_image
 from birl.nets.layers import (
     ACTIVATIONS,
     LayerNorm,
@@ -30,6 +30,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int], ...], int | None]] = {
     "cnn": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), 512),  # Mnih et al. 2015
     "cnn_2013": (((8, 16, 4), (4, 32, 2)), 256),  # Mnih et al. 2013, and A3C in 2016: a third of the arithmetic
     "cnn_small": (((8, 8, 4), (4, 16, 2)), 128),
+    "cnn_tiny": (((3, 16, 1), (3, 32, 2)), 128),  # for images from 8 x 8 on
     "conv_only": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), None),
 }
 
@@ -114,7 +115,20 @@ def make_conv(rng: np.random.Generator, kernel: int, inputs: int, outputs: int, 
 
 def too_small(name: str, space: spaces.Box) -> str:
     """The message for images that are smaller than the convolutions need."""
-    return f"encoder {name!r} needs larger images than {space.shape}; use 84x84, or --encoder mlp"
+    least = max(SMALLEST_SIDE, smallest_side(name))
+    tiny = "--encoder cnn_tiny, " if name != "cnn_tiny" and is_image(space) else ""
+    return (
+        f"encoder {name!r} needs larger images than {space.shape}, at least {least}x{least}; "
+        f"use 84x84, {tiny}or --encoder mlp"
+    )
+
+
+def smallest_side(name: str) -> int:
+    """The least height and width of an image that these convolutions can read."""
+    side = 1
+    for kernel, _, stride in reversed(CONVOLUTIONS[name][0]):
+        side = (side - 1) * stride + kernel
+    return side
 
 
 def byte_scale(space: gym.Space) -> float:

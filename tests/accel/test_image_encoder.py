@@ -35,6 +35,7 @@ KINDS = pytest.mark.parametrize(
         ("cnn", (3, 37, 46), np.uint8),
         ("conv_only", (37, 46, 3), np.uint8),
         ("cnn_small", (30, 25, 2), np.float32),
+        ("cnn_tiny", (9, 10, 2), np.uint8),
         ("cnn_small", (2, 30, 25), np.uint8),
     ],
 )

@@ -232,3 +232,16 @@ def test_an_encoder_of_images_can_be_sent_to_another_process(activation):  # of 
     sent = ForkingPickler.loads(ForkingPickler.dumps(encoder))
     seen = samples(space)
     np.testing.assert_array_equal(encode(sent, seen), encode(encoder, seen))
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [("cnn", 36), ("cnn_2013", 20), ("cnn_small", 20), ("cnn_tiny", 8), ("conv_only", 36)]
+)
+def test_each_convolutional_encoder_reads_images_from_its_smallest_side_on_and_says_it(name, side):
+    encoder, width = make_encoder(
+        np.random.default_rng(0), spaces.Box(0, 255, (side, side, 3), np.uint8), name, (), "relu"
+    )
+    assert encoder(np.zeros((2, side, side, 3), np.uint8)).shape == (2, width)
+    smaller = spaces.Box(0, 255, (side - 1, side + 5, 3), np.uint8)
+    with pytest.raises(ConfigError, match=f"at least {side}x{side}"):
+        make_encoder(np.random.default_rng(0), smaller, name, (), "relu")

@@ -90,7 +90,7 @@ def test_what_is_wrong_with_it_is_said_with_its_name(name):
 
 @pytest.mark.parametrize("value", ["resnet", ":make", "module:", "a b:c", 3, None])
 def test_a_name_that_is_none_is_refused_when_the_config_is_made(value):
-    message = f"encoder {value!r} is not one of mlp, cnn, cnn_2013, cnn_small, conv_only, or module:function"
+    message = f"encoder {value!r} is not one of mlp, cnn, cnn_2013, cnn_small, cnn_tiny, conv_only, or module:function"
     with pytest.raises(ConfigError, match="^" + re.escape(message)):
         ppo.Config(encoder=value)
 
