@@ -33,8 +33,9 @@ def diagnose(words: list[str]) -> int:
         from birl.experiments.diagnosis.text import diagnosis_text
         from birl.run.history import by_settings, read_histories
 
+    allow_modules_here(None, trust=options.trust)
     groups = by_settings(read_histories(options.run_dir))
-    found = diagnose_groups(groups, options.run_dir)
+    found = diagnose_groups(groups, options.run_dir, options.trust)
     if not options.json:
         print("\n\n".join(map(diagnosis_text, found)), flush=True)
     if options.out is not None:
@@ -48,7 +49,6 @@ def diagnose(words: list[str]) -> int:
         from birl.experiments.diagnosis.proof import Bounds, proof_text, prove
         from birl.run.files import strict_json
 
-        allow_modules_here(None, trust=options.trust)
         for one, row in zip(found, rows, strict=True):
             proof = prove(one, Bounds(options.minutes, options.steps, options.seeds), options.trust)
             row["proof"] = None if proof is None else strict_json(dataclasses.asdict(proof))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from birl.experiments.diagnosis import input_evidence, learning_evidence
+from birl.experiments.diagnosis.baseline import with_baseline
 from birl.experiments.diagnosis.facts import Facts, facts_of
 from birl.experiments.diagnosis.findings import Diagnosis, Evidence, Finding, Outcome, Rule, Unseen
 from birl.experiments.diagnosis.rules import RULES
@@ -18,14 +19,19 @@ CHECKS: dict[str, Callable[[Facts, Mapping[str, float]], Outcome]] = {
 }
 
 
-def diagnose(run: str | Path) -> list[Diagnosis]:
-    """What is probably wrong with a run, or with each group of seeds below a directory."""
-    return diagnose_groups(by_settings(read_histories(Path(run))), Path(run))
+def diagnose(run: str | Path, trust: bool = False) -> list[Diagnosis]:
+    """What is probably wrong with a run, or with each group of seeds below a directory.
+
+    If nothing was learned and no cause is found, episodes are played with random actions; `trust`
+    is as in `evaluate`.
+    """
+    return diagnose_groups(by_settings(read_histories(Path(run))), Path(run), trust)
 
 
-def diagnose_groups(groups: Sequence[SeedGroup], directory: Path) -> list[Diagnosis]:
+def diagnose_groups(groups: Sequence[SeedGroup], directory: Path, trust: bool = False) -> list[Diagnosis]:
     """The diagnosis of each group of seeds below this directory."""
-    return [diagnose_runs([facts_of(run) for run in group.runs], directory) for group in groups]
+    found = [diagnose_runs([facts_of(run) for run in group.runs], directory) for group in groups]
+    return [with_baseline(one, play=True, trust=trust) for one in found]
 
 
 def diagnose_runs(seeds: Sequence[Facts], run_dir: Path | None = None) -> Diagnosis:

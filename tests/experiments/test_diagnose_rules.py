@@ -1,6 +1,7 @@
 """Each rule of `birl diagnose` on made-up histories: it fires, and just does not."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 from gymnasium import spaces
 
 import birl
+from birl.algos import ppo
+from birl.config import EnvConfig
 from birl.experiments.diagnose import CHECKS, diagnose_facts, diagnose_runs
-from birl.experiments.diagnosis import proof
+from birl.experiments.diagnosis import baseline, proof
+from birl.experiments.diagnosis.baseline import BASELINE, with_baseline
 from birl.experiments.diagnosis.facts import Facts, SavedFacts, dead_share, moved_biases
-from birl.experiments.diagnosis.findings import Evidence, Unseen
+from birl.experiments.diagnosis.findings import Diagnosis, Evidence, Unseen
 from birl.experiments.diagnosis.rules import RULES
 from birl.experiments.diagnosis.suggestions import changed_settings, command_for
 from birl.experiments.diagnosis.text import diagnosis_text
@@ -22,6 +26,7 @@ from birl.maths.schedules import linear
 from birl.run.directory import write_config
 from birl.run.display import number
 from birl.run.history import RunHistory, read_history
+from tests.run.processes import write_untrained
 
 ROWS = 50
 STEPS = 10_000  # of each run, all of them done
@@ -378,6 +383,57 @@ def test_of_equally_many_verdicts_of_a_group_the_worse_one_counts():
 def test_a_group_has_made_at_least_the_steps_of_its_last_seed():
     found = diagnose_runs([facts({}), facts({}, done=0.5)])
     assert "at least 5,000 of 10,000 steps, 2 seeds" in diagnosis_text(found)
+
+
+def at_random(run_dir: Path, returns: list[float]) -> Diagnosis:
+    """The diagnosis of a run that has not moved from 10.5, with these returns of random actions."""
+    (run_dir / BASELINE).write_text(json.dumps({"returns": returns}))
+    return with_baseline(dataclasses.replace(diagnose_facts(facts({})), runs=[run_dir]))
+
+
+@pytest.mark.parametrize(("mean", "word"), [(10.0, "no better"), (500.0, "worse"), (-500.0, "better")])
+def test_where_nothing_was_learned_no_known_cause_was_found_and_random_actions_are_named(mean, word, tmp_path):
+    found = at_random(tmp_path, [mean - 1, mean + 1])
+    for text in (diagnosis_text(found).replace("\n", " "), "".join(str(part) for part in diagnosis_parts(found))):
+        assert "o known cause was found; random actions return" in text
+        assert f"this is {word}" in text
+        assert "uled out: rewards-not-seen, " in text
+        assert "othing wrong" not in text
+    assert found.to_json()["baseline"]["mean"] == mean
+
+
+def test_a_damaged_file_of_random_actions_is_said(tmp_path):
+    (tmp_path / BASELINE).write_text('{"returns": ["many"]}')
+    found = with_baseline(dataclasses.replace(diagnose_facts(facts({})), runs=[tmp_path]))
+    assert "not compared with random actions: " in diagnosis_text(found).replace("\n", " ")
+    assert "is damaged: it must hold a list of returns; remove it" in found.no_baseline
+
+
+def test_random_actions_are_only_played_where_nothing_was_learned_and_no_cause_is_known(monkeypatch):
+    monkeypatch.setattr(baseline, "_play", lambda run_dir, trust: pytest.fail("played"))
+    for run in (facts(RISING), facts(CONSTANT), facts({"episode/count": 3.0})):
+        assert with_baseline(diagnose_facts(run), play=True).baseline is None
+
+
+def test_random_actions_are_played_once_and_kept_with_the_run(tmp_path, monkeypatch):
+    write_untrained(tmp_path / "run", ppo.Config(EnvConfig("CartPole-v1"), hidden_sizes=(8,)))
+    flat = dataclasses.replace(diagnose_facts(facts({})), runs=[tmp_path / "run"])
+    played = with_baseline(flat, play=True).baseline
+    assert played.episodes == 20
+    assert 9 < played.low < played.mean < played.high < 50
+    monkeypatch.setattr(baseline, "_play", lambda run_dir, trust: pytest.fail("played again"))
+    assert with_baseline(flat, play=True).baseline == with_baseline(flat).baseline == played
+
+
+def test_random_actions_that_cannot_be_played_are_said(tmp_path, monkeypatch):
+    write_untrained(tmp_path / "run", ppo.Config(EnvConfig("CartPole-v1"), hidden_sizes=(8,)))
+    flat = dataclasses.replace(diagnose_facts(facts({})), runs=[tmp_path / "run"])
+    assert "birl diagnose plays them once" in diagnosis_text(with_baseline(flat)).replace("\n", " ")
+    monkeypatch.setattr(baseline, "PATIENCE", 0.0)
+    assert with_baseline(flat, play=True).no_baseline == "20 episodes take more than 0 seconds"
+    assert not (tmp_path / "run" / BASELINE).exists()
+    nowhere = dataclasses.replace(flat, runs=[tmp_path / "nowhere"])
+    assert "nowhere" in with_baseline(nowhere, play=True).no_baseline
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,16 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """The mean return of random actions, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    episodes: int
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """What is probably wrong with a run, or with the seeds of a group; the cause comes first."""
 
@@ -105,6 +115,13 @@ class Diagnosis:
     in_few: list[Finding] = dataclasses.field(default_factory=list)  # what fewer than half of the seeds show
     seeds: int = 1
     runs: list[Path] = dataclasses.field(default_factory=list)  # the run directory of each seed
+    baseline: Baseline | None = None  # what random actions return, if nothing was learned and no cause was found
+    no_baseline: str = ""  # why that is not known
+
+    @property
+    def learned_nothing(self) -> bool:
+        """Whether there were enough episodes to say that the return is no better than it was."""
+        return self.verdict.learned not in ("improved", "too short")
 
     def to_json(self) -> dict[str, Any]:
         """All of it as strict JSON."""

@@ -1,10 +1,11 @@
 """A diagnosis in words."""
 
+import math
 import textwrap
 
 from birl.experiments.diagnosis.findings import Diagnosis, Finding
 from birl.experiments.diagnosis.rules import RULES
-from birl.run.display import printable
+from birl.run.display import number, printable
 
 WIDTH = 100
 
@@ -15,13 +16,13 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     share = f" of {diagnosis.total_steps:,}" if diagnosis.total_steps else ""
     seeds = f", {diagnosis.seeds} seeds" if diagnosis.seeds > 1 else ""
     lines = [f"{diagnosis.label}, {least}{diagnosis.env_steps:,}{share} steps{seeds}: {diagnosis.verdict.sentence}", ""]
-    for number, finding in enumerate(diagnosis.findings, start=1):
-        lines += [*finding_lines(f"{number}.", finding), ""]
+    for place, finding in enumerate(diagnosis.findings, start=1):
+        lines += [*finding_lines(f"{place}.", finding), ""]
     if not diagnosis.findings:
-        lines += [nothing_found(diagnosis), ""]
+        lines += [*_wrapped(nothing_found(diagnosis), ""), ""]
     for finding in diagnosis.in_few:
         lines += [*finding_lines(in_seeds(finding), finding), ""]
-    lines += _wrapped(f"checked, and nothing wrong: {', '.join(diagnosis.healthy) or 'nothing'}", "  ")
+    lines += _wrapped(f"{checked(diagnosis)}: {', '.join(diagnosis.healthy) or 'nothing'}", "  ")
     lines += [
         line for name, reason in diagnosis.unseen.items() for line in _wrapped(f"not checked: {name}: {reason}", "  ")
     ]
@@ -30,7 +31,23 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 def nothing_found(diagnosis: Diagnosis) -> str:
     """What is said where there is no finding."""
-    return "no fault is in half of the seeds or more" if diagnosis.in_few else "nothing wrong was found"
+    found = "no fault is in half of the seeds or more" if diagnosis.in_few else "nothing wrong was found"
+    if not diagnosis.learned_nothing:
+        return found
+    found = "no known cause was found" + (" in half of the seeds or more" if diagnosis.in_few else "")
+    one, last = diagnosis.baseline, diagnosis.verdict.last
+    if one is None or last is None:
+        reason = f": {diagnosis.no_baseline}" if diagnosis.no_baseline else ""
+        return f"{found}; not compared with random actions{reason}"
+    width = math.hypot((one.high - one.low) / 2, diagnosis.verdict.clear or 0.0)
+    better = "better" if last > one.mean + width else "worse" if last < one.mean - width else "no better"
+    at_random = f"{number(one.mean)} ({number(one.low)} to {number(one.high)}, {one.episodes} episodes)"
+    return f"{found}; random actions return {at_random}, and with {number(last)} this is {better}"
+
+
+def checked(diagnosis: Diagnosis) -> str:
+    """What is said of the rules that did not fire."""
+    return "ruled out" if diagnosis.learned_nothing and not diagnosis.findings else "checked, and nothing wrong"
 
 
 def in_seeds(finding: Finding) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from birl.experiments.diagnose import diagnose_runs
+from birl.experiments.diagnosis.baseline import with_baseline
 from birl.experiments.diagnosis.facts import facts_of
 from birl.experiments.diagnosis.findings import Diagnosis, Finding
-from birl.experiments.diagnosis.text import details, in_seeds, nothing_found, sentence
+from birl.experiments.diagnosis.text import checked, details, in_seeds, nothing_found, sentence
 from birl.experiments.report.elements import (
     Content,
     Section,
@@ -30,7 +31,7 @@ def findings_section(groups: Sequence[SeedGroup]) -> Section:
     for place, group in enumerate(groups):
         parts.append(element("h3", named(group.label, place)))
         try:
-            diagnosis = diagnose_runs([facts_of(run) for run in group.runs])
+            diagnosis = with_baseline(diagnose_runs([facts_of(run) for run in group.runs]))
         except UNREADABLE as problem:
             parts.append(paragraph(f"It could not be diagnosed: {type(problem).__name__}: {problem}"))
             continue
@@ -47,9 +48,9 @@ def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[Content]:
     if diagnosis.in_few:
         few = (element("li", join([f"{in_seeds(one)} ", *_finding(one)])) for one in diagnosis.in_few)
         yield element("ul", join(few))
-    checked = small(f"Checked, and nothing wrong: {', '.join(diagnosis.healthy) or 'nothing'}.")
+    healthy = small(sentence(f"{checked(diagnosis)}: {', '.join(diagnosis.healthy) or 'nothing'}"))
     missing = [small(f"Not checked: {name}: {reason}.") for name, reason in diagnosis.unseen.items()]
-    yield folded("What was checked", join([checked, *missing]))
+    yield folded("What was checked", join([healthy, *missing]))
 
 
 def _finding(finding: Finding) -> Iterator[Content]:
