@@ -186,16 +186,7 @@ def _size_limit(path: Path) -> int:
     return memory_limit(path)
 
 
-def memory_limit(path: Path, times: int = 2) -> int:
-    """How many bytes of this file may be read; UnreadableError if it does not fit in the memory.
-
-    It takes so many `times` its size: of tensors their bytes, and the arrays in them.
-    """
-    needed = times * path.lstat().st_size
-    free = free_memory() or NO_LIMIT
-    if needed > free:
-        raise UnreadableError(
-            f"{path} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free; "
-            "free some, or use a larger machine"
-        )
+def memory_limit(path: Path) -> int:
+    """How many bytes of this file may be read; UnreadableError if it does not fit in the memory."""
+    files.require_memory(path, 2, free_memory())  # for its bytes, and for the arrays in them
     return NO_LIMIT

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from birl.errors import CheckpointError
+from birl.errors import CheckpointError, UnreadableError
 
 PARTIAL = ".partial-"
 NO_FOLLOW, NO_WAIT = (0, 0) if sys.platform == "win32" else (os.O_NOFOLLOW, os.O_NONBLOCK)
@@ -71,6 +71,16 @@ def require_size(file: BinaryIO, path: Path, limit: int) -> int:
     if size > limit:
         raise CheckpointError(f"{path} has {size:,} bytes; at most {limit:,} are read")
     return size
+
+
+def require_memory(path: Path, times: int, free: int | None) -> None:
+    """Raise UnreadableError unless so many times the file's size are free; None: it is unknown."""
+    needed = times * path.lstat().st_size
+    if free is not None and needed > free:
+        raise UnreadableError(
+            f"{path} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB of memory are free; "
+            "free some, or use a larger machine"
+        )
 
 
 def read_json(path: Path, limit: int = JSON_BYTES) -> Any:

@@ -14,8 +14,9 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
-from birl.run.checkpoint import memory_limit
+from birl.rollouts.free_memory import free_memory
 from birl.run.directory import METRICS, flatten, holds_run, read_settings, runs_below
+from birl.run.files import require_memory
 from birl.run.fork_file import Fork, read_fork
 from birl.run.lane import lane_problem, lane_summary
 from birl.run.track import Row, read_metrics
@@ -127,7 +128,7 @@ def read_history(run_dir: Path) -> RunHistory:
 
 def _read_rows(path: Path) -> list[Row]:
     """The rows of a metrics.jsonl; UnreadableError if they might not fit in the memory."""
-    memory_limit(path, ROW_TIMES)
+    require_memory(path, ROW_TIMES, free_memory())
     return list(read_metrics(path))
 
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, Self
 
 from birl.config import EnvConfig
 from birl.errors import CheckpointError
-from birl.run.checkpoint_folder import numbered
 from birl.run.directory import CHECKPOINTS, CONFIG, GROUP, SUMMARY
 from birl.run.files import read_json
 
@@ -31,6 +30,8 @@ class LaneOptions(NamedTuple):
         """For the lane in this directory: one that has passed the new end ends where it is."""
         if self.total_steps is None:
             return self
+        from birl.run.checkpoint_folder import numbered  # which imports JAX, and plots read lanes, too
+
         done = max((int(path.name) for path in numbered(run_dir / CHECKPOINTS)), default=0)
         return self._replace(total_steps=max(self.total_steps, done))
 

@@ -9,7 +9,7 @@ from birl.config import ConfigError
 from birl.config_json import to_json
 from birl.errors import UnreadableError
 from birl.maths.schedules import Schedule, format
-from birl.run import checkpoint as checkpoints
+from birl.run import history
 from birl.run.fork_file import Fork, write_fork
 from birl.run.history import by_settings, differing, label, read_histories, read_history
 from tests.run.test_plot import make_run
@@ -170,8 +170,8 @@ def test_a_curve_is_read_once_and_cannot_be_changed_by_a_caller(tmp_path: Path):
 def test_metrics_that_might_fill_the_memory_as_rows_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run = make_run(tmp_path / "run")
     size = (run / "metrics.jsonl").stat().st_size
-    monkeypatch.setattr(checkpoints, "free_memory", lambda: 17 * size)
+    monkeypatch.setattr(history, "free_memory", lambda: 17 * size)
     assert len(read_history(run).rows) == 10
-    monkeypatch.setattr(checkpoints, "free_memory", lambda: 17 * size - 1)
+    monkeypatch.setattr(history, "free_memory", lambda: 17 * size - 1)
     with pytest.raises(UnreadableError, match=r"metrics\.jsonl needs .* GB of memory are free; free some"):
         read_history(run)
