@@ -14,6 +14,7 @@ from birl.envs.check_play import check_play, check_seeding
 from birl.envs.check_resume import check_resume
 from birl.envs.compiled.interface import CompiledEnv
 from birl.envs.findings import Finding, error, warning
+from birl.envs.make import spare
 from birl.envs.registration import newer_version
 from birl.envs.tried import tried_envs
 from birl.errors import cut
@@ -26,7 +27,8 @@ def check_env(config: str | EnvConfig | MakeEnv) -> list[Finding]:
     `config` may be an environment's id, or a class or function that makes it. Everything runs in
     this process.
     """
-    config = replace(_config_of(config), workers=0)
+    config = _config_of(config)
+    config = spare(config, config.num_envs)
     try:
         tried_envs(replace(config, num_envs=1), 0).close()
     except ConfigError as problem:

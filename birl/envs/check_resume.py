@@ -1,14 +1,13 @@
 """Whether a run in these environments can be resumed exactly, tested by restoring snapshots."""
 
 import warnings
-from dataclasses import replace
 from typing import NamedTuple
 
 from birl.compiled_ids import is_compiled
 from birl.config import EnvConfig
 from birl.envs.compiled.host import programs_of
 from birl.envs.findings import Finding, ok, warning
-from birl.envs.make import make_envs
+from birl.envs.make import make_envs, spare
 from birl.envs.sampling import sample_actions
 from birl.envs.snapshot import EACH, REPLAY, same_tree
 from birl.envs.time_budget import TimeBudget
@@ -69,7 +68,7 @@ def _trial_config(config: EnvConfig) -> EnvConfig:
 
     They run in a worker if the run has workers: there a step may crash or hang.
     """
-    return replace(config, num_envs=min(config.num_envs, TRIAL_ENVS), workers=min(config.workers, 1))
+    return spare(config, min(config.num_envs, TRIAL_ENVS), workers=1)
 
 
 def _restore_trial(envs: Envs, others: Envs) -> str:

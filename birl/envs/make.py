@@ -59,6 +59,14 @@ def make_envs(config: EnvConfig, seed: int) -> HostEnvs:
         return SerialEnvs([partial(make_env, config)] * config.num_envs, ignored=config.ignore_observations)
 
 
+def spare(config: EnvConfig, num_envs: int, workers: int = 0) -> EnvConfig:
+    """Settings of environments beside those that train, to evaluate or to try them.
+
+    There are `num_envs`, in at most `workers` processes; Ray actors are for rollouts only.
+    """
+    return replace(config, num_envs=num_envs, workers=min(config.workers, workers), ray_actors=0)
+
+
 def make_share(config: EnvConfig, share: range) -> SerialEnvs:
     """Some of the environments, with the seeds that they have among all.
 
@@ -150,7 +158,7 @@ def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
     _validate(config)
     if is_compiled(config):
         return _compiled_copies(config).spaces
-    with make_envs(replace(config, num_envs=1, workers=0, ray_actors=0), 0) as envs:
+    with make_envs(spare(config, 1), 0) as envs:
         if config.backend == "gymnasium" and (newer := newer_version(config.id)):
             warnings.warn(f"env.id {config.id!r} is an old version; use {newer}", stacklevel=2)
         return envs.observation_space, envs.action_space

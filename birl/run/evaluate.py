@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from birl.config import EnvConfig, Plain, require
-from birl.envs.make import episode_limit, make_envs
+from birl.envs.make import episode_limit, make_envs, spare
 from birl.envs.spaces import derived_seeds
 from birl.errors import NonFiniteError, by_use
 from birl.run.loading import load_to_play
@@ -168,9 +168,7 @@ def evaluate_policy(
         return _play(policy, envs, episodes, env_seed, key_seed_or_none, max_steps or MOST_STEPS, watch, True)
     num_envs = min(episodes, MOST_ENVS)
     env, limit = with_limit(env, max_steps)
-    # Ray actors collect rollouts only; and there may be more of them than environments here.
-    env = dataclasses.replace(env, num_envs=num_envs, workers=min(env.workers, num_envs), ray_actors=0)
-    with make_envs(env, env_seed) as made:
+    with make_envs(spare(env, num_envs, workers=num_envs), env_seed) as made:
         return _play(policy, made, episodes, env_seed, key_seed_or_none, limit, watch, False)
 
 

@@ -145,6 +145,10 @@ def test_a_good_environment_gives_only_ok_findings(env_id):
     assert {"reproducible", "rewards", "episodes end", "speed", "exact resume", "actions"} <= titles
 
 
+def test_environments_of_ray_actors_are_checked_in_this_process():
+    assert {finding.level for finding in check_env(EnvConfig("CartPole-v1", 4, ray_actors=4))} == {"ok"}
+
+
 def test_an_environment_without_a_time_limit_gives_a_warning():
     """Random actions in CliffWalking end an episode some time; a policy may never do so."""
     without = {finding.title: finding for finding in check_env(EnvConfig("CliffWalking-v1"))}

@@ -318,7 +318,13 @@ def test_an_environment_whose_state_cannot_be_read_begins_a_new_episode_and_says
 
 
 @pytest.mark.parametrize(
-    "config", [EnvConfig("LunarLander-v3", 8), EnvConfig("CartPole-v1", 1), EnvConfig("CartPole-v1", 2, workers=1)]
+    "config",
+    [
+        EnvConfig("LunarLander-v3", 8),
+        EnvConfig("LunarLander-v3", 16, ray_actors=8),
+        EnvConfig("CartPole-v1", 1),
+        EnvConfig("CartPole-v1", 2, workers=1),
+    ],
 )
 def test_a_trial_finds_no_problem_in_environments_that_can_be_replayed(config):
     assert try_envs(config).problem == ""
