@@ -184,13 +184,13 @@ def remove(path: Path) -> None:
     """Delete a directory. It is renamed first, so that no one reads half of it."""
     aside = partial_beside(path)
     path.rename(aside)
-    _delete(aside)
+    delete(aside)
 
 
 def remove_partial(directory: Path) -> None:
     """Delete what killed processes left half written or half removed."""
     for path in directory.glob(f"{PARTIAL}*"):
-        _delete(path)
+        delete(path)
 
 
 def partial_beside(path: Path) -> Path:
@@ -198,16 +198,17 @@ def partial_beside(path: Path) -> Path:
     return path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}")
 
 
-def _create(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
-
-
-def _delete(path: Path) -> None:
+def delete(path: Path) -> None:
+    """Delete a file or a directory, as far as that can be done."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _create(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
 
 
 def _to_int(digits: str) -> int:

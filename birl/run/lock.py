@@ -4,6 +4,9 @@ The lock is flock on an open file, which names its holder. The kernel releases i
 ends, in whatever way. On NFS, Linux passes it to the server, so that other machines see it. Child
 programs do not inherit the file, and forked children close it at once.
 
+What takes long to write outside of a locked directory has a lock of its own (`own_partial`): so the
+next process knows what was abandoned.
+
 On a filesystem without locks, the existence of the file is the lock. A file that a dead process of
 this machine left is taken over. Whether a process of another machine is dead cannot be known, so
 the user is asked to remove the file.
@@ -16,14 +19,14 @@ import secrets
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from birl.config import ConfigError
 from birl.errors import CheckpointError
-from birl.run.files import NO_FOLLOW, NO_WAIT
+from birl.run.files import NO_FOLLOW, NO_WAIT, PARTIAL, delete, partial_beside
 
 if sys.platform != "win32":
     import fcntl
@@ -41,17 +44,70 @@ def locked(run_dir: Path) -> Iterator[None]:
     if descriptor is None:
         yield from _locked_by_existence(path)
         return
-    _close_in_children()
-    _held.add(descriptor)
+    _hold(descriptor)
     try:
         yield
     finally:
         if descriptor in _held:  # not in a forked child
-            _held.remove(descriptor)
             with suppress(OSError):
                 if _is_at(path, descriptor):  # the directory may have been replaced
                     path.unlink()  # before it is released: a process that comes later makes a new file
+            _release(descriptor)
+
+
+@contextmanager
+def own_partial(path: Path, make: Callable[[Path], None] = Path.touch) -> Iterator[Path]:
+    """A new hidden file beside `path`, or what `make` makes, for what takes long to write.
+
+    It is locked as long as this process writes it, and deleted at the end unless it was renamed.
+    """
+    partial = partial_beside(path)
+    make(partial)
+    descriptor = _try_lock(partial)
+    try:
+        yield partial
+    finally:
+        delete(partial)
+        if descriptor in _held:
+            _release(descriptor)
+
+
+def remove_abandoned(directory: Path, *endings: str) -> None:
+    """Delete what `own_partial` made with these endings, if its process has ended.
+
+    Without locks nobody knows that, and everything is left.
+    """
+    for path in directory.glob(f"{PARTIAL}*"):
+        if path.suffix in endings and (descriptor := _try_lock(path)) is not None:
+            delete(path)
+            _release(descriptor)
+
+
+def _try_lock(path: Path) -> int | None:
+    """The descriptor of this file or directory, locked; None if that cannot be."""
+    if sys.platform == "win32":
+        return None
+    with suppress(OSError):
+        access = os.O_RDONLY if path.is_dir() else os.O_RDWR  # NFS locks only what may be written
+        descriptor = os.open(path, access | NO_FOLLOW | NO_WAIT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
             os.close(descriptor)
+            raise
+        _hold(descriptor)
+        return descriptor
+    return None
+
+
+def _hold(descriptor: int) -> None:
+    _close_in_children()
+    _held.add(descriptor)
+
+
+def _release(descriptor: int) -> None:
+    _held.remove(descriptor)
+    os.close(descriptor)
 
 
 def _lock(path: Path) -> int | None:

@@ -18,12 +18,15 @@ from birl.run.console import Console
 from birl.run.directory import CHECKPOINTS, METRICS, write_config
 from birl.run.evaluator import Evaluator
 from birl.run.exactness import Exactness
+from birl.run.lock import remove_abandoned
 from birl.run.log import RunLog
 from birl.run.open_directory import OpenDirectory
 from birl.run.progress import RunProgress
+from birl.run.record import VIDEOS
 from birl.run.recorder import VideoRecorder
 from birl.run.saver import Saver
 from birl.run.track import open_sinks
+from birl.run.video import ENDINGS
 
 
 class PassedIn(NamedTuple):
@@ -98,5 +101,7 @@ def tidy_directory(run_dir: Path, progress: RunProgress) -> None:
     files.require_real_directory(checkpoints)
     for directory in (run_dir, checkpoints):
         files.remove_partial(directory)
+    if not (run_dir / VIDEOS).is_symlink():  # birl record may be writing another video there
+        remove_abandoned(run_dir / VIDEOS, *ENDINGS)
     checkpoint_folder.set_aside(checkpoints, progress.start_steps)
     checkpoint_folder.mark_best(checkpoints, progress.best)

@@ -10,7 +10,7 @@ from typing import Any
 import imageio_ffmpeg
 import numpy as np
 
-from birl.run.files import partial_beside
+from birl.run.lock import own_partial, remove_abandoned
 
 # Quality 6 of 10 is x264's crf 20, where flat colours show no blocks. The index comes first, so
 # that a browser plays before it has everything.
@@ -34,12 +34,10 @@ def write_video(frames: Iterable[np.ndarray], path: Path, fps: float) -> Path:
     if not fps > 0:
         raise ValueError(f"fps {fps} must be above 0; use the environment's metadata['render_fps']")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_beside(path)  # with the same ending: ffmpeg needs it to know the format
-    try:
+    remove_abandoned(path.parent, *ENDINGS)
+    with own_partial(path) as partial:  # with the same ending: ffmpeg needs it to know the format
         _encode(_checked(frames), partial, fps)
         return partial.replace(_claim_free_name(path))
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

@@ -15,12 +15,14 @@ from birl.errors import CheckpointError
 from birl.run.directory import CHECKPOINTS, CONFIG, POLICY, read_settings
 from birl.run.display import printable
 from birl.run.files import partial_beside
+from birl.run.lock import own_partial, remove_abandoned
 from birl.run.policy_file import unsigned_policy
 from birl.sharing import hub
 from birl.sharing.access import Access, read_access
 from birl.sharing.names import leaves_directory, pulled_directory, require_repository, size_limit, size_text
 from birl.sharing.public import unsigned_config, write_unsigned_checkpoint
 
+PULLED = ".pull"  # ends the name of what is not complete yet
 MOST_NAMED = 10  # files of a repository that are named although they are left there
 
 
@@ -51,14 +53,14 @@ def pull(
     _require_space(path, sum(file.size for file in wanted))
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_beside(path)
+    remove_abandoned(path.parent, PULLED)
     try:
-        _download(access, found, wanted, partial, report)
-        _disown(partial)
-        require(not path.exists(), f"{path} is there now; choose another directory: --out")
-        partial.rename(path)
+        with own_partial(path.with_name(f"run{PULLED}"), Path.mkdir) as partial:
+            _download(access, found, wanted, partial, report)
+            _disown(partial)
+            require(not path.exists(), f"{path} is there now; choose another directory: --out")
+            partial.rename(path)
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
         with suppress(OSError):  # somebody else has put something there
             for folder in missing:
                 folder.rmdir()
@@ -101,7 +103,6 @@ def _download(
     folder: Path,
     report: Callable[[str], None],
 ) -> None:
-    folder.mkdir()
     end = time.monotonic() + hub.seconds_for(wanted)
     for file in wanted:
         place = folder.joinpath(*file.name.split("/"))

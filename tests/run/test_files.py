@@ -134,7 +134,7 @@ def test_a_directory_is_made_but_never_the_one_it_lies_in(tmp_path):
 def test_what_is_removed_is_out_of_sight_before_its_first_file_is_gone(tmp_path, monkeypatch):
     (tmp_path / "000000001").mkdir()
     (tmp_path / "000000001" / "a").write_text("")
-    monkeypatch.setattr(files, "_delete", lambda path: None)  # killed before it could delete
+    monkeypatch.setattr(files, "delete", lambda path: None)  # killed before it could delete
     files.remove(tmp_path / "000000001")
     [left] = tmp_path.iterdir()
     assert left.name.startswith(files.PARTIAL)

@@ -424,9 +424,7 @@ def test_a_checkpoints_directory_that_was_emptied_to_make_room_is_made_again(tmp
 
 def test_a_checkpoint_whose_removal_was_cut_short_is_never_met_again(run, monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            files, "_delete", lambda path: (path / "state.safetensors").unlink()
-        )  # killed in the middle of it
+        patch.setattr(files, "delete", lambda path: (path / "state.safetensors").unlink())  # killed in the middle of it
         files.remove(three(run)[0])
     assert len(three(run)) == 2
     resume(run, total_steps=256)

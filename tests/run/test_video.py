@@ -1,5 +1,8 @@
 """A video has the given frames, plays anywhere, and never replaces another."""
 
+import signal
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +11,11 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from birl.run.opening import tidy_directory
+from birl.run.progress import RunProgress
+from birl.run.record import VIDEOS
 from birl.run.video import write_video
+from tests.run.processes import ENVIRONMENT
 
 RED = (220, 30, 40)
 
@@ -81,6 +88,47 @@ def test_an_environment_that_fails_half_way_leaves_no_file(tmp_path):
     with pytest.raises(RuntimeError, match="the environment died"):
         write_video(failing(), tmp_path / "a.mp4", fps=30)
     assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from birl.run.video import write_video
+
+def frames():
+    yield np.zeros((32, 32, 3), np.uint8)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_video(frames(), Path(sys.argv[1]), fps=30)
+"""
+
+
+def test_what_a_killed_recording_left_is_removed_by_the_next_one_and_by_a_resume(tmp_path):
+    """What another recording is writing is left alone."""
+    (tmp_path / "checkpoints").mkdir()
+
+    def leave(name: str) -> None:
+        command = [sys.executable, "-c", KILLED, str(tmp_path / VIDEOS / name)]
+        assert subprocess.run(command, env=ENVIRONMENT, check=False).returncode == -signal.SIGKILL
+        assert left()
+
+    def left() -> list[Path]:
+        return list((tmp_path / VIDEOS).glob(".partial-*"))
+
+    def frames_beside_others() -> Iterator[np.ndarray]:
+        yield from frames(1)
+        write_video(frames(1), tmp_path / VIDEOS / "b.mp4", fps=30)
+        tidy_directory(tmp_path, RunProgress(None))
+        assert len(left()) == 1
+        yield from frames(1)
+
+    leave("a.gif")
+    write_video(frames_beside_others(), tmp_path / VIDEOS / "c.mp4", fps=30)
+    assert sorted(path.name for path in (tmp_path / VIDEOS).iterdir()) == ["b.mp4", "c.mp4"]
+    leave("a.mp4")
+    tidy_directory(tmp_path, RunProgress(None))
+    assert left() == []
 
 
 CUT_SHORT = """#!/bin/sh

@@ -12,6 +12,7 @@ import pytest
 import birl
 from birl.errors import CheckpointError
 from birl.run.checkpoint_folder import numbered
+from birl.run.lock import own_partial
 from birl.sharing import hub as hub_client
 from tests.run.processes import call, call_well
 from tests.run.test_policy_file import forged
@@ -58,6 +59,15 @@ def test_a_run_that_was_pulled_without_a_checkpoint_is_not_trained_over(shared):
     assert "holds a policy (policy.safetensors) and no checkpoint, so it cannot be continued; birl train --like" in said
     assert call("fork", "runs/owner--mine")[0] == 2
     assert Path("runs/owner--mine/metrics.jsonl").read_bytes() == before
+
+
+def test_what_a_killed_pull_left_is_removed_by_the_next_one_but_not_what_another_one_is_pulling(shared):
+    abandoned = Path("runs/.partial-1.pull")
+    abandoned.mkdir(parents=True)
+    (abandoned / "config.json").touch()
+    with own_partial(Path("runs/run.pull"), Path.mkdir) as pulling:
+        birl.pull("owner/mine")
+        assert sorted(Path("runs").iterdir()) == [pulling, Path("runs/owner--mine")]
 
 
 def test_the_token_is_not_sent_to_the_server_that_stores_large_files(shared):
