@@ -50,13 +50,14 @@ def compare(words: list[str]) -> int:
         from birl.run.files import write_json
 
     comparison = run_compare(*run_dirs, **options)
+    if out is not None:  # before anything is printed: `head` may have read enough
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(out, comparison.to_json())
     console = Console(highlight=False, markup=False, emoji=False)
     console = console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=WIDTH)
     for part in shown(comparison):
         console.print(part)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, comparison.to_json())
         console.print(f"\n{printable(str(out))}")
     return 0
 

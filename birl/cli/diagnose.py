@@ -36,14 +36,13 @@ def diagnose(words: list[str]) -> int:
     allow_modules_here(None, trust=options.trust)
     groups = by_settings(read_histories(options.run_dir))
     found = diagnose_groups(groups, options.run_dir, options.trust)
-    if not options.json:
-        print("\n\n".join(map(diagnosis_text, found)), flush=True)
-    if options.out is not None:
+    drawn: list[Path] = []
+    if options.out is not None:  # before anything is printed: `head` may have read enough
         from birl.experiments.diagnosis.plot import draw_diagnoses
 
-        for path in draw_diagnoses(found, groups, options.out):
-            if not options.json:
-                print(f"\n{path}", flush=True)
+        drawn = draw_diagnoses(found, groups, options.out)
+    if not options.json:
+        print("\n\n".join([*map(diagnosis_text, found), *map(str, drawn)]), flush=True)
     rows = [one.to_json() for one in found]
     if options.prove:
         from birl.experiments.diagnosis.proof import Bounds, proof_text, prove

@@ -8,6 +8,7 @@ import tyro
 
 from birl.cli.parsing import parse
 from birl.run.signals import starting
+from birl.run.streams import say
 
 Repository = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OWNER/NAME")]
 Flag = tyro.conf.FlagCreatePairsOff[bool]
@@ -78,7 +79,7 @@ def push(words: list[str]) -> int:
         dry_run=options.dry_run,
         token_file=options.token_file,
         endpoint=options.endpoint,
-        report=print,
+        report=say,
     )
     print("nothing was uploaded (--dry-run)" if options.dry_run else url)
     return 0
@@ -95,7 +96,7 @@ def pull(words: list[str]) -> int:
         revision=options.revision,
         token_file=options.token_file,
         endpoint=options.endpoint,
-        report=print,
+        report=say,
     )
     print(path)
     return 0

@@ -34,6 +34,14 @@ def is_abandoned(stream: TextIO) -> bool:
         return False
 
 
+def say(text: str) -> None:
+    """Print a line. If its reader has gone, it goes nowhere, and the work that it tells of goes on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        silence(sys.stdout)
+
+
 def silence(stream: TextIO) -> None:
     """Send everything that is written to this stream from now on to /dev/null."""
     null = os.open(os.devnull, os.O_WRONLY)

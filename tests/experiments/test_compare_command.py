@@ -1,6 +1,7 @@
 """`birl compare`: tables and sentences, a file with everything, and errors in one line."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,16 @@ def test_json_has_everything_that_python_gives(groups, tmp_path, capsys):
     assert main(["compare", *groups, "--at", "0.5k", "--json", str(out)]) == 0
     assert json.loads(out.read_text()) == compare(*groups, at=500).to_json()
     assert lines_of(capsys)[-1].endswith("comparison.json")
+
+
+def test_json_is_written_for_a_reader_who_has_left(groups, tmp_path, monkeypatch):
+    """birl compare a b --json FILE | head."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert main(["compare", *groups, "--json", str(tmp_path / "comparison.json")]) == 0
+    assert json.loads((tmp_path / "comparison.json").read_text()) == compare(*groups).to_json()
 
 
 def test_failed_and_short_runs_are_counted_beside_the_seeds(groups, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """`birl diagnose` on runs that were really trained, each with one fault."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -74,6 +75,15 @@ def test_the_command_prints_json_and_draws_a_picture(healthy, tmp_path, capsys):
     assert found["findings"] == []
     assert found["verdict"]["learned"] == "improved"
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_is_drawn_for_a_reader_who_has_left(healthy, tmp_path, monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as stream:  # birl diagnose RUN --out FILE | head
+        monkeypatch.setattr("sys.stdout", stream)
+        assert main(["diagnose", str(healthy), "--out", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").exists()
 
 
 def test_a_dollar_in_the_name_of_an_environment_is_drawn_as_one(healthy, tmp_path):

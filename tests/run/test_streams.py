@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from birl.run.streams import is_abandoned, silence
+from birl.run.streams import is_abandoned, say, silence
 from tests.run.processes import COMMAND, ENVIRONMENT, SECONDS
 
 
@@ -45,6 +45,15 @@ def test_a_pipe_is_abandoned_once_its_reader_left_and_then_what_is_written_goes_
         stream.write("nobody")
         stream.flush()
         assert not is_abandoned(stream)
+
+
+def test_a_line_for_a_reader_who_has_left_goes_nowhere_and_the_work_goes_on(monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        say("nobody")
+        say("reads this")
 
 
 def test_what_is_no_file_is_not_abandoned(capsys):
