@@ -3,12 +3,12 @@
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 from rich.markup import escape
 
 from birl.cli.modules import allow_modules_here
 from birl.cli.parsing import parse
 from birl.config import EnvConfig, Plain, Wrapper
+from birl.run.display import TextConsole
 from birl.run.signals import starting
 
 
@@ -48,7 +48,7 @@ def check_env(words: list[str]) -> int:
     allow_modules_here(config.id, *(wrapper.path for wrapper in config.wrappers))
     findings = run_check(config)
     marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}
-    console = Console(highlight=False)
+    console = TextConsole(highlight=False)
     for finding in findings:
         text = escape(f"{finding.title}: {finding.explanation}")  # "[nan]" is not a style
         console.print(marks[finding.level], text, soft_wrap=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
 
 from birl import ALGORITHMS
 from birl.cli.check_env import check_env
@@ -25,7 +24,7 @@ from birl.cli.solve import resume_solving, solve
 from birl.cli.tune import resume_search, tune
 from birl.config_json import to_json
 from birl.run.directory import is_group
-from birl.run.display import number
+from birl.run.display import TextConsole, number
 from birl.run.modules import named_modules
 from birl.run.signals import starting
 
@@ -224,7 +223,7 @@ def list_all(words: Words) -> int:
         from birl.cli.listing import COLUMNS, listed
 
         found = listed(algorithm, env)
-    Console(highlight=False, width=max(COLUMNS, Console().width)).print(*found, sep="\n")
+    TextConsole(highlight=False, width=max(COLUMNS, TextConsole().width)).print(*found, sep="\n")
     return 0
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from birl.cli.parsing import parse
-from birl.run.display import number, printable
+from birl.run.display import TextConsole, number, printable
 from birl.run.signals import starting
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def compare(words: list[str]) -> int:
     if out is not None:  # before anything is printed: `head` may have read enough
         out.parent.mkdir(parents=True, exist_ok=True)
         write_json(out, comparison.to_json())
-    console = Console(highlight=False, markup=False, emoji=False)
-    console = console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=WIDTH)
+    console = TextConsole(highlight=False, markup=False, emoji=False)
+    console = console if console.is_terminal else TextConsole(highlight=False, markup=False, emoji=False, width=WIDTH)
     for part in shown(comparison):
         console.print(part)
     if out is not None:

@@ -1,6 +1,7 @@
 """The ways to show the status of a run: a live bar, plain lines, or nothing."""
 
 import atexit
+import errno
 import math
 import os
 import sys
@@ -40,6 +41,13 @@ class Display(Protocol):
     def close(self) -> None: ...
 
 
+class TextConsole(rich.console.Console):
+    """Rich's console, without an exit of its own where the reader has gone: that is an OSError."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 class LiveBar:
     """Two lines at the bottom of a terminal. No thread draws them, so training is not disturbed."""
 
@@ -47,9 +55,7 @@ class LiveBar:
     is_live = True
 
     def __init__(self, stream: TextIO) -> None:
-        self._console = rich.console.Console(
-            file=stream, force_terminal=True, highlight=False, markup=False, emoji=False
-        )
+        self._console = TextConsole(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
         # What other code prints goes above the bar, unless it is redirected to a file.
         outs, errors = (stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
         self._live = Live(

@@ -35,9 +35,10 @@ def is_abandoned(stream: TextIO) -> bool:
 
 
 def say(text: str) -> None:
-    """Print a line. If its reader has gone, it goes nowhere, and the work that it tells of goes on."""
+    """Print a line. If its reader has gone, it goes nowhere, and the work goes on."""
     try:
-        print(text, flush=True)
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
     except BrokenPipeError:
         silence(sys.stdout)
 

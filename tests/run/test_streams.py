@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from birl.experiments.tuning.console import SearchConsole
 from birl.run.streams import is_abandoned, say, silence
 from tests.run.processes import COMMAND, ENVIRONMENT, SECONDS
 
@@ -54,6 +55,14 @@ def test_a_line_for_a_reader_who_has_left_goes_nowhere_and_the_work_goes_on(monk
         monkeypatch.setattr("sys.stdout", stream)
         say("nobody")
         say("reads this")
+
+
+def test_a_search_goes_on_without_a_reader():
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as stream:
+        SearchConsole(stream).message("nobody reads this")
+        silence(stream)
 
 
 def test_what_is_no_file_is_not_abandoned(capsys):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
-import rich.console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +14,7 @@ from birl.experiments.tuning.halving import ranked, running, time_left
 from birl.experiments.tuning.result import trial_text
 from birl.experiments.tuning.state import SearchState, Trial
 from birl.run.console import duration
-from birl.run.display import counted, number
+from birl.run.display import TextConsole, counted, number
 
 SHOWN = 8  # trials in the table
 TABLE_SECONDS = 0.5
@@ -29,7 +28,7 @@ class SearchConsole:
         self._stream = None if quiet else stream
         self._clock = clock
         self._is_live = self._stream is not None and self._stream.isatty()
-        self._console = rich.console.Console(file=stream, highlight=False, markup=False, emoji=False)
+        self._console = TextConsole(file=stream, highlight=False, markup=False, emoji=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if self._is_live else None
         self._next = -math.inf
         self._line = ""
