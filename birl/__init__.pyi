@@ -122,7 +122,7 @@ class ReinforceSettings(Settings, total=False):
     learning_rate: float | Schedule | str | Callable[..., Any]
     max_grad_norm: float | None
     optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -143,7 +143,7 @@ class QacSettings(Settings, total=False):
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
     max_grad_norm: float | None
     optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -166,7 +166,7 @@ class A2CSettings(Settings, total=False):
     optimizer_epsilon: float
     rmsprop_decay: float
     clip_rewards: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -199,7 +199,7 @@ class PpoSettings(Settings, total=False):
     max_grad_norm: float | None
     optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
     clip_rewards: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -227,7 +227,7 @@ class TrpoSettings(Settings, total=False):
     minibatches: int
     learning_rate: float | Schedule | str | Callable[..., Any]
     max_grad_norm: float | None
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -259,7 +259,7 @@ class DqnSettings(Settings, total=False):
     max_grad_norm: float | None
     optimizer_epsilon: float
     clip_rewards: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
@@ -292,7 +292,7 @@ class DdpgSettings(Settings, total=False):
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
     max_grad_norm: float | None
     optimizer_epsilon: float
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -315,7 +315,7 @@ class Td3Settings(Settings, total=False):
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
     max_grad_norm: float | None
     optimizer_epsilon: float
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -337,7 +337,7 @@ class SacSettings(Settings, total=False):
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
     max_grad_norm: float | None
     optimizer_epsilon: float
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -359,7 +359,7 @@ class A3CSettings(Settings, total=False):
     optimizer_epsilon: float
     rmsprop_decay: float
     clip_rewards: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -386,7 +386,7 @@ class AsyncQSettings(Settings, total=False):
     optimizer_epsilon: float
     rmsprop_decay: float
     clip_rewards: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
@@ -407,7 +407,7 @@ class AsyncSarsaSettings(Settings, total=False):
     optimizer_epsilon: float
     rmsprop_decay: float
     clip_rewards: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
@@ -428,7 +428,7 @@ class AsyncNstepQSettings(Settings, total=False):
     optimizer_epsilon: float
     rmsprop_decay: float
     clip_rewards: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
@@ -455,7 +455,7 @@ class AcerSettings(Settings, total=False):
     optimizer_epsilon: float
     rmsprop_decay: float
     clip_rewards: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
@@ -490,7 +490,7 @@ class AnySettings(Settings, total=False):
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
     double: bool
     dueling: bool
-    encoder: Literal['mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     entropy_weight: float | Schedule | str | Callable[..., Any]
     epochs: int
     exploration: float | Schedule | str | Callable[..., Any] | None

@@ -52,15 +52,16 @@ def is_fast_encoder(node: Any) -> bool:
     return isinstance(node, FastImageEncoder)
 
 
-def prepare_jax(config: Any = None) -> None:
+def prepare_jax(config: Any = None, images: bool = False) -> None:
     """Set up JAX's threads, devices and compilation cache for an algorithm's Config.
 
-    Call it before the first network is made. Without a Config it is for child processes.
+    Call it before the first network is made, with `images` if observations hold some. Without a
+    Config it is for child processes.
     """
     if accel_enabled():
         from birl.accel.setup import prepare_jax as prepare
 
-        prepare(config)
+        prepare(config, images)
 
 
 def cache_directory() -> Path | None:

@@ -35,11 +35,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("BIRL_CACHE_DIR", default))
 
 
-def prepare_jax(config: Any = None) -> None:
+def prepare_jax(config: Any = None, images: bool = False) -> None:
     """Set JAX up for an algorithm's Config; without one, for child processes with small
     networks.
     """
-    set_up(None if config is None else work_size(config))
+    set_up(None if config is None else work_size(config, images))
 
 
 def set_up(work: WorkSize) -> None:
@@ -66,13 +66,16 @@ def set_up(work: WorkSize) -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def work_size(config: Any) -> WorkSize:
-    """How much arithmetic one gradient step of this Config has, judged by its settings' names."""
+def work_size(config: Any, images: bool = False) -> WorkSize:
+    """How much arithmetic one gradient step of this Config has, judged by its settings' names.
+
+    `images`: observations hold some, so that encoder auto has convolutions.
+    """
     settings = vars(config)
     encoder = settings.get("encoder", "mlp")
     if ":" in encoder:  # the user's own: any size, and not divided among devices as our convolutions are
         return MOST_PRODUCTS_OF_ONE_THREAD + 1
-    if encoder != "mlp":
+    if encoder not in ("auto", "mlp") or (encoder == "auto" and images):
         return "images"
     length, num_envs = settings.get("rollout_length", 1), config.env.num_envs
     rows = length * num_envs

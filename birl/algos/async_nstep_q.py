@@ -71,7 +71,7 @@ class Config:
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
-    encoder: EncoderName = "mlp"
+    encoder: EncoderName = "auto"
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "relu"
     core: CoreName = "feedforward"

@@ -78,7 +78,7 @@ class Config:
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
-    encoder: EncoderName = "mlp"
+    encoder: EncoderName = "auto"
     hidden_sizes: tuple[int, ...] = (64, 64)
     policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
     value_hidden_sizes: tuple[int, ...] | None = None  # of the value alone; None: hidden_sizes

@@ -75,7 +75,7 @@ class Config:
     optimizer: OptimizerName = "adam"
     normalize_observations: bool = False
     normalize_rewards: bool = False
-    encoder: EncoderName = "mlp"
+    encoder: EncoderName = "auto"
     hidden_sizes: tuple[int, ...] = (64, 64)
     policy_hidden_sizes: tuple[int, ...] | None = None  # of the actor alone; None: hidden_sizes
     value_hidden_sizes: tuple[int, ...] | None = None  # of the critic alone; None: hidden_sizes

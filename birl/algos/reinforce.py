@@ -74,7 +74,7 @@ class Config:
     optimizer: OptimizerName = "adam"
     normalize_observations: bool = False
     normalize_rewards: bool = False
-    encoder: EncoderName = "mlp"
+    encoder: EncoderName = "auto"
     hidden_sizes: tuple[int, ...] = (64, 64)
     policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
     value_hidden_sizes: tuple[int, ...] | None = None  # of the baseline alone; None: hidden_sizes

@@ -83,7 +83,7 @@ class Config:
     optimizer_epsilon: float = 1e-8
     normalize_observations: bool = False
     normalize_rewards: bool = False
-    encoder: EncoderName = "mlp"
+    encoder: EncoderName = "auto"
     hidden_sizes: tuple[int, ...] = (256, 256)
     policy_hidden_sizes: tuple[int, ...] | None = None  # of the actor alone; None: hidden_sizes
     value_hidden_sizes: tuple[int, ...] | None = None  # of each critic alone; None: hidden_sizes

@@ -14,6 +14,7 @@ from birl.asynchronous.replay_cycle import ReplayShare
 from birl.asynchronous.serial import SerialPool
 from birl.config import ConfigError
 from birl.envs.make import spaces_of
+from birl.envs.spaces import has_images
 from birl.registry import require_compiled_supported
 from birl.speed import prepare_jax
 from birl.types import Metrics, Snapshot, Update
@@ -56,8 +57,8 @@ def train_actor_learners(
     ReplayShare from the action space. With `state` and `snapshot`, training continues there.
     """
     require_compiled_supported(config)
-    prepare_jax(config)
     observation_space, action_space = spaces_of(config.env)
+    prepare_jax(config, has_images(observation_space))
     if state is None:
         state = init(observation_space, action_space)
     share = None if replay is None else replay(action_space)

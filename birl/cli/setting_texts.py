@@ -18,7 +18,7 @@ TEXTS = {
     "critic_features": "features of the observation that the critic is linear in",
     "critic_learning_rate": "learning rate of the critic",
     "discount": "γ: weight of a reward one step later",
-    "encoder": "network that reads the observation; the cnn ones read images; module:function: your own",
+    "encoder": "network that reads the observation; auto: a cnn for images, else mlp; module:function: your own",
     "entropy_weight": "weight of the entropy bonus",
     "epochs": "passes over each rollout",
     "exploration": "ε: probability of a random action",

@@ -4,7 +4,7 @@ Inside Birl choices count from 0, and an action of a Dict or Tuple is one flat r
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium as gym
 import numpy as np
@@ -89,7 +89,7 @@ def shown(space: gym.Space) -> str:
     return f"Box of shape {space.shape}, {space.dtype}" if isinstance(space, spaces.Box) and len(text) > 60 else text
 
 
-def is_image(space: gym.Space) -> bool:
+def is_image(space: gym.Space) -> TypeGuard[spaces.Box]:
     """Whether a convolutional encoder can read it: three axes, height and width of at least 8."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3:
         return False
@@ -97,12 +97,17 @@ def is_image(space: gym.Space) -> bool:
     return min(height, width) >= SMALLEST_SIDE
 
 
+def has_images(space: gym.Space) -> bool:
+    """Whether an observation, or a part of it, is an image."""
+    return is_image(space) or any(has_images(part) for _, part in parts_of(space))
+
+
 def holds_pixels(space: gym.Space) -> bool:
     """Whether it is an image of bytes from 0 to 255, which encoders divide by 255.
 
     Bytes with other bounds may be symbols or counts.
     """
-    return is_image(space) and space.dtype == np.uint8 and bool(np.all(space.low == 0) and np.all(space.high == 255))  # type: ignore[attr-defined]
+    return is_image(space) and space.dtype == np.uint8 and bool(np.all(space.low == 0) and np.all(space.high == 255))
 
 
 def far_from_one(space: spaces.Box) -> np.ndarray:

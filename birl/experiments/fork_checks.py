@@ -5,6 +5,7 @@ from typing import Any
 from birl.config import ConfigError, require
 from birl.config_json import from_stored, to_json
 from birl.envs.make import spaces_of
+from birl.envs.spaces import has_images
 from birl.errors import CheckpointError
 from birl.experiments.branch import Branch
 from birl.nets.allowance import limited_by
@@ -73,7 +74,7 @@ def _require_spaces(branch: Branch, config: Any, changed: Changes) -> None:
 
 def _misfit(branch: Branch, config: Any, make_network: Any) -> str | None:
     """Why the saved State is not one of this Config; None if it is."""
-    prepare_jax(config)
+    prepare_jax(config, has_images(branch.saved.observation_space))
     algorithm = algorithm_named(branch.algorithm)
     try:
         with limited_by(branch.saved.tensors):

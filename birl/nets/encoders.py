@@ -14,13 +14,14 @@ from jaxtyping import Array
 
 from birl.config import ConfigError
 from birl.envs.spaces import is_image
-from birl.nets.images import byte_scale, make_image_encoder, too_small
+from birl.nets.images import byte_scale, encoder_for, make_image_encoder, too_small
 from birl.nets.layers import ACTIVATIONS, Activation, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.nets.own_encoder import make_own_encoder
 from birl.types import PyTree
 
-# One of Birl's, or module:function for one of the user's own (own_encoder.py).
-EncoderName = Literal["mlp", "cnn", "cnn_2013", "cnn_small", "cnn_tiny", "conv_only"] | str
+# One of Birl's, auto to choose by the observation, or module:function for one of the user's own
+# (own_encoder.py).
+EncoderName = Literal["auto", "mlp", "cnn", "cnn_2013", "cnn_small", "cnn_tiny", "conv_only"] | str
 
 
 class Vector(eqx.Module):
@@ -89,6 +90,7 @@ def make_encoder(
     """An encoder for observations of this space, and its number of features.
 
     Images go through the convolutions of the encoder `name`, everything else through dense layers.
+    The name auto stands for convolutions that fit each image's size.
     The name module:function is that of an encoder of the user's own; dense layers follow it.
     """
     if ":" in name:
@@ -98,7 +100,7 @@ def make_encoder(
     leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     parts, widths = zip(*[_make_part(rng, leaf, name, activation, layer_norm) for leaf in leaves.values()], strict=True)
     small = [leaf for leaf in leaves.values() if isinstance(leaf, spaces.Box) and len(leaf.shape) == 3]
-    if name != "mlp" and small and all(isinstance(part, Vector) for part in parts):
+    if name not in ("auto", "mlp") and small and all(isinstance(part, Vector) for part in parts):
         raise ConfigError(too_small(name, small[0]))
     # An image encoder has its own dense layer; more follow only where vectors are beside it.
     sizes = () if len(parts) == 1 and not isinstance(parts[0], Vector) else hidden_sizes
@@ -131,7 +133,8 @@ def _make_part(
 ) -> tuple[Any, int]:
     match space:
         case spaces.Box() if is_image(space) and name != "mlp":
-            return make_image_encoder(rng, space, name, activation, layer_norm)
+            fitting = encoder_for(space) if name == "auto" else name
+            return make_image_encoder(rng, space, fitting, activation, layer_norm)
         case spaces.Box() | spaces.MultiBinary():
             return Vector(len(space.shape), (), byte_scale(space)), int(np.prod(space.shape))
         case spaces.Discrete():

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from birl import speed
 from birl.config import ConfigError
-from birl.envs.spaces import SMALLEST_SIDE, channels_come_first, holds_pixels, is_image
+from birl.envs.spaces import SMALLEST_SIDE, channels_come_first, holds_pixels, is_image, parts_of
 from birl.nets.layers import (
     ACTIVATIONS,
     LayerNorm,
@@ -33,6 +33,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int], ...], int | None]] = {
     "cnn_tiny": (((3, 16, 1), (3, 32, 2)), 128),  # for images from 8 x 8 on
     "conv_only": (((8, 32, 4), (4, 64, 2), (3, 64, 1)), None),
 }
+LARGE = 64  # pixels: the side of an image from which the convolutions of cnn are worth their time
 
 
 class Conv(eqx.Module):
@@ -121,6 +122,20 @@ def too_small(name: str, space: spaces.Box) -> str:
         f"encoder {name!r} needs larger images than {space.shape}, at least {least}x{least}; "
         f"use 84x84, {tiny}or --encoder mlp"
     )
+
+
+def encoder_for(space: spaces.Box) -> str:
+    """The encoder that the name auto stands for: the largest whose time such images are worth."""
+    side = min(space.shape[1:] if channels_come_first(space) else space.shape[:2])
+    fitting = "cnn_small" if side >= smallest_side("cnn_small") else "cnn_tiny"
+    return "cnn" if side >= LARGE else fitting
+
+
+def encoders_chosen(space: gym.Space, name: str) -> list[str]:
+    """What to say of the encoders that auto chose for the images in observations of this space."""
+    parts = [(f" {key}", part) for key, part in parts_of(space)] or [("", space)]
+    images = [(part, image.shape, encoder_for(image)) for part, image in parts if name == "auto" and is_image(image)]
+    return [f"observation{part} is an image of shape {shape}: encoder {encoder}" for part, shape, encoder in images]
 
 
 def smallest_side(name: str) -> int:

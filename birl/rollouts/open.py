@@ -12,6 +12,7 @@ from birl import speed
 from birl.compiled_ids import is_compiled
 from birl.config import require
 from birl.envs.make import open_envs
+from birl.envs.spaces import has_images
 from birl.registry import require_compiled_supported, require_ray_supported
 from birl.rollouts.collector import Act, Collector
 from birl.rollouts.episode_stats import EpisodeStats, without_unknown
@@ -135,10 +136,10 @@ def open_rollouts(
     """
     require_ray_supported(config)
     require_compiled_supported(config)
-    speed.prepare_jax(config)
     if is_compiled(config.env):
         from birl.rollouts.compiled_source import CompiledSource
 
+        speed.prepare_jax(config)
         wrong = f"envs {envs!r} cannot be compiled: env.backend 'compiled' makes environments of its own"
         require(envs is None, f"{wrong}; name them by env.id, or use backend gymnasium")
         yield CompiledSource(config, act, clip_rewards)  # type: ignore[misc]  # it has the same methods
@@ -146,6 +147,7 @@ def open_rollouts(
     if config.env.ray_actors == 0:
         with open_envs(config.env, config.run.seed, envs) as here:
             spaces = here.observation_space, here.action_space
+            speed.prepare_jax(config, has_images(spaces[0]))
             yield RolloutSource(config, here.num_envs, spaces, partial(Collector, here, act), clip_rewards)
         return
     wrong = f"envs {envs!r} cannot go to env.ray_actors {config.env.ray_actors}, which make environments of their own"
@@ -154,5 +156,6 @@ def open_rollouts(
     from birl.rollouts.ray import RayCollector, open_ray_actors  # which needs an extra
 
     with open_ray_actors(config.env) as (actors, spaces):
+        speed.prepare_jax(config, has_images(spaces[0]))
         make = partial(RayCollector, config.env, actors, act)
         yield RolloutSource(config, config.env.num_envs, spaces, make, clip_rewards)

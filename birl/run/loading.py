@@ -14,6 +14,7 @@ from birl.config_json import from_stored
 from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.envs.compiled.find import with_id
 from birl.envs.make import spaces_of
+from birl.envs.spaces import has_images
 from birl.errors import CheckpointError, ConfigError, cut
 from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named, name_of
@@ -239,7 +240,7 @@ def _fresh_state(
     """A fresh State of these settings, which are those in the file `source`, for these tensors."""
     algorithm = algorithm_named(name_of(config))
     try:
-        prepare_jax(config)
+        prepare_jax(config, has_images(spaces[0]))
         with limited_by(tensors):
             return algorithm.init(config, *spaces, make_network)
     except (ValueError, ArithmeticError, MemoryError) as problem:

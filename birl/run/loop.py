@@ -10,8 +10,10 @@ from typing import Any, Self, TextIO
 from birl.config import require
 from birl.envs.check_resume import try_envs
 from birl.envs.make import open_envs, spaces_of
+from birl.envs.spaces import has_images
 from birl.errors import NonFiniteError
 from birl.nets.allowance import limited_by
+from birl.nets.images import encoders_chosen
 from birl.registry import algorithm_named
 from birl.rollouts.user_replay import UserReplay, replay_of
 from birl.run import files
@@ -162,7 +164,9 @@ class Run:
         self._first_state = self._initial_state(spaces)
         self._leave_if_signalled()
         self._parts = open_parts(stack, opened, self._console, spaces, eval_envs, self._lane is None)
-        for notice in [*opened.notices, f"run directory {self.run_dir}"]:
+        encoder = vars(self.config).get("encoder", "mlp")
+        chosen = encoders_chosen(spaces[0], encoder) if self._passed.make_network is None else []
+        for notice in [*opened.notices, *chosen, f"run directory {self.run_dir}"]:
             self._console.message(notice)
         if self._envs is None and start_steps < run.total_steps and not self._due.goal():
             self._parts.exactness.take(try_envs(env))
@@ -174,7 +178,7 @@ class Run:
         return self._stack
 
     def _initial_state(self, spaces: tuple[Any, Any]) -> Any:
-        prepare_jax(self.config)
+        prepare_jax(self.config, has_images(spaces[0]))
         inputs = self.config, *spaces, self._passed.make_network
         if self._saved is None:
             return self._algorithm.init(*inputs)

@@ -75,9 +75,8 @@ def test_the_first_settings_fit_the_observations():
     assert "eval_deterministic" not in first_settings("ppo", VECTOR, box)
     assert "eval_deterministic" not in first_settings("dqn", discrete, discrete)
     assert "normalize_observations" not in first_settings("ppo", PIXELS, discrete)
-    assert first_settings("ppo", PIXELS, discrete)["encoder"] == "cnn"
-    assert first_settings("dqn", spaces.Box(0, 255, (40, 40, 1), np.uint8), discrete)["encoder"] == "cnn_small"
-    assert first_settings("dqn", spaces.Box(0, 255, (10, 10, 1), np.uint8), discrete)["encoder"] == "mlp"
+    assert first_settings("ppo", PIXELS, discrete)["share_trunk"]
+    assert first_settings("dqn", PIXELS, discrete)["replay_size"] == 20_000
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1", "Pendulum-v1"])

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from birl.config import ConfigError
 from birl.nets.encoders import make_encoder
+from birl.nets.images import encoders_chosen
 from birl.nets.layers import ACTIVATIONS
 
 T, B = 3, 2
@@ -104,6 +105,39 @@ def test_pixels_are_scaled_to_0_to_1_and_floats_are_not():
     ]
     features = [encode(encoders[0], images), encode(encoders[1], images.astype(np.float32) / 255)]
     np.testing.assert_allclose(*features, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        ((84, 84, 3), "cnn"),
+        ((3, 64, 80), "cnn"),
+        ((63, 80, 3), "cnn_small"),
+        ((20, 20, 1), "cnn_small"),
+        ((16, 16, 3), "cnn_tiny"),
+        ((8, 8, 3), "cnn_tiny"),
+        ((7, 7, 3), "mlp"),  # a view of symbols
+        ((12,), "mlp"),
+    ],
+)
+def test_auto_is_the_encoder_that_fits_the_size_of_the_image(shape, name):
+    space = spaces.Box(0, 255, shape, np.uint8)
+    made = [make_encoder(np.random.default_rng(0), space, each, (8,), "tanh") for each in ("auto", name)]
+    jax.tree.map(np.testing.assert_array_equal, *[encoder for encoder, _ in made])
+    assert made[0][1] == made[1][1]
+
+
+def test_auto_chooses_for_each_part_of_a_dict_and_says_it():
+    image = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+    space = spaces.Dict({"front": image, "map": spaces.Box(0, 1, (10, 10, 4), np.float32), "speed": spaces.Box(0, 1)})
+    encoder, _ = make_encoder(np.random.default_rng(0), space, "auto", (8,), "tanh")
+    assert [len(getattr(part, "convolutions", ())) for part in encoder.parts] == [3, 2, 0]
+    assert encoders_chosen(space, "auto") == [
+        "observation front is an image of shape (84, 84, 3): encoder cnn",
+        "observation map is an image of shape (10, 10, 4): encoder cnn_tiny",
+    ]
+    assert encoders_chosen(image, "auto") == ["observation is an image of shape (84, 84, 3): encoder cnn"]
+    assert encoders_chosen(image, "mlp") == encoders_chosen(space["speed"], "auto") == []
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 1), (9, 8, 3), (3, 8, 9), (4, 84, 84)])

@@ -90,7 +90,9 @@ def test_what_is_wrong_with_it_is_said_with_its_name(name):
 
 @pytest.mark.parametrize("value", ["resnet", ":make", "module:", "a b:c", 3, None])
 def test_a_name_that_is_none_is_refused_when_the_config_is_made(value):
-    message = f"encoder {value!r} is not one of mlp, cnn, cnn_2013, cnn_small, cnn_tiny, conv_only, or module:function"
+    message = (
+        f"encoder {value!r} is not one of auto, mlp, cnn, cnn_2013, cnn_small, cnn_tiny, conv_only, or module:function"
+    )
     with pytest.raises(ConfigError, match="^" + re.escape(message)):
         ppo.Config(encoder=value)
 
@@ -127,3 +129,5 @@ def test_a_function_that_only_this_process_has_is_refused_where_others_need_it()
 def test_xla_may_use_all_threads_for_it():
     assert work_size(ppo.Config(encoder=own_encoders.make_squares)) == MOST_PRODUCTS_OF_ONE_THREAD + 1
     assert work_size(ppo.Config(encoder="cnn")) == "images"
+    assert work_size(ppo.Config(), images=True) == "images"
+    assert work_size(ppo.Config()) == work_size(ppo.Config(encoder="mlp"), images=True) != "images"

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from birl.compiled_ids import is_compiled
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import spaces_of
-from birl.envs.spaces import channels_come_first, holds_pixels, is_image, shown, walk
+from birl.envs.spaces import has_images, holds_pixels, shown, walk
 from birl.experiments.search_space import repaired, search_space
 from birl.presets import find_preset
 from birl.registry import action_kind, algorithm_named, algorithms_for, supports, validate
@@ -22,8 +22,6 @@ FITTING: dict[str, tuple[str, ...]] = {
     "Box": ("ppo", "sac", "td3"),
 }
 OTHERS = ("ppo", "a2c")  # they take every kind of action
-LARGE = 64  # pixels: the side of an image from which the larger convolutions are worth their time
-SMALLEST = 20  # the side that the small convolutions need: 8x8 with stride 4, then 4x4
 
 
 class Fitting(NamedTuple):
@@ -82,7 +80,6 @@ def first_settings(name: str, observation_space: gym.Space, action_space: gym.Sp
     fields = vars(algorithm_named(name).Config())
     leaves = [leaf for _, leaf in walk(observation_space, "observation")]
     numbers = any(isinstance(leaf, spaces.Box) and not holds_pixels(leaf) for leaf in leaves)
-    images = [leaf for leaf in leaves if isinstance(leaf, spaces.Box) and is_image(leaf)]
     on_policy = name in OTHERS
     settings: dict[str, Any] = {}
     if numbers and on_policy:
@@ -93,9 +90,7 @@ def first_settings(name: str, observation_space: gym.Space, action_space: gym.Sp
         settings["eval_deterministic"] = False  # the mode of a policy that has learned little says nothing about it
     if name == "ppo":
         settings |= {"num_envs": 16, "entropy_weight": 0.0 if action_kind(action_space) == "Box" else 0.01}
-    if images and "encoder" in fields:
-        side = min(min(image.shape[1:] if channels_come_first(image) else image.shape[:2]) for image in images)
-        settings["encoder"] = "cnn" if side >= LARGE else "cnn_small" if side >= SMALLEST else "mlp"
+    if has_images(observation_space) and "encoder" in fields:
         settings |= {"replay_size": 20_000} if "replay_size" in fields else {}
         settings |= {"share_trunk": True} if "share_trunk" in fields else {}
     return settings
