@@ -2,7 +2,7 @@
 
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from birl.maths.curves import moving_mean
 from birl.run.directory import holds_run, runs_below
 from birl.run.files import replacing
 from birl.run.fork_file import Fork
-from birl.run.history import read_history, split_by_settings
+from birl.run.history import RunHistory, read_history, split_by_settings
 
 # Okabe and Ito 2008: safe for colour-blind people.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5C5C5C")
@@ -107,25 +107,46 @@ def read_runs(directory: Path, x: str, metric: str) -> list[RunCurve]:
     below = [] if holds_run(directory) else runs_below(directory)
     if not below:
         return [read_run(directory, x, metric)]
-    found = []
+    found: dict[Path, RunCurve | None] = {}
+    names: set[str] = set()  # of metrics that some run has
     for run_dir in below:
         try:
-            found.append(read_run(run_dir, x, metric))
+            run = _with_metrics(run_dir)
         except (ConfigError, CheckpointError) as problem:
             warnings.warn(f"left out: {problem}", stacklevel=3)
-    require(len(found) > 0, f"no run below {directory} has the metric {metric!r}")
-    return found
+            continue
+        found[run_dir] = _curve_of(run, x, metric)
+        names |= run.metric_names()
+    wrong = f"no run below {directory} has the metric {metric!r}"
+    require(any(found.values()), f"{wrong}; they have {_listed(names)}" if names else wrong)
+    for run_dir in [run_dir for run_dir, curve in found.items() if curve is None]:
+        warnings.warn(f"left out: {run_dir} has no metric {metric!r}", stacklevel=3)
+    return [curve for curve in found.values() if curve is not None]
 
 
 def read_run(run_dir: Path, x: str, metric: str) -> RunCurve:
     """The settings of a run and the curve of one metric; rows without the metric are left out."""
+    run = _with_metrics(run_dir)
+    curve = _curve_of(run, x, metric)
+    if curve is None:
+        raise ConfigError(f"{run_dir} has no metric {metric!r}; it has {_listed(run.metric_names())}")
+    return curve
+
+
+def _with_metrics(run_dir: Path) -> RunHistory:
     run = read_history(run_dir)
-    names = run.metric_names()
-    require(len(names) > 0, f"{run_dir} has no metrics yet: metrics.jsonl is missing or empty")
+    require(len(run.metric_names()) > 0, f"{run_dir} has no metrics yet: metrics.jsonl is missing or empty")
+    return run
+
+
+def _curve_of(run: RunHistory, x: str, metric: str) -> RunCurve | None:
+    """The curve of one metric of a run; None if the run does not have it."""
     curve = run.curve(metric, x)
-    others = ", ".join(sorted(names - {"env_steps", "seconds"}))
-    require(len(curve[0]) > 0, f"{run_dir} has no metric {metric!r}; it has {others}")
-    return RunCurve(run.settings, *curve, run_dir, run.fork, run.problem)
+    return RunCurve(run.settings, *curve, run.run_dir, run.fork, run.problem) if len(curve[0]) else None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(set(names) - {"env_steps", "seconds"}))
 
 
 def with_parents(runs: Sequence[RunCurve]) -> list[RunCurve]:

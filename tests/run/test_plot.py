@@ -221,6 +221,21 @@ def test_runs_below_a_directory_that_have_no_metrics_yet_are_left_out_with_a_war
         read_runs(tmp_path, "env_steps", "no/metric")
 
 
+def test_the_metrics_that_there_are_are_named_once_for_all_seeds(tmp_path, recwarn):
+    for seed in (1, 2, 3):
+        make_run(tmp_path / f"seed-{seed}", seed)
+    with pytest.raises(ConfigError, match=r"no run below .* has the metric 'retrun'; they have episode/return"):
+        read_runs(tmp_path, "env_steps", "retrun")
+    assert not recwarn.list
+    with (tmp_path / "seed-3" / "metrics.jsonl").open("a") as file:
+        file.write('{"env_steps": 1100, "loss/value": 1.0}\n')
+    assert len(read_runs(tmp_path, "env_steps", "loss/value")) == 1
+    assert [str(one.message).partition("seed-")[2] for one in recwarn.list] == [
+        "1 has no metric 'loss/value'",
+        "2 has no metric 'loss/value'",
+    ]
+
+
 def test_a_run_that_is_named_itself_must_have_the_metric(tmp_path):
     with pytest.raises(ConfigError, match="has no metric"):
         plot_runs([make_run(tmp_path / "run")], tmp_path / "out.png", metric="no/metric")
