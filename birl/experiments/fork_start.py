@@ -23,7 +23,7 @@ from birl.run.loop import Run
 from birl.run.manifest import Progress
 from birl.run.opening import Opened, PassedIn
 from birl.run.progress import RunProgress
-from birl.run.starting import own_notices, with_run
+from birl.run.starting import own_notices, stretched_text, with_run
 
 
 def start_fork(
@@ -82,17 +82,18 @@ def _open_fork(
     stack.enter_context(_explained(run_dir, changed))
     saved = write_first(run_dir, branch, config, changed)
     config = with_run(config, run_dir=str(run_dir))
-    said = [*branch.notices, *notices, *moved, *own_notices(config), *fork_texts(branch, changed)]
+    said = [*branch.notices, *notices, *moved, *own_notices(config), *fork_texts(branch, config, changed)]
     return Opened(branch.algorithm, config, run_dir, saved, RunProgress(saved), said)
 
 
-def fork_texts(branch: Branch, changed: dict[str, tuple[Any, Any]]) -> list[str]:
+def fork_texts(branch: Branch, config: Any, changed: dict[str, tuple[Any, Any]]) -> list[str]:
     """What the console says of a fork."""
     texts = [f"{_plain(name)} {_shown(old)} -> {_shown(new)}" for name, (old, new) in changed.items()]
     what = "; ".join(texts) if texts else "no setting changed: it continues as its parent does"
     found = [f"fork of {branch.parent} at {branch.saved.env_steps:,} steps: {what}"]
-    if "run.total_steps" in changed:
-        found.append(f"total_steps is {changed['run.total_steps'][1]:,} now: schedules end there")
+    before = changed.get("run.total_steps", (config.run.total_steps,))[0]
+    if before != config.run.total_steps and (text := stretched_text(config, branch.saved.env_steps, before)):
+        found.append(f"total_steps is {config.run.total_steps:,} now: schedules {text}")
     return found
 
 

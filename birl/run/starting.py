@@ -14,6 +14,7 @@ from birl.config import EnvConfig, require
 from birl.config_json import from_stored
 from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.functions import passed_encoder
+from birl.maths.schedules import Schedule, number_at
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint_folder
 from birl.run.checkpoint import Checkpoint
@@ -156,8 +157,10 @@ def _open_saved(
     notices += [*trust_notices, *start_notices(saved)]
     progress = RunProgress(saved, checkpoint_folder.read_best(run_dir / CHECKPOINTS, notices.append))
     if total_steps is not None and total_steps != config.run.total_steps:
-        notices.append(f"total_steps {config.run.total_steps:,} -> {total_steps:,}: schedules now end there")
+        before = config.run.total_steps
         config = _extended(config, total_steps, progress)
+        text = stretched_text(config, progress.start_steps, before)
+        notices.append(f"total_steps {before:,} -> {total_steps:,}" + (f": schedules now {text}" if text else ""))
     validate(name, config)
     return Opened(name, config, run_dir, saved, progress, notices)
 
@@ -198,6 +201,19 @@ def _extended(config: Any, total_steps: int, progress: RunProgress) -> Any:
     require(total_steps >= done, f"{wrong}; with --total-steps {done} the run ends where it is")
     goal = None if progress.reached_goal(config.run) else config.run.stop_at_return
     return with_run(config, total_steps=total_steps, stop_at_return=goal)
+
+
+def stretched_text(config: Any, steps: int, before: int) -> str:
+    """What another `total_steps` does to the schedules at these steps; "" if there are none."""
+    total = config.run.total_steps
+    moved = {name: one for name, one in vars(config).items() if isinstance(one, Schedule) and one.kind != "constant"}
+    texts = [
+        f"{name} {number_at(one, steps / before):.4g} -> {number_at(one, steps / total):.4g}"
+        for name, one in moved.items()
+    ]
+    if vars(config).get("exploration_fraction") and config.exploration is None:
+        texts.append("exploration_fraction is of the new total_steps")
+    return f"end there; at {steps:,} steps, {', '.join(texts)}" if texts else ""
 
 
 def with_run(config: Any, **changes: Any) -> Any:

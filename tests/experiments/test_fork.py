@@ -10,16 +10,19 @@ import numpy as np
 import pytest
 
 import birl
-from birl.config import ConfigError
+from birl.config import ConfigError, RunConfig
 from birl.experiments.branch import fork_directory, read_branch
 from birl.experiments.continuation import fold_seed
 from birl.experiments.fork_checks import _misfit_alone
 from birl.experiments.fork_group import plan_forks
+from birl.experiments.fork_start import fork_texts
 from birl.run.checkpoint import load
 from birl.run.checkpoint_folder import numbered
+from birl.run.configure import with_settings
 from birl.run.fork_file import read_fork
 from birl.run.group_file import read_group
 from birl.run.history import by_settings, read_histories
+from birl.run.starting import stretched_text
 from tests.run.processes import (
     assert_same_run,
     call,
@@ -131,6 +134,30 @@ def test_a_changed_setting_is_the_only_difference_and_fork_json_says_which(tmp_p
     assert metric_rows(tmp_path / "fork")[0]["env_steps"] > middle
     assert metric_rows(tmp_path / "fork")[0]["optimizer/learning_rate"] == pytest.approx(0.01)
     assert int(numbered(tmp_path / "fork" / "checkpoints")[-1].name) >= 960
+
+
+def test_another_end_names_the_schedules_that_it_moves(tmp_path):
+    parent = train("ppo", tmp_path / "parent", learning_rate="linear:1e-3:0")
+    steps = middle_of(parent)
+    branch = read_branch(parent, steps)
+
+    def said(**settings: Any) -> list[str]:
+        config = with_settings(branch.config, settings)
+        return fork_texts(branch, config, branch.changes_to(config))[1:]
+
+    before, after = (f"{1e-3 * (1 - steps / total):.4g}" for total in (640, 1280))
+    assert said(total_steps=1280) == [
+        f"total_steps is 1,280 now: schedules end there; at {steps} steps, learning_rate {before} -> {after}"
+    ]
+    assert said(total_steps=1280, learning_rate=1e-3) == [], "no setting is a schedule"
+    assert said(epochs=3) == []
+
+
+def test_the_fraction_of_a_falling_exploration_moves_with_the_end():
+    config = birl.async_q.Config(run=RunConfig(total_steps=2000))
+    assert stretched_text(config, 500, 1000) == (
+        "end there; at 500 steps, learning_rate 0.00035 -> 0.000525, exploration_fraction is of the new total_steps"
+    )
 
 
 def test_a_fork_that_is_killed_at_once_is_resumed_exactly(tmp_path):

@@ -207,7 +207,9 @@ def test_a_finished_run_says_so_and_stays_as_it_is(whole):
 def test_more_total_steps_say_that_schedules_change_and_train_on(whole, tmp_path):
     longer = shutil.copytree(whole, tmp_path / "longer")
     said = call_well("resume", longer, "--total-steps", 2000)
-    assert "total_steps 1,281 -> 2,000: schedules now end there" in said
+    steps = int(end_of(whole)["number"])
+    now = f"clip_range 0.1 -> {0.3 - 0.2 * steps / 2000:.4g}, learning_rate 0 -> {1e-3 * (1 - steps / 2000):.4g}"
+    assert f"total_steps 1,281 -> 2,000: schedules now end there; at {steps:,} steps, {now}\n" in said
     assert 2000 <= int(end_of(longer)["number"]) < 2000 + 256
     rates = [row["optimizer/learning_rate"] for row in metric_rows(longer) if "optimizer/learning_rate" in row]
     steps = [row["env_steps"] for row in metric_rows(longer) if "optimizer/learning_rate" in row]
