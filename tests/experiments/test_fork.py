@@ -137,7 +137,7 @@ def test_a_changed_setting_is_the_only_difference_and_fork_json_says_which(tmp_p
 
 
 def test_another_end_names_the_schedules_that_it_moves(tmp_path):
-    parent = train("ppo", tmp_path / "parent", learning_rate="linear:1e-3:0")
+    parent = train("ppo", tmp_path / "parent", learning_rate="linear:1e-3:0", clip_range=0.2)
     steps = middle_of(parent)
     branch = read_branch(parent, steps)
 
