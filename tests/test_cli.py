@@ -11,6 +11,7 @@ import pytest
 
 import birl
 from birl.cli import COMMANDS, commands, main
+from birl.cli.check_env import ONE_PROCESS
 from birl.cli.numbers import short_number
 from birl.cli.train_options import training_config
 from birl.config import EnvConfig, RunConfig
@@ -263,7 +264,10 @@ def test_square_brackets_in_a_finding_are_text_and_not_a_style(monkeypatch):
     monkeypatch.setattr(
         check, "check_env", lambda config: [check.Finding("error", "observation", "it holds [nan] and [red]")]
     )
-    assert call("check-env", "CartPole-v1") == (1, "error   observation: it holds [nan] and [red]\n")
+    assert call("check-env", "CartPole-v1") == (
+        1,
+        f"birl: {ONE_PROCESS}\nerror   observation: it holds [nan] and [red]\n",
+    )
 
 
 def test_an_interrupt_outside_training_is_no_traceback(monkeypatch):

@@ -91,7 +91,7 @@ def _guarded(command: str, words: list[str]) -> int:
     with starting():
         from birl.cli import commands
         from birl.config import ConfigError
-        from birl.errors import CheckpointError, NonFiniteError, RunDirectoryError, on_command_line
+        from birl.errors import CheckpointError, EnvError, NonFiniteError, RunDirectoryError, on_command_line
 
     run: Callable[[list[str]], Any] = commands.COMMANDS[command]
     try:
@@ -106,6 +106,9 @@ def _guarded(command: str, words: list[str]) -> int:
         return 3
     except RunDirectoryError as problem:
         _complain(f"training stopped: {problem}")
+        return 1
+    except EnvError as problem:
+        _complain(problem)
         return 1
     except MemoryError as problem:
         _complain(f"there is not enough memory: {problem}")

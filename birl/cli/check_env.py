@@ -1,5 +1,6 @@
 """`birl check-env`: try an environment, and print what was found."""
 
+import sys
 from typing import Annotated, Literal
 
 import tyro
@@ -10,6 +11,8 @@ from birl.cli.parsing import parse
 from birl.config import EnvConfig, Plain, Wrapper
 from birl.run.display import TextConsole
 from birl.run.signals import starting
+
+ONE_PROCESS = "tried in this process; only with --workers does training outlive a step that hangs, crashes or exits"
 
 
 def check_env(words: list[str]) -> int:
@@ -45,6 +48,8 @@ def check_env(words: list[str]) -> int:
     with starting():
         from birl.envs.check import check_env as run_check
 
+    if config.backend != "compiled":
+        print(f"birl: {ONE_PROCESS}", file=sys.stderr)
     allow_modules_here(config.id, *(wrapper.path for wrapper in config.wrappers))
     findings = run_check(config)
     marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[red]error  [/]"}

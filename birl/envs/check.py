@@ -17,7 +17,7 @@ from birl.envs.findings import Finding, error, warning
 from birl.envs.make import spare
 from birl.envs.registration import newer_version
 from birl.envs.tried import tried_envs
-from birl.errors import cut
+from birl.errors import EnvError, cut
 from birl.functions import name_of_function
 
 
@@ -79,6 +79,8 @@ def _run(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> tupl
     """
     try:
         findings = check(config)
+    except (EnvError, RuntimeError) as problem:  # they say what the environment did, and where
+        return [error("reset and step", str(problem))], True
     except (Exception, SystemExit) as problem:
         title = check.__name__.removeprefix("check_")
         return [error(title, f"{type(problem).__name__}: {problem}")], True

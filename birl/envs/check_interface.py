@@ -1,6 +1,7 @@
 """Checks of what an environment returns and declares: reset, step, observations, action space."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,35 +14,42 @@ from birl.compiled_ids import is_compiled
 from birl.config import EnvConfig
 from birl.envs.findings import Finding, error, ok, warning
 from birl.envs.make import make_env
+from birl.envs.observations import read_reset, read_reward
 from birl.envs.sampling import sample_action
 from birl.envs.snapshot import same_tree
+from birl.envs.source import Source
 from birl.envs.spaces import MASK, far_from_one, is_composite, leaves_of, mask_width, shown
 from birl.envs.tried import tried_envs
 from birl.envs.wrappers import MASK_METHOD
+from birl.errors import EnvError
 from birl.registry import algorithms_for, algorithms_with_compiled_envs
 
 
 def check_interface(config: EnvConfig) -> list[Finding]:
     """Whether reset and step return what Gymnasium's rules ask for."""
     env = make_env(config)
-    answer: Any = env.reset(seed=0)
-    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
-        remedy = "return (observation, info), with info a dict"
-        return [error("reset", f"it returns {type(answer).__name__}; {remedy}")]
-    first = answer[0]
+    source = Source("it", env)
+    try:
+        first, info = read_reset(_called("reset", source, lambda: env.reset(seed=0)), source)
+    except (EnvError, RuntimeError) as problem:
+        return [error("reset", str(problem))]
     findings = [_check_observation(env.observation_space, first, "reset")]
-    findings += _check_mask_names(env, answer[1])
+    findings += _check_mask_names(env, info)
     first_copy = copy.deepcopy(first)
-    answer = env.step(sample_action(env, first, answer[1]))
+    action = sample_action(env, first, info)
+    try:
+        answer: Any = _called("step", source, lambda: env.step(action))
+    except (EnvError, RuntimeError) as problem:
+        return [*findings, error("step", str(problem))]
     if not (isinstance(answer, tuple) and len(answer) == 5):
         size = len(answer) if isinstance(answer, tuple) else 1
-        remedy = "return observation, reward, terminated, truncated, info"
-        return [*findings, error("step", f"it returns {size} values; {remedy}")]
+        return [*findings, error("step", str(source.breaks_rules("step", f"it returns {size} values")))]
     observation, reward, terminated, truncated, _ = answer
     findings.append(_check_observation(env.observation_space, observation, "step"))
-    if not np.isscalar(reward) or isinstance(reward, str | bytes):
-        wrong = f"the reward is {reward!r}, a {type(reward).__name__}"
-        findings.append(error("reward type", f"{wrong}; return a float"))
+    try:
+        read_reward(reward, source)
+    except EnvError as problem:
+        findings.append(error("reward type", str(problem)))
     if not all(isinstance(flag, bool | np.bool_) for flag in (terminated, truncated)):
         wrong = f"terminated and truncated are {terminated!r} and {truncated!r}"
         findings.append(warning("flags", f"{wrong}; return bools"))
@@ -53,6 +61,14 @@ def check_interface(config: EnvConfig) -> list[Finding]:
         )
     env.close()
     return findings
+
+
+def _called(function: str, source: Source, call: Callable[[], Any]) -> Any:
+    """What reset or step returns; an error in it names the line."""
+    try:
+        return call()
+    except (Exception, SystemExit) as problem:
+        raise source.raised(function, problem) from problem
 
 
 def _check_mask_names(env: gym.Env, info: dict[str, Any]) -> list[Finding]:

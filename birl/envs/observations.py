@@ -1,4 +1,4 @@
-"""Read what environments return: observations as arrays, `terminated` and `truncated` as bools."""
+"""Read what environments return: observations as arrays, rewards as numbers, flags as bools."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,12 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import require
+from birl.envs.source import Source
 from birl.envs.spaces import MASK, Path, at_path, mask_width, name_of, part_names, shown, walk
-from birl.errors import EnvError
+from birl.errors import cut
 from birl.types import PyTree
 
+NUMBERS = "biuf"  # kinds of dtypes that hold real numbers
 Arrays = dict[str, np.ndarray]  # the arrays of an observation by name; an observation that is one array has the name ""
 
 
@@ -29,16 +31,15 @@ class ObservationLayout:
         """Uninitialised [B, ...] arrays, new at each call because JAX may alias earlier ones."""
         return {name: np.empty((num_envs, *leaf.shape), leaf.dtype) for name, leaf in self.leaves.items()}  # type: ignore[misc]
 
-    def write(self, arrays: Arrays, index: int, observation: Any, number: int = 0) -> None:
-        """Copy the observation of environment `number` into row `index`."""
+    def write(self, arrays: Arrays, index: int, observation: Any, source: Source) -> None:
+        """Copy the observation of one environment into row `index`."""
         for name in self.paths:
-            arrays[name][index] = self._part(observation, name, (), f"environment {number}")
+            arrays[name][index] = self._part(observation, name, (), source)
 
-    def batch(self, observations: Any, num_envs: int) -> Arrays:
+    def batch(self, observations: Any, num_envs: int, source: Source) -> Arrays:
         """The observations of a vector environment, copied into new arrays."""
-        owner = "the vector environment"
         return {
-            name: np.array(self._part(observations, name, (num_envs,), owner), self.leaves[name].dtype)
+            name: np.array(self._part(observations, name, (num_envs,), source), self.leaves[name].dtype)
             for name in self.paths
         }
 
@@ -46,21 +47,23 @@ class ObservationLayout:
         """The arrays as networks see them: one array, or a dict of arrays for a Dict space."""
         return arrays.get("", arrays)
 
-    def _part(self, observation: Any, name: str, batch: tuple[int, ...], owner: str) -> Any:
-        """One array of an observation; raises EnvError if it is missing or has the wrong shape.
+    def _part(self, observation: Any, name: str, batch: tuple[int, ...], source: Source) -> np.ndarray:
+        """One array of an observation; raises EnvError if it is missing or does not fit its space.
 
-        Without the check NumPy would broadcast an array that is too small.
+        Without the check NumPy would broadcast an array that is too small, and cast any type.
         """
         try:
             part = at_path(observation, self.paths[name])
         except (KeyError, IndexError, TypeError) as problem:
-            raise EnvError(f"{owner} returned an observation without {name}; its space has it") from problem
-        shape = np.shape(part)
+            raise source.error(f"returned an observation without {name}; its space has it") from problem
+        label = f"observation {name}" if name else "observation"
+        array = _real_numbers(part)
+        if array is None:
+            raise source.error(f"returned the {label} {cut(part)}; return an array of real numbers")
         expected = (*batch, *(self.leaves[name].shape or ()))
-        if shape != expected:
-            label = f"observation {name}" if name else "observation"
-            raise EnvError(f"{owner} returned an {label} of shape {shape}; its space says {expected}")
-        return part
+        if array.shape != expected:
+            raise source.error(f"returned an {label} of shape {array.shape}; its space says {expected}")
+        return array
 
 
 def layout_of(space: gym.Space, action_space: gym.Space, ignored: Sequence[str] = ()) -> ObservationLayout:
@@ -102,24 +105,59 @@ def narrowed(space: gym.Space) -> gym.Space:
     return space
 
 
-def read_flag(given: Any, name: str, number: int) -> bool:
-    """The flag that environment `number` returned as terminated or truncated.
+def read_reset(answer: Any, source: Source) -> tuple[Any, dict[str, Any]]:
+    """The observation and the info that `reset` returned; EnvError for anything else."""
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):
+        return answer
+    raise source.breaks_rules("reset", f"it returns {type(answer).__name__} {cut(answer)}")
+
+
+def read_reward(given: Any, source: Source) -> np.ndarray:
+    """The reward that an environment returned; EnvError for everything that is no real number."""
+    reward = _real_numbers(given)
+    if reward is None or reward.shape != ():
+        raise source.error(f"returned the reward {cut(given)}, a {type(given).__name__}; return a float")
+    return reward
+
+
+def read_rewards(given: Any, num_envs: int, source: Source) -> np.ndarray:
+    """[B] what a vector environment returned as rewards."""
+    rewards = _real_numbers(given)
+    if rewards is None:
+        raise source.error(f"returned the rewards {cut(given)}; return ({num_envs},) floats")
+    if rewards.shape != (num_envs,):
+        raise source.error(f"returned rewards of shape {rewards.shape}; return ({num_envs},)")
+    return rewards
+
+
+def read_flag(given: Any, name: str, source: Source) -> bool:
+    """The flag that an environment returned as terminated or truncated.
 
     Raises EnvError for None, NaN and everything else that is neither true nor false.
     """
     if isinstance(given, bool | np.bool_):
         return bool(given)
-    if np.shape(given) == () and np.asarray(given).dtype.kind in "biuf" and given in (0, 1):
-        return bool(given)
-    raise EnvError(f"environment {number} returned {given!r} as {name}; return True or False")
+    flag = _real_numbers(given)
+    if flag is not None and flag.shape == () and flag in (0, 1):
+        return bool(flag)
+    raise source.error(f"returned {cut(given)} as {name}; return True or False")
 
 
-def read_flags(given: Any, name: str, num_envs: int) -> np.ndarray:
+def read_flags(given: Any, name: str, num_envs: int, source: Source) -> np.ndarray:
     """[B] bools: what a vector environment returned as terminated or truncated."""
     flags = np.asarray(given)
     if flags.shape != (num_envs,):
-        wrong = f"the vector environment returned {name} of shape {flags.shape}"
-        raise EnvError(f"{wrong}; return ({num_envs},), a bool for each environment")
+        wrong = f"returned {name} of shape {flags.shape}"
+        raise source.error(f"{wrong}; return ({num_envs},), a bool for each environment")
     if flags.dtype == bool:
         return flags
-    return np.array([read_flag(flag, name, index) for index, flag in enumerate(flags)])
+    return np.array([read_flag(flag, name, source.single(index)) for index, flag in enumerate(flags)])
+
+
+def _real_numbers(given: Any) -> np.ndarray | None:
+    """What was returned as an array; None if it holds anything but real numbers, or is ragged."""
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):  # of PyTorch: it is on a GPU, or has gradients
+        return None
+    return array if array.dtype.kind in NUMBERS else None

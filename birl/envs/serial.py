@@ -13,7 +13,8 @@ import numpy as np
 from birl.envs import snapshot as snapshots
 from birl.envs.attributes import Attributes, apply_attributes, read_attribute, require_attributes
 from birl.envs.generators import generator_of, generator_state, plain
-from birl.envs.observations import Arrays, layout_of, read_flag
+from birl.envs.observations import NUMBERS, Arrays, layout_of, read_flag, read_reset, read_reward
+from birl.envs.source import Source
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
@@ -26,8 +27,8 @@ from birl.envs.spaces import (
     learnable_actions,
     mask_width,
 )
-from birl.envs.trees import flat_mask, own_actions
-from birl.errors import EnvError, InexactResume
+from birl.envs.trees import own_actions, read_mask
+from birl.errors import InexactResume, cut
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 
 
@@ -47,6 +48,7 @@ class SerialEnvs:
         self.envs = [make() for make in env_functions]
         self.num_envs = len(self.envs)
         self.first = first
+        self._sources = [Source(f"environment {first + index}", env) for index, env in enumerate(self.envs)]
         self.layout = layout_of(self.envs[0].observation_space, self.envs[0].action_space, ignored)
         self.observation_space = self.layout.space
         self.action_space = learnable_actions(self.envs[0].action_space)
@@ -107,17 +109,22 @@ class SerialEnvs:
                     game_over[index] = start[1][GAME_OVER]
                 continue
             try:
-                observation, rewards[index], is_terminated, is_truncated, info = env.step(action)
+                observation, reward, is_terminated, is_truncated, info = env.step(action)
             except (Exception, SystemExit) as error:
-                raise self._step_error(index, error) from error
-            if plain_array is not None and type(observation) is np.ndarray and observation.shape == shape:
-                plain_array[index] = observation  # the fast path; `write` checks the shape
+                raise self._sources[index].raised("step", error) from error
+            # Fast paths for what most environments return; the functions check it.
+            is_array = plain_array is not None and type(observation) is np.ndarray and observation.shape == shape
+            if is_array and observation.dtype.kind in NUMBERS:
+                plain_array[index] = observation  # type: ignore[index]
             else:
-                self.layout.write(arrays, index, observation, self.first + index)
+                self.layout.write(arrays, index, observation, self._sources[index])
+            rewards[index] = reward if isinstance(reward, float) else read_reward(reward, self._sources[index])
             if is_terminated is not False:
-                is_terminated = read_flag(is_terminated, "terminated", self.first + index)
+                is_terminated = read_flag(is_terminated, "terminated", self._sources[index])
             if is_truncated is not False:
-                is_truncated = read_flag(is_truncated, "truncated", self.first + index)
+                is_truncated = read_flag(is_truncated, "truncated", self._sources[index])
+            if not isinstance(info, dict):
+                raise self._sources[index].breaks_rules("step", f"info is {cut(info)}, not a dict")
             # After a termination every action is allowed: a finished game's mask may allow none.
             if not is_terminated and (masks is not None or MASK in info):
                 self._write_mask(masks, index, observation, info)
@@ -129,7 +136,7 @@ class SerialEnvs:
                     game_over[index] = info[GAME_OVER]
                 if info.get(SUCCESS) is not None:
                     successes = np.full(self.num_envs, NOT_SAID, np.int8) if successes is None else successes
-                    successes[index] = read_flag(info[SUCCESS], SUCCESS, self.first + index)
+                    successes[index] = read_flag(info[SUCCESS], SUCCESS, self._sources[index])
                 if masks is not None and not masks[index].any():
                     masks[index] = True  # truncated and over: the mask allowed nothing
         self._arrays, self._masks = arrays, masks
@@ -203,21 +210,12 @@ class SerialEnvs:
         apply_attributes(env, self._attributes)
         self._log.begin(index, snapshots.origin_of(env, seed, self._attributes))
         try:
-            observation, info = env.reset(seed=seed)
+            answer = env.reset(seed=seed)
         except (Exception, SystemExit) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise RuntimeError(f"environment {self.first + index} raised in reset: {reason}") from error
-        self.layout.write(arrays, index, observation, self.first + index)
+            raise self._sources[index].raised("reset", error) from error
+        observation, info = read_reset(answer, self._sources[index])
+        self.layout.write(arrays, index, observation, self._sources[index])
         return observation, info
-
-    def _step_error(self, index: int, error: BaseException) -> Exception:
-        """What to raise for an error in `step` that names the environment and the fault."""
-        number = self.first + index
-        # Raised by our own line, not within `step`: what it returned cannot be unpacked.
-        if isinstance(error, TypeError | ValueError) and error.__traceback__.tb_next is None:  # type: ignore[union-attr]
-            remedy = "return observation, reward (a number), terminated, truncated, info"
-            return EnvError(f"environment {number} breaks the rules of step: {error}; {remedy}")
-        return RuntimeError(f"environment {number} raised in step: {type(error).__name__}: {error}")
 
     def _own_actions(self, actions: np.ndarray) -> list[Any]:
         """One action per environment, in its own space. Copies, because some clip in place."""
@@ -239,9 +237,8 @@ class SerialEnvs:
         if mask is None or self._mask_width is None:
             return
         if masks is None:
-            wrong = f"environment {self.first + index} gave an action_mask in step but none did in reset"
-            raise RuntimeError(f"{wrong}; give it in both")
-        masks[index] = flat_mask(mask, self.action_space)
+            raise self._sources[index].error("gave an action_mask in step but none did in reset; give it in both")
+        masks[index] = read_mask(mask, self.action_space, self._sources[index])
 
     def _restore_env(self, index: int, snapshot: Snapshot) -> str:
         """Put one environment back where it was; returns what went wrong, or ""."""
@@ -266,7 +263,7 @@ class SerialEnvs:
         env = self.envs[index]
         actions = self._own_actions(self._log.episode(index))
         observation, ended = snapshots.replay(env, self._log.origins[index], actions)
-        self.layout.write(self._arrays, index, observation, self.first + index)
+        self.layout.write(self._arrays, index, observation, self._sources[index])
         saved = {name: snapshot.arrays[f"observations/{name}"] for name in self._arrays}
         generator = plain(generator_state(generator_of(env)))
         same = snapshots.same_bits(self._arrays, saved, index) and ended == self._ended[index]

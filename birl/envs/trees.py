@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from birl.envs.source import Source
 from birl.envs.spaces import (
     MASK,
     action_shape,
@@ -75,6 +76,14 @@ def flat_mask(mask: Any, space: gym.Space) -> np.ndarray:
         needed = f"action space {shown(space)} has {width} choices that can be masked"
         raise ValueError(f"{MASK} has {flat.size} entries; {needed}")
     return flat.astype(bool)
+
+
+def read_mask(mask: Any, space: gym.Space, source: Source) -> np.ndarray:
+    """[A] bools: the action mask that an environment gave; EnvError if it does not fit."""
+    try:
+        return flat_mask(mask, space)
+    except (TypeError, ValueError) as problem:
+        raise source.error(f"gave a wrong mask: {problem}") from problem
 
 
 def mask_of(masks: Any, index: int) -> Any:

@@ -12,7 +12,8 @@ from birl.config import ConfigError
 from birl.envs import snapshot as snapshots
 from birl.envs.attributes import Attributes, read_attribute
 from birl.envs.native_vector import is_native, load_native, save_native
-from birl.envs.observations import layout_of, read_flag, read_flags
+from birl.envs.observations import layout_of, read_flag, read_flags, read_rewards
+from birl.envs.source import Source
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
@@ -29,7 +30,7 @@ from birl.envs.trees import action_tree
 from birl.envs.vector_attributes import has_mask_method, method_masks, set_vector_attributes
 from birl.envs.vector_observations import VectorObservations
 from birl.envs.wrappers import kept_space
-from birl.errors import EnvError, InexactResume
+from birl.errors import InexactResume
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 
 Outcome = tuple[Any, Any, Any]  # rewards, terminated, truncated
@@ -67,7 +68,8 @@ class VectorAdapter:
         self._seed = 0
         self._clock = 0  # steps since the last reset
         self._ended = np.zeros(self.num_envs, bool)
-        self._latest = VectorObservations(self.layout, self.action_space, self.num_envs)
+        self._source = Source("the vector environment", vector_env)
+        self._latest = VectorObservations(self.layout, self.action_space, self.num_envs, self._source)
         self._game_over: np.ndarray | None = None
         self._last_infos: dict[str, Any] = {}  # of the last step of episodes
 
@@ -212,11 +214,9 @@ class VectorAdapter:
             observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
         except SystemExit as error:
             raise RuntimeError(f"{self.vector_env} raised in step: SystemExit: {error}") from error
-        shape = np.shape(rewards)
-        if shape != (self.num_envs,):
-            raise EnvError(f"the vector environment returned rewards of shape {shape}; return ({self.num_envs},)")
-        terminated = read_flags(terminated, "terminated", self.num_envs)
-        truncated = read_flags(truncated, "truncated", self.num_envs)
+        rewards = read_rewards(rewards, self.num_envs, self._source)
+        terminated = read_flags(terminated, "terminated", self.num_envs, self._source)
+        truncated = read_flags(truncated, "truncated", self.num_envs, self._source)
         infos = self._with_masks(infos)
         self._latest.after_step(observations, infos)
         self._last_infos = infos
@@ -229,7 +229,7 @@ class VectorAdapter:
         successes = np.full(self.num_envs, NOT_SAID, np.int8)
         for index in np.flatnonzero(said).tolist():
             if given[index] is not None:
-                successes[index] = read_flag(given[index], SUCCESS, index)
+                successes[index] = read_flag(given[index], SUCCESS, self._source.single(index))
         return successes if (successes != NOT_SAID).any() else None
 
     def _reset_env(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
@@ -246,7 +246,7 @@ class VectorAdapter:
     def _reset_ended(self) -> None:
         """Reset the environments whose episodes have ended, and no others."""
         observations, infos = self._reset_env(options={"reset_mask": self._ended.copy()})
-        arrays = self.layout.batch(observations, self.num_envs)
+        arrays = self.layout.batch(observations, self.num_envs, self._source)
         if not snapshots.same_bits(arrays, self._latest.arrays, ~self._ended):
             wrong = f"{self.vector_env} ignores options['reset_mask']: it reset more environments than it should"
             raise RuntimeError(f"{wrong}; build it with autoreset_mode=AutoresetMode.NEXT_STEP")

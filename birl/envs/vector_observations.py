@@ -6,16 +6,18 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs.observations import Arrays, ObservationLayout
+from birl.envs.source import Source
 from birl.envs.spaces import MASK, mask_width
-from birl.envs.trees import flat_mask, mask_of
+from birl.envs.trees import mask_of, read_mask
 from birl.types import PyTree
 
 
 class VectorObservations:
     """Observations and masks as copies, which the environment cannot write into later."""
 
-    def __init__(self, layout: ObservationLayout, action_space: gym.Space, num_envs: int) -> None:
+    def __init__(self, layout: ObservationLayout, action_space: gym.Space, num_envs: int, source: Source) -> None:
         self.layout = layout
+        self.source = source
         self.arrays: Arrays = {}
         self.masks: np.ndarray | None = None
         self._action_space = action_space
@@ -24,7 +26,7 @@ class VectorObservations:
 
     def first(self, observations: Any, infos: dict[str, Any]) -> None:
         """Take what a reset of all environments returned; decides whether there are masks."""
-        self.arrays = self.layout.batch(observations, self._num_envs)
+        self.arrays = self.layout.batch(observations, self._num_envs, self.source)
         self.masks = None
         if self._mask_width is not None and (self.layout.mask_path is not None or MASK in infos):
             masks = np.ones((self._num_envs, self._mask_width), bool)
@@ -32,7 +34,7 @@ class VectorObservations:
 
     def after_step(self, observations: Any, infos: dict[str, Any]) -> None:
         """Take what a step returned. An environment without a mask allows every action."""
-        self.arrays = self.layout.batch(observations, self._num_envs)
+        self.arrays = self.layout.batch(observations, self._num_envs, self.source)
         masks = None if self.masks is None else np.ones_like(self.masks)
         self.masks = self._read_masks(masks, observations, infos)
 
@@ -43,7 +45,7 @@ class VectorObservations:
 
     def show_last(self, index: int, observation: Any, infos: dict[str, Any]) -> None:
         """Replace one environment's observation and mask by the last ones of its episode."""
-        self.layout.write(self.arrays, index, observation, index)
+        self.layout.write(self.arrays, index, observation, self.source.single(index))
         if self.masks is not None:
             self.masks[index] = self._last_mask(index, observation, infos)
 
@@ -69,10 +71,10 @@ class VectorObservations:
     def _last_mask(self, index: int, observation: Any, infos: dict[str, Any]) -> np.ndarray | bool:
         """The mask given with an episode's last observation; True, which allows all, if none is."""
         if self.layout.mask_path is not None:
-            return flat_mask(observation[MASK], self._action_space)
+            return self._read_mask(observation[MASK], index)
         if MASK not in infos or not infos.get(f"_{MASK}", np.ones(self._num_envs, bool))[index]:
             return True
-        return flat_mask(mask_of(infos[MASK], index), self._action_space)
+        return self._read_mask(mask_of(infos[MASK], index), index)
 
     def _read_masks(self, masks: np.ndarray | None, observations: Any, infos: dict[str, Any]) -> np.ndarray | None:
         """The masks, with the rows replaced that the environments gave now."""
@@ -80,11 +82,14 @@ class VectorObservations:
             return None
         if self.layout.mask_path is not None:
             given = observations[MASK]
-            return np.array([flat_mask(mask_of(given, index), self._action_space) for index in range(self._num_envs)])
+            return np.array([self._read_mask(mask_of(given, index), index) for index in range(self._num_envs)])
         if MASK not in infos:
             return masks
         if masks is None:
-            raise RuntimeError("the vector environment gave an action_mask in step but none in reset; give it in both")
-        for index in np.flatnonzero(infos.get(f"_{MASK}", np.ones(self._num_envs, bool))):
-            masks[index] = flat_mask(mask_of(infos[MASK], int(index)), self._action_space)
+            raise self.source.error("gave an action_mask in step but none in reset; give it in both")
+        for index in np.flatnonzero(infos.get(f"_{MASK}", np.ones(self._num_envs, bool))).tolist():
+            masks[index] = self._read_mask(mask_of(infos[MASK], index), index)
         return masks
+
+    def _read_mask(self, mask: Any, index: int) -> np.ndarray:
+        return read_mask(mask, self._action_space, self.source.single(index))

@@ -11,7 +11,7 @@ from birl.config import require
 from birl.envs.check_resume import try_envs
 from birl.envs.make import open_envs, spaces_of
 from birl.envs.spaces import has_images
-from birl.errors import NonFiniteError
+from birl.errors import EnvError, NonFiniteError
 from birl.nets.allowance import limited_by
 from birl.nets.images import encoders_chosen
 from birl.registry import algorithm_named
@@ -271,17 +271,17 @@ class Run:
                 self._pause()
             elif error is None:
                 self.summary = self._finish()
-            elif isinstance(error, NonFiniteError):
+            elif isinstance(error, NonFiniteError | EnvError):
                 raise error
             elif self._is_pending and self.update is not None and may_save_after(error):
                 saved = self._parts.saver.try_save(self.update)
                 self._console.message(
                     f"{type(error).__name__} in the loop: {saved_text(saved, self.env_steps, self.run_dir)}"
                 )
-        except NonFiniteError as problem:
+        except (NonFiniteError, EnvError) as problem:
             where = f"{self.config.env.id} after {self.env_steps:,} steps"
             kept = kept_text(self._progress.saved_steps, self._checkpoints)
-            raise NonFiniteError(f"{where}: {problem}. Last checkpoint: {kept}") from problem
+            raise type(problem)(f"{where}: {problem}. Last checkpoint: {kept}") from problem
 
     def _pause(self) -> None:
         """Evaluate and save, so that another process continues from here."""

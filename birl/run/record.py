@@ -17,7 +17,8 @@ import numpy as np
 from birl.config import ConfigError, EnvConfig, Plain, require
 from birl.envs import make
 from birl.envs.by_name import MakeEnv
-from birl.envs.observations import layout_of
+from birl.envs.observations import layout_of, read_flag, read_reset, read_reward
+from birl.envs.source import Source
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
 from birl.run.evaluate import Evaluation, with_limit
 from birl.run.files import require_real_directory
@@ -214,22 +215,26 @@ def _episode(
 ) -> Iterator[tuple[float, bool]]:
     """Play one episode, or a whole game; for each step its reward, and whether it was truncated."""
     layout = layout_of(env.observation_space, env.action_space, ignored)
-    observation, info = env.reset(seed=seed)
+    source = Source("the environment", env)
+    observation, info = read_reset(env.reset(seed=seed), source)
     maskable = mask_width(env.action_space) is not None
     memory = None
     ended = False
     step = 0
     while not ended:
         arrays = layout.empty(1)
-        layout.write(arrays, 0, observation)
+        layout.write(arrays, 0, observation, source)
         single = {name: array[0] for name, array in arrays.items()}
         mask = info.get(MASK) if layout.mask_path is None else observation[MASK]
         mask = mask if maskable else None
         action, memory = policy.act(layout.tree(single), memory, mask, None if deterministic else seed * 100_003 + step)
         observation, reward, terminated, truncated, info = env.step(action)
-        ended = bool(terminated or truncated)
+        terminated, truncated = (
+            read_flag(flag, name, source) for flag, name in ((terminated, "terminated"), (truncated, "truncated"))
+        )
+        ended = terminated or truncated
         step += 1
-        yield float(reward), bool(truncated and not terminated)
+        yield float(read_reward(reward, source)), truncated and not terminated
         if ended and env.metadata.get(HAS_LIVES) and not info[GAME_OVER]:
             observation, info = env.reset()
             memory, ended = None, info[GAME_OVER]

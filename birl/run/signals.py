@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: the first lets a run save and end, the second ends it at once."""
+"""SIGINT, SIGTERM and SIGHUP: the first lets a run save and end, the next ends it at once."""
 
 import gc
 import os
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+FIRST = "ending after this update, with a checkpoint; once more ends at once, even while a step hangs"
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 
 
@@ -23,14 +24,20 @@ class SecondSignal(BaseException):
 def caught_signals() -> Iterator[list[int]]:
     """The signals received so far: the first is only added, the second ends the program.
 
+    So does a third one, without leaving any block: the second was an exception.
+
     Outside the main thread signals cannot be caught, and the list stays empty.
     """
     received: list[int] = []
 
     def note(number: int, frame: Any) -> None:
         received.append(number)
+        if len(received) > 2:
+            os._exit(128 + number)  # the second one was lost in code that catches everything
         if len(received) > 1:
             raise SecondSignal(number)
+        with suppress(OSError):  # os.write: a signal may come while something is printed
+            os.write(2, f"\nbirl: {signal.Signals(number).name}: {FIRST}\n".encode())
 
     with _handled(note):
         try:

@@ -31,6 +31,29 @@ class OldStep(Good):
         return super().step(action)[:4]
 
 
+class OldSeed(Good):
+    def reset(self):
+        return super().reset()
+
+
+class RaisesLater(Good):
+    def step(self, action):
+        if self.steps == 3:
+            raise ValueError("the simulator diverged")
+        return super().step(action)
+
+
+class RaisesAtOnce(Good):
+    def reset(self, *, seed=None, options=None):
+        raise ValueError("the simulator diverged")
+
+
+class ComplexReward(Good):
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, complex(reward), *rest
+
+
 class OtherType(Good):
     def observe(self):
         return super().observe().astype(np.float64)
@@ -185,7 +208,11 @@ def test_the_good_environment_of_this_file_gives_only_ok_findings():
     ("kind", "level", "title", "words"),
     [
         (OldReset, "error", "reset", "(observation, info)"),
+        (OldSeed, "error", "reset", "take reset(self, *, seed=None, options=None)"),
         (OldStep, "error", "step", "4 values"),
+        (RaisesAtOnce, "error", "reset", f"raised in reset: ValueError: the simulator diverged ({__file__}, line "),
+        (RaisesLater, "error", "reset and step", f"in step: ValueError: the simulator diverged ({__file__}, line "),
+        (ComplexReward, "error", "reward type", "float"),
         (OtherType, "warning", "observation of reset", "float64"),
         (OtherShape, "error", "observation of reset", "(3, 1)"),
         (OutOfBounds, "warning", "observation of reset", "outside the bounds"),
@@ -214,7 +241,7 @@ def test_each_fault_is_found(kind, level, title, words):
     [
         ("birl/ProbeNaN-v0", "observations", "after step 3 holds NaN"),
         ("birl/ProbeInfinite-v0", "rewards", "number 3 is inf"),
-        ("birl/ProbeRaise-v0", "seeding", "the simulator diverged"),
+        ("birl/ProbeRaise-v0", "reset and step", "the simulator diverged ("),
         ("NoSuchThing-v0", "cannot be made", "not registered"),
     ],
 )
@@ -241,7 +268,7 @@ def test_a_constructor_that_raises_is_a_finding():
     assert "no display" in finding.explanation
 
 
-@pytest.mark.parametrize("kind", [OldReset, OldStep])
+@pytest.mark.parametrize("kind", [OldReset, OldSeed, OldStep, RaisesAtOnce])
 def test_a_fault_that_every_check_would_find_is_reported_once(kind):
     errors = [finding for finding in check(kind) if finding.level != "ok"]
     assert [finding.level for finding in errors] == ["error", "warning"]

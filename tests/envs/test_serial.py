@@ -207,7 +207,7 @@ def test_a_mask_that_comes_only_in_step_is_refused():
 
     envs = SerialEnvs([Late])
     envs.reset(0)
-    with pytest.raises(RuntimeError, match="environment 0 gave an action_mask in step but none did in reset"):
+    with pytest.raises(EnvError, match="environment 0 gave an action_mask in step but none did in reset"):
         envs.step(np.zeros(1, int))
 
 
@@ -304,6 +304,19 @@ def test_a_keyboard_interrupt_is_not_caught():
         (0, np.zeros(1), r"environment 1 returned an observation of shape \(1,\); its space says \(3,\)"),
         (0, np.zeros((1, 3)), r"environment 1 returned an observation of shape \(1, 3\); its space says \(3,\)"),
         (0, 0.0, r"environment 1 returned an observation of shape \(\); its space says \(3,\)"),
+        (
+            0,
+            np.zeros(3, complex),
+            r"environment 1 returned the observation .*0.\+0.j.*; return an array of real numbers",
+        ),
+        (0, ["0", "1", "2"], r"environment 1 returned the observation \['0', '1', '2'\]; return an array of real"),
+        (0, [[1, 2], 3, 4], r"environment 1 returned the observation \[\[1, 2\], 3, 4\]; return an array of real"),
+        (1, "1.0", "environment 1 returned the reward '1.0', a str; return a float"),
+        (1, None, "environment 1 returned the reward None, a NoneType; return a float"),
+        (1, 1 + 2j, r"environment 1 returned the reward \(1\+2j\), a complex; return a float"),
+        (1, np.ones(1), r"environment 1 returned the reward array\(\[1.\]\), a ndarray; return a float"),
+        (4, None, "environment 1 breaks the rules of step: info is None, not a dict; return observation, reward"),
+        (4, {"action_mask": np.ones(2, bool)}, "environment 1 gave a wrong mask: action_mask has 2 entries"),
         (2, None, r"environment 1 returned None as terminated; return True or False"),
         (2, np.nan, r"environment 1 returned nan as terminated; return True or False"),
         (3, np.nan, r"environment 1 returned nan as truncated; return True or False"),
@@ -313,6 +326,9 @@ def test_a_keyboard_interrupt_is_not_caught():
 )
 def test_a_step_that_breaks_the_rules_is_named_at_any_time(part, given, message, late):
     class Wrong(Counting):
+        def mask(self):
+            return {"action_mask": np.ones(3, bool)}
+
         def step(self, action):
             answer = list(super().step(action))
             if self.steps > late:
@@ -376,18 +392,50 @@ class OldStep(Counting):
         return super().step(action)[:4]
 
 
-class TextReward(Counting):
-    def step(self, action):
-        observation, _, *rest = super().step(action)
-        return observation, "much", *rest
-
-
-@pytest.mark.parametrize(
-    ("kind", "said"), [(OldStep, "expected 5, got 4"), (TextReward, "could not convert string to float: 'much'")]
-)
-def test_a_step_that_returns_something_else_is_refused_with_the_rules(kind, said):
-    envs = SerialEnvs(counting_functions([(5, 5)] * 2, kind))
+def test_a_step_that_returns_something_else_is_refused_with_the_rules():
+    envs = SerialEnvs(counting_functions([(5, 5)] * 2, OldStep))
     envs.reset(0)
     rules = re.escape("return observation, reward (a number), terminated, truncated, info")
-    with pytest.raises(EnvError, match=rf"environment 0 breaks the rules of step: .*{said}.*; {rules}"):
+    with pytest.raises(EnvError, match=rf"environment 0 breaks the rules of step: .*expected 5, got 4.*; {rules}"):
         envs.step(np.zeros(2, int))
+
+
+def test_a_reset_of_the_old_kind_is_refused_with_the_rules():
+    class OldReset(Counting):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0]
+
+    rules = re.escape("take reset(self, *, seed=None, options=None) and return (observation, info), with info a dict")
+    with pytest.raises(EnvError, match=rf"environment 0 breaks the rules of reset: it returns ndarray .*; {rules}"):
+        SerialEnvs([OldReset]).reset(0)
+
+
+def test_an_environment_that_breaks_the_rules_is_named_with_its_file():
+    envs = SerialEnvs([lambda: gym.wrappers.TimeLimit(OldStep(0, 5, 5), 9)])
+    envs.reset(0)
+    with pytest.raises(EnvError, match=rf"\(OldStep in {re.escape(__file__)}\)$"):
+        envs.step(np.zeros(1, int))
+
+
+def test_an_error_in_step_is_named_with_the_users_last_line():
+    class Fails(Counting):
+        def step(self, action):
+            return np.zeros(3).reshape(2, 2)  # numpy may have frames of its own
+
+    envs = SerialEnvs([Fails])
+    envs.reset(0)
+    line = Fails.step.__code__.co_firstlineno + 1
+    with pytest.raises(RuntimeError, match=rf"ValueError: .* \({re.escape(__file__)}, line {line}\)$"):
+        envs.step(np.zeros(1, int))
+
+
+@pytest.mark.parametrize("reward", [1, 1.0, np.float32(1), np.int64(1), np.array(1.0), True])
+def test_any_real_number_is_a_reward(reward):
+    class Rewards(Counting):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return observation, reward, *rest
+
+    envs = SerialEnvs([Rewards])
+    envs.reset(0)
+    assert envs.step(np.zeros(1, int)).rewards == 1

@@ -192,7 +192,7 @@ def test_a_mask_that_comes_only_in_step_is_refused():
         def mask(self):
             return super().mask() if self.steps else {}
 
-    with pytest.raises(RuntimeError, match="gave an action_mask in step but none in reset"):
+    with pytest.raises(EnvError, match="gave an action_mask in step but none in reset"):
         run(VectorAdapter(sync(AutoresetMode.NEXT_STEP, kind=Late)), 1)
 
 
@@ -231,6 +231,9 @@ class Answers(gym.vector.VectorWrapper):
         (0, np.zeros(3), r"returned an observation of shape \(3,\); its space says \(2, 3\)"),
         (1, np.zeros(1), r"returned rewards of shape \(1,\); return \(2,\)"),
         (1, 0.0, r"returned rewards of shape \(\); return \(2,\)"),
+        (1, ["1.0", "1.0"], r"returned the rewards \['1.0', '1.0'\]; return \(2,\) floats"),
+        (1, np.ones(2, complex), r"returned the rewards .*1.\+0.j.*; return \(2,\) floats"),
+        (0, np.zeros((2, 3), complex), r"returned the observation .*0.\+0.j.*; return an array of real numbers"),
         (2, None, r"returned terminated of shape \(\); return \(2,\), a bool for each environment"),
         (2, [False, None], r"environment 1 returned None as terminated; return True or False"),
         (3, np.array([0.0, np.nan]), r"environment 1 returned .*nan.* as truncated; return True or False"),

@@ -132,6 +132,8 @@ class NoRandomness(Buggy):
 class Unruly(Troubled):
     """Breaks Gymnasium's rules in step, not in reset."""
 
+    action_space = spaces.Discrete(3)
+
     def __init__(self, shape: int = 3, flag: str = "no") -> None:
         super().__init__()
         self.shape = (shape,)
@@ -146,6 +148,8 @@ class Broken(Troubled):
     def __init__(self) -> None:
         raise ZeroDivisionError("mass is zero")
 
+
+RAISED_AT = f"{__file__}, line {Troubled.step.__code__.co_firstlineno + 5}"
 
 for kind in (
     Troubled,

@@ -1,6 +1,7 @@
 """Mistakes are reported early, with their place and a remedy."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from birl.run.checkpoint_folder import numbered
 from birl.run.evaluate import evaluate_policy
 from birl.run.policy import make_policy
 from birl.workers import faults
+from tests.envs.troubled import RAISED_AT
 from tests.run.processes import birl, call, call_well, metric_rows
 
 SMALL = [
@@ -182,6 +184,21 @@ def test_an_environment_that_raises_is_named_and_keeps_its_own_traceback(tmp_pat
     assert load(numbered(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
 
 
+UNRULY = (
+    r"environment \d returned None as terminated; return True or False \(Unruly in .*/troubled.py\). Last checkpoint"
+)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_that_breaks_the_rules_ends_the_run_with_one_line_that_names_its_file(workers, tmp_path):
+    words = [*SMALL, "--workers", workers, "--kwargs", "flag", "none", "--run-dir", tmp_path / "run"]
+    code, said = call("train", "ppo", "tests.envs.troubled:Unruly-v0", *words)
+    assert code == 1
+    last = said.splitlines()[-1]
+    assert last.startswith("birl: tests.envs.troubled:Unruly-v0 after 0 steps: environment")
+    assert re.search(UNRULY, last)
+
+
 BUGGY = "tests.envs.troubled:Buggy-v0"
 
 
@@ -197,7 +214,8 @@ def test_an_environment_that_exits_in_peace_ends_the_run_as_an_error(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_an_error_that_every_episode_hits_in_a_worker_ends_the_run(bug_at, tmp_path, monkeypatch):
     monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 1)
-    bug = r"failed 2 times in a row: environment \d raised in step: ZeroDivisionError: mass is zero\nTraceback"
+    row = r"failed 2 times in a row: environment \d raised in step: ZeroDivisionError: "
+    bug = rf"{row}mass is zero \({RAISED_AT}\)\nTraceback"
     with pytest.raises(RuntimeError, match=bug):
         call("train", "ppo", BUGGY, *SMALL, "--workers", 1, "--kwargs", "bug_at", bug_at, "--run-dir", tmp_path / "run")
 

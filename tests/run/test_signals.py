@@ -142,6 +142,24 @@ def test_the_first_signal_is_noted_and_the_second_ends_the_program_and_is_nobody
     assert caught.value.code == 130
 
 
+def test_the_first_signal_says_what_comes_next_and_a_third_ends_code_that_catches_everything():
+    code = """
+import contextlib, os, signal
+from birl.run.signals import caught_signals
+with caught_signals():
+    while True:
+        with contextlib.suppress(BaseException):
+            os.kill(os.getpid(), signal.SIGINT)
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    said = (
+        "\nbirl: SIGINT: ending after this update, with a checkpoint; once more ends at once, even while a step hangs\n"
+    )
+    assert (finished.returncode, finished.stderr) == (130, said)
+
+
 def test_the_handlers_are_put_back():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with caught_signals():

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from birl.errors import EnvError
 from birl.types import Snapshot
 from birl.workers import faults
 from birl.workers.envs import WorkerEnvs
-from tests.envs.troubled import CHILD, EXIT, HANG, HANG_WITH_CHILD, KILL, RAISE
+from tests.envs.troubled import CHILD, EXIT, HANG, HANG_WITH_CHILD, KILL, RAISE, RAISED_AT
 from tests.run.processes import SECONDS
 
 # What is well takes microseconds for a step, or a little more on a busy machine.
@@ -211,7 +212,7 @@ def test_misuse_raises_at_once_and_does_no_harm():
 # Accidents.
 
 ACCIDENTS = {
-    RAISE: "environment 2 raised in step: ZeroDivisionError: mass is zero",
+    RAISE: f"environment 2 raised in step: ZeroDivisionError: mass is zero ({RAISED_AT})",
     KILL: "its process was ended by SIGKILL",
     EXIT: "its process exited with code 3",
     HANG: "no answer within 5.0 seconds",
@@ -229,7 +230,7 @@ def test_an_accident_is_a_reset_of_its_workers_environments_and_no_others_notice
                     envs.step(np.ones(4, int)).observations[:2], alone.step(np.ones(4, int)).observations[:2]
                 )
             victim = envs.pids[1]
-            why = reason.replace("its process", f"process {victim}")
+            why = re.escape(reason.replace("its process", f"process {victim}"))
             with pytest.warns(UserWarning, match=f"environments 2 to 3 began new episodes in a new process .*: {why}"):
                 step = envs.step(np.array([1, 1, accident, 1]))
             expected = alone.step(np.ones(4, int))
@@ -305,7 +306,7 @@ def test_an_error_that_returns_at_once_is_final_and_keeps_its_name(way, monkeypa
     with make_envs(replace(TROUBLED, num_envs=1, workers=1, kwargs=way), 0) as envs:
         with pytest.raises(
             RuntimeError,
-            match=r"environment 0 failed 3 times in a row: environment 0 raised .* mass is zero\nTraceback",
+            match=r"environment 0 failed 3 times in a row: environment 0 .* zero \(.*.py, line \d+\)\nTraceback",
         ):
             play(envs, 9)
         assert len(envs.faults) == 3
@@ -316,7 +317,8 @@ def test_an_error_that_every_episode_hits_is_final_however_late_it_comes(monkeyp
     monkeypatch.setattr(faults, "FAULTS_IN_A_ROW", 2)
     with make_envs(replace(TROUBLED, num_envs=2, workers=1, kwargs={"bug_at": 40}), 0) as envs:
         with pytest.raises(
-            RuntimeError, match=r"environments 0 to 1 failed 3 times in a row: .* mass is zero\nTraceback"
+            RuntimeError,
+            match=r"environments 0 to 1 failed 3 times in a row: .* mass is zero \(.*.py, line \d+\)\nTraceback",
         ):
             play(envs, 999)
         assert [fault.step for fault in envs.faults] == [40, 80, 120]
