@@ -180,6 +180,7 @@ class Queue:
         """Run a command of Birl, keep each seed as it finishes, and pass on a signal."""
         # A session of its own: Ctrl-C would reach it twice, and the second signal stops at once.
         training = subprocess.Popen([sys.executable, "-m", "birl", *words], start_new_session=True)
+        give_way(training.pid)
         told = False
         while training.poll() is None:
             if self.stop.is_set() and not told:
@@ -195,6 +196,14 @@ class Queue:
         for lane in lanes:
             if is_finished(lane.run_dir) and lane.seed not in finished_seeds(row, settings):
                 keep_seed(row, settings, lane.run_dir)
+
+
+def give_way(process: int) -> None:
+    """The lowest priority for a session on Linux, which shares cores between sessions, whatever
+    `nice` says.
+    """
+    with suppress(OSError):
+        Path(f"/proc/{process}/autogroup").write_text(str(LOWEST_PRIORITY))
 
 
 def status(rows: Sequence[EvidenceRow] = ROWS) -> str:

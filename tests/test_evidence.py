@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -68,6 +69,16 @@ def test_the_queue_trains_the_missing_seeds_and_writes_the_row_of_all(evidence, 
     shutil.rmtree(evidence.RUNS)
     assert evidence.Queue(jobs=1).run([row]) == 0  # nothing is left to do
     assert not evidence.RUNS.exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="Linux with CONFIG_SCHED_AUTOGROUP")
+def test_training_gives_way_to_other_sessions(evidence):
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as session:
+        try:
+            evidence.give_way(session.pid)
+            assert Path(f"/proc/{session.pid}/autogroup").read_text().endswith("nice 19\n")
+        finally:
+            session.kill()
 
 
 def test_a_signal_stops_the_queue_and_it_continues_the_same_group(evidence):
