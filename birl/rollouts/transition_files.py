@@ -32,12 +32,13 @@ def read_transitions(path: Path, label: str, require_fits: Callable[[Headers], N
         raise ConfigError(f"{label} cannot be read: {problem}; numpy.savez writes such files") from problem
 
 
-def write_transitions(path: Path, count: int, names: list[str], part: Callable[[str, slice], np.ndarray]) -> None:
-    """Write an .npz of `count` transitions, completely or not at all.
+def write_transitions(path: Path, count: int, names: list[str], part: Callable[[str, slice], np.ndarray]) -> Path:
+    """Write an .npz of `count` transitions, completely or not at all; the file.
 
+    As numpy.savez does, it adds .npz to a name without it: what was collected is not lost by that.
     `part` gives some rows of an array, so that only a few of them are in memory at a time.
     """
-    require(path.suffix == ".npz", f"{path} must end in .npz")
+    path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".partial-{secrets.token_hex(8)}.npz")
     try:
@@ -51,7 +52,7 @@ def write_transitions(path: Path, count: int, names: list[str], part: Callable[[
                             header = {"descr": descr, "fortran_order": False, "shape": (count, *rows.shape[1:])}
                             npy.write_array_header_1_0(file, header)
                         file.write(rows.tobytes())
-        partial.replace(path)
+        return partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

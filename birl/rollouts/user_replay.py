@@ -83,8 +83,8 @@ class UserReplay:
             arrays = read_transitions(Path(source), label, partial(self._require_fits, label))
         self._insert(arrays, label, None)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all transitions as an .npz file, from which another run can be prefilled.
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write all transitions as an .npz file, from which another run can be prefilled; the file.
 
         The newest step of each environment is left out: its successor is not in the replay yet.
         """
@@ -97,7 +97,7 @@ class UserReplay:
         rows = every_row[found]
         require(rows.size > 0, f"{path}: the replay holds no transitions yet; save it after an update")
 
-        write_transitions(
+        return write_transitions(
             Path(path),
             len(rows),
             list(self._format.expected()),

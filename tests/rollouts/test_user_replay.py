@@ -276,8 +276,14 @@ def test_a_saved_replay_prefills_another_with_the_same_transitions(stack, tmp_pa
     other.collect(1)
     assert set(held(opened.replay)) <= set(held(other.replay))
     assert list(tmp_path.iterdir()) == [tmp_path / "saved.npz"]
-    with pytest.raises(ConfigError, match=r"saved\.csv must end in \.npz"):
-        opened.user.save(tmp_path / "saved.csv")
+
+
+def test_a_name_without_npz_gets_it_as_from_numpy(stack, tmp_path):
+    opened = Opened(stack)
+    opened.collect(12)
+    assert opened.user.save(tmp_path / "steps") == tmp_path / "steps.npz"
+    assert opened.user.save(str(tmp_path / "steps.v2")) == tmp_path / "steps.v2.npz"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["steps.npz", "steps.v2.npz"]
 
 
 def test_dict_observations_and_masks_are_saved_and_read_by_name(stack, tmp_path):
