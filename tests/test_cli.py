@@ -94,6 +94,14 @@ def test_an_unknown_command_is_named_and_the_known_ones_shown():
     assert code == 2
     assert "birl: 'frobnicate' is not a command" in said
     assert "birl train ppo CartPole-v1" in said
+    assert said.splitlines()[-1].startswith("birl: 'frobnicate'"), "the error is not pushed off the screen"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("trian", "train"), ("evaluate", "eval"), ("ppo", "train ppo"), ("check", "check-env")]
+)
+def test_a_command_that_is_nearly_one_is_answered_in_one_line(word, meant):
+    assert call(word, "CartPole-v1") == (2, f"birl: {word!r} is not a command; you may mean birl {meant}\n")
 
 
 def test_train_alone_is_wrong_usage():

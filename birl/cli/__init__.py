@@ -65,7 +65,12 @@ def _run(args: list[str] | None) -> int:
         print(f"birl {birl.__version__}")
         return 0
     if words[0] not in COMMANDS:
-        print(f"birl: {words[0]!r} is not a command\n\n{_usage()}", file=sys.stderr)
+        from birl.suggestions import suggest_command
+
+        meant = suggest_command(words[0], COMMANDS)
+        if not meant:
+            print(_usage(), file=sys.stderr)
+        _complain(f"{words[0]!r} is not a command; {meant or 'those above are'}")
         return 2
     return _guarded(words[0], words[1:])
 

@@ -33,6 +33,7 @@ class StartOptions:
 
     like: Path | None = None  # begin with the settings of this run, but not its run_dir
     config: Path | None = None  # begin with the settings in this JSON or TOML file
+    preset: bool = True  # begin with the preset of the task, if there is one; --no-preset: with the defaults
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False  # move a run that is in run_dir aside, to run_dir.1
     trust: tyro.conf.FlagCreatePairsOff[bool] = False  # let a --like run that was not made here import modules
     seeds: int | None = None  # train a group of runs with this many seeds: seed, seed + 1, ...
@@ -58,14 +59,14 @@ def read_request(words: list[str]) -> Request:
     """
     task, start, words = _divided(words)
     algorithm, env_id, sources = _task(task, start)
-    config, notice = training_config(algorithm, env_id, words, sources)
+    config, notice = training_config(algorithm, env_id, words, sources, start.preset)
     notices = [notice] if not sources else [f"settings of {source.name}" for source in sources]
     notices += [text for source in sources for text in source.notices]
     group = None
     if start.seeds is not None or start.sweep:
         sweep, as_options = read_sweep(config, start.sweep, words)
         group = plan_group(
-            lambda point: training_config(algorithm, env_id, [*words, *as_options(point)], sources)[0],
+            lambda point: training_config(algorithm, env_id, [*words, *as_options(point)], sources, start.preset)[0],
             sweep,
             1 if start.seeds is None else start.seeds,
         )
@@ -95,13 +96,13 @@ def training_help(words: list[str], columns: int) -> str:
         about = f"The settings of {task[0]}. With an environment, this shows the values of its preset."
         return help_text(f"birl train {task[0]} ENV", about, config, start_texts(), columns)
     algorithm, env_id, sources = _task(task, start)
-    config, notice = training_config(algorithm, env_id, words, sources)
+    config, notice = training_config(algorithm, env_id, words, sources, start.preset)
     about = f"In brackets: {', '.join(f'settings of {source.name}' for source in sources) or notice}."
     return help_text(f"birl train {algorithm} {env_id}", about, config, start_texts(), columns)
 
 
 def training_config(
-    algorithm: str, env_id: str, words: list[str], sources: list[Source] | None = None
+    algorithm: str, env_id: str, words: list[str], sources: list[Source] | None = None, preset: bool = True
 ) -> tuple[Any, str]:
     """The Config that these words ask for, and a sentence about where its defaults come from."""
 
@@ -111,7 +112,7 @@ def training_config(
             config = with_settings(config, source.settings)
         return with_options(config, words, f"birl train {algorithm} {env_id}")
 
-    return from_preset(algorithm, env_id, change)
+    return from_preset(algorithm, env_id, change, preset)
 
 
 def with_options(config: Any, words: list[str], prog: str) -> Any:
@@ -158,8 +159,10 @@ def _task_first(words: list[str]) -> tuple[list[str], list[str]]:
 
 def start_texts(kind: Any = StartOptions, metavars: dict[str, str] = METAVARS) -> list[tuple[str, str]]:
     """The options of this dataclass with their metavars, and their texts."""
-    names = [field.name for field in dataclasses.fields(kind)]
-    return [(f"--{name} {metavars.get(name, '')}".strip(), text_of(kind, name)) for name in names]
+    shown = {
+        field.name: f"no-{field.name}" if field.default is True else field.name for field in dataclasses.fields(kind)
+    }
+    return [(f"--{option} {metavars.get(name, '')}".strip(), text_of(kind, name)) for name, option in shown.items()]
 
 
 def _task(task: list[str], start: StartOptions) -> tuple[str, str, list[Source]]:

@@ -65,23 +65,15 @@ def tune(words: list[str]) -> int:
         return _join(options, rest)
     require(len(task) == 2, "birl tune needs an algorithm and an environment: birl tune ppo CartPole-v1 --minutes 30")
     with starting():
-        from birl.cli.train_options import training_config, with_options
-        from birl.config import EnvConfig
+        from birl.cli.train_options import training_config
         from birl.config_json import to_json
         from birl.experiments.tune import plan_search, run_search
         from birl.experiments.tuning.plan import Budget
-        from birl.registry import algorithm_named
         from birl.run.group import lane_address
         from birl.run.modules import named_modules
 
         algorithm, env_id = task
-        notices = ["default settings"]
-        if options.preset:
-            config, notice = training_config(algorithm, env_id, rest)
-            notices = [notice]
-        else:
-            plain = algorithm_named(algorithm).Config(env=EnvConfig(env_id))
-            config = with_options(plain, rest, f"birl tune {algorithm} {env_id}")
+        config, notice = training_config(algorithm, env_id, rest, preset=options.preset)
     allow_modules_here(*named_modules(to_json(config)).values())
     given = options.minutes is not None or options.trials is not None
     plan = plan_search(
@@ -98,7 +90,7 @@ def tune(words: list[str]) -> int:
     if wants_help:
         print(f"{USAGE}\n\n{_options_text()}\n\n{_space_text(plan)}")
         return 0
-    return _code(run_search(plan, config.run.run_dir, options.jobs, lane_address(config), notices))
+    return _code(run_search(plan, config.run.run_dir, options.jobs, lane_address(config), [notice]))
 
 
 def require_for_search(options: ResumeOptions) -> None:

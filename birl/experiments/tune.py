@@ -32,7 +32,7 @@ from birl.experiments.tuning.plan import (
 from birl.experiments.tuning.result import RESULT, result_texts, write_result
 from birl.experiments.tuning.state import SearchState
 from birl.experiments.tuning.supervise import run_here, run_on_ray
-from birl.registry import algorithm_named, name_of
+from birl.registry import name_of
 from birl.run.configure import called_config, called_env, with_settings
 from birl.run.directory import SUMMARY, claim_named, task_name
 from birl.run.display import counted
@@ -76,10 +76,7 @@ def tune(
     """
     budget = Budget(minutes, trials)
     where = called_env(algorithm, env, None, make_env)
-    if isinstance(algorithm, str) and not preset:
-        plain = where if isinstance(where, EnvConfig) else EnvConfig(str(where))
-        algorithm, where = algorithm_named(algorithm).Config(env=plain), None
-    config, notices = called_config(algorithm, where, settings)
+    config, notices = called_config(algorithm, where, settings, preset)
     plan = plan_search(config, budget, seeds, final_seeds, rungs, sampler, search, fix, search_seed)
     return run_search(plan, config.run.run_dir, jobs, lane_address(config), notices, quiet)
 

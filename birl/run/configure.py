@@ -24,10 +24,12 @@ def configure(
     *,
     like: str | Path | None = None,
     trust: bool = False,
+    preset: bool = True,
     **settings: Any,
 ) -> Any:
     """The Config for a task: its preset if there is one, changed by these settings.
 
+    Without `preset`, it begins with the algorithm's defaults.
     Settings have the names of the command line's options, without dashes: `total_steps`, `num_envs`
     and `learning_rate` alike. An EnvConfig replaces the preset's environment settings. With `like`,
     the settings of that run take the place of the preset's; its run_dir is not taken over. A run
@@ -38,39 +40,48 @@ def configure(
     example = 'birl.configure("ppo", "CartPole-v1")'
     if algorithm is None or env is None:
         raise ConfigError(f"an algorithm and an environment are needed: {example}, or like= for those of a run")
-    return configured(algorithm, env, settings)[0]
+    return configured(algorithm, env, settings, preset)[0]
 
 
-def configured(algorithm: str, env: str | EnvConfig, settings: Mapping[str, Any]) -> tuple[Any, str]:
+def configured(
+    algorithm: str, env: str | EnvConfig, settings: Mapping[str, Any], preset: bool = True
+) -> tuple[Any, str]:
     """The Config for a task, and a sentence about where its defaults come from."""
     if isinstance(env, str):
-        return from_preset(algorithm, env, lambda config: with_settings(config, settings))
+        return from_preset(algorithm, env, lambda config: with_settings(config, settings), preset)
     wrong = f"env {cut(env)} is not an environment's id"
     require(
         isinstance(env, EnvConfig), f"{wrong}; use for example 'CartPole-v1', or make_env= for a class or a function"
     )
-    return from_preset(algorithm, env.id, lambda config: with_settings(dataclasses.replace(config, env=env), settings))
+
+    def change(config: Any) -> Any:
+        return with_settings(dataclasses.replace(config, env=env), settings)
+
+    return from_preset(algorithm, env.id, change, preset)
 
 
-def from_preset(algorithm: str, env_id: str, change: Change) -> tuple[Any, str]:
+def from_preset(algorithm: str, env_id: str, change: Change, preset: bool = True) -> tuple[Any, str]:
     """The changed preset of a task, and a sentence about where its defaults come from.
 
-    Hidden velocities and a core select another preset, so `change` may be called twice.
+    Without `preset` they are the algorithm's. Hidden velocities and a core select another preset,
+    so `change` may be called twice.
     """
     default = algorithm_named(algorithm).Config(env=EnvConfig(env_id))
+    if not preset:
+        return change(default), "default settings"
     plain = find_preset(algorithm, env_id)
     config = change(plain.config if plain else default)
     hidden = config.env.hide_velocities
-    preset = find_preset(algorithm, env_id, hidden, core_of(config))
-    if preset is None:
+    found = find_preset(algorithm, env_id, hidden, core_of(config))
+    if found is None:
         instead = "the preset of the plain task" if plain else "default settings"
         return config, f"no preset for {algorithm} on {env_id} with these options: using {instead}"
-    if preset != plain:
-        config = change(preset.config)
+    if found != plain:
+        config = change(found.config)
     task = f"{algorithm} {env_id}{' hidden velocities' if hidden else ''} {core_of(config)}"
-    if preset.measured is None:
+    if found.measured is None:
         return config, f"preset {task}: published settings, not measured here"
-    return config, f"preset {task}, measured at a return of {preset.measured.score:g}"
+    return config, f"preset {task}, measured at a return of {found.measured.score:g}"
 
 
 def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
@@ -105,11 +116,13 @@ def called_env(
     return name_of_make_env(make_env)
 
 
-def called_config(algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any]) -> tuple[Any, list[str]]:
+def called_config(
+    algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any], preset: bool = True
+) -> tuple[Any, list[str]]:
     """The Config of a run, and what to say about where its defaults come from."""
     if isinstance(algorithm, str):
         assert env is not None
-        config, notice = configured(algorithm, env, settings)
+        config, notice = configured(algorithm, env, settings, preset)
         return config, [notice]
     name_of(algorithm)  # refuses anything that is no Config
     if isinstance(env, EnvConfig):

@@ -25,6 +25,7 @@ def start_group(
     make_env: MakeEnv | None = None,
     make_network: Any = None,
     make_encoder: Any = None,
+    preset: bool = True,
     quiet: bool = False,
     overwrite: bool = False,
     notices: Sequence[str] = (),
@@ -43,7 +44,7 @@ def start_group(
     found: list[str] = []
 
     def configure(point: dict[str, Any]) -> Any:
-        config, sources = called_config(algorithm, env, settings | point)
+        config, sources = called_config(algorithm, env, settings | point, preset)
         found.extend(source for source in sources if source not in found)
         return config
 

@@ -48,6 +48,7 @@ def start(
     make_env: MakeEnv | None = None,
     make_network: Any = None,
     make_encoder: Any = None,
+    preset: bool = True,
     quiet: bool = False,
     overwrite: bool = False,
     notices: Sequence[str] = (),
@@ -60,9 +61,10 @@ def start(
     another one to evaluate on. `make_encoder` and `make_network` make networks of your own. With
     `overwrite`, a run that is in run_dir is moved aside, to run_dir.1; it is never deleted. All
     other settings have the names of the command line's options: `total_steps`, `learning_rate`.
+    They change the preset of the task, or without `preset` the algorithm's defaults.
     """
     given = settings | passed_encoder(make_encoder)
-    config, notice = called_config(algorithm, called_env(algorithm, env, envs, make_env), given)
+    config, notice = called_config(algorithm, called_env(algorithm, env, envs, make_env), given, preset)
     if (
         envs is not None
         and isinstance(algorithm, str)

@@ -42,6 +42,19 @@ def test_python_and_the_command_line_give_the_same_config_and_say_the_same(setti
     assert configured("ppo", env_id, settings) == training_config("ppo", env_id, words)
 
 
+def test_without_the_preset_a_task_begins_with_the_defaults(tmp_path):
+    words = ["ppo", "CartPole-v1", "--no-preset", "--epochs", "7"]
+    expected = birl.ppo.Config(EnvConfig("CartPole-v1"), epochs=7)
+    request = read_request(words)
+    assert configure("ppo", "CartPole-v1", preset=False, epochs=7) == expected == request.config
+    assert request.notices == [configured("ppo", "CartPole-v1", {}, preset=False)[1]] == ["default settings"]
+    env = EnvConfig("CartPole-v1", num_envs=2)
+    assert configure("ppo", env, preset=False) == birl.ppo.Config(env)
+    with birl.start("ppo", "CartPole-v1", preset=False, run_dir=tmp_path / "run", eval_episodes=1, quiet=True) as run:
+        assert dataclasses.replace(run.config, run=RunConfig()) == birl.ppo.Config(EnvConfig("CartPole-v1"))
+    assert expected != configure("ppo", "CartPole-v1", epochs=7)
+
+
 def test_an_env_config_replaces_the_environment_of_the_preset():
     env = EnvConfig("CartPole-v1", num_envs=2)
     config = configure("ppo", env, epochs=3)
