@@ -90,8 +90,7 @@ def command(task: Task, backend: str, group: Path, is_quick: bool) -> list[str]:
     if group.exists():
         return [*birl, "resume", str(group)]
     steps = ["--total-steps", str(task.quick_steps)] if is_quick else []
-    # Every update is logged: a chunk of updates would make the curves of compiled runs coarse.
-    options = ["--backend", backend, "--log-seconds", "0", "--eval-episodes", "1", "--run-dir", str(group)]
+    options = ["--backend", backend, "--eval-episodes", "1", "--run-dir", str(group)]
     return [*birl, "train", task.algorithm, task.env, "--seeds", str(2 if is_quick else SEEDS), *options, *steps]
 
 

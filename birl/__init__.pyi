@@ -103,7 +103,6 @@ class Settings(TypedDict, total=False):
     keep_checkpoints: int
     keep_every: int
     log_every: int
-    log_seconds: float
     video_every: int
     tensorboard: bool
     wandb: str | PathLike[str] | None

@@ -189,8 +189,7 @@ def validate_run(run: RunConfig) -> None:
     require(run.video_every >= 0, f"video_every {run.video_every} must be 0 (no videos) or more")
     require(run.keep_checkpoints > 0, f"keep_checkpoints {run.keep_checkpoints} must be at least 1")
     require(run.keep_every >= 0, f"keep_every {run.keep_every} must be 0 (none is kept for good) or more")
-    require(run.log_every > 0, f"log_every {run.log_every} must be at least 1")
-    require(run.log_seconds >= 0, f"log_seconds {run.log_seconds} must be 0 (every update is logged) or more")
+    require(run.log_every >= 0, f"log_every {run.log_every} must be 0 (every update, of many about 2,000) or more")
     evaluated = run.stop_at_return is None or run.eval_every > 0
     remedy = "set eval_every, for instance to 10000"
     require(evaluated, f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}")

@@ -13,6 +13,8 @@ from birl.functions import name_of_function
 
 __all__ = ["AtariConfig", "ConfigError", "EnvConfig", "RunConfig", "Wrapper", "check_fields", "require"]
 
+USUAL_ROWS = 2_000  # lines of updates that a run logs if it has more updates and `log_every` is 0
+MOST_ROWS = 50_000  # ... whatever it is; each is about 1 kB
 Plain = bool | int | float | str  # what a keyword argument may be, so that settings stay data
 
 
@@ -141,13 +143,19 @@ class RunConfig:
     checkpoint_every: int = 50_000  # environment steps between checkpoints; 0: only at the end
     keep_checkpoints: int = 3  # how many of the newest to keep; the best one is kept too
     keep_every: int = 0  # also write and keep a checkpoint after every so many environment steps, to fork it; 0: none
-    log_every: int = 1  # updates between log lines
-    log_seconds: float = 0.1  # least number of seconds between log lines; 0: no limit
+    log_every: int = 0  # environment steps between log lines; 0: every update, or about 2,000 lines if there are more
     video_every: int = 0  # environment steps between videos of an episode of the current policy; 0: none
     tensorboard: bool = False  # write TensorBoard event files
     wandb: str | None = None  # name of a Weights & Biases project to log to
     trackio: str | None = None  # name of a Trackio project to log to, on this machine
     metric_names: Literal["birl", "sb3", "cleanrl"] = "birl"  # whose names TensorBoard and the other trackers get
 
+    REMOVED_FIELDS: ClassVar[dict[str, RemovedField]] = {"log_seconds": RemovedField(...)}
+
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def steps_between_rows(self) -> int:
+        """Environment steps between logged updates. No clock: the same run has the same rows."""
+        return max(self.log_every or self.total_steps // USUAL_ROWS, self.total_steps // MOST_ROWS, 1)

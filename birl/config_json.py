@@ -51,8 +51,8 @@ class ReadsFunction(Protocol):
 class RemovedField(NamedTuple):
     """A field of an older version, which a stored config may still have."""
 
-    default: Any  # a stored field with this value is ignored
-    remedy: str  # what to do about any other value
+    default: Any  # a stored field with this value is ignored; with ... any value
+    remedy: str = ""  # what to do about any other value
 
 
 @runtime_checkable
@@ -162,7 +162,8 @@ def _without_removed(kind: Any, value: dict[str, Any], where: str) -> dict[str, 
     removed = kind.REMOVED_FIELDS if isinstance(kind, HasRemovedFields) else {}
     for name in removed.keys() & value.keys():
         default, remedy = removed[name]
-        require(value[name] == default, f"{where}.{name} is {cut(value[name])}: this option was removed; {remedy}")
+        ignored = default is ... or value[name] == default
+        require(ignored, f"{where}.{name} is {cut(value[name])}: this option was removed; {remedy}")
     return {name: item for name, item in value.items() if name not in removed}
 
 

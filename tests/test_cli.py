@@ -21,7 +21,7 @@ from birl.run.directory import claim_named, task_directory
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
 
 TINY = ["--total-steps", 100, "--num-envs", 4, "--rollout-length", 16, "--minibatches", 1, "--epochs", 1]
-TINY += ["--hidden-sizes", 8, "--eval-episodes", 1, "--log-seconds", 0]
+TINY += ["--hidden-sizes", 8, "--eval-episodes", 1]
 
 
 def run_python(code: str) -> str:

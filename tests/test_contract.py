@@ -449,7 +449,7 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
     config = config_of(name)
     run_dir = tmp_path / "run"
     words = ["train", name, config.env.id, "--run-dir", run_dir, "--num-envs", 4, "--max-episode-steps", 9]
-    words += ["--total-steps", 8 * 4 * 2, "--eval-episodes", 2, "--seed", 0, "--log-every", 1, "--log-seconds", 0]
+    words += ["--total-steps", 8 * 4 * 2, "--eval-episodes", 2, "--seed", 0, "--log-every", 1]
     for field, value in settings_of(name).items():
         words += [f"--{field.replace('_', '-')}", *(value if isinstance(value, tuple) else [value])]
     assert main([str(word) for word in words]) == 0

@@ -80,7 +80,7 @@ class Pace:
     def next_chunk(self, env_steps: int) -> tuple[Count, np.int32]:
         """The steps at which the host has something to do, and the most cycles."""
         run = self._run
-        given = run.eval_every, run.checkpoint_every, run.keep_every, run.video_every
+        given = run.eval_every, run.checkpoint_every, run.keep_every, run.video_every, run.steps_between_rows
         periods = [every for every in given if every > 0]
         limits = [(env_steps // every + 1) * every for every in periods]
         if env_steps < self._learning_starts:
@@ -92,7 +92,7 @@ class Pace:
     def took(self, seconds: float, cycles: int) -> None:
         """Choose the next number of cycles by how long this chunk took."""
         self._chunks += 1
-        if self._chunks > 1 and self._run.log_seconds > 0:  # the first one was compiled
-            wanted = max(CHUNK_SECONDS, self._run.log_seconds) / max(seconds / max(cycles, 1), 1e-7)
+        if self._chunks > 1:  # the first one was compiled
+            wanted = CHUNK_SECONDS / max(seconds / max(cycles, 1), 1e-7)
             # Not every cycle learns, so a few quick ones say little.
             self._most = int(min(max(wanted, 1), MOST_GROWTH * max(cycles, 1), 2**30))

@@ -42,7 +42,10 @@ class CompiledSource:
         self._snapshot: Snapshot | None = None  # that the run continues from
         self._pace = Pace(config.run, vars(config).get("learning_starts", 0))
         self._seconds = 0.0  # in programs
-        self._ranges = Ranges()  # of the observations between chunks; where chunks end depends on the clock
+        # Some chunks end where the host has work, such as a line of the log; others by the clock.
+        self._has_work = False  # after the latest chunk
+        self._ranges = Ranges()  # of the observations where it had work
+        self._metrics: Metrics = {}  # since it had work
 
     def start(self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None) -> State:
         """Reset the environments, or restore them; the state, ready to be learned with."""
@@ -56,6 +59,7 @@ class CompiledSource:
             self.position = _restored(jax.eval_shape(begin, key, memory), snapshot)
             self._seconds = float(snapshot.values["seconds"])
             self._ranges.restore(snapshot)
+            self._metrics = {name: float(value) for name, value in snapshot.arrays_under("metrics/").items()}
             if NEW_EPISODES in snapshot.values:
                 key[1] = int(snapshot.values[NEW_EPISODES]) % 2**32
                 self.position = _begun_again(begin(key, memory), self.position)
@@ -87,7 +91,9 @@ class CompiledSource:
         elapsed = time.perf_counter() - before
         self._seconds += elapsed
         self._pace.took(elapsed, cycles)
-        metrics = known_metrics(chunk.metrics)
+        self._has_work = int(chunk.state.env_steps) >= int(limit)
+        metrics = self._metrics | known_metrics(chunk.metrics)
+        self._metrics = {} if self._has_work else metrics
         raise_problem(chunk.problem, chunk.position.copies.observations, metrics)
         self.position = chunk.position
         if self.replay is not None and chunk.replay is not None:
@@ -100,8 +106,9 @@ class CompiledSource:
         metrics = metrics | ring_metrics(self.position.episodes, self.collector.copies.limit) | times
         observations = [np.asarray(x) for x in jax.tree.leaves(self.position.copies.observations)]
         ranges = Ranges()  # of the observations of this moment; rewards stay inside the programs
-        for kept in (ranges, self._ranges):
-            kept.add_observations(observations)
+        ranges.add_observations(observations)
+        if self._has_work:
+            self._ranges.add_observations(observations)
         metrics = without_unknown(metrics | ranges.metrics())
         if self.replay is not None:
             metrics |= {"replay/steps": len(self.replay), "replay/bytes": self.replay.bytes}
@@ -110,7 +117,8 @@ class CompiledSource:
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         arrays = {f"compiled/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.position))}
-        snapshot = Snapshot(arrays | self._ranges.arrays(), {"seconds": self._seconds})
+        metrics = {f"metrics/{name}": np.array(value) for name, value in self._metrics.items()}
+        snapshot = Snapshot(arrays | self._ranges.arrays() | metrics, {"seconds": self._seconds})
         return snapshot if self.replay is None else self.replay.snapshot(snapshot)
 
     def set_env_attribute(self, name: str, value: Any) -> None:

@@ -47,15 +47,19 @@ class Console:
         self._display = NoDisplay() if quiet else choose_display(self._stream)
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Show metrics, unless something was shown a moment ago."""
-        self._env_steps = env_steps
-        self._seconds = seconds
+        """Take new metrics, and show them as `progress` does."""
         for name, value in metrics.items():
             if value == value:  # NaN: no episode ended in this update, so the last return is still shown
                 self._metrics[name] = value
         if "eval/return_mean" in metrics:
             self._evaluated_steps = env_steps
         self._lowest_return = min(self._lowest_return, self._metrics.get("episode/return", math.inf))
+        self.progress(env_steps, seconds)
+
+    def progress(self, env_steps: int, seconds: float) -> None:
+        """Show how far the run is, unless something was shown a moment ago."""
+        self._env_steps = env_steps
+        self._seconds = seconds
         now = self._clock()
         # The last step is shown before the final evaluation begins.
         at_end = env_steps >= self._total_steps and (self._shown_steps or 0) < self._total_steps

@@ -19,6 +19,10 @@ class Due:
         self._before, self._progress.steps = self._progress.steps, steps
         self._progress.evaluation_due = False  # that was of an update before
 
+    def row(self) -> bool:
+        """Whether the latest update gets a line in the log: only settings and steps decide."""
+        return self._crossed(self._run.steps_between_rows) or self.evaluation() or self.checkpoint()
+
     def evaluation(self) -> bool:
         return self._has_evaluations and self._crossed(self._run.eval_every)
 

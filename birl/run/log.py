@@ -1,4 +1,4 @@
-"""Logging during a run: which updates get a line, and where the line goes."""
+"""Logging during a run: what a line has, and where it goes. Which updates get one: see due.py."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,16 +6,15 @@ from typing import Any
 from birl.config import RunConfig
 from birl.run.console import Console
 from birl.run.open_directory import OpenDirectory
-from birl.run.progress import RunProgress, crossed
+from birl.run.progress import RunProgress
 from birl.run.track import Sink
 from birl.types import Metrics, Update
 
-MOST_ROWS = 50_000  # lines of training in metrics.jsonl, each about 1 kB
 PARTS = ("environment", "policy", "learning", "program")  # of the time that training takes; program: all in one
 
 
 class RunLog:
-    """Sends metrics to the sinks and the console, as often as the settings ask for."""
+    """Sends metrics to the sinks and the console."""
 
     def __init__(
         self,
@@ -33,22 +32,8 @@ class RunLog:
         self._last = {"seconds": progress.start_seconds, "env_steps": float(progress.start_steps)}  # at the last line
         self._failures: dict[Sink, str] = {}  # why the last metrics were not written; reported once
 
-    def is_due(self) -> bool:
-        """Whether the last line is long enough ago, in steps and in seconds.
-
-        So neither a fast run nor a long one fills the disk.
-        """
-        spacing = max(1, self._run.total_steps // MOST_ROWS)
-        waited = self._progress.wall_seconds() - self._last["seconds"] >= self._run.log_seconds
-        return crossed(int(self._last["env_steps"]), self._progress.steps, spacing) and waited
-
-    def write_update(self, update: Update, before: int) -> None:
-        """Log the metrics of an update, if `log_every` includes it, with how fast it was.
-
-        Updates `before` + 1 to this one are new: with compiled environments they can be many.
-        """
-        if not crossed(before, int(update.state.updates), self._run.log_every):
-            return
+    def write_update(self, update: Update) -> None:
+        """Log the metrics of an update, with how fast it was."""
         seconds = self._progress.wall_seconds()
         env_steps = int(update.state.env_steps)
         times = {name: update.metrics.get(f"time/{name}_seconds") for name in PARTS}

@@ -48,7 +48,6 @@ class Run:
         self._stack: ExitStack | None = None  # closes everything; None outside of the `with` block
         self._updates: Iterator[Update] | None = None  # the algorithm's
         self._is_pending = False  # the latest update is not evaluated and saved yet
-        self._is_logged = False  # the latest update has a line in the log
         self._replay_reported = False
         self.update: Update | None = None  # the latest one
         self.summary: dict[str, Any] | None = None  # the content of summary.json, once the run has ended
@@ -204,22 +203,19 @@ class Run:
     def _take(self, update: Update) -> None:
         """Count an update, and log it where that is due."""
         self._report_first(update)
-        self._updates_before = int(self.state.updates)
         self.update = update
         self._is_pending = True
         self._due.count(int(update.state.env_steps))
-        due = self._due.evaluation() or self._due.checkpoint() or self._due.pause() or self._parts.log.is_due()
-        self._is_logged = due or bool(self._signals)
-        if self._is_logged:
-            self._parts.log.write_update(update, self._updates_before)
+        if self._due.row():
+            self._parts.log.write_update(update)
+        else:
+            self._console.progress(self.env_steps, self._progress.wall_seconds())
 
     def _complete(self) -> None:
         """Evaluate and save the latest update where that is due; end the run after a signal."""
         if not self._is_pending or self.update is None:
             return
         self._is_pending = False
-        if self._signals and not self._is_logged:
-            self._parts.log.write_update(self.update, self._updates_before)
         if self._due.evaluation():
             self._evaluate(self.update)
         if self._due.video():

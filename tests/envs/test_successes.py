@@ -145,7 +145,6 @@ def test_a_run_is_logged_evaluated_resumed_and_scored_with_its_successes(tmp_pat
         run_dir=str(tmp_path / "whole"),
         eval_every=48,
         eval_episodes=4,
-        log_seconds=0,
     )
     config = ppo.Config(EnvConfig(ID, 2), run, epochs=1, minibatches=1, **SMALL)
     summary = birl.train(config, quiet=True)

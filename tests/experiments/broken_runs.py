@@ -99,7 +99,7 @@ BROKEN_RUNS = {
 
 def make_run(broken: BrokenRun, run_dir: Path, seed: int = 1) -> Path:
     """Train it; its directory. A run that ends by a NaN is a broken one, too."""
-    kept = {"eval_episodes": 10, "log_seconds": 0.0, "run_dir": str(run_dir), "seed": seed, "quiet": True}
+    kept = {"eval_episodes": 10, "run_dir": str(run_dir), "seed": seed, "quiet": True}
     config = algorithm_named(broken.algorithm).Config()  # without a preset
     with suppress(NonFiniteError):
         birl.train(config, broken.env, **kept, **broken.settings)

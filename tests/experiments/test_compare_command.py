@@ -134,7 +134,6 @@ def test_two_trained_groups_are_compared_with_the_seconds_that_they_logged(tmp_p
                 seed=seed,
                 eval_episodes=2,
                 run_dir=run_dir,
-                log_seconds=0.0,
                 quiet=True,
             )
     comparison = birl.compare(tmp_path / "1", tmp_path / "4", target=15.0)

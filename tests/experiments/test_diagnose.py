@@ -43,7 +43,7 @@ def test_the_cause_of_a_broken_run_that_takes_longer_is_named_first(name, tmp_pa
 def healthy(tmp_path_factory):
     """PPO's preset of CartPole, a third of it: early in training, and nothing is wrong."""
     run_dir = tmp_path_factory.mktemp("runs") / "healthy"
-    settings = {"log_seconds": 0.0, "eval_episodes": 5, "quiet": True, "run_dir": str(run_dir)}
+    settings = {"eval_episodes": 5, "quiet": True, "run_dir": str(run_dir)}
     with birl.start("ppo", "CartPole-v1", **settings) as run:
         for _ in run:
             if run.env_steps > 16_000:
@@ -112,7 +112,7 @@ def test_a_damaged_checkpoint_is_left_out(healthy, tmp_path):
     assert "dead-units" in found.unseen
 
 
-WOBBLY = {"learning_rate": 0.1, "log_seconds": 0.0, "eval_episodes": 5, "quiet": True}
+WOBBLY = {"learning_rate": 0.1, "eval_episodes": 5, "quiet": True}
 
 
 @pytest.fixture(scope="module")

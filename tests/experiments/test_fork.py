@@ -43,7 +43,6 @@ SMALL: dict[str, Any] = {
     "total_steps": 640,
     "checkpoint_every": 160,
     "keep_checkpoints": 9,
-    "log_seconds": 0.0,
 }
 REPLAY: dict[str, Any] = {"replay_size": 512, "learning_starts": 64, "batch_size": 8, "rollout_length": 4}
 TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {

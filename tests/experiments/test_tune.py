@@ -37,13 +37,13 @@ from tests.run.processes import COMMAND, ENVIRONMENT, assert_same_run, call, cal
 FIXED = sorted(set(ppo.SEARCH) - {"learning_rate", "entropy_weight"})
 SETTINGS: dict[str, Any] = {
     "num_envs": 4, "rollout_length": 16, "epochs": 1, "minibatches": 1, "hidden_sizes": (8,), "eval_episodes": 2,
-    "log_seconds": 0, "checkpoint_every": 64, "total_steps": 900,
+    "checkpoint_every": 64, "total_steps": 900,
 }  # fmt: skip
 SEARCH: dict[str, Any] = {"seeds": 2, "final_seeds": 2, "sampler": "random", "fix": FIXED, "preset": False}
 WORDS = [
     "tune", "ppo", "CartPole-v1", "--no-preset", "--sampler", "random", "--seeds", 2, "--final-seeds", 2, "--jobs", 2,
     "--num-envs", 4, "--rollout-length", 16, "--epochs", 1, "--minibatches", 1, "--hidden-sizes", 8,
-    "--eval-episodes", 2, "--log-seconds", 0, "--checkpoint-every", 64, *(w for n in FIXED for w in ("--fix", n)),
+    "--eval-episodes", 2, "--checkpoint-every", 64, *(w for n in FIXED for w in ("--fix", n)),
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from birl.algos import ddpg, dqn, sac, td3
 from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.rollouts import chunks
 from birl.rollouts.gradient_steps import due_steps
 from birl.rollouts.programs import chunk_program, collector_of
 from birl.types import Snapshot, Update
@@ -30,8 +31,8 @@ every_case = pytest.mark.parametrize("case", CASES)
 STEPS = 500
 
 
-def config_of(case: str, seed: int = 0, log_seconds: float = 0.0, total_steps: int = STEPS, **changes: Any) -> Any:
-    """Small settings; with log_seconds 0 each chunk is one cycle."""
+def config_of(case: str, seed: int = 0, log_every: int = 0, total_steps: int = STEPS, **changes: Any) -> Any:
+    """Small settings; with log_every 0 each chunk is one cycle."""
     module, own = CASES[case]
     env_id = "CartPole-v1" if module is dqn else "Pendulum-v1"
     env = EnvConfig(env_id, num_envs=3, max_episode_steps=9, backend="compiled")
@@ -39,7 +40,7 @@ def config_of(case: str, seed: int = 0, log_seconds: float = 0.0, total_steps: i
         "rollout_length": 6, "update_ratio": 0.3, "learning_starts": 100, "batch_size": 8, "replay_size": 300,
         "hidden_sizes": (8,),
     } | own | changes  # fmt: skip
-    run = RunConfig(seed=seed, total_steps=total_steps, log_seconds=log_seconds)
+    run = RunConfig(seed=seed, total_steps=total_steps, log_every=log_every)
     return module.Config(env=env, run=run, **settings)
 
 
@@ -55,8 +56,10 @@ def copied(snapshot: Snapshot) -> Snapshot:
 
 
 @cache
-def one_by_one(case: str) -> list[tuple[Update, Snapshot]]:
-    return updates_of(case, config_of(case))
+def one_by_one(case: str, log_every: int = 0) -> list[tuple[Update, Snapshot]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "CHUNK_SECONDS", 0.0)
+        return updates_of(case, config_of(case, log_every=log_every))
 
 
 def assert_same(one: tuple[Update, Snapshot], other: tuple[Update, Snapshot]) -> None:
@@ -69,14 +72,14 @@ def assert_same(one: tuple[Update, Snapshot], other: tuple[Update, Snapshot]) ->
 
 @every_case
 def test_the_same_seed_gives_the_same_run_and_replay_however_many_cycles_a_chunk_has(case):
-    chunked = updates_of(case, config_of(case, log_seconds=5.0))
-    assert len(chunked) < len(one_by_one(case))
-    assert_same(chunked[-1], one_by_one(case)[-1])
+    chunked = updates_of(case, config_of(case, log_every=10**6))
+    assert len(chunked) < len(one_by_one(case, 10**6))
+    assert_same(chunked[-1], one_by_one(case, 10**6)[-1])
 
 
 @every_case
 def test_two_seeds_differ(case):
-    other = updates_of(case, config_of(case, seed=1, log_seconds=5.0))[-1][0]
+    other = updates_of(case, config_of(case, seed=1, log_every=10**6))[-1][0]
     leaves = [jax.tree.leaves(update.state.network) for update in (other, one_by_one(case)[-1][0])]
     assert not all(np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
 
@@ -84,10 +87,10 @@ def test_two_seeds_differ(case):
 @every_case
 @pytest.mark.parametrize("stop", [3, 15])  # before anything is learned, and after the ring is full
 def test_a_run_that_was_saved_and_loaded_ends_as_one_that_never_stopped(case, stop):
-    update, snapshot = one_by_one(case)[stop]
+    update, snapshot = one_by_one(case, 10**6)[stop]
     state = jax.tree.map(np.array, update.state)
-    again = updates_of(case, config_of(case, log_seconds=5.0), state=state, snapshot=snapshot)
-    assert_same(again[-1], one_by_one(case)[-1])
+    again = updates_of(case, config_of(case, log_every=10**6), state=state, snapshot=snapshot)
+    assert_same(again[-1], one_by_one(case, 10**6)[-1])
 
 
 @every_case
@@ -124,13 +127,13 @@ def test_metrics_of_gradient_steps_are_reported_where_there_were_some_and_are_fi
     assert learned[0] is False
     assert learned[-3:] != [False] * 3
     assert not all(learned[learned.index(True) :]), "resets delay some gradient steps"
-    chunked = updates_of(case, config_of(case, log_seconds=5.0))[-1][0]
+    chunked = updates_of(case, config_of(case, log_every=10**6))[-1][0]
     newest = len(learned) - 1 - learned[::-1].index(True)
     assert chunked.metrics["loss/value"] == one_by_one(case)[newest][0].metrics["loss/value"]
 
 
 def test_another_discount_or_seed_compiles_nothing_and_is_another_run():
-    config = config_of("dqn", log_seconds=5.0)
+    config = config_of("dqn", log_every=10**6)
     program = chunk_program(dqn.cycle, collector_of(config.env, dqn.act, config.rollout_length), False)
     first = updates_of("dqn", config)[-1][0]
     compiled = program._cache_size()

@@ -16,7 +16,7 @@ from tests.run.test_group import has_checkpoint
 
 SETTINGS = [
     "--backend", "compiled", "--num-envs", 4, "--rollout-length", 16, "--epochs", 2, "--minibatches", 4,
-    "--hidden-sizes", 16, "--checkpoint-every", 500, "--eval-episodes", 2, "--log-seconds", 0, "--total-steps", 4_000,
+    "--hidden-sizes", 16, "--checkpoint-every", 500, "--eval-episodes", 2, "--total-steps", 4_000,
 ]  # fmt: skip
 TRAIN = ["train", "ppo", "CartPole-v1", *SETTINGS]
 
@@ -52,7 +52,7 @@ def test_a_group_that_was_stopped_goes_on_to_the_same_bits(group: Path, tmp_path
 
 
 def test_after_a_signal_every_lane_saves_and_the_group_says_how_to_go_on(tmp_path: Path) -> None:
-    words = [*TRAIN, "--total-steps", 50_000_000, "--checkpoint-every", 0, "--log-seconds", 0.1]
+    words = [*TRAIN, "--total-steps", 50_000_000, "--checkpoint-every", 0.1]
     process = start(*words, "--seeds", 3, "--jobs", 2, "--run-dir", tmp_path / "group", cwd=tmp_path)
     runs = [tmp_path / "group" / f"seed-{seed}" for seed in (1, 2, 3)]
     wait_until(lambda: all((run / "metrics.jsonl").exists() for run in runs), process)

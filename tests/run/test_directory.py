@@ -109,7 +109,7 @@ def test_settings_that_differ_from_the_verified_ones_are_named_and_not_used(whol
     text = (run / "config.json").read_text()
     assert '"discount": 0.9' in text
     (run / "config.json").write_text(
-        text.replace('"discount": 0.9', '"discount": 0.8').replace('"log_every": 1', '"log_evert": 3')
+        text.replace('"discount": 0.9', '"discount": 0.8').replace('"log_every": 0', '"log_evert": 3')
     )
     said = call_well("resume", run, "--total-steps", 32)
     newest = numbered(whole / "checkpoints")[-1].name
@@ -117,14 +117,14 @@ def test_settings_that_differ_from_the_verified_ones_are_named_and_not_used(whol
     for difference in (
         "discount is 0.8, verified 0.9",
         "run.log_evert is 3, verified nothing",
-        "run.log_every is nothing, verified 1",
+        "run.log_every is nothing, verified 0",
     ):
         assert difference in said
     assert "birl resume --help shows what can be changed" in said
     for path in (run / "config.json", numbered(run / "checkpoints")[-1] / "config.json"):
         stored = json.loads(path.read_text())
         stored = stored.get("config", stored)
-        assert (stored["discount"], stored["run"]["log_every"], stored["run"]["total_steps"]) == (0.9, 1, 32)
+        assert (stored["discount"], stored["run"]["log_every"], stored["run"]["total_steps"]) == (0.9, 0, 32)
 
 
 def test_another_algorithms_name_in_config_json_is_a_difference(whole, tmp_path):

@@ -405,7 +405,6 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_aga
         "--max-episode-steps",
         90,
     ]
-    train_words += ["--log-seconds", 0]  # a line for every update, whatever the clock says
     call_well(*train_words, "--run-dir", tmp_path / "whole")
     with sent_in_an_evaluation(number):
         code, said = call(*train_words, "--run-dir", tmp_path / "run")

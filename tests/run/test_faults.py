@@ -254,7 +254,7 @@ BAD = [
     (["--eval-episodes", "0"], ["eval_episodes 0", "at least 1"]),
     (["--checkpoint-every", "-1"], ["checkpoint_every -1", "0 (only at the end)"]),
     (["--keep-checkpoints", "0"], ["keep_checkpoints 0", "at least 1"]),
-    (["--log-every", "0"], ["log_every 0", "at least 1"]),
+    (["--log-every", "-1"], ["log_every -1", "0 (every update"]),
     (["--stop-at-return", "5"], ["stop_at_return 5", "set eval_every"]),
     (["--max-episode-steps", "0"], ["max_episode_steps 0", "None"]),
     (["--hide-velocities"], ["hide_velocities", "Recording-v0", "CartPole"]),

@@ -35,9 +35,7 @@ CONFIGS: dict[str, Callable[..., Any]] = {
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with several checkpoints."""
     run_dir = tmp_path_factory.mktemp("formats") / request.param
-    run = RunConfig(
-        total_steps=192, checkpoint_every=64, eval_episodes=1, keep_checkpoints=9, log_seconds=0.0, run_dir=str(run_dir)
-    )
+    run = RunConfig(total_steps=192, checkpoint_every=64, eval_episodes=1, keep_checkpoints=9, run_dir=str(run_dir))
     birl.train(CONFIGS[request.param](EnvConfig("CartPole-v1", num_envs=2), run))
     return run_dir
 

@@ -37,7 +37,7 @@ TOTAL_STEPS = 8_000
 # A checkpoint after each update, so that a kill loses little.
 SETTINGS = [
     "--num-envs", 4, "--rollout-length", 16, "--epochs", 4, "--minibatches", 4, "--hidden-sizes", 16,
-    "--checkpoint-every", 1, "--eval-episodes", 2, "--log-seconds", 0, "--total-steps", TOTAL_STEPS,
+    "--checkpoint-every", 1, "--eval-episodes", 2, "--total-steps", TOTAL_STEPS,
 ]  # fmt: skip
 TRAIN = ["train", "ppo", "CartPole-v1", *SETTINGS]
 FEW = {"num_envs": 2, "rollout_length": 8, "minibatches": 1, "hidden_sizes": (8,), "total_steps": 32}

@@ -24,7 +24,7 @@ SEEDS = (3, 4)
 # A checkpoint after each update, so that a kill often hits the writing of one.
 SETTINGS = [
     "--num-envs", 4, "--rollout-length", 16, "--epochs", 2, "--minibatches", 2, "--hidden-sizes", 16,
-    "--checkpoint-every", 1, "--eval-episodes", 2, "--log-seconds", 0,
+    "--checkpoint-every", 1, "--eval-episodes", 2,
 ]  # fmt: skip
 
 

@@ -443,14 +443,14 @@ def test_rows_that_a_full_disk_refused_are_written_once_there_is_room(tmp_path, 
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(descriptor, line)
 
-    config = small_config(tmp_path / "run", total_steps=500, log_seconds=0.0, eval_every=0)
+    config = small_config(tmp_path / "run", total_steps=500, eval_every=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("birl.run.track.os.write", sometimes_full)
         train(config)
     assert (
         capsys.readouterr().out.count("metrics not written, training goes on: [Errno 28] No space left on device") == 1
     ), "said once"
-    train(small_config(tmp_path / "other", total_steps=500, log_seconds=0.0, eval_every=0))
+    train(small_config(tmp_path / "other", total_steps=500, eval_every=0))
     assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "other")
 
 

@@ -1,23 +1,38 @@
 """Which updates get a line in metrics.jsonl."""
 
+import json
 import signal
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import birl
 from birl.algos import ppo
-from birl.config import EnvConfig, RunConfig
+from birl.config import MOST_ROWS, EnvConfig, RunConfig
 from birl.presets import all_presets
-from birl.run import log
 from birl.run.checkpoint_folder import numbered
 from birl.run.console import Console
 from birl.run.driver import resume, train
-from tests.run.processes import ROOT, metric_rows, training_rows
+from birl.run.loop import Run
+from tests.run.processes import ROOT, metric_rows, reseal, training_rows
 
-ONE_UPDATE = 61  # steps of the first update: 4 environments, 16 steps each, without 3 resets
-FOREVER = 1e9
+FOREVER = 10**9
+PPO: dict[str, Any] = {"num_envs": 4, "rollout_length": 8, "epochs": 1, "minibatches": 1}
+DQN: dict[str, Any] = {
+    "num_envs": 2, "rollout_length": 4, "learning_starts": 100, "batch_size": 4, "replay_size": 500,
+    "update_ratio": 0.05,
+}  # fmt: skip
+RUNS = {
+    "ppo": ("ppo", PPO),
+    "ppo, compiled": ("ppo", PPO | {"backend": "compiled"}),
+    "dqn": ("dqn", DQN),
+    "dqn, compiled": ("dqn", DQN | {"backend": "compiled"}),
+    "a3c": ("a3c", {"pool": "serial", "actor_learners": 2, "report_every": 50}),
+}
 
 
 def config(run_dir: Path, **settings: Any) -> ppo.Config:
@@ -26,7 +41,6 @@ def config(run_dir: Path, **settings: Any) -> ppo.Config:
         "checkpoint_every": 0,
         "eval_episodes": 1,
         "run_dir": str(run_dir),
-        "log_seconds": 0.0,
     }
     return ppo.Config(
         EnvConfig("CartPole-v1", num_envs=4),
@@ -42,9 +56,11 @@ def steps_of(rows: list[dict[str, Any]]) -> list[int]:
     return [row["env_steps"] for row in rows]
 
 
-def test_by_default_ten_lines_a_second_are_written():
-    assert RunConfig().log_seconds == pytest.approx(1 / 10)
-    assert all((entry.config.run.log_seconds, entry.config.run.log_every) == (0.1, 1) for entry in all_presets())
+def test_lines_are_chosen_by_steps_alone_and_of_a_long_run_there_are_about_2000():
+    assert [RunConfig(total_steps=steps).steps_between_rows for steps in (1, 3_999, 40_000, 10**7)] == [1, 1, 20, 5_000]
+    asked = [RunConfig(total_steps=10**8, log_every=every).steps_between_rows for every in (1, 10**6)]
+    assert asked == [2_000, 10**6], "at most 50,000 lines"
+    assert all(entry.config.run.log_every == 0 for entry in all_presets())
 
 
 def test_the_return_is_null_before_an_episode_has_finished_and_the_pages_say_so(tmp_path):
@@ -55,70 +71,80 @@ def test_the_return_is_null_before_an_episode_has_finished_and_the_pages_say_so(
         assert [line for line in lines if line.startswith("| `episode/return`") and said in line]
 
 
-def test_without_a_wait_every_update_has_its_line_and_log_every_takes_each_nth(tmp_path):
+def test_every_update_has_its_line_and_with_log_every_the_first_after_each_n_steps(tmp_path):
     train(config(tmp_path / "all"))
-    train(config(tmp_path / "third", log_every=3))
+    train(config(tmp_path / "some", log_every=150))
     every = training_rows(tmp_path / "all")
     assert len(every) >= 9
-    assert training_rows(tmp_path / "third") == every[2::3]
+    due = [next(row for row in every if row["env_steps"] >= steps) for steps in (150, 300, 450, 600)]
+    assert training_rows(tmp_path / "some") == due
 
 
-def test_within_the_wait_only_what_is_saved_or_evaluated_is_logged(tmp_path):
+def test_what_is_saved_or_evaluated_is_logged_however_few_lines_there_are(tmp_path):
     train(config(tmp_path / "all"))
-    train(config(tmp_path / "last", log_seconds=FOREVER))
+    train(config(tmp_path / "last", log_every=FOREVER))
     assert training_rows(tmp_path / "last") == training_rows(tmp_path / "all")[-1:]
 
-    train(config(tmp_path / "some", log_seconds=FOREVER, checkpoint_every=200, keep_checkpoints=100))
+    train(config(tmp_path / "some", log_every=FOREVER, checkpoint_every=200, keep_checkpoints=100))
     assert steps_of(training_rows(tmp_path / "some")) == [
         int(path.name) for path in numbered(tmp_path / "some" / "checkpoints")
     ]
 
-    train(config(tmp_path / "evaluated", log_seconds=FOREVER, eval_every=150))
+    train(config(tmp_path / "evaluated", log_every=FOREVER, eval_every=150))
     evaluated = steps_of([row for row in metric_rows(tmp_path / "evaluated") if "eval/return_mean" in row])
     assert len(evaluated) >= 4
     assert steps_of(training_rows(tmp_path / "evaluated")) == evaluated
 
 
-def test_the_lines_of_a_run_have_a_number_that_its_length_does_not_raise(tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "MOST_ROWS", 4)
-    train(config(tmp_path / "run"))
-    assert len(training_rows(tmp_path / "run")) <= 4 + 1, "and the last"
+@pytest.mark.parametrize("algorithm", RUNS)
+def test_the_same_run_has_the_same_lines_on_a_slow_clock_and_after_a_stop(algorithm, tmp_path, monkeypatch):
+    """Compiled cycles are many to a chunk, as the clock goes, and not each one of DQN's learns."""
+    name, settings = RUNS[algorithm]
+    few = {"total_steps": 1200, "log_every": 200, "eval_episodes": 1, "hidden_sizes": (8,), "quiet": True}
+    settings = settings | few
+    with_clock(monkeypatch, 1e-6)
+    birl.train(name, "CartPole-v1", **settings, run_dir=tmp_path / "whole")
+    with_clock(monkeypatch, 10)
+    with pytest.raises(SystemExit):
+        stop_at(500, birl.start(name, "CartPole-v1", **settings, run_dir=str(tmp_path / "run")))
+    with_clock(monkeypatch, 1e-3)
+    birl.resume(tmp_path / "run", quiet=True)
+    rows = training_rows(tmp_path / "whole")
+    assert 5 <= len(rows) <= 6
+    assert training_rows(tmp_path / "run") == rows
+
+
+def stop_at(env_steps: int, run: Run) -> None:
+    with run:
+        for _ in run:
+            if run.env_steps > env_steps:
+                signal.raise_signal(signal.SIGTERM)
+
+
+def with_clock(monkeypatch: pytest.MonkeyPatch, tick: float) -> None:
+    """Time goes on by so many seconds at each look at the clock."""
+    monkeypatch.setattr("time.perf_counter", partial(next, count(0, tick)))
 
 
 def test_a_thousand_million_steps_take_less_than_100_megabytes(tmp_path):
     train(config(tmp_path / "run"))
     lines = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()
-    assert log.MOST_ROWS * max(map(len, lines)) < 100e6
+    assert MOST_ROWS * max(map(len, lines)) < 100e6
 
 
 def test_the_console_is_told_what_the_file_is_told(tmp_path, monkeypatch):
     told: list[int] = []
     monkeypatch.setattr(Console, "write", lambda self, env_steps, *_: told.append(env_steps))
-    train(config(tmp_path / "run", log_every=2))
+    train(config(tmp_path / "run", log_every=100))
     assert told == steps_of(metric_rows(tmp_path / "run"))
 
 
-def test_a_resumed_run_logs_the_same_lines_where_there_are_fewer_than_updates(tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "MOST_ROWS", 5)
-    whole, stopped = config(tmp_path / "whole"), config(tmp_path / "stopped")
-    train(whole)
-    with pytest.MonkeyPatch.context() as patch:
-        is_due = log.RunLog.is_due
-
-        def stop_at_the_fourth(self: log.RunLog) -> bool:
-            due = is_due(self)
-            if self._progress.steps > 3 * ONE_UPDATE:
-                signal.raise_signal(signal.SIGTERM)
-            return due
-
-        patch.setattr(log.RunLog, "is_due", stop_at_the_fourth)
-        with pytest.raises(SystemExit):
-            train(stopped)
-    resume(tmp_path / "stopped")
-    at = int(numbered(tmp_path / "stopped" / "checkpoints")[0].name)
-    rows = [
-        row
-        for row in training_rows(tmp_path / "stopped")
-        if row["env_steps"] != at or row in training_rows(tmp_path / "whole")
-    ]
-    assert rows == training_rows(tmp_path / "whole"), "except for the update at which it was stopped"
+def test_a_run_of_a_version_that_chose_lines_by_the_clock_is_resumed(tmp_path):
+    train(config(tmp_path / "run", total_steps=100))
+    newest = numbered(tmp_path / "run" / "checkpoints")[-1]
+    stored = json.loads((newest / "config.json").read_text())
+    stored["run"] |= {"log_seconds": 0.5, "log_every": 1}
+    (newest / "config.json").write_text(json.dumps(stored))
+    reseal(newest)
+    resume(tmp_path / "run", total_steps=200)
+    assert "log_seconds" not in json.loads((tmp_path / "run" / "config.json").read_text())["config"]["run"]

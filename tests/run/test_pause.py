@@ -23,7 +23,7 @@ DQN: dict[str, Any] = {
     "num_envs": 2, "rollout_length": 8, "learning_starts": 40, "batch_size": 8, "replay_size": 200,
     "update_ratio": 0.25, "hidden_sizes": (8,),
 }  # fmt: skip
-RUN: dict[str, Any] = {"total_steps": 900, "eval_episodes": 2, "log_seconds": 0, "checkpoint_every": 0}
+RUN: dict[str, Any] = {"total_steps": 900, "eval_episodes": 2, "checkpoint_every": 0}
 CASES = {
     "ppo": ("ppo", PPO),
     "ppo, compiled": ("ppo", PPO | {"backend": "compiled"}),

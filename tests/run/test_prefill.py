@@ -17,7 +17,7 @@ from tests.run.processes import assert_same_run, call, call_well, metric_rows
 
 SMALL = [
     "--num-envs", 2, "--rollout-length", 4, "--learning-starts", 0, "--batch-size", 8, "--hidden-sizes", 8,
-    "--total-steps", 120, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 1, "--log-seconds", 0,
+    "--total-steps", 120, "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 1,
     "--replay-size", 500,
 ]  # fmt: skip
 
@@ -111,7 +111,7 @@ def test_a_prefilled_run_resumes_to_the_same_bits_without_its_file(tmp_path):
 
 
 def loop_config(run_dir: Path, total_steps: int) -> dqn.Config:
-    run = RunConfig(total_steps=total_steps, run_dir=str(run_dir), eval_episodes=1, log_seconds=0)
+    run = RunConfig(total_steps=total_steps, run_dir=str(run_dir), eval_episodes=1)
     env = EnvConfig("CartPole-v1", num_envs=2)
     return dqn.Config(env, run, learning_starts=0, batch_size=8, hidden_sizes=(8,), replay_size=500)
 

@@ -17,7 +17,7 @@ SETTINGS = [
     "--rollout-length", 32, "--epochs", 2, "--minibatches", 2, "--hidden-sizes", 16, "--core-size", 8,
     "--normalize-observations", "--normalize-rewards", "--learning-rate", "linear:1e-3:0",
     "--clip-range", "linear:0.3:0.1", "--entropy-weight", 0.01, "--checkpoint-every", 1, "--keep-checkpoints", 100,
-    "--eval-episodes", 2, "--log-seconds", 0,
+    "--eval-episodes", 2,
 ]  # fmt: skip
 
 TASKS = [
@@ -45,7 +45,7 @@ REPLAY_SETTINGS = [
     "--num-envs", 2, "--rollout-length", 8, "--update-ratio", 0.25, "--learning-starts", 40, "--batch-size", 8,
     "--replay-size", 48,
     "--hidden-sizes", 16, "--normalize-observations", "--normalize-rewards", "--total-steps", 161, "--log-every", 1,
-    "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2, "--log-seconds", 0,
+    "--checkpoint-every", 1, "--keep-checkpoints", 100, "--eval-episodes", 2,
 ]  # fmt: skip
 
 

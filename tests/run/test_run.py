@@ -19,7 +19,7 @@ from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, metric_ro
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "rollout_length": 16, "epochs": 1, "minibatches": 1, "hidden_sizes": (8,), "eval_episodes": 2,
-    "total_steps": 640, "log_seconds": 0, "checkpoint_every": 128, "keep_checkpoints": 100,
+    "total_steps": 640, "checkpoint_every": 128, "keep_checkpoints": 100,
 }  # fmt: skip
 
 

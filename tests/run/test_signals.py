@@ -23,7 +23,7 @@ TOTAL_STEPS = 12_000
 SETTINGS = [
     "--num-envs", 4, "--rollout-length", 16, "--epochs", 4, "--minibatches", 4, "--hidden-sizes", 16,
     "--normalize-observations", "--normalize-rewards", "--checkpoint-every", 1, "--keep-checkpoints", 3,
-    "--eval-episodes", 2, "--log-seconds", 0,
+    "--eval-episodes", 2,
 ]  # fmt: skip
 TRAIN = ["train", "ppo", "CartPole-v1", *SETTINGS]
 

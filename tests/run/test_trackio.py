@@ -66,9 +66,7 @@ def told(tmp_path, monkeypatch):
 
 
 def config(run_dir: Path, total_steps: int, **run) -> a2c.Config:
-    settings = RunConfig(
-        total_steps=total_steps, run_dir=str(run_dir), eval_episodes=1, log_seconds=0, checkpoint_every=40, **run
-    )
+    settings = RunConfig(total_steps=total_steps, run_dir=str(run_dir), eval_episodes=1, checkpoint_every=40, **run)
     return a2c.Config(EnvConfig("CartPole-v1", num_envs=2), settings, rollout_length=10, hidden_sizes=(8,))
 
 
