@@ -146,7 +146,23 @@ Gopher Gravitar Hero IceHockey Jamesbond Kangaroo Krull KungFuMaster MontezumaRe
 Phoenix Pitfall Pong PrivateEye Qbert Riverraid RoadRunner Robotank Seaquest Skiing Solaris SpaceInvaders
 StarGunner Surround Tennis TimePilot Tutankham UpNDown Venture VideoPinball WizardOfWor YarsRevenge Zaxxon
 """  # the 57 that papers use; ale-py, which has more, need not be installed
-VARIANT = re.compile(r"(-ram)?(NoFrameskip|Deterministic|BulletEnv)?$")  # of an older name
+VARIANT = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?$")  # of an older name
+OLD_SUITES = re.compile(r"Roboschool(\w+)|(\w+?)(?:Py)?BulletEnv")  # whose packages nobody maintains
+RELATIVES = {  # of their environments, where another name has the same or a near task
+    "CartPoleContinuous": "InvertedPendulum",
+    "InvertedPendulumSwingup": "dm_control/cartpole-swingup-v0",
+    "HumanoidFlagrun": "Humanoid",
+    "HumanoidFlagrunHarder": "Humanoid",
+    "AtlasForwardWalk": "Humanoid",
+    "Thrower": "Pusher",
+    "Striker": "Pusher",
+    "Kuka": "FetchPickAndPlace-v4",
+    "KukaCam": "FetchPickAndPlace-v4",
+    "Minitaur": "Ant",
+    "MinitaurDuck": "Ant",
+    "Racecar": "CarRacing",
+    "RacecarZed": "CarRacing",
+}
 SIMILAR = 0.75  # the least similarity of a name with a typing error, 0 to 1
 
 _BY_NAME = {name: groups for names, groups in ELSEWHERE.items() for name in names.split()}
@@ -195,6 +211,8 @@ def suggest_env(env_id: str) -> str:
 
     It is compared with the ids that are registered now, and with the Atari games.
     """
+    if relative := living_relative(env_id):
+        return relative
     module, colon, name = env_id.rpartition(":")
     latest = _latest_ids()
     wanted = name.rpartition("/")[2].partition("-v")[0]
@@ -202,6 +220,17 @@ def suggest_env(env_id: str) -> str:
     near = [plain] if plain in latest else get_close_matches(plain, latest, n=1, cutoff=SIMILAR)
     suggested = latest[near[0]] if near else name
     return f"you may mean {module}{colon}{suggested}" if suggested != name else ""
+
+
+def living_relative(env_id: str) -> str:
+    """What to say of an environment of Roboschool or PyBullet: "you may mean Hopper-v5", or ""."""
+    old = OLD_SUITES.fullmatch(env_id.rpartition(":")[2].partition("-v")[0])
+    if old is None:
+        return ""
+    name = old[1] or old[2]
+    relative = RELATIVES.get(name, name)
+    suggested = _latest_ids().get(relative.casefold(), relative if "-v" in relative else "")
+    return f"you may mean {suggested}" if suggested else ""
 
 
 def suggest_compiled(env_id: str) -> str:

@@ -1,14 +1,41 @@
 """Errors while an environment is made, as messages that say what to do."""
 
+import importlib.metadata
+import importlib.util
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import gymnasium as gym
 
 from birl.config import ConfigError, EnvConfig
-from birl.envs.registration import newer_version
+from birl.envs.registration import newer_version, package_of
 from birl.errors import cut, install_extra
-from birl.suggestions import suggest_env
+from birl.suggestions import living_relative, suggest_env
+
+
+class Package(NamedTuple):
+    """What brings a module, where Birl has no extra for it."""
+
+    install: str
+    beside: str = ""  # what else, in versions that work with it
+
+    def command(self) -> str:
+        """How to install it."""
+        return f"pip install '{self.install}'" + (f" '{self.beside}'" if self.beside else "")
+
+    def conflict(self) -> str:
+        """What is wrong with the versions that are installed; "" if they work together."""
+        name, _, bound = self.beside.partition("<")
+        try:
+            installed = importlib.metadata.version(name) if name else ""
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+        if _release(installed) < _release(bound) or not name:
+            return ""
+        return f"{self.install} works with {self.beside}, and {name} {installed} is installed: {self.command()}"
+
 
 EXTRAS = {  # the extra that brings a module
     "ale_py": "atari",
@@ -19,15 +46,16 @@ EXTRAS = {  # the extra that brings a module
     "jumanji": "jumanji",
     "mujoco_playground": "playground",
 }
-PACKAGES = {  # the package that brings it, where Birl has no extra for it
-    "Box2D": "box2d",
-    "pygame": "gymnasium[classic-control]",
-    "minigrid": "minigrid",
-    "gymnasium_robotics": "gymnasium-robotics",
-    "shimmy": "shimmy[dm-control]",
-    "highway_env": "highway-env",
-    "popgym": "popgym",
+PACKAGES = {
+    "Box2D": Package("box2d"),
+    "pygame": Package("gymnasium[classic-control]"),
+    "minigrid": Package("minigrid"),
+    "gymnasium_robotics": Package("gymnasium-robotics", "mujoco<3.9"),
+    "shimmy": Package("shimmy[dm-control]", "mujoco<4"),
+    "highway_env": Package("highway-env"),
+    "popgym": Package("popgym"),
 }
+OLD_MUJOCO = "mujoco_py"  # which nobody maintains
 
 
 @contextmanager
@@ -35,7 +63,13 @@ def errors_explained(config: EnvConfig, render_mode: str | None = None) -> Itera
     """Turn whatever is raised while an environment is made into a ConfigError with a remedy."""
     try:
         yield
+    except ConfigError:
+        raise
     except (ImportError, gym.error.Error, SystemExit, TypeError) as error:
+        raise ConfigError(_explanation(config, render_mode, error)) from error
+    except Exception as error:
+        if not _conflict(config):
+            raise
         raise ConfigError(_explanation(config, render_mode, error)) from error
 
 
@@ -49,14 +83,25 @@ def _explanation(config: EnvConfig, render_mode: str | None, error: BaseExceptio
             return f"env.id {config.id!r} is not registered: {error} {remedy}"
         case ModuleNotFoundError():
             return _missing_module(config, error.name or "")
+        case gym.error.DependencyNotInstalled() if OLD_MUJOCO in str(error):
+            newer = newer_version(config.id) or "a newer version"
+            is_missing = importlib.util.find_spec("mujoco") is None
+            remedy = _conflict(config) or (install_extra(EXTRAS["mujoco"]) if is_missing else "")
+            wrong = f"env.id {config.id!r} needs {OLD_MUJOCO}, which is no longer maintained; use {newer}"
+            return f"{wrong}. {remedy}" if remedy else wrong
         case gym.error.DependencyNotInstalled():
-            missing = next((name for name in EXTRAS | PACKAGES if name.lower() in str(error).lower()), "")
+            words = str(error).lower()
+            missing = next((name for name in EXTRAS | PACKAGES if re.search(rf"\b{name.lower()}\b", words)), "")
             return f"{_missing_module(config, missing)} ({error})"
+        case gym.error.DeprecatedEnv():
+            conflict = _conflict(config)
+            return f"env.id {config.id!r} is too old: {error}" + (f" {conflict}" if conflict else "")
+        case _ if conflict := _conflict(config):
+            said = f": {' '.join(str(error).split())}" if str(error) else ""
+            return f"env.id {config.id!r} cannot be made ({type(error).__name__}{said}); {conflict}"
         case ImportError():  # from an installed package: something was moved or removed
             newer = newer_version(config.id)
             return f"env.id {config.id!r} cannot be made: {error}{f'; use {newer}' if newer else ''}"
-        case gym.error.DeprecatedEnv():
-            return f"env.id {config.id!r} is too old: {error}"
         case gym.error.Error():
             meant = suggest_env(config.id) or "ids end in a version: CartPole-v1"
             return f"env.id {config.id!r} cannot be made: {error}; {meant}"
@@ -69,10 +114,23 @@ def _explanation(config: EnvConfig, render_mode: str | None, error: BaseExceptio
     return f"env.kwargs {cut(config.kwargs)} do not fit env.id {config.id!r}: {error}; use what its constructor takes"
 
 
+def _conflict(config: EnvConfig) -> str:
+    """Versions of the id's package and of another one that do not work together; "" if they do."""
+    module = package_of(config.id)
+    return PACKAGES[module].conflict() if module else ""
+
+
+def _release(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:2]]
+
+
 def _missing_module(config: EnvConfig, module: str) -> str:
     wrong = f"env.id {config.id!r} needs the module {module}, which is not installed"
     if module in EXTRAS:
         return f"{wrong}: {install_extra(EXTRAS[module])}"
     if module in PACKAGES:
-        return f"{wrong}: pip install '{PACKAGES[module]}'"
+        newer = newer_version(config.id)
+        return f"{wrong}: {PACKAGES[module].command()}" + (f", and use {newer}" if newer else "")
+    if relative := living_relative(config.id):
+        return f"{wrong}; {relative}"
     return f"{wrong}: install {module}, or correct the module before the colon"

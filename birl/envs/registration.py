@@ -18,6 +18,8 @@ PACKAGES = {
     "highway_env": ("highway-", "merge-", "roundabout-", "parking-", "intersection-", "racetrack-"),
     "popgym": ("popgym-",),
 }
+# The latest versions of ids that tutorials name by older ones, by how they begin.
+LATEST = {"Fetch": 4, "HandReach": 3, "HandManipulate": 1, "AntMaze": 5, "PointMaze": 3}
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -47,15 +49,21 @@ def find_function(env_id: str) -> Callable[..., Any] | None:
         raise ConfigError(f"{problem}, and registers no {name}; ids that it registers: {listed}") from problem
 
 
+def package_of(env_id: str) -> str:
+    """The package that registers this id when it is imported; "" if it is not known."""
+    name = env_id.rpartition(":")[2]
+    return next((package for package, starts in PACKAGES.items() if name.startswith(starts)), "")
+
+
 def newer_version(env_id: str) -> str | None:
-    """The id of the latest registered version if it is newer than this one, else None."""
+    """The id of the latest version that is known if it is newer than this one, else None."""
     name, _, version = env_id.rpartition(":")[2].rpartition("-v")
     versions = [
         spec.version or 0
         for spec in gym.registry.values()
         if "/".join(filter(None, (spec.namespace, spec.name))) == name
     ]
-    latest = max(versions, default=0)
+    latest = max(versions or [number for start, number in LATEST.items() if name.startswith(start)], default=0)
     return f"{name}-v{latest}" if version.isdigit() and latest > int(version) else None
 
 
@@ -71,9 +79,8 @@ def _import_package(name: str) -> None:
         ale_py = importlib.import_module("ale_py")
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process prints a banner
         gym.register_envs(ale_py)
-    for package, starts in PACKAGES.items():
-        if name.startswith(starts) and name not in gym.registry:
-            gym.register_envs(importlib.import_module(package))
+    if (package := package_of(name)) and name not in gym.registry:
+        gym.register_envs(importlib.import_module(package))
 
 
 def _registered_by(module: str) -> list[str]:

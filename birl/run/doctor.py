@@ -20,6 +20,7 @@ import numpy as np
 
 from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig
+from birl.envs.explain import PACKAGES
 from birl.envs.make import make_env
 from birl.errors import install_extra
 from birl.run.checkpoint import load
@@ -56,6 +57,9 @@ def examine(say: Callable[[str], None]) -> bool:
     say(", ".join(f"{name} {version}" for name, version in installed.items() if name not in ("birl", "python")))
     for extra, package in EXTRAS.items():
         say(_describe_extra(extra, package))
+    for module, other in PACKAGES.items():
+        if (conflict := other.conflict()) and importlib.util.find_spec(module) is not None:
+            say(f"warning {conflict}")
     with tempfile.TemporaryDirectory(prefix="birl-doctor-") as directory:
         results = [_examine_one(check, Path(directory), say) for check in CHECKS]
     failed = results.count(False)

@@ -11,6 +11,7 @@ from gymnasium.wrappers import TimeLimit
 from birl.algos import a3c, ppo
 from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper
 from birl.config_json import from_json, to_json
+from birl.envs import explain
 from birl.envs.atari import Atari
 from birl.envs.check import check_env
 from birl.envs.check_resume import try_envs
@@ -252,15 +253,75 @@ def test_an_id_of_a_known_package_needs_no_module_in_front():
 @pytest.mark.parametrize(
     ("env_id", "module", "package"),
     [
-        ("BabyAI-GoToRedBall-v0", "minigrid", "minigrid"),
-        ("FetchReach-v4", "gymnasium_robotics", "gymnasium-robotics"),
-        ("dm_control/cheetah-run-v0", "shimmy", r"shimmy\[dm-control\]"),
-        ("parking-v0", "highway_env", "highway-env"),
-        ("popgym-RepeatPreviousEasy-v0", "popgym", "popgym"),
+        ("BabyAI-GoToRedBall-v0", "minigrid", "minigrid'$"),
+        ("FetchReach-v4", "gymnasium_robotics", "gymnasium-robotics' 'mujoco<3.9'$"),
+        ("FetchReach-v1", "gymnasium_robotics", "gymnasium-robotics' 'mujoco<3.9', and use FetchReach-v4$"),
+        ("dm_control/cheetah-run-v0", "shimmy", r"shimmy\[dm-control\]' 'mujoco<4'$"),
+        ("parking-v0", "highway_env", "highway-env'$"),
+        ("popgym-RepeatPreviousEasy-v0", "popgym", "popgym'$"),
+        ("pybullet_envs:HopperBulletEnv-v0", "pybullet_envs", None),
     ],
 )
 def test_a_known_package_that_is_missing_is_named(env_id, module, package, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     monkeypatch.delitem(gym.registry, env_id, raising=False)
-    with pytest.raises(ConfigError, match=rf"the module {module}, which is not installed: pip install '{package}'"):
+    remedy = "; you may mean Hopper-v5$" if package is None else f": pip install '{package}"
+    with pytest.raises(ConfigError, match=rf"the module {module}, which is not installed{remedy}"):
         make_env(EnvConfig(env_id))
+
+
+OLD = "No module named 'mujoco_py'. (HINT: you need to install mujoco_py: https://github.com/openai/mujoco-py/.)"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "error", "installed", "message"),
+    [
+        (
+            "FetchReach-v4",
+            AssertionError(),
+            "4.0.0",
+            "cannot be made (AssertionError); gymnasium-robotics works with mujoco<3.9, and mujoco 4.0.0 is installed: "
+            "pip install 'gymnasium-robotics' 'mujoco<3.9'",
+        ),
+        (
+            "dm_control/cheetah-run-v0",
+            AttributeError("no flex_vertedge"),
+            "4.0.0",
+            "cannot be made (AttributeError: no flex_vertedge); shimmy[dm-control] works with mujoco<4, and mujoco "
+            "4.0.0 is installed: pip install 'shimmy[dm-control]' 'mujoco<4'",
+        ),
+        (
+            "FetchReach-v1",
+            gym.error.DependencyNotInstalled(OLD),
+            "3.17.0",
+            "needs mujoco_py, which is no longer maintained; use FetchReach-v4. gymnasium-robotics works with "
+            "mujoco<3.9, and mujoco 3.17.0 is installed: pip install 'gymnasium-robotics' 'mujoco<3.9'",
+        ),
+        (
+            "FetchReach-v1",
+            gym.error.DependencyNotInstalled(OLD),
+            "3.8.1",
+            "needs mujoco_py, which is no longer maintained; use FetchReach-v4",
+        ),
+        (
+            "Ant-v3",
+            gym.error.DependencyNotInstalled(OLD),
+            "4.0.0",
+            "needs mujoco_py, which is no longer maintained; use Ant-v5",
+        ),
+    ],
+)
+def test_versions_that_do_not_work_together_are_named_with_those_that_do(
+    env_id, error, installed, message, monkeypatch
+):
+    monkeypatch.setattr(explain.importlib.metadata, "version", lambda name: installed)
+    monkeypatch.setattr(explain.importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(ConfigError) as raised, explain.errors_explained(EnvConfig(env_id)):
+        raise error
+    assert str(raised.value) == f"env.id {env_id!r} {message}"
+
+
+def test_an_error_with_versions_that_work_together_stays_as_it_is(monkeypatch):
+    monkeypatch.setattr(explain.importlib.metadata, "version", lambda name: "3.8.1")
+    with pytest.raises(AssertionError), explain.errors_explained(EnvConfig("FetchReach-v4")):
+        raise AssertionError

@@ -56,6 +56,19 @@ def test_a_missing_extra_is_named_with_how_to_install_it_and_is_not_a_failure(mo
     assert any("ray: not installed" in line and "pip install '.[ray]'" in line for line in lines)
 
 
+def test_packages_whose_versions_do_not_work_together_are_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.0.0")
+    only(monkeypatch, "disk")
+    lines: list[str] = []
+    assert examine(lines.append)
+    warnings = [line for line in lines if line.startswith("warning ")]
+    assert [line.rpartition(": ")[2] for line in warnings] == [
+        "pip install 'gymnasium-robotics' 'mujoco<3.9'",
+        "pip install 'shimmy[dm-control]' 'mujoco<4'",
+    ]
+
+
 @pytest.mark.parametrize(
     ("title", "broken"),
     [
