@@ -84,10 +84,10 @@ def _explanation(config: EnvConfig, render_mode: str | None, error: BaseExceptio
         case ModuleNotFoundError():
             return _missing_module(config, error.name or "")
         case gym.error.DependencyNotInstalled() if OLD_MUJOCO in str(error):
-            newer = newer_version(config.id) or "a newer version"
+            maintained = newer_version(config.id) or "a newer version"
             is_missing = importlib.util.find_spec("mujoco") is None
             remedy = _conflict(config) or (install_extra(EXTRAS["mujoco"]) if is_missing else "")
-            wrong = f"env.id {config.id!r} needs {OLD_MUJOCO}, which is no longer maintained; use {newer}"
+            wrong = f"env.id {config.id!r} needs {OLD_MUJOCO}, which is no longer maintained; use {maintained}"
             return f"{wrong}. {remedy}" if remedy else wrong
         case gym.error.DependencyNotInstalled():
             words = str(error).lower()
