@@ -12,12 +12,12 @@ from gymnasium import spaces
 from birl import ALGORITHMS
 from birl.compiled_ids import is_compiled
 from birl.config import EnvConfig
+from birl.envs.error_source import ErrorSource
 from birl.envs.findings import Finding, error, ok, warning
 from birl.envs.make import make_env
 from birl.envs.observations import read_reset, read_reward
 from birl.envs.sampling import sample_action
 from birl.envs.snapshot import same_tree
-from birl.envs.source import Source
 from birl.envs.spaces import MASK, far_from_one, is_composite, leaves_of, mask_width, shown
 from birl.envs.tried import tried_envs
 from birl.envs.wrappers import MASK_METHOD
@@ -28,7 +28,7 @@ from birl.registry import algorithms_for, algorithms_with_compiled_envs
 def check_interface(config: EnvConfig) -> list[Finding]:
     """Whether reset and step return what Gymnasium's rules ask for."""
     env = make_env(config)
-    source = Source("it", env)
+    source = ErrorSource("it", env)
     try:
         first, info = read_reset(_called("reset", source, lambda: env.reset(seed=0)), source)
     except (EnvError, RuntimeError) as problem:
@@ -63,7 +63,7 @@ def check_interface(config: EnvConfig) -> list[Finding]:
     return findings
 
 
-def _called(function: str, source: Source, call: Callable[[], Any]) -> Any:
+def _called(function: str, source: ErrorSource, call: Callable[[], Any]) -> Any:
     """What reset or step returns; an error in it names the line."""
     try:
         return call()

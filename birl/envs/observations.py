@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import require
-from birl.envs.source import Source
+from birl.envs.error_source import ErrorSource
 from birl.envs.spaces import MASK, Path, at_path, mask_width, name_of, part_names, shown, walk
 from birl.errors import cut
 from birl.types import PyTree
@@ -31,12 +31,12 @@ class ObservationLayout:
         """Uninitialised [B, ...] arrays, new at each call because JAX may alias earlier ones."""
         return {name: np.empty((num_envs, *leaf.shape), leaf.dtype) for name, leaf in self.leaves.items()}  # type: ignore[misc]
 
-    def write(self, arrays: Arrays, index: int, observation: Any, source: Source) -> None:
+    def write(self, arrays: Arrays, index: int, observation: Any, source: ErrorSource) -> None:
         """Copy the observation of one environment into row `index`."""
         for name in self.paths:
             arrays[name][index] = self._part(observation, name, (), source)
 
-    def batch(self, observations: Any, num_envs: int, source: Source) -> Arrays:
+    def batch(self, observations: Any, num_envs: int, source: ErrorSource) -> Arrays:
         """The observations of a vector environment, copied into new arrays."""
         return {
             name: np.array(self._part(observations, name, (num_envs,), source), self.leaves[name].dtype)
@@ -47,7 +47,7 @@ class ObservationLayout:
         """The arrays as networks see them: one array, or a dict of arrays for a Dict space."""
         return arrays.get("", arrays)
 
-    def _part(self, observation: Any, name: str, batch: tuple[int, ...], source: Source) -> np.ndarray:
+    def _part(self, observation: Any, name: str, batch: tuple[int, ...], source: ErrorSource) -> np.ndarray:
         """One array of an observation; raises EnvError if it is missing or does not fit its space.
 
         Without the check NumPy would broadcast an array that is too small, and cast any type.
@@ -105,14 +105,14 @@ def narrowed(space: gym.Space) -> gym.Space:
     return space
 
 
-def read_reset(answer: Any, source: Source) -> tuple[Any, dict[str, Any]]:
+def read_reset(answer: Any, source: ErrorSource) -> tuple[Any, dict[str, Any]]:
     """The observation and the info that `reset` returned; EnvError for anything else."""
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):
         return answer
     raise source.breaks_rules("reset", f"it returns {type(answer).__name__} {cut(answer)}")
 
 
-def read_reward(given: Any, source: Source) -> np.ndarray:
+def read_reward(given: Any, source: ErrorSource) -> np.ndarray:
     """The reward that an environment returned; EnvError for everything that is no real number."""
     reward = _real_numbers(given)
     if reward is None or reward.shape != ():
@@ -120,7 +120,7 @@ def read_reward(given: Any, source: Source) -> np.ndarray:
     return reward
 
 
-def read_rewards(given: Any, num_envs: int, source: Source) -> np.ndarray:
+def read_rewards(given: Any, num_envs: int, source: ErrorSource) -> np.ndarray:
     """[B] what a vector environment returned as rewards."""
     rewards = _real_numbers(given)
     if rewards is None:
@@ -130,7 +130,7 @@ def read_rewards(given: Any, num_envs: int, source: Source) -> np.ndarray:
     return rewards
 
 
-def read_flag(given: Any, name: str, source: Source) -> bool:
+def read_flag(given: Any, name: str, source: ErrorSource) -> bool:
     """The flag that an environment returned as terminated or truncated.
 
     Raises EnvError for None, NaN and everything else that is neither true nor false.
@@ -143,7 +143,7 @@ def read_flag(given: Any, name: str, source: Source) -> bool:
     raise source.error(f"returned {cut(given)} as {name}; return True or False")
 
 
-def read_flags(given: Any, name: str, num_envs: int, source: Source) -> np.ndarray:
+def read_flags(given: Any, name: str, num_envs: int, source: ErrorSource) -> np.ndarray:
     """[B] bools: what a vector environment returned as terminated or truncated."""
     flags = np.asarray(given)
     if flags.shape != (num_envs,):

@@ -12,9 +12,9 @@ import numpy as np
 
 from birl.envs import snapshot as snapshots
 from birl.envs.attributes import Attributes, apply_attributes, read_attribute, require_attributes
+from birl.envs.error_source import ErrorSource
 from birl.envs.generators import generator_of, generator_state, plain
 from birl.envs.observations import NUMBERS, Arrays, layout_of, read_flag, read_reset, read_reward
-from birl.envs.source import Source
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
@@ -48,7 +48,7 @@ class SerialEnvs:
         self.envs = [make() for make in env_functions]
         self.num_envs = len(self.envs)
         self.first = first
-        self._sources = [Source(f"environment {first + index}", env) for index, env in enumerate(self.envs)]
+        self._sources = [ErrorSource(f"environment {first + index}", env) for index, env in enumerate(self.envs)]
         self.layout = layout_of(self.envs[0].observation_space, self.envs[0].action_space, ignored)
         self.observation_space = self.layout.space
         self.action_space = learnable_actions(self.envs[0].action_space)

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from birl.envs.source import Source
+from birl.envs.error_source import ErrorSource
 from birl.envs.spaces import (
     MASK,
     action_shape,
@@ -78,7 +78,7 @@ def flat_mask(mask: Any, space: gym.Space) -> np.ndarray:
     return flat.astype(bool)
 
 
-def read_mask(mask: Any, space: gym.Space, source: Source) -> np.ndarray:
+def read_mask(mask: Any, space: gym.Space, source: ErrorSource) -> np.ndarray:
     """[A] bools: the action mask that an environment gave; EnvError if it does not fit."""
     try:
         return flat_mask(mask, space)

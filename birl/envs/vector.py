@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from birl.config import ConfigError
 from birl.envs import snapshot as snapshots
 from birl.envs.attributes import Attributes, read_attribute
+from birl.envs.error_source import ErrorSource
 from birl.envs.native_vector import is_native, load_native, save_native
 from birl.envs.observations import layout_of, read_flag, read_flags, read_rewards
-from birl.envs.source import Source
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
@@ -68,7 +68,7 @@ class VectorAdapter:
         self._seed = 0
         self._clock = 0  # steps since the last reset
         self._ended = np.zeros(self.num_envs, bool)
-        self._source = Source("the vector environment", vector_env)
+        self._source = ErrorSource("the vector environment", vector_env)
         self._latest = VectorObservations(self.layout, self.action_space, self.num_envs, self._source)
         self._game_over: np.ndarray | None = None
         self._last_infos: dict[str, Any] = {}  # of the last step of episodes

@@ -5,8 +5,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from birl.envs.error_source import ErrorSource
 from birl.envs.observations import Arrays, ObservationLayout
-from birl.envs.source import Source
 from birl.envs.spaces import MASK, mask_width
 from birl.envs.trees import mask_of, read_mask
 from birl.types import PyTree
@@ -15,7 +15,7 @@ from birl.types import PyTree
 class VectorObservations:
     """Observations and masks as copies, which the environment cannot write into later."""
 
-    def __init__(self, layout: ObservationLayout, action_space: gym.Space, num_envs: int, source: Source) -> None:
+    def __init__(self, layout: ObservationLayout, action_space: gym.Space, num_envs: int, source: ErrorSource) -> None:
         self.layout = layout
         self.source = source
         self.arrays: Arrays = {}

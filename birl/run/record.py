@@ -17,8 +17,8 @@ import numpy as np
 from birl.config import ConfigError, EnvConfig, Plain, require
 from birl.envs import make
 from birl.envs.by_name import MakeEnv
+from birl.envs.error_source import ErrorSource
 from birl.envs.observations import layout_of, read_flag, read_reset, read_reward
-from birl.envs.source import Source
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
 from birl.run.evaluate import Evaluation, with_limit
 from birl.run.files import require_real_directory
@@ -215,7 +215,7 @@ def _episode(
 ) -> Iterator[tuple[float, bool]]:
     """Play one episode, or a whole game; for each step its reward, and whether it was truncated."""
     layout = layout_of(env.observation_space, env.action_space, ignored)
-    source = Source("the environment", env)
+    source = ErrorSource("the environment", env)
     observation, info = read_reset(env.reset(seed=seed), source)
     maskable = mask_width(env.action_space) is not None
     memory = None

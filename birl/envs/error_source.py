@@ -22,7 +22,7 @@ OF_A_CALL = "unpack", "argument"  # in what Python says of a wrong signature or 
 
 
 @dataclass(frozen=True)
-class Source:
+class ErrorSource:
     """What returned an observation, a reward or a flag."""
 
     name: str  # "environment 3"
