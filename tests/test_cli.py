@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -82,6 +83,20 @@ def test_every_command_explains_itself(command):
     code, said = call(command, "--help")
     assert code == 0
     assert f"birl {command}" in said
+    unread = re.findall(r"\[\[.*|\{None.*|None\|.*|default: \).*", said)
+    assert not unread, "types are in words that a user writes"
+
+
+def test_the_help_of_commands_that_take_several_runs_says_so():
+    for command in ("compare", "report", "plot"):
+        assert "PATH [PATH ...]" in call(command, "--help")[1].splitlines()[0]
+
+
+def test_a_switch_that_is_on_is_shown_with_both_its_words():
+    """`--no-halving    stop bad trials early` said the opposite."""
+    said = call("tune", "--help")[1]
+    assert "  --[no-]halving  stop bad trials early; --no-halving: train all to the end" in said
+    assert "  --[no-]preset " in said
 
 
 def test_the_version_is_the_packages(capsys):

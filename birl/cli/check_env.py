@@ -17,7 +17,7 @@ ONE_PROCESS = "tried in this process; only with --workers does training outlive 
 
 def check_env(words: list[str]) -> int:
     def arguments(
-        env_id: Annotated[str, tyro.conf.Positional],
+        env_id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")],
         /,
         backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium",
         hide_velocities: bool = False,

@@ -16,7 +16,7 @@ from birl.cli.export import export
 from birl.cli.fork import fork
 from birl.cli.group_output import range_text, show_group_evaluation
 from birl.cli.modules import allow_modules_here
-from birl.cli.options import PolicyOptions, ResumeOptions, policy_options
+from birl.cli.options import PolicyOptions, ResumeOptions, RunDirs, policy_options
 from birl.cli.parsing import parse
 from birl.cli.report import report
 from birl.cli.sharing import card, pull, push
@@ -178,7 +178,7 @@ def record(words: Words) -> int:
 
 def plot(words: Words) -> int:
     def arguments(
-        run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+        run_dirs: RunDirs,
         /,
         out: Path = Path("curves.png"),
         x: Literal["env_steps", "seconds"] = "env_steps",
@@ -206,7 +206,7 @@ def plot(words: Words) -> int:
 
 def list_all(words: Words) -> int:
     def arguments(
-        algorithm: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")] = None,
+        algorithm: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ALGORITHM]")] = None,
         /,
         env: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None,
     ) -> tuple[str | None, str | None]:

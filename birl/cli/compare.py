@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from birl.cli.options import RunDirs
 from birl.cli.parsing import parse
 from birl.run.display import TextConsole, number, printable
 from birl.run.signals import starting
@@ -24,7 +24,7 @@ LONGEST_VALUE = 40  # of a setting
 
 def compare(words: list[str]) -> int:
     def arguments(
-        run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+        run_dirs: RunDirs,
         /,
         target: float | None = None,
         at: int | None = None,

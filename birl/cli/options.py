@@ -10,6 +10,11 @@ from birl.cli.parsing import parse
 from birl.config import Plain
 
 RunDir = Annotated[Path, tyro.conf.Positional]
+RunDirs = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="PATH [PATH ...]", help_behavior_hint="(one or more)"),
+]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ import inspect
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -18,7 +20,9 @@ from birl.errors import TERMINAL_CODES
 from birl.suggestions import suggest_setting
 
 Result = TypeVar("Result")
-READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {int: ("INT", whole_number), float: ("FLOAT", real_number)}
+READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
+    int: ("INT", whole_number), float: ("FLOAT", real_number), str: ("STR", str), Path: ("PATH", Path)
+}  # fmt: skip
 
 
 def parse(kind: Callable[..., Result], words: list[str], prog: str, **options: Any) -> Result:
@@ -49,19 +53,23 @@ def require_no_unknown(words: list[str], owner: str, prog: str, known: Iterable[
 
 
 def reading_rules() -> ConstructorRegistry:
-    """tyro's rules for numbers, tuples of numbers, choices and keyword arguments."""
+    """tyro's rules for numbers, texts, paths, choices, several of them, and keyword arguments.
+
+    Any of them may be None where its type allows it; the text of the option says what that means.
+    """
     registry = ConstructorRegistry()
 
     @registry.primitive_rule
-    def number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-        """A number, several, or None. tyro's own message for a wrong one is long."""
-        optional = get_origin(info.type) is UnionType and NoneType in get_args(info.type)
-        kinds = [kind for kind in get_args(info.type) if kind is not NoneType] if optional else [info.type]
-        several = get_origin(kinds[0]) is tuple and get_args(kinds[0])[-1] is ...
-        kind = get_args(kinds[0])[0] if several else kinds[0]
-        if len(kinds) > 1 or kind not in READERS:
+    def value_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        """One value, several, or None. tyro's own messages and words for types are long."""
+        types = get_args(info.type) if get_origin(info.type) in (Union, UnionType) else (info.type,)
+        optional = NoneType in types
+        kinds = [kind for kind in types if kind is not NoneType]
+        several = len(kinds) == 1 and get_origin(kinds[0]) is tuple and get_args(kinds[0])[-1] is ...
+        reader = _reader(get_args(kinds[0])[0] if several else kinds[0]) if len(kinds) == 1 else None
+        if reader is None or (several and tyro.conf.UseAppendAction in info.markers):
             return None
-        metavar, read = READERS[kind]
+        metavar, read, is_one = reader
 
         def from_words(given: list[str]) -> Any:
             if optional and given == ["None"]:
@@ -69,27 +77,14 @@ def reading_rules() -> ConstructorRegistry:
             return tuple(map(read, given)) if several else read(given[0])
 
         def to_words(value: Any) -> list[str]:
-            return [str(number) for number in value] if isinstance(value, tuple) else [str(value)]
+            return [str(one) for one in value] or ["none"] if isinstance(value, tuple) else [str(value)]
 
         return PrimitiveConstructorSpec(
             nargs="*" if several else 1,
             metavar=f"[{metavar} ...]" if several else metavar,
             instance_from_str=from_words,
-            is_instance=lambda value: (optional and value is None) or isinstance(value, tuple if several else kind),
+            is_instance=lambda value: isinstance(value, tuple) if several else is_one(value),
             str_from_instance=to_words,
-        )
-
-    @registry.primitive_rule
-    def choice_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-        options = get_args(info.type)
-        if get_origin(info.type) is not Literal:
-            return None
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="{" + ",".join(options) + "}",
-            instance_from_str=lambda given: _one_of(given[0], options),
-            is_instance=lambda value: value in options,
-            str_from_instance=lambda value: [value],
         )
 
     @registry.primitive_rule
@@ -102,7 +97,7 @@ def reading_rules() -> ConstructorRegistry:
             metavar="[NAME VALUE ...]",
             instance_from_str=_read_pairs,
             is_instance=lambda value: isinstance(value, dict),
-            str_from_instance=lambda value: [str(part) for pair in value.items() for part in pair],
+            str_from_instance=lambda value: [str(part) for pair in value.items() for part in pair] or ["none"],
         )
 
     return registry
@@ -142,6 +137,14 @@ def _names(kind: Any) -> Iterator[str]:
         yield parameter.name
         if dataclasses.is_dataclass(parameter.default):
             yield from _names(type(parameter.default))
+
+
+def _reader(kind: Any) -> tuple[str, Callable[[str], Any], Callable[[Any], bool]] | None:
+    """A word for a type, what reads its values and tells them; None: tyro has a rule."""
+    if get_origin(kind) is Literal:
+        options = get_args(kind)
+        return "{" + ",".join(options) + "}", partial(_one_of, options=options), options.__contains__
+    return (*READERS[kind], lambda value: isinstance(value, kind)) if kind in READERS else None
 
 
 def _one_of(text: str, options: tuple[str, ...]) -> str:

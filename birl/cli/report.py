@@ -1,18 +1,18 @@
 """birl report: one HTML page about runs."""
 
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 from birl.cli.modules import allow_modules_here
+from birl.cli.options import RunDirs
 from birl.cli.parsing import parse
 from birl.run.signals import starting
 
 
 def report(words: list[str]) -> int:
     def arguments(
-        run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+        run_dirs: RunDirs,
         /,
         out: Path = Path("report.html"),
         title: str | None = None,

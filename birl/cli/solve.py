@@ -15,7 +15,7 @@ from birl.run.signals import starting
 
 def solve(words: list[str]) -> int:
     def arguments(
-        env_id: Annotated[str, tyro.conf.Positional],
+        env_id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")],
         /,
         minutes: float | None = None,
         trials: int | None = None,

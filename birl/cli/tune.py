@@ -144,9 +144,9 @@ class _Address:
 def _options_text() -> str:
     from birl.cli.setting_texts import text_of
 
+    switches = [name for name, value in vars(TuneOptions()).items() if value is True]
     names = [field.name for field in dataclasses.fields(TuneOptions)]
-    shown = {name: f"--{name.replace('_', '-')}" for name in names}
-    shown |= {"halving": "--no-halving", "preset": "--no-preset"}
+    shown = {name: f"--{'[no-]' if name in switches else ''}{name.replace('_', '-')}" for name in names}
     lines = [f"{shown[name]:<16}{text_of(TuneOptions, name)}" for name in names]
     width = shutil.get_terminal_size().columns
     return "\n".join(textwrap.fill(line, width, initial_indent="  ", subsequent_indent=" " * 18) for line in lines)
