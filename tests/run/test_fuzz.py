@@ -297,7 +297,7 @@ def use(rng: random.Random, run: Path, outside: Path, score: Evaluation) -> tupl
     ])  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("birl.run.plot.plot_curves", lambda series, out, *_: out)
-        patch.setattr("birl.run.record.make_env", no_picture)
+        patch.setattr("birl.run.record._rendered", no_picture)
         patch.setenv("SDL_VIDEODRIVER", "dummy")
         patch.setattr("birl.run.evaluate.evaluate_policy", lambda *_, **__: score)
         patch.setattr(evaluator, "evaluate_policy", lambda *_, **__: score)
