@@ -56,16 +56,16 @@ def test_the_command_line_finds_it_in_the_current_directory_for_every_command(pl
     assert steps >= 512
 
 
+NAMES = "auto", "mlp", "cnn", "cnn_2013", "cnn_small", "cnn_tiny", "conv_only"
+
+
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
         ("my_encoders:make_wrong", "for width 7 it must be (3, 7): [*batch, width]"),
         ("my_encoders:nothing", "module my_encoders has no function or class nothing"),
         ("no_such:make", "encoder 'no_such:make' cannot be imported"),
-        (
-            "resnet",
-            "encoder 'resnet' is not one of mlp, cnn, cnn_2013, cnn_small, cnn_tiny, conv_only, or module:function",
-        ),
+        ("resnet", f"encoder 'resnet' is not one of {', '.join(NAMES)}, or module:function"),
     ],
 )
 def test_a_wrong_one_is_one_line_and_leaves_no_traceback(place, encoder, message):
