@@ -79,16 +79,19 @@ class LiveBar:
 
 
 class PlainLines:
-    """Lines for a file or a pipe: no control characters, few enough to read."""
+    """Lines for a file or a pipe: no control characters, few enough to read, no status twice."""
 
     interval = LINE_SECONDS
     is_live = False
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._shown: Status | None = None
 
     def show(self, status: Status) -> None:
-        self.say(f"{status.title}: {', '.join(status.numbers + status.facts)}")
+        if status != self._shown:
+            self._shown = status
+            self.say(f"{status.title}: {', '.join(status.numbers + status.facts)}")
 
     def say(self, text: str) -> None:
         encoding = self._stream.encoding or "utf-8"

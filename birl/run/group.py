@@ -21,7 +21,7 @@ from birl.run.group_file import Group, WriteLane, discard_group, make_group, rea
 from birl.run.group_plan import GroupPlan
 from birl.run.group_progress import GroupProgress
 from birl.run.group_summary import make_group_summary
-from birl.run.lane import LOG, LaneEnd, LaneOptions, env_of, is_finished, lane_summary
+from birl.run.lane import LOG, LaneEnd, LaneNews, LaneOptions, env_of, is_finished, lane_summary
 from birl.run.lane_processes import run_processes
 from birl.run.lane_ray import run_on_ray
 from birl.run.lane_shares import run_shares
@@ -112,8 +112,8 @@ def require_trainable(plan: GroupPlan) -> None:
 
 def run_lanes(
     run_dirs: Sequence[Path], options: LaneOptions, jobs: int, ray_address: str | None, signals: list[int]
-) -> Iterator[LaneEnd | None]:
-    """Train these lanes of a group: how each ends, and None while nothing has happened.
+) -> Iterator[LaneEnd | LaneNews | None]:
+    """Train these lanes of a group: how each ends, how far it is, and None meanwhile.
 
     This is the only place that knows where lanes train. Whatever trains them continues the run in
     each directory, and after a signal saves and ends.
@@ -177,6 +177,9 @@ def _train(
         with closing(run_lanes(left, options, at_once, address, signals)) as training:  # type: ignore[type-var]
             for end in training:
                 require_in_place()
+                if isinstance(end, LaneNews):
+                    progress.take(names[end.run_dir], end)
+                    continue
                 if end is not None:
                     name = names[end.run_dir]
                     ends[name] = end

@@ -1,6 +1,7 @@
 """How far the lanes of a group are, read from their metrics.jsonl while they train.
 
-So it does not matter where a lane runs, as long as its directory is seen from here.
+So it does not matter where a lane runs, as long as its directory is seen from here. If it is not,
+the lane tells (LaneNews).
 """
 
 import os
@@ -13,7 +14,7 @@ import numpy as np
 from birl.errors import CheckpointError
 from birl.run.directory import METRICS
 from birl.run.files import open_to_read
-from birl.run.lane import lane_summary, total_steps_of
+from birl.run.lane import LaneNews, lane_summary, total_steps_of
 from birl.run.track import parse_row
 
 SPEED = "time/env_steps_per_second"
@@ -81,6 +82,12 @@ class GroupProgress:
         for metrics in self._metrics.values():
             metrics.read()
             metrics.values.pop(SPEED, None)  # of an earlier process
+
+    def take(self, name: str, news: LaneNews) -> None:
+        """Use what a lane tells that trains where its files are not seen from here."""
+        if name not in self._ended:
+            self._metrics[name].env_steps = news.env_steps
+            self._metrics[name].values |= news.values
 
     def end(self, name: str, finished: bool) -> None:
         """Count a lane as ended. One that finished counts as whole, however many steps it took."""

@@ -44,6 +44,14 @@ class LaneEnd(NamedTuple):
     stopped: bool = False  # by a signal, before its end: it can be continued
 
 
+class LaneNews(NamedTuple):
+    """How far a lane is whose files are not seen from here yet."""
+
+    run_dir: Path
+    env_steps: int
+    values: dict[str, float]  # the newest finite value of each metric
+
+
 def lane_summary(run_dir: Path) -> dict[str, Any] | None:
     """The summary of a lane; None if it has none, or a damaged one."""
     match _json_of(run_dir / SUMMARY):

@@ -2,8 +2,8 @@
 
 If the machine sees the lane's directory, the lane is trained there, as here. If it does not, the
 lane's files are sent to it, and what it has written is brought back when it ends. So a shared
-directory is better: without it nothing is seen of a lane before its end, and a lane whose machine
-or connection fails begins again with the files that were sent.
+directory is better: without it only the progress of a lane is seen before its end, and a lane whose
+machine or connection fails begins again with the files that were sent.
 """
 
 import os
@@ -12,18 +12,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from birl.errors import CheckpointError
 from birl.run import checkpoint_folder
 from birl.run.directory import CHECKPOINTS, SUMMARY
 from birl.run.files import PARTIAL, make_directory, open_to_read, remove, replacing
-from birl.run.lane import LaneEnd, LaneOptions
+from birl.run.group_progress import LaneMetrics
+from birl.run.lane import LaneEnd, LaneNews, LaneOptions
 from birl.run.lane_processes import POLL_SECONDS, lane_end, start_lane
 from birl.run.manifest import MANIFEST
 from birl.workers.faults import Failure
 
-SIGNAL_SECONDS = 1.0  # between two looks at whether the group was stopped
+if TYPE_CHECKING:
+    from birl.workers.ray import Talk
+
+SIGNAL_SECONDS = 1.0  # between two looks at whether the group was stopped, and two pieces of news
 
 
 class LaneTask(NamedTuple):
@@ -45,13 +49,20 @@ class LaneResult(NamedTuple):
 
 def run_on_ray(
     run_dirs: Sequence[Path], options: LaneOptions, address: str, at_once: int, signals: Sequence[int]
-) -> Iterator[LaneEnd | None]:
+) -> Iterator[LaneEnd | LaneNews | None]:
     """Train these lanes on the cluster at this address; as `lane_processes.run_processes`."""
     from birl.workers.ray import run_tasks  # which needs an extra
 
+    heard: list[LaneNews] = []
+
+    def hear(index: int, news: tuple[int, dict[str, float]]) -> None:
+        heard.append(LaneNews(run_dirs[index], *news))
+
     tasks = (make_task(run_dir, options) for run_dir in run_dirs)
-    for answer in run_tasks(train_here, tasks, address, at_once, signals):
+    for answer in run_tasks(train_here, tasks, address, at_once, signals, hear):
         if answer is None:
+            yield from heard
+            heard.clear()
             yield None
             continue
         run_dir, result = run_dirs[answer[0]], answer[1]
@@ -73,15 +84,21 @@ def make_task(run_dir: Path, options: LaneOptions) -> LaneTask:
     return LaneTask(run_dir, run_dir.resolve(), token, read_files(run_dir), options)
 
 
-def train_here(task: LaneTask, read_signal: Callable[[], int]) -> LaneResult:
+def train_here(task: LaneTask, talk: "Talk") -> LaneResult:
     """Train a lane on this machine, in its directory if that is here, else in a temporary one."""
     if (task.whole_path / task.token).exists():
-        return LaneResult(run_lane(task.whole_path, task, read_signal)._replace(run_dir=task.run_dir), None)
+        return LaneResult(run_lane(task.whole_path, task, talk)._replace(run_dir=task.run_dir), None)
     with tempfile.TemporaryDirectory(prefix="birl-lane-") as scratch:
         run_dir = Path(scratch) / task.run_dir.name
         run_dir.mkdir()
         write_into(run_dir, task.files)
-        end = run_lane(run_dir, task, read_signal)._replace(run_dir=task.run_dir)
+        metrics = LaneMetrics(run_dir)
+
+        def talk_with_news() -> int:
+            metrics.read()
+            return talk((metrics.env_steps, dict(metrics.values)))
+
+        end = run_lane(run_dir, task, talk_with_news)._replace(run_dir=task.run_dir)
         return LaneResult(end, read_files(run_dir))
 
 

@@ -14,8 +14,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from birl.config import ConfigError, require
 from birl.errors import install_extra
@@ -213,54 +213,71 @@ def machine_died(failure: Failure) -> bool:
     return "node has died" in failure.reason or failure.reason == OUT_OF_REACH  # the former is Ray's phrase
 
 
-class SignalFlag:
-    """An actor that tells tasks which signal the run has received; 0: none."""
+class Talk(Protocol):
+    """Tell this process something, or nothing; the signal that the run has received, or 0."""
+
+    def __call__(self, news: Any = None) -> int: ...
+
+
+class Board:
+    """An actor between this process and its tasks: the signal for them, the newest news of each."""
 
     def __init__(self) -> None:
-        self._number = 0
+        self._signal = 0
+        self._news: dict[int, Any] = {}
 
-    def set(self, number: int) -> None:
-        self._number = number
+    def set_signal(self, number: int) -> None:
+        self._signal = number
 
-    def read(self) -> int:
-        return self._number
+    def talk(self, index: int, news: Any) -> int:
+        if news is not None:
+            self._news[index] = news
+        return self._signal
+
+    def take_news(self) -> dict[int, Any]:
+        news, self._news = self._news, {}
+        return news
 
 
 def run_tasks(
-    function: Callable[[Any, Callable[[], int]], Answer],
+    function: Callable[[Any, Talk], Answer],
     arguments: Iterator[Any],
     address: str | None,
     at_once: int,
     signals: Sequence[int],
+    hear: Callable[[int, Any], None] = lambda index, news: None,
 ) -> Iterator[tuple[int, Answer | Failure] | None]:
     """(position of the argument, result) as tasks finish, and None while none does.
 
-    A task calls the function with its argument and with a function that gives the signal which this
-    process has received, or 0. After a signal no other task is started.
+    A task calls the function with its argument and a way to talk to this process, which `hear`s the
+    position of the argument and the news. After a signal no other task is started.
     """
     with connected(address, 1):
-        flag: Any = ray.remote(SignalFlag).options(num_cpus=0).remote()
-        remote: Any = ray.remote(num_cpus=1, max_calls=1, runtime_env={"env_vars": ONE_THREAD})(_call_with_flag)
+        board: Any = ray.remote(Board).options(num_cpus=0).remote()
+        remote: Any = ray.remote(num_cpus=1, max_calls=1, runtime_env={"env_vars": ONE_THREAD})(_call_with_board)
         numbered = enumerate(arguments)
         running: dict[Any, int] = {}
         told = False
         while True:
             while not signals and len(running) < at_once and (following := next(numbered, None)) is not None:
                 index, argument = following
-                running[remote.remote(function, argument, flag)] = index
+                running[remote.remote(function, argument, index, board)] = index
             if not running:
                 return
             if signals and not told:
                 told = True
-                ray.get(flag.set.remote(signals[0]))
+                ray.get(board.set_signal.remote(signals[0]))
             for reference in ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)[0]:
                 try:
                     answer: Answer | Failure = ray.get(reference)
                 except ray.exceptions.RayError as problem:
                     answer = Failure(cause_of(problem), str(problem))
                 yield running.pop(reference), answer
+            with suppress(ray.exceptions.RayError):  # its machine has failed: the tasks go on unseen
+                for index, news in ray.get(board.take_news.remote()).items():
+                    hear(index, news)
             yield None
 
 
-def _call_with_flag(function: Callable[[Any, Callable[[], int]], Answer], argument: Any, flag: Any) -> Answer:
-    return function(argument, lambda: ray.get(flag.read.remote()))
+def _call_with_board(function: Callable[[Any, Talk], Answer], argument: Any, index: int, board: Any) -> Answer:
+    return function(argument, lambda news=None: ray.get(board.talk.remote(index, news)))

@@ -13,6 +13,7 @@ from birl.maths.statistics import bootstrap_interval, iqm
 from birl.run.group_console import GroupConsole, point_text, settings_text
 from birl.run.group_progress import GroupProgress, GroupStatus, LaneMetrics
 from birl.run.group_summary import score_statistics
+from birl.run.lane import LaneNews
 
 
 class Clock:
@@ -97,6 +98,28 @@ def test_plain_lines_show_lanes_steps_mean_spread_and_worst_every_two_seconds():
     clock.seconds = 2.0
     console.show(lambda: status, finished=2, running=2, failed=0)
     assert "2 of 4 lanes done, 2 running, 2,000" in stream.getvalue().splitlines()[1]
+
+
+def test_a_line_is_written_only_when_something_has_changed():
+    stream, clock = io.StringIO(), Clock()
+    console = GroupConsole("ppo CartPole-v1", 4, stream, clock)
+    for steps in (0, 0, 0, 100, 100, 200):
+        console.show(lambda steps=steps: GroupStatus(steps / 400, steps, 400, 0.0, {}), 0, 4, 0)  # type: ignore[misc]
+        clock.seconds += 10
+    assert stream.getvalue().splitlines() == [
+        f"ppo CartPole-v1: {percent:3}%, 0 of 4 lanes done, 4 running, {steps} / 400 steps"
+        for steps, percent in ((0, 0), (100, 25), (200, 50))
+    ]
+
+
+def test_a_lane_whose_files_are_elsewhere_tells_how_far_it_is(tmp_path):
+    (tmp_path / "a").mkdir()
+    progress = GroupProgress([make_lane(tmp_path / "a", 100)])
+    progress.take("a", LaneNews(tmp_path / "a", 40, {"episode/return": 3.0}))
+    assert progress.status() == GroupStatus(0.4, 40, 100, 0.0, {"a": 3.0})
+    progress.end("a", finished=False)
+    progress.take("a", LaneNews(tmp_path / "a", 50, {}))
+    assert progress.status().env_steps == 40, "its own files count now"
 
 
 def test_a_quiet_group_says_only_what_failed(capsys):

@@ -1,7 +1,9 @@
 """Lanes as tasks of a real Ray cluster: the same runs, wherever their directory is seen from."""
 
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,8 +82,15 @@ def test_no_cluster_is_named_in_one_line(tmp_path):
 def test_a_machine_without_the_directory_gets_the_files_and_gives_them_back(group, tmp_path):
     run = prepared(tmp_path, group)
     task = make_task(run, LaneOptions())._replace(whole_path=Path("/not/here"))
-    end, files = train_here(task, lambda: 0)
+    told: list[tuple[int, dict[str, float]]] = []
+
+    def talk(news: Any = None) -> int:
+        told.append(news)
+        return 0
+
+    end, files = train_here(task, talk)
     assert (end.run_dir, end.problem, end.stopped) == (run, None, False)
+    assert told[0] == (0, {}), "how far it is"
     assert not is_finished(run), "nothing is written here before it is brought back"
     write_files(run, files)
     assert is_finished(run)
@@ -101,6 +110,26 @@ def test_files_are_replaced_and_old_checkpoints_removed(group, tmp_path):
     assert [path.name for path in numbered(run / "checkpoints")] == sorted(
         path.name for path in numbered(group / "seed-1" / "checkpoints")
     )
+
+
+def test_what_a_task_tells_is_heard_while_it_runs_and_so_is_the_signal_there(cluster):
+    from birl.workers.ray import run_tasks
+
+    heard: list[tuple[int, int]] = []
+
+    def task(argument: int, talk: Any) -> int:
+        talk(argument)
+        while (number := talk()) == 0:
+            time.sleep(0.1)
+        return number
+
+    signals: list[int] = []
+    found = []
+    for answer in run_tasks(task, iter([7]), cluster.address, 1, signals, lambda *news: heard.append(news)):
+        found += [answer] if answer is not None else []
+        signals += [15] if heard and not signals else []
+    assert heard == [(0, 7)]
+    assert found == [(0, 15)]
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x"])
