@@ -89,6 +89,8 @@ def from_json(kind: Any, value: Any, where: str = "config") -> Any:
     Whole floats become ints, lists and arrays become tuples, NumPy and JAX numbers become Python's,
     and a string becomes what the type reads from it.
     """
+    if kind is Any:
+        return value
     origin = typing.get_origin(kind)
     value = value.tolist() if isinstance(value, HasToList) else value
     if origin in (typing.Union, types.UnionType):

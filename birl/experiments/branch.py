@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from birl.config import ConfigError, require
-from birl.config_json import from_stored, to_json
+from birl.config_json import from_stored
 from birl.errors import CheckpointError
 from birl.experiments.tuning.plan import is_search
 from birl.registry import algorithm_named
 from birl.run import checkpoint_folder
+from birl.run.changes import changed_settings
 from birl.run.checkpoint import Checkpoint, load
 from birl.run.directory import CHECKPOINTS, is_group, read_settings, require_run, settings_in
 from birl.run.starting import allowed_config, start_notices, with_run
@@ -31,12 +32,7 @@ class Branch:
     def changes_to(self, config: Any) -> dict[str, tuple[Any, Any]]:
         """The settings of this Config that the parent has otherwise: both values, as JSON."""
         parent_config = from_stored(algorithm_named(self.algorithm).Config, self.saved.config)  # with new fields
-        before, after = _dotted(parent_config), _dotted(config)
-        return {
-            name: (to_json(before[name]), to_json(after[name]))
-            for name in before
-            if before[name] != after[name] and name != "run.run_dir"
-        }
+        return changed_settings(parent_config, config)
 
 
 def read_branch(
@@ -76,17 +72,6 @@ def fork_directory(parent: Path) -> Path:
         return named.with_name(f"{named.name}-fork")
     inner = "-".join(whole.relative_to(around).parts)
     return around.with_name(f"{around.name}-{inner}-fork")
-
-
-def _dotted(config: Any) -> dict[str, Any]:
-    """Every setting of a Config by its dotted name: learning_rate, env.num_envs, run.seed."""
-    parts = {"": config, "env.": config.env, "env.atari.": config.env.atari, "run.": config.run}
-    return {
-        f"{prefix}{name}": value
-        for prefix, part in parts.items()
-        for name, value in vars(part).items()
-        if name not in ("env", "atari", "run")
-    }
 
 
 def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:

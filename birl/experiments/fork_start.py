@@ -54,13 +54,13 @@ def write_first(run_dir: Path, branch: Branch, config: Any, changed: dict[str, t
     saved = branch.saved
     config = with_run(config, run_dir=str(run_dir))
     tensors, snapshot = continuation(saved, config.run.seed, changed)
-    kept = {name: saved.manifest["progress"][name] for name in ("inexact_resumes", "masks")}
+    kept = {name: saved.manifest["progress"][name] for name in ("inexact_resumes", "masks", "changes")}
     progress = to_json(Progress()) | kept  # its seconds and its best are its own
     spaces = saved.observation_space, saved.action_space
     write_fork(run_dir, Fork(branch.parent, saved.path.name, saved.env_steps, changed))
     folder = run_dir / CHECKPOINTS
     path = checkpoint.write(folder, branch.algorithm, config, spaces, saved.env_steps, tensors, snapshot, progress)
-    write_config(run_dir, branch.algorithm, config)
+    write_config(run_dir, branch.algorithm, config, progress["changes"])
     manifest = saved.manifest | {"progress": progress}
     return dataclasses.replace(
         saved, path=path, manifest=manifest, config=to_json(config), tensors=tensors, snapshot=snapshot

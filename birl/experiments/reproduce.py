@@ -5,21 +5,26 @@ import json
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, Wrapper
 from birl.config_json import from_stored
+from birl.functions import is_local
 from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
+from birl.run.changes import Change, settings_before
+from birl.run.directory import flatten
 from birl.run.evaluate import PASSED_IN
 from birl.run.fork_file import Fork
 from birl.run.history import RunHistory
 from birl.run.sources import flat_settings
 
 OF_ONE_RUN = ("seed", "run_dir")  # runs that differ in these only are trained by one command
+SAME_BITS = "The same seeds give the same runs, bit for bit, with the same versions on the same kind of CPU."
 LONGEST = 2000  # characters of an option; a schedule may have a thousand points
 
 
@@ -30,18 +35,88 @@ class InexpressibleError(Exception):
 def commands_for(runs: Sequence[RunHistory]) -> list[str]:
     """The commands that train these runs again, with the same settings and seeds.
 
-    Where settings cannot be written as options, the command begins with --like and a run. Of a run
-    on environments that were passed in from Python there is none. A fork has a command of its own,
-    which begins with its parent.
+    Where settings cannot be written as options, the command begins with --like and a run. Of runs
+    that no command can train there is none (see limits_of). A fork has a command of its own, which
+    begins with its parent. A run that was resumed with other settings is first trained with those
+    that it had, and then resumed.
     """
+    runs = [run for run in runs if not _no_command(run)]
     alike: dict[str, list[RunHistory]] = defaultdict(list)
     for run in runs:
         if run.fork is not None:
             continue
         settings = {key: value for key, value in run.settings.items() if key.removeprefix("run.") not in OF_ONE_RUN}
         alike[json.dumps(settings, sort_keys=True)].append(run)
-    forks = [_of_fork(run, run.fork) for run in runs if run.fork is not None]
+    forks = [command for run in runs if run.fork is not None for command in _of_fork(run, run.fork)]
     return [command for same in alike.values() for command in _of_alike(same)] + forks
+
+
+def limits_of(runs: Sequence[RunHistory]) -> list[str]:
+    """Why commands do not make these runs again bit for bit, as sentences; none if they do."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for run in runs:
+        for reason in [f"{none}; no command trains it again"] if (none := _no_command(run)) else _inexact(run):
+            found[reason].append(run.seed)
+    return [
+        f"{'Seed' if len(seeds) == 1 else 'Seeds'} {', '.join(map(str, sorted(set(seeds))))}: {reason}."
+        for reason, seeds in found.items()
+    ]
+
+
+def _no_command(run: RunHistory) -> str:
+    """Why no command trains this run again; "" if one does."""
+    names = {"env.id": "make_env=", "encoder": "make_encoder="}
+    given = {"envs=": run.settings["env.id"] == PASSED_IN} | {
+        argument: is_local(str(run.settings.get(name, ""))) for name, argument in names.items()
+    }
+    passed_in = [argument for argument, was_given in given.items() if was_given]
+    if passed_in:
+        return f"it was passed an object of a Python program ({', '.join(passed_in)})"
+    for change in _own_changes(run):
+        if not _is_longer(change):
+            return f"it was stopped at {change.env_steps:,} steps and resumed with other settings"
+    return ""
+
+
+def _is_longer(change: Change) -> bool:
+    """Whether a run that had ended was trained longer, as `birl resume` can do again."""
+    match change.changed:
+        case {"run.total_steps": (int(old), int()), **others} if not others:
+            return change.env_steps >= old
+        case {"run.total_steps": (int(), int()), "run.stop_at_return": (int() | float(), None), **others}:
+            return not others  # it had reached this return
+    return False
+
+
+def _inexact(run: RunHistory) -> Iterator[str]:
+    """Why the same commands give other weights than this run has."""
+    if run.settings.get("pool") in ("processes", "ray"):
+        yield "its actor-learners write to the same parameters at the same time, so each run is another one"
+    resumes = (run.summary or {}).get("inexact_resumes")
+    if isinstance(resumes, list) and resumes:
+        yield "it was resumed in new episodes, so a run that is not interrupted gives other weights"
+
+
+def _own_changes(run: RunHistory) -> tuple[Change, ...]:
+    """What resumes changed; of a fork, without what they changed of its parent before."""
+    return tuple(change for change in run.changes if run.fork is None or change.env_steps >= run.fork.env_steps)
+
+
+def _at_first(run: RunHistory) -> RunHistory:
+    """The run with the settings that it began with."""
+    return replace(run, config=settings_before(run.config, _own_changes(run)))
+
+
+def _again(path: Path, changes: Sequence[Change], command: list[str], ending: str = "") -> list[str]:
+    """The command, and those that resume what it trained with the settings that changed."""
+    if not changes:
+        return [shlex.join(command)]
+    place = near(path)
+    place = f"again/{Path(place).name if Path(place).is_absolute() else place}{ending}"
+    resumes = [
+        ["birl", "resume", place, "--total-steps", str(change.changed["run.total_steps"][1])] for change in changes
+    ]
+    return [shlex.join(words) for words in [[*command, "--run-dir", place], *resumes]]
 
 
 def config_of(run: RunHistory) -> Any:
@@ -73,33 +148,40 @@ def option_words(config: Any) -> list[str]:
 
 def _of_alike(runs: Sequence[RunHistory]) -> list[str]:
     """The commands for runs with the same settings: one for each stretch of seeds in a row."""
-    first = runs[0]
-    if first.settings["env.id"] == PASSED_IN:
-        return []
+    first = _at_first(runs[0])
+    changes = _own_changes(first)
+    where = Path(first.run_dir)
     try:
         config = config_of(first)
         start = ["birl", "train", name_of(config), config.env.id, *option_words(config)]
     except (ConfigError, InexpressibleError):
-        start = ["birl", "train", "--like", str(Path(first.run_dir))]
-    seeds = sorted({run.seed for run in runs})
-    return [
-        shlex.join([*start, *([] if count == 1 else ["--seeds", str(count)]), "--seed", str(seed)])
-        for seed, count in _stretches(seeds)
-    ]
+        flat = flatten(first.config)
+        changed = dict.fromkeys(name for change in changes for name in change.changed)
+        start = ["birl", "train", "--like", str(where)]
+        start += [word for name in changed for word in _words(name.rpartition(".")[2], flat[name])]
+    commands = []
+    where = where.parent if len({run.run_dir for run in runs}) > 1 else where
+    for number, (seed, count) in enumerate(_stretches(sorted({run.seed for run in runs}))):
+        words = [*start, *([] if count == 1 else ["--seeds", str(count)]), "--seed", str(seed)]
+        ending = f"-{seed}" if number else ""
+        commands += _again(where, changes, words, ending)
+    return commands
 
 
-def _of_fork(run: RunHistory, fork: Fork) -> str:
-    """The command that makes this fork again. What no option can write is left to the reader."""
+def _of_fork(run: RunHistory, fork: Fork) -> list[str]:
+    """The commands that make this fork again. What no option can write is left to the reader."""
     words = ["birl", "fork", near(fork.parent), "--at", str(fork.env_steps)]
     missing = []
+    first = _at_first(run)
     for name, (_, after) in fork.changed.items():
         try:
-            values = {"env.id": run.settings["env.id"]} | flat_settings(config_of(run))
+            values = {"env.id": run.settings["env.id"]} | flat_settings(config_of(first))
             words += ["--env", _text(name, after)] if name == "env.id" else _changed_words(name, values)
         except (ConfigError, InexpressibleError):
             missing.append(name)
     rest = f"  # and {', '.join(missing)} as in {near(run.run_dir)}" if missing else ""
-    return shlex.join(words) + " ".join(rest.split("\n"))
+    command, *resumes = _again(Path(run.run_dir), _own_changes(run), words)
+    return [command + " ".join(rest.split("\n")), *resumes]
 
 
 def near(path: Path) -> str:

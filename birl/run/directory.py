@@ -4,14 +4,15 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from birl.config import ConfigError, require
-from birl.config_json import to_json
+from birl.config_json import from_json, to_json
 from birl.errors import CheckpointError
+from birl.run.changes import Change, settings_before
 from birl.run.files import PARTIAL, read_json, remove_partial, write_json
 from birl.run.lock import locked
 from birl.run.move_aside import move_aside
@@ -41,6 +42,7 @@ class StoredSettings(NamedTuple):
     values: dict[str, Any]  # the fields of its Config
     signature: str | None  # see trust.sign
     source: Path
+    changes: tuple[Change, ...] = ()  # that resumes made to them
 
 
 @contextmanager
@@ -165,9 +167,11 @@ def remove_unstarted(path: Path, before: set[str]) -> None:
             (path / part).unlink(missing_ok=True)
 
 
-def write_config(run_dir: Path, name: str, config: Any) -> None:
+def write_config(run_dir: Path, name: str, config: Any, changes: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write the settings, and what resumes changed of them so far."""
     settings = to_json(config)
-    write_json(run_dir / CONFIG, {"algorithm": name, "config": settings, "signature": sign(name, settings)})
+    content = {"algorithm": name, "config": settings, "changes": list(changes), "signature": sign(name, settings)}
+    write_json(run_dir / CONFIG, content)
 
 
 def verified_settings(run_dir: Path, saved: "Checkpoint | None", notices: list[str]) -> StoredSettings:
@@ -234,8 +238,18 @@ def read_settings(run_dir: Path) -> StoredSettings:
         raise CheckpointError(f"{path} is missing") from problem
     match stored:
         case {"algorithm": str(name), "config": dict(values)}:
-            return StoredSettings(name, values, stored.get("signature"), path)
+            return StoredSettings(name, values, stored.get("signature"), path, _read_changes(stored, path))
     raise CheckpointError(f"{path} is damaged: it must hold an 'algorithm' and a 'config'")
+
+
+def _read_changes(stored: dict[str, Any], path: Path) -> tuple[Change, ...]:
+    """What resumes changed of the settings in config.json; older ones do not say."""
+    try:
+        changes: tuple[Change, ...] = from_json(tuple[Change, ...], stored.get("changes", []), "changes")
+        settings_before(stored["config"], changes)
+    except ConfigError as problem:
+        raise CheckpointError(f"{path} is damaged: changes: {problem}") from problem
+    return changes
 
 
 def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -5,7 +5,7 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -15,13 +15,15 @@ import numpy as np
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
 from birl.rollouts.free_memory import free_memory
-from birl.run.directory import METRICS, flatten, holds_run, read_settings, runs_below
+from birl.run.changes import Change, settings_before
+from birl.run.directory import METRICS, StoredSettings, flatten, holds_run, read_settings, runs_below
 from birl.run.files import require_memory
 from birl.run.fork_file import Fork, read_fork
 from birl.run.lane import lane_problem, lane_summary
 from birl.run.track import Row, read_metrics
 
 FORKED, FORK_BEFORE = "fork", "fork.before"  # settings of forks: where they branched off, and what they changed
+RESUMED = "resume.before"  # a setting of runs that were resumed with other settings: what these were before
 ROW_TIMES = 17  # as rows in memory, a file of short lines takes so many times its size
 MOST_SHOWN = 3  # if groups differ in more settings, a label names only as many as needed
 # Settings that do not change what is learned: runs that differ only in these are one group.
@@ -32,6 +34,7 @@ BOOKKEEPING = frozenset(
         "keep_every", "log_every", "log_seconds", "tensorboard", "wandb", "trackio", "metric_names", "video_every",
     )
 )  # fmt: skip
+SAME_RESULT = BOOKKEEPING | {"env.workers"}  # runs with other numbers of workers are equal, bit for bit
 
 
 class HasSettings(Protocol):
@@ -55,6 +58,7 @@ class RunHistory:
     problem: str | None = None  # why it failed, as the summary of its group says
     config: dict[str, Any] = field(default_factory=dict)  # the settings as config.json has them, nested
     fork: Fork | None = None  # the checkpoint of another run that it began with; None: it is no fork
+    changes: tuple[Change, ...] = ()  # of the settings, by resumes: of those that change what is learned
 
     @property
     def seed(self) -> int:
@@ -121,9 +125,12 @@ def read_history(run_dir: Path) -> RunHistory:
     require(whole, f"{run_dir / 'config.json'} is damaged: run.seed {settings.get('run.seed')!r} is not a whole number")
     fork = _fork_of(run_dir)
     settings |= {} if fork is None else _fork_settings(fork, settings)
+    changes = _of_learning(stored.changes)
+    settings |= {RESUMED: _changes_text(stored, changes)} if changes else {}
     path = run_dir / METRICS
     rows = _read_rows(path) if os.path.lexists(path) else []
-    return RunHistory(run_dir, settings, rows, lane_summary(run_dir), lane_problem(run_dir), stored.values, fork)
+    ended = lane_summary(run_dir), lane_problem(run_dir)
+    return RunHistory(run_dir, settings, rows, *ended, stored.values, fork, changes)
 
 
 def _read_rows(path: Path) -> list[Row]:
@@ -232,7 +239,7 @@ def _distinct(names: Sequence[str], siblings: Sequence[dict[str, Any]]) -> int:
 
 def _setting_text(name: str, one: dict[str, Any]) -> str:
     """A setting in a label; "" for what a run has not that is no fork."""
-    if name in (FORKED, FORK_BEFORE):
+    if name in (FORKED, FORK_BEFORE, RESUMED):
         return one.get(name, "")
     return f"{name.removeprefix('run.')}={one.get(name, 'unset')}"
 
@@ -246,6 +253,25 @@ def _fork_settings(fork: Fork, settings: dict[str, Any]) -> dict[str, str]:
     return {FORKED: f"fork at {place}", FORK_BEFORE: f"before: {text or 'the same'}"}
 
 
+def _of_learning(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """The changes without settings that do not change what is learned."""
+    kept = [
+        replace(change, changed={name: pair for name, pair in change.changed.items() if name not in SAME_RESULT})
+        for change in changes
+    ]
+    return tuple(change for change in kept if change.changed)
+
+
+def _changes_text(stored: StoredSettings, changes: Sequence[Change]) -> str:
+    """The settings that a run had before it was resumed with others, and until when."""
+    texts = []
+    for number, change in enumerate(changes):
+        before = comparable_settings(stored.algorithm, settings_before(stored.values, changes[number:]))
+        old = ", ".join(f"{name.removeprefix('run.')}={before.get(name)}" for name in sorted(change.changed))
+        texts.append(f"{old} until {_rounded_steps(change.env_steps, before)}")
+    return "; ".join(texts)
+
+
 def _rounded_steps(env_steps: int, parent: dict[str, Any]) -> str:
     """The steps of a checkpoint, the same text for several seeds.
 
@@ -256,4 +282,6 @@ def _rounded_steps(env_steps: int, parent: dict[str, Any]) -> str:
         if type(every) is int and env_steps >= every > 0 and env_steps % every <= every / 10:
             return f"{env_steps // every * every:,} steps"
     total = parent.get("run.total_steps")
+    if type(total) is int and env_steps >= total:
+        return f"{total:,} steps"
     return f"{100 * env_steps / total:.0f} %" if type(total) is int and total > 0 else f"{env_steps:,} steps"

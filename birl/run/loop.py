@@ -239,7 +239,7 @@ class Run:
     def _write_config(self) -> None:
         """Write the settings of a resumed run, once."""
         if not self._config_written:
-            write_config(self.run_dir, self.name, self.config)
+            write_config(self.run_dir, self.name, self.config, self._progress.changes)
             self._config_written = True
 
     def _evaluate(self, update: Update | None, keep_best: bool = False) -> Evaluation:

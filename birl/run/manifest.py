@@ -12,6 +12,7 @@ from typing import Any
 from birl.config_json import from_json, to_json
 from birl.errors import CheckpointError, UnreadableError, require
 from birl.run import files
+from birl.run.changes import Change
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -45,6 +46,7 @@ class Progress:
     evaluation_due: bool = False  # a signal came before the evaluation of this update was finished
     inexact_resumes: tuple[InexactResumeEntry, ...] = ()  # so far; the manifest's `exact` is about the next resume
     masks: bool = False  # the environments gave action masks
+    changes: tuple[Change, ...] = ()  # of the settings, by resumes so far
 
 
 @dataclass(frozen=True)

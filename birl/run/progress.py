@@ -6,6 +6,7 @@ from typing import Any
 
 from birl.config import RunConfig
 from birl.config_json import to_json
+from birl.run.changes import NOT_KEPT, Change, changed_settings
 from birl.run.checkpoint import Checkpoint
 from birl.run.manifest import Progress
 
@@ -27,6 +28,7 @@ class RunProgress:
         self.evaluation_due: bool = stored["evaluation_due"]
         self.inexact_resumes: list[dict[str, Any]] = list(stored["inexact_resumes"])
         self.masks: bool = stored["masks"]
+        self.changes: list[dict[str, Any]] = list(stored["changes"])
         self._wall_start = time.perf_counter() - stored["wall_seconds"]
         self._cpu_start = time.process_time() - stored["cpu_seconds"]
 
@@ -35,6 +37,12 @@ class RunProgress:
 
     def cpu_seconds(self) -> float:
         return time.process_time() - self._cpu_start
+
+    def take_changes(self, before: Any, after: Any) -> None:
+        """Record which settings this resume changes."""
+        changed = {name: pair for name, pair in changed_settings(before, after).items() if name not in NOT_KEPT}
+        if changed:
+            self.changes.append(to_json(Change(self.start_steps, changed)))
 
     def reached_goal(self, run: RunConfig) -> bool:
         """Whether an evaluation reached `stop_at_return`."""
@@ -55,6 +63,7 @@ class RunProgress:
             "evaluation_due": self.evaluation_due,
             "inexact_resumes": self.inexact_resumes,
             "masks": self.masks,
+            "changes": self.changes,
         }
 
 

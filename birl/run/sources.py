@@ -69,6 +69,9 @@ def _of_run(stored: StoredSettings, name: str, env_id: str | None, trust: bool) 
     config, notices = allowed_run(config, own, trust, env_id, stored.source)
     wrong = f"{name} was trained on environments that were passed in, which Birl cannot make"
     require(config.env.id != PASSED_IN, f"{wrong}; name an environment")
+    if stored.changes:
+        after = f"after {stored.changes[-1].env_steps:,} steps"
+        notices.append(f"{name} got its settings by a resume {after}: it did not begin with them")
     return Source(name, stored.algorithm, config.env.id, flat_settings(config), notices)
 
 

@@ -164,6 +164,8 @@ def _open_saved(
         text = stretched_text(config, progress.start_steps, before)
         notices.append(f"total_steps {before:,} -> {total_steps:,}" + (f": schedules now {text}" if text else ""))
     validate(name, config)
+    if saved is not None:  # else it starts from the beginning
+        progress.take_changes(from_stored(algorithm_named(name).Config, settings.values), config)
     return Opened(name, config, run_dir, saved, progress, notices)
 
 

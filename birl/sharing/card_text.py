@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from birl.experiments.report.provenance import summary_texts
 from birl.experiments.report.results import mean_text, preset_for, task_of
 from birl.experiments.report.settings import texts_before, texts_of
 from birl.experiments.report.times import summary_number, wall_seconds
-from birl.experiments.reproduce import commands_for
+from birl.experiments.reproduce import SAME_BITS, commands_for, limits_of
 from birl.experiments.scores import final_evaluation, trained_steps
 from birl.experiments.solving.verdict import mean_interval
 from birl.presets.published import SOURCES, best_published
@@ -189,13 +190,12 @@ def _facts(run: RunHistory, part: str) -> str:
 
 def _reproduction(subject: Subject, repository: str) -> Iterator[str]:
     place = pulled_directory(repository)  # where a command finds the settings that no option can write
-    commands = commands_for([dataclasses.replace(run, run_dir=place) for run in subject.group.runs])
+    runs = [dataclasses.replace(run, run_dir=Path(place)) for run in subject.group.runs]
+    commands = commands_for(runs)
     yield "## How to reproduce it"
-    if not commands:
-        yield "The environments were passed in from Python, so no command trains it again."
-        return
-    yield block(commands, "sh")
-    yield "The same seeds give the same runs, bit for bit, with the same versions on the same kind of CPU."
+    if commands:
+        yield block(commands, "sh")
+    yield from limits_of(runs) or [SAME_BITS]
 
 
 def episode_returns(run: RunHistory) -> np.ndarray:

@@ -7,20 +7,22 @@ machine's users and folders.
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from birl.config_json import to_json
 from birl.errors import CheckpointError
+from birl.run.changes import Change
 from birl.run.checkpoint import load
 from birl.run.directory import CONFIG, flatten
 from birl.run.files import open_to_read, read_bytes, to_json_bytes, write_new
 from birl.run.fork_file import Fork
-from birl.run.history import RunHistory, comparable_settings
+from birl.run.history import FORK_BEFORE, FORKED, RESUMED, RunHistory, comparable_settings
 from birl.run.manifest import MANIFEST, manifest_bytes
 
 OF_THIS_MACHINE = {"run": ("run_dir", "wandb", "trackio"), "env": ("ray_address",)}  # set to None
-FORK_SETTINGS = ("fork", "fork.before")
+HISTORY = (FORKED, FORK_BEFORE, RESUMED)
 CHUNK = 1 << 20
 
 
@@ -48,7 +50,7 @@ def public_history(run: RunHistory, directory: Path) -> RunHistory:
     """The run as others may see it, for the text of a card; `directory` is what is shared."""
     below = run.run_dir.resolve().relative_to(directory.resolve())
     config = public_settings(run.config)
-    forked = {name: without_paths(run.settings[name]) for name in FORK_SETTINGS if name in run.settings}
+    forked = {name: without_paths(run.settings[name]) for name in HISTORY if name in run.settings}
     return dataclasses.replace(
         run,
         run_dir=below if below.parts else Path(directory.resolve().name),
@@ -56,6 +58,7 @@ def public_history(run: RunHistory, directory: Path) -> RunHistory:
         summary=None if run.summary is None else public_summary(run.summary),
         config=config,
         fork=None if run.fork is None else _public_fork(run.fork),
+        changes=public_changes(run.changes),
     )
 
 
@@ -64,9 +67,14 @@ def public_summary(summary: dict[str, Any]) -> dict[str, Any]:
     return without_paths({name: value for name, value in summary.items() if name != "run_dir"})
 
 
-def unsigned_config(algorithm: str, settings: dict[str, Any]) -> bytes:
+def public_changes(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """The changes of a run's settings without paths."""
+    return tuple(dataclasses.replace(change, changed=without_paths(change.changed)) for change in changes)
+
+
+def unsigned_config(algorithm: str, settings: dict[str, Any], changes: Sequence[Change]) -> bytes:
     """The content of a config.json that nobody has signed."""
-    return to_json_bytes({"algorithm": algorithm, "config": settings, "signature": None})
+    return to_json_bytes({"algorithm": algorithm, "config": settings, "changes": to_json(changes), "signature": None})
 
 
 def write_unsigned_checkpoint(path: Path, out: Path, change: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> None:
@@ -76,7 +84,9 @@ def write_unsigned_checkpoint(path: Path, out: Path, change: Callable[[dict[str,
     """
     saved = load(path)
     config = to_json_bytes(change(saved.config))
-    manifest = saved.manifest | {"signature": None}
+    progress = saved.manifest["progress"]
+    progress = progress | {"changes": without_paths(progress["changes"])}
+    manifest = saved.manifest | {"signature": None, "progress": progress}
     manifest["sha256"] = manifest["sha256"] | {CONFIG: hashlib.sha256(config).hexdigest()}
     out.mkdir(parents=True)
     for name in manifest["sha256"]:
@@ -105,7 +115,7 @@ def without_paths(value: Any) -> Any:
     match value:
         case dict():
             return {name: without_paths(one) for name, one in value.items()}
-        case list():
+        case list() | tuple():
             return [without_paths(one) for one in value]
         case str():
             return _without_path(value)

@@ -115,7 +115,7 @@ def _disown(folder: Path) -> None:
     """Verify settings, policy and checkpoints, and leave their signatures out."""
     try:
         stored = read_settings(folder)
-        (folder / CONFIG).write_bytes(unsigned_config(stored.algorithm, stored.values))
+        (folder / CONFIG).write_bytes(unsigned_config(stored.algorithm, stored.values, stored.changes))
         (folder / POLICY).write_bytes(unsigned_policy(folder / POLICY))
         for checkpoint in sorted(folder.glob(f"{CHECKPOINTS}/*")):
             copy = partial_beside(checkpoint)

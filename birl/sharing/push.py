@@ -19,6 +19,7 @@ from birl.sharing.names import CARD, VIDEO, require_repository, size_limit, size
 from birl.sharing.public import (
     changed_settings,
     copy_file,
+    public_changes,
     public_settings,
     require_no_home,
     unsigned_config,
@@ -79,7 +80,8 @@ def stage(subject: Subject, folder: Path, repository: str, license: str | None) 
     (folder / CARD).write_text(_card(subject, repository, license), encoding="utf-8")
     write_policy(run_dir, folder / POLICY)
     (folder / POLICY).write_bytes(unsigned_policy(folder / POLICY))
-    (folder / CONFIG).write_bytes(unsigned_config(stored.algorithm, public_settings(stored.values)))
+    settings, changes = public_settings(stored.values), public_changes(stored.changes)
+    (folder / CONFIG).write_bytes(unsigned_config(stored.algorithm, settings, changes))
     if subject.run.summary is not None:
         (folder / SUMMARY).write_bytes(to_json_bytes(subject.run.summary))
     if os.path.lexists(run_dir / METRICS):

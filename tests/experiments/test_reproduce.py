@@ -8,16 +8,23 @@ from typing import Any
 
 import pytest
 
+import birl
 from birl.algos import a2c, dqn, ppo, sac
 from birl.cli.train_options import read_request, with_options
 from birl.config import EnvConfig, RunConfig, Wrapper
 from birl.config_json import to_json
-from birl.experiments.reproduce import commands_for, option_words
+from birl.errors import CheckpointError
+from birl.experiments.reproduce import commands_for, limits_of, option_words
 from birl.maths.schedules import exponential, linear, piecewise, schedule
 from birl.presets import preset, presets_of
 from birl.registry import name_of
+from birl.run.changes import Change
+from birl.run.checkpoint_folder import numbered
+from birl.run.directory import write_config
 from birl.run.fork_file import Fork, write_fork
-from birl.run.history import RunHistory, read_history
+from birl.run.history import RunHistory, by_settings, read_history
+from birl.run.sources import like_run
+from tests.run.processes import call_well
 
 CARTPOLE = preset("ppo", "CartPole-v1")
 
@@ -146,3 +153,98 @@ def test_the_command_of_a_fork_says_what_it_cannot_write(tmp_path, monkeypatch):
 
 def test_runs_on_environments_that_were_passed_in_have_no_command(tmp_path):
     assert commands_for([write_run(tmp_path / "run", replace(CARTPOLE, env=EnvConfig("handed-in")))]) == []
+
+
+TINY: dict[str, Any] = {
+    "num_envs": 4, "rollout_length": 16, "hidden_sizes": (8,), "learning_rate": "linear:0.01:0", "minibatches": 1,
+    "epochs": 1, "eval_episodes": 1, "quiet": True,
+}  # fmt: skip
+
+
+def test_a_run_that_was_trained_longer_is_reproduced_by_two_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed in (1, 2):
+        birl.train("ppo", "CartPole-v1", **TINY, total_steps=150, seed=seed, run_dir=f"runs/seed-{seed}")
+        birl.resume(f"runs/seed-{seed}", total_steps=300, quiet=True)
+        birl.resume(f"runs/seed-{seed}", total_steps=400, quiet=True)
+    birl.train("ppo", "CartPole-v1", **TINY, total_steps=400, run_dir="straight")
+    histories = [read_history(Path(f"runs/seed-{seed}")) for seed in (1, 2)]
+    totals = [change.changed["run.total_steps"] for change in histories[0].changes]
+    assert totals == [(150, 300), (300, 400)]
+    commands = commands_for(histories)
+    assert [shlex.split(command)[1] for command in commands] == ["train", "resume", "resume"]
+    for command in commands:
+        call_well(*shlex.split(command)[1:])
+    for seed in (1, 2):
+        weights = [numbered(Path(f"{place}/seed-{seed}/checkpoints"))[-1] for place in ("runs", "again/runs")]
+        assert same_state(*weights)
+    assert not same_state(numbered(Path("straight/checkpoints"))[-1], numbered(Path("runs/seed-1/checkpoints"))[-1])
+    assert limits_of(histories) == []
+    assert "got its settings by a resume after 3" in like_run("runs/seed-1").notices[0]
+
+
+def same_state(*checkpoints: Path) -> bool:
+    first, second = ((path / "state.safetensors").read_bytes() for path in checkpoints)
+    return first == second
+
+
+def test_groups_tell_apart_what_was_trained_longer_and_what_had_these_settings_all_along(tmp_path):
+    config = replace(CARTPOLE, run=RunConfig(total_steps=70_000))
+    straight = write_run(tmp_path / "straight", config)
+    longer = [
+        with_changes(tmp_path / str(seed), config, Change(steps, {"run.total_steps": (50_000, 70_000)}))
+        for seed, steps in ((1, 50_016), (2, 50_003))
+    ]
+    groups = by_settings([straight, *longer])
+    assert [len(group.runs) for group in groups] == [1, 2]
+    assert groups[1].label == "ppo, total_steps=50000 until 50,000 steps"
+    # Workers and evaluations do not change what is learned.
+    changed = {"env.workers": (0, 2), "run.eval_every": (0, 500)}
+    other = with_changes(tmp_path / "workers", config, Change(9, changed))
+    assert len(by_settings([straight, other])) == 1
+    assert commands_for([other]) == commands_for([straight])
+
+
+def test_what_no_command_does_again_is_said(tmp_path):
+    config = replace(CARTPOLE, run=RunConfig(total_steps=70_000))
+    stopped = with_changes(tmp_path / "stopped", config, Change(30_016, {"run.total_steps": (50_000, 70_000)}))
+    assert commands_for([stopped]) == []
+    assert limits_of([stopped]) == [
+        "Seed 1: it was stopped at 30,016 steps and resumed with other settings; no command trains it again."
+    ]
+    for name, env_id in (("envs=", "handed-in"), ("make_env=", "local:make_mine")):
+        run = write_run(tmp_path / env_id.replace(":", "-"), replace(CARTPOLE, env=EnvConfig(env_id)))
+        assert commands_for([run]) == []
+        [text] = limits_of([run])
+        assert name in text
+        assert "no command trains it again" in text
+    free = replace(write_run(tmp_path / "free", CARTPOLE), summary={"inexact_resumes": [{"env_steps": 9}]})
+    assert len(commands_for([free])) == 1
+    assert "resumed in new episodes" in limits_of([free])[0]
+
+
+def test_a_fork_that_was_trained_longer_is_forked_with_what_it_had_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    changes = [
+        Change(9_000, {"run.total_steps": (9_000, 50_000)}),
+        Change(60_010, {"run.total_steps": (60_000, 70_000)}),
+    ]
+    config = replace(CARTPOLE, run=RunConfig(total_steps=70_000))
+    fork = with_changes(Path("fork"), config, *changes)
+    write_fork(fork.run_dir, Fork(Path("parent"), "000050000", 50_000, {"run.total_steps": (50_000, 60_000)}))
+    assert commands_for([read_history(fork.run_dir)]) == [
+        "birl fork parent --at 50000 --total-steps 60000 --run-dir again/fork",
+        "birl resume again/fork --total-steps 70000",
+    ]
+
+
+def test_changes_that_are_not_of_these_settings_are_damage(tmp_path):
+    with pytest.raises(CheckpointError, match=r"config.json is damaged: changes: 'run.nothing' is no setting"):
+        with_changes(tmp_path / "run", CARTPOLE, Change(1, {"run.nothing": (1, 2)}))
+
+
+def with_changes(run_dir: Path, config: Any, *changes: Change) -> RunHistory:
+    """The history of a run that resumes changed."""
+    run_dir.mkdir()
+    write_config(run_dir, name_of(config), config, to_json(changes))
+    return read_history(run_dir)

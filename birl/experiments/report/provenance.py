@@ -21,7 +21,7 @@ from birl.experiments.report.elements import (
 )
 from birl.experiments.report.results import shown
 from birl.experiments.report.times import summary_number
-from birl.experiments.reproduce import commands_for, near
+from birl.experiments.reproduce import SAME_BITS, commands_for, limits_of, near
 from birl.experiments.scores import final_evaluation, trained_steps
 from birl.maths import schedules
 from birl.run.fork_file import Fork
@@ -35,11 +35,11 @@ def reproduce_section(groups: Sequence[SeedGroup]) -> Section:
     parts: list[Content] = []
     for place, group in enumerate(groups):
         commands = commands_for(group.runs)
-        none = paragraph("These environments were passed in from Python, so there is no command for them.")
+        limits = limits_of(group.runs)
         parts.append(element("h3", named(group.label, place)))
-        parts.append(block("\n".join(commands)) if commands else none)
-    about = "The same seeds give the same runs, bit for bit, with the same versions on the same kind of CPU."
-    return Section("How to reproduce it", join([*parts, small(about)]))
+        parts += [block("\n".join(commands))] if commands else []
+        parts += [paragraph(limit) for limit in limits] or [small(SAME_BITS)]
+    return Section("How to reproduce it", join(parts))
 
 
 def branches_section(groups: Sequence[SeedGroup]) -> Section | None:

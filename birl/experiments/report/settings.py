@@ -7,9 +7,10 @@ from birl.experiments.report.elements import Content, Html, Section, folded, joi
 from birl.experiments.report.results import NOTHING, preset_for
 from birl.experiments.reproduce import config_of
 from birl.registry import algorithm_named
-from birl.run.history import SeedGroup
+from birl.run.history import RESUMED, SeedGroup
 from birl.run.sources import flat_settings, value_text
 
+CHANGED = "settings changed while it trained"
 OF_ONE_RUN = ("seed", "run_dir")
 
 
@@ -36,7 +37,8 @@ def texts_of(group: SeedGroup) -> dict[str, str]:
     except ConfigError:
         return {name: str(value) for name, value in group.settings.items()}
     found = {name: value_text(value) or "none" for name, value in settings.items() if name not in OF_ONE_RUN}
-    return {"algorithm": str(group.settings["algorithm"]), "env": str(group.settings["env.id"])} | found
+    task = {"algorithm": str(group.settings["algorithm"]), "env": str(group.settings["env.id"])}
+    return task | found | {CHANGED: str(group.settings.get(RESUMED, "never"))}
 
 
 def texts_before(group: SeedGroup) -> tuple[dict[str, str] | None, str]:
@@ -49,7 +51,7 @@ def texts_before(group: SeedGroup) -> tuple[dict[str, str] | None, str]:
         return None, ""
     found = {name: value_text(value) or "none" for name, value in flat_settings(config).items()}
     task = {"algorithm": str(group.settings["algorithm"]), "env": config.env.id}
-    return task | found, "preset" if preset else "defaults"
+    return task | found | {CHANGED: "never"}, "preset" if preset else "defaults"
 
 
 def _tables(heads: Sequence[Content], columns: Sequence[dict[str, str]], title: str, same_where: str) -> Html:
