@@ -22,7 +22,8 @@ from birl.run.fork_file import Fork, read_fork
 from birl.run.lane import lane_problem, lane_summary
 from birl.run.track import Row, read_metrics
 
-FORKED, FORK_BEFORE = "fork", "fork.before"  # settings of forks: where they branched off, and what they changed
+FORKED = "fork"  # a setting of forks: where they branched off
+FORK_BEFORE = "fork.before"  # ... and what they changed
 RESUMED = "resume.before"  # a setting of runs that were resumed with other settings: what these were before
 ROW_TIMES = 17  # as rows in memory, a file of short lines takes so many times its size
 MOST_SHOWN = 3  # if groups differ in more settings, a label names only as many as needed
