@@ -656,7 +656,7 @@ def test_probe_every_bit_of_a_multi_binary_action_is_learned():
 
 def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
     # Convolutions need small steps: in a bright image every weight changes the output.
-    settings = {"learning_rate": linear(5e-3, 0.0), "share_trunk": True}
+    settings = {"learning_rate": linear(5e-3, 0.0), "share_trunk": True, "minibatches": 4}  # two have valid steps
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", run=RunConfig(total_steps=2000), **settings).state
     images = [np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255)]
     found = list(answers(state, *({"vector": sign(s), "image": image} for s in (-1, 1) for image in images)))
