@@ -577,8 +577,11 @@ def test_probe_where_an_episode_terminates_nothing_follows_and_where_it_is_cut_t
 @every_noise
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric(noise):
     env = EnvConfig("birl/ProbeContinuous-v0", num_envs=ENVS)
+    # A smooth critic and falling rates: the peak is flat, and a rough one puts it up to 0.3 away.
+    smooth: dict[str, Any] = {"hidden_sizes": (64, 64), "activation": "tanh", "update_ratio": 1.0}
+    rates = {"actor_learning_rate": linear(1e-3, 1e-4), "critic_learning_rate": linear(3e-3, 1e-4)}
     run = RunConfig(total_steps=2500)
-    *_, last = ddpg.train(replace(PROBE, env=env, run=run, update_ratio=1.0, noise=noise))
+    *_, last = ddpg.train(replace(PROBE, env=env, run=run, noise=noise, **smooth, **rates))
     found = ddpg.act(
         ddpg.policy(last.state),
         np.array([[1], [-1]], np.float32),
@@ -587,7 +590,7 @@ def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric(noise
         None,
         None,
     )
-    np.testing.assert_allclose(found.actions, [[0.5], [0.5]], atol=0.15)
+    np.testing.assert_allclose(found.actions, [[0.5], [0.5]], atol=0.1)
     assert [value(last.state, sign) for sign in (1, -1)] == pytest.approx([0.0, 0.0], abs=0.15)
 
 
