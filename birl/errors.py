@@ -56,6 +56,16 @@ def cut(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
+def printable(text: str) -> str:
+    """The text without codes for the terminal: what is in a run's files may be a stranger's."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def printable_lines(text: str) -> str:
+    """The text without codes for the terminal, in its lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 @contextmanager
 def on_command_line() -> Iterator[None]:
     """Within it, messages name what the command line has."""

@@ -188,14 +188,6 @@ def suggest_setting(name: str, known: Iterable[str]) -> str:
     return f"you may mean {settings[near[0]]}" if near else ""
 
 
-def suggest_command(name: str, commands: Iterable[str]) -> str:
-    """What to say of an unknown command: "you may mean birl train", or "" if nothing is near."""
-    if name in ALGORITHMS:
-        return f"you may mean birl train {name}"
-    near = get_close_matches(name.casefold(), commands, n=1, cutoff=0.6)
-    return f"you may mean birl {near[0]}" if near else ""
-
-
 def suggest_algorithm(name: str) -> str:
     """What to say of an unknown algorithm: "you may mean ppo", or "" if nothing is near."""
     folded = re.sub(r"[\W_]", "", name.casefold())

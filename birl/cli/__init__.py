@@ -65,14 +65,22 @@ def _run(args: list[str] | None) -> int:
         print(f"birl {birl.__version__}")
         return 0
     if words[0] not in COMMANDS:
-        from birl.suggestions import suggest_command
-
-        meant = suggest_command(words[0], COMMANDS)
+        meant = _suggested(words[0])
         if not meant:
             print(_usage(), file=sys.stderr)
         _complain(f"{words[0]!r} is not a command; {meant or 'those above are'}")
         return 2
     return _guarded(words[0], words[1:])
+
+
+def _suggested(word: str) -> str:
+    """What to say of an unknown command: "you may mean birl train", or "" if nothing is near."""
+    from difflib import get_close_matches
+
+    from birl import ALGORITHMS
+
+    near = [f"train {word}"] if word in ALGORITHMS else get_close_matches(word.casefold(), COMMANDS, n=1)
+    return f"you may mean birl {near[0]}" if near else ""
 
 
 def _usage() -> str:
@@ -130,7 +138,7 @@ def _guarded(command: str, words: list[str]) -> int:
 
 def _complain(problem: object) -> None:
     """Print what is wrong. A stranger's file may have put codes for the terminal into it."""
-    from birl.run.display import printable_lines
+    from birl.errors import printable_lines
 
     print(f"birl: {printable_lines(str(problem))}", file=sys.stderr)
 

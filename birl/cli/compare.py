@@ -11,7 +11,8 @@ from rich.text import Text
 
 from birl.cli.options import RunDirs
 from birl.cli.parsing import parse
-from birl.run.display import TextConsole, number, printable
+from birl.errors import printable
+from birl.run.display import TextConsole, number
 from birl.run.signals import starting
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ def main(lifeline: int, words: list[str]) -> int:
     parent's.
     """
     end_with_parent(lifeline)
-    from birl.errors import CheckpointError, ConfigError
+    from birl.errors import CheckpointError, ConfigError, printable_lines
     from birl.experiments.tuning.worker import Worker
-    from birl.run.display import printable_lines
     from birl.run.signals import caught_signals
 
     with caught_signals() as signals:

@@ -6,9 +6,9 @@ import numpy as np
 
 from birl import __version__
 from birl.envs.space_json import space_to_json
+from birl.errors import printable
 from birl.exporting.graph import Graph, Port
 from birl.registry import name_of
-from birl.run.display import printable
 from birl.run.policy import Policy
 
 PRODUCER = "birl"

@@ -12,6 +12,8 @@ import rich.console
 from rich.live import Live
 from rich.text import Text
 
+from birl.errors import printable, printable_lines
+
 BAR_SECONDS = 1 / 8  # between two updates of the bar
 LINE_SECONDS = 2.0  # between two plain lines
 
@@ -157,16 +159,6 @@ def choose_display(stream: TextIO) -> Display:
 
 def _is_unicode(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
-
-
-def printable(text: str) -> str:
-    """The text without codes for the terminal: what is in a run's files may be a stranger's."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def printable_lines(text: str) -> str:
-    """The text without codes for the terminal, in its lines."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def number(value: float) -> str:

@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from birl import __version__
 from birl.config import ConfigError
-from birl.errors import CheckpointError, install_extra
-from birl.run.display import printable
+from birl.errors import CheckpointError, install_extra, printable
 from birl.run.files import parse_json
 from birl.sharing.access import Access
 

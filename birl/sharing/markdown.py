@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from birl.run.display import printable
+from birl.errors import printable
 
 LONGEST = 200  # characters of a value; a schedule may have a thousand points
 

@@ -11,9 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from birl.config import require
-from birl.errors import CheckpointError
+from birl.errors import CheckpointError, printable
 from birl.run.directory import CHECKPOINTS, CONFIG, POLICY, read_settings
-from birl.run.display import printable
 from birl.run.files import partial_beside
 from birl.run.lock import own_partial, remove_abandoned
 from birl.run.policy_file import unsigned_policy

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from birl.errors import printable
 from birl.experiments.diagnosis.findings import Diagnosis
 from birl.experiments.diagnosis.rules import RULES
 from birl.experiments.diagnosis.text import in_seeds
-from birl.run.display import printable
 from birl.run.files import replacing
 from birl.run.history import RunHistory, SeedGroup
 from birl.run.plot import COLOURS, DARK, METRIC_LABELS, moving_mean, style_axes

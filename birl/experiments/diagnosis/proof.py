@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from birl.config import ConfigError, require
-from birl.errors import CheckpointError
+from birl.errors import CheckpointError, printable_lines
 from birl.experiments.compare import compare
 from birl.experiments.comparison import Comparison
 from birl.experiments.diagnosis.findings import Diagnosis, Finding
@@ -23,7 +23,7 @@ from birl.maths.comparisons import mann_whitney_p_value, probability_of_improvem
 from birl.run import checkpoint_folder
 from birl.run.configure import configure
 from birl.run.directory import CHECKPOINTS, is_group, runs_below
-from birl.run.display import number, printable_lines
+from birl.run.display import number
 from birl.run.evaluate import evaluate
 from birl.run.history import read_histories, read_history
 from birl.run.loop import Run

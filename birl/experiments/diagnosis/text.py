@@ -3,9 +3,10 @@
 import math
 import textwrap
 
+from birl.errors import printable
 from birl.experiments.diagnosis.findings import Diagnosis, Finding
 from birl.experiments.diagnosis.rules import RULES
-from birl.run.display import number, printable
+from birl.run.display import number
 
 WIDTH = 100
 
