@@ -37,7 +37,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent.parent / "birl"
-COMMAND = ("__init__.py", "cli/", "config.py", "registry.py", "presets/")
+COMMAND = ("__init__.py", "cli/", "config.py", "settings.py", "registry.py", "presets/")
 COMMAND += ("run/configure.py", "run/driver.py", "run/starting.py", "run/loop.py", "run/opening.py")
 LEFT_OUT = {
     "environments": ("envs/", "workers/"),

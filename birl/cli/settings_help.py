@@ -1,19 +1,17 @@
 """The settings of an algorithm as options of `birl train`: their sections, texts and values."""
 
-import dataclasses
 import textwrap
 import types
 import typing
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from tyro.constructors import PrimitiveConstructorSpec
 
 from birl.cli.setting_texts import text_of
-from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.env_checks import is_atari
 from birl.maths import schedules
 from birl.run.sources import value_text
+from birl.settings import places_of
 
 NETWORK = {"core", "core_size", "share_trunk", "layer_norm", "dueling", "actor_features", "critic_features"}
 NETWORK |= {"num_features", "feature_scale"}
@@ -27,6 +25,7 @@ SECTIONS = {
     "Atari": "preprocessing of the games",
     "run": "how long to train, what to write, and when to evaluate",
 }
+SECTION_OF_PART = {("env",): "environment", ("env", "atari"): "Atari", ("run",): "run"}
 FOOTER = f"""In brackets: the value without the option.
 INT and NUMBER: 50000, 50k, 5e4 or 0.05M.
 SCHEDULE: a NUMBER, or one over the run:
@@ -51,15 +50,13 @@ class Setting(NamedTuple):
 
 def settings_of(config: Any) -> list[Setting]:
     """Every setting of a Config, in the order of the sections. Atari's only for an Atari game."""
-    found = [*_own(config), *_part(config.env, "environment"), *_part(config.run, "run")]
-    if is_atari(config.env.id):
-        found += _part(config.env.atari, "Atari")
+    found = []
+    for name, place in places_of(config.__class__).items():
+        section = SECTION_OF_PART.get(place.path) or section_of(name)
+        if name != "id" and (section != "Atari" or is_atari(config.env.id)):
+            value = getattr(place.part_of(config), name)
+            found.append(Setting(name, section, place.hint, value, text_of(place.kind, name)))
     return sorted(found, key=lambda setting: list(SECTIONS).index(setting.section))
-
-
-def names_for_atari() -> set[str]:
-    """The settings that only Atari games have."""
-    return {field.name for field in dataclasses.fields(AtariConfig)}
 
 
 def section_of(name: str) -> str:
@@ -81,23 +78,6 @@ def help_text(prog: str, about: str, config: Any, start_options: list[tuple[str,
             lines += ["", f"{title}: {about_section}"]
             lines += [line for name, text in entries for line in _option_lines(name, text, columns)]
     return "\n".join([*lines, "", FOOTER])
-
-
-def _own(config: Any) -> Iterator[Setting]:
-    hints = typing.get_type_hints(type(config), include_extras=True)
-    for field in dataclasses.fields(config):
-        if field.name not in ("env", "run"):
-            text = text_of(type(config), field.name)
-            value = vars(config)[field.name]
-            yield Setting(field.name, section_of(field.name), hints[field.name], value, text)
-
-
-def _part(part: EnvConfig | AtariConfig | RunConfig, section: str) -> Iterator[Setting]:
-    hints = typing.get_type_hints(type(part), include_extras=True)
-    for field in dataclasses.fields(part):
-        if field.name not in ("id", "atari"):
-            value = vars(part)[field.name]
-            yield Setting(field.name, section, hints[field.name], value, text_of(type(part), field.name))
 
 
 def _entry(setting: Setting) -> tuple[str, str]:

@@ -13,14 +13,15 @@ import tyro
 from birl import ALGORITHMS
 from birl.cli.parsing import errors_in_one_line, reading_rules, require_no_unknown
 from birl.cli.setting_texts import text_of
-from birl.cli.settings_help import help_text, names_for_atari, settings_of
+from birl.cli.settings_help import help_text, settings_of
 from birl.cli.sweeps import as_words, read_sweeps, require_not_set
-from birl.config import ConfigError, require
+from birl.config import AtariConfig, ConfigError, require
 from birl.maths import schedules
 from birl.registry import algorithm_named, name_of
 from birl.run.configure import from_preset, with_settings
 from birl.run.group_plan import GroupPlan, plan_group
-from birl.run.sources import Source, flat_settings, from_file, like_run
+from birl.run.sources import Source, from_file, like_run
+from birl.settings import flat_settings, places_of
 from birl.suggestions import suggest_algorithm, suggest_setting
 
 HELP = ("-h", "--help")
@@ -128,7 +129,7 @@ def with_options(config: Any, words: list[str], prog: str) -> Any:
     with rules, errors_in_one_line():
         found, unknown = tyro.cli(kind, default=default, args=words, prog=prog, return_unknown_args=True)
     for word in unknown:
-        for_atari = word.removeprefix("--").replace("-", "_") in names_for_atari()
+        for_atari = word.removeprefix("--").replace("-", "_") in places_of(AtariConfig)
         require(not for_atari, f"{word} is for Atari games, whose ids begin with ALE/; {config.env.id} is none")
     require_no_unknown(unknown, name_of(config), prog, [setting.option for setting in settings])
     return with_settings(config, vars(found))

@@ -14,7 +14,7 @@ from birl.experiments.fork_start import write_first
 from birl.run.group import train_group
 from birl.run.group_file import read_group
 from birl.run.group_plan import GroupPlan, Lane, plan_group
-from birl.run.sources import flat_settings
+from birl.settings import flat_settings
 
 Change = Callable[[Any, dict[str, Any]], Any]  # from the Config of a branch and swept settings to that of a fork
 

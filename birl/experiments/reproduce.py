@@ -21,7 +21,7 @@ from birl.run.directory import flatten
 from birl.run.evaluate import PASSED_IN
 from birl.run.fork_file import Fork
 from birl.run.history import RunHistory
-from birl.run.sources import flat_settings
+from birl.settings import flat_settings
 
 OF_ONE_RUN = ("seed", "run_dir")  # runs that differ in these only are trained by one command
 SAME_BITS = "The same seeds give the same runs, bit for bit, with the same versions on the same kind of CPU."

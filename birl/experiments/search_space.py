@@ -17,12 +17,13 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from birl.compiled_ids import is_compiled
-from birl.config import ConfigError, EnvConfig, require
+from birl.config import ConfigError, require
 from birl.config_json import from_json
 from birl.envs.spaces import holds_pixels, is_image, walk
 from birl.registry import name_of
 from birl.run.configure import with_settings
 from birl.search import EITHER, Choices, Dimension, LogRange, Range, SearchSpace
+from birl.settings import places_of
 from birl.suggestions import suggest_setting
 
 NUMBER = r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -170,10 +171,9 @@ def _named(config: Any, text: str, option: str) -> tuple[str, bool, str]:
 def _hints(config: Any) -> dict[str, Any]:
     """The annotations of the settings that can be searched, by flat name: not those of the run."""
     return {
-        name: hint
-        for kind in (type(config), EnvConfig)
-        for name, hint in typing.get_type_hints(kind).items()
-        if name in {field.name for field in dataclasses.fields(kind)} - {"env", "run", "id", "atari"}
+        name: typing.get_type_hints(place.kind)[name]
+        for name, place in places_of(config.__class__).items()
+        if name != "id" and place.path not in (("run",), ("env", "atari"))
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from birl.config import ConfigError
 from birl.config_json import to_json
+from birl.settings import dotted_settings
 
 NOT_KEPT = ("run.run_dir", "run.wandb", "run.trackio", "env.ray_address")  # they are about this machine, not the run
 
@@ -24,7 +25,7 @@ class Change:
 
 def changed_settings(before: Any, after: Any) -> dict[str, tuple[Any, Any]]:
     """The settings in which two Configs of an algorithm differ: both values, as JSON."""
-    old, new = _dotted(before), _dotted(after)
+    old, new = dotted_settings(before), dotted_settings(after)
     return {
         name: (to_json(old[name]), to_json(new[name]))
         for name in old
@@ -50,14 +51,3 @@ def settings_before(settings: dict[str, Any], changes: Sequence[Change]) -> dict
             except (KeyError, TypeError, ValueError) as problem:
                 raise ConfigError(f"{name!r} is no setting that was changed") from problem
     return before
-
-
-def _dotted(config: Any) -> dict[str, Any]:
-    """Every setting of a Config by its dotted name: learning_rate, env.num_envs, run.seed."""
-    parts = {"": config, "env.": config.env, "env.atari.": config.env.atari, "run.": config.run}
-    return {
-        f"{prefix}{name}": value
-        for prefix, part in parts.items()
-        for name, value in vars(part).items()
-        if name not in ("env", "atari", "run")
-    }

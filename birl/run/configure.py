@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, require
+from birl.config import ConfigError, EnvConfig, require
 from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.errors import cut
 from birl.presets import find_preset
@@ -13,6 +13,7 @@ from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
 from birl.run.evaluate import PASSED_IN
 from birl.run.sources import like_run
+from birl.settings import places_of, replaced
 from birl.suggestions import suggest_setting
 
 Change = Callable[[Any], Any]  # from a Config to one with other settings
@@ -86,17 +87,12 @@ def from_preset(algorithm: str, env_id: str, change: Change, preset: bool = True
 
 def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
     """The Config with these settings, by flat name; ConfigError if one is unknown."""
-    own, env, atari, run = (_names(kind) for kind in (type(config), EnvConfig, AtariConfig, RunConfig))
-    given = dict(settings)
-    changed_run = dataclasses.replace(config.run, **_taken(given, run))
-    changed_atari = dataclasses.replace(config.env.atari, **_taken(given, atari))
-    changed_env = dataclasses.replace(config.env, atari=changed_atari, **_taken(given, env))
-    changed_own = _taken(given, own)
-    for name in given:
+    known = places_of(config.__class__).keys() - {"id"}
+    for name in settings.keys() - known:
         algorithm = name_of(config)
-        remedy = suggest_setting(name, own | env | atari | run) or f"birl train {algorithm} --help lists them"
+        remedy = suggest_setting(name, known) or f"birl train {algorithm} --help lists them"
         raise ConfigError(f"{algorithm} has no setting {name!r}; {remedy}")
-    return dataclasses.replace(config, env=changed_env, run=changed_run, **changed_own)
+    return replaced(config, settings)
 
 
 def called_env(
@@ -142,13 +138,3 @@ def _like(
     fresh = algorithm_named(str(source.algorithm)).Config(env=EnvConfig(str(source.env_id)))
     config = with_settings(fresh, source.settings)
     return with_settings(dataclasses.replace(config, env=env) if isinstance(env, EnvConfig) else config, settings)
-
-
-def _names(kind: type) -> set[str]:
-    """The flat names of a dataclass's settings."""
-    return {field.name for field in dataclasses.fields(kind)} - {"env", "run", "atari", "id"}
-
-
-def _taken(given: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    """Remove the settings of these names from those that were given, and return them."""
-    return {name: given.pop(name) for name in list(given) if name in names}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from birl.config import ConfigError, Wrapper, require
 from birl.maths import schedules
 from birl.registry import name_of
-from birl.run.sources import flat_settings
+from birl.settings import flat_settings
 from birl.suggestions import suggest_setting
 
 MOST_SEEDS = 10_000  # more is surely a mistake

@@ -13,8 +13,7 @@ from birl.run.directory import StoredSettings, read_settings
 from birl.run.evaluate import PASSED_IN
 from birl.run.files import parse_json, read_bytes
 from birl.run.trust import allowed_run, is_own
-
-PARTS = ("env", "atari", "run")  # of a Config; their settings have flat names
+from birl.settings import PARTS, flat_settings
 
 
 class Source(NamedTuple):
@@ -54,13 +53,6 @@ def from_file(path: str | Path, env_id: str | None = None, trust: bool = False) 
     for name, value in {"algorithm": algorithm, "env": env}.items():
         require(value is None or isinstance(value, str), f"{path}: {name} must be a string, not {cut(value)}")
     return Source(str(path), algorithm, env_id or env, settings, [])
-
-
-def flat_settings(config: Any) -> dict[str, Any]:
-    """Every setting of a Config by its flat name, but not env.id and run_dir."""
-    parts = [vars(part) for part in (config, config.env, config.env.atari, config.run)]
-    left_out = {*PARTS, "id", "run_dir"}
-    return {name: value for part in parts for name, value in part.items() if name not in left_out}
 
 
 def _of_run(stored: StoredSettings, name: str, env_id: str | None, trust: bool) -> Source:

@@ -8,7 +8,8 @@ from birl.experiments.report.results import NOTHING, preset_for
 from birl.experiments.reproduce import config_of
 from birl.registry import algorithm_named
 from birl.run.history import RESUMED, SeedGroup
-from birl.run.sources import flat_settings, value_text
+from birl.run.sources import value_text
+from birl.settings import flat_settings
 
 CHANGED = "settings changed while it trained"
 OF_ONE_RUN = ("seed", "run_dir")

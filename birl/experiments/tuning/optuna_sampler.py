@@ -15,8 +15,8 @@ from birl.config_json import to_json
 from birl.errors import install_extra
 from birl.experiments.tuning.plan import is_in, point_json
 from birl.experiments.tuning.state import SearchState, Trial
-from birl.run.sources import flat_settings
 from birl.search import Choices, Dimension, LogRange, SearchSpace
+from birl.settings import flat_settings
 
 try:
     import optuna

@@ -20,7 +20,7 @@ from birl.run.files import write_json
 from birl.run.group_console import settings_text
 from birl.run.group_summary import score_statistics
 from birl.run.history import BOOKKEEPING
-from birl.run.sources import flat_settings
+from birl.settings import flat_settings
 
 BEST = "best.json"
 RESULT = "result.json"
