@@ -22,8 +22,9 @@ import pytest
 from gymnasium import spaces
 from safetensors.numpy import load, save
 
+import birl
 from birl import ALGORITHMS
-from birl.algos import dqn
+from birl.algos import dqn, ppo
 from birl.cli import main
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.config_json import from_json, to_json
@@ -44,6 +45,7 @@ from birl.registry import (
 from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder
 from birl.run.display import number
+from birl.run.metric_names import COMMON, OWN, MetricNames, aliases_of, rename
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
 from birl.types import Rollout, Transitions, Update
 from tests.run.processes import SECONDS
@@ -102,7 +104,7 @@ METRICS = {
     },
     "reinforce": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance", "episode/finished_share"},
     "qac": {"loss/policy", "loss/value", "policy/entropy", "value/explained_variance"},
-    "dqn": {"loss/value", "value/td_error", "exploration/epsilon", "replay/steps", "replay/bytes"},
+    "dqn": {"loss/value", "value/td_error", "value/mean", "exploration/epsilon", "replay/steps", "replay/bytes"},
     "dpg": {
         "loss/value",
         "value/td_error",
@@ -157,6 +159,34 @@ KINDS = "episode|reward|observation|loss|policy|value|optimizer|trust_region|rep
 COMMON_METRICS = {"episode/return", "episode/length", "optimizer/grad_norm", "optimizer/learning_rate"} | {
     f"time/{part}_seconds" for part in ("environment", "policy", "learning")
 }
+
+# What Stable-Baselines3 2.9, sb3-contrib's TRPO and CleanRL write of the things that Birl measures.
+ON_POLICY = "train/entropy_loss train/value_loss train/explained_variance"
+SB3_TAGS = {
+    "ppo": f"{ON_POLICY} train/policy_gradient_loss train/approx_kl train/clip_fraction",
+    "a2c": f"{ON_POLICY} train/policy_loss",
+    "trpo": """train/policy_objective train/value_loss train/explained_variance train/kl_divergence_loss
+               train/is_line_search_success""",
+    "dqn": "train/loss rollout/exploration_rate",
+    "ddpg": "train/actor_loss train/critic_loss",
+    "td3": "train/actor_loss train/critic_loss",
+    "sac": "train/actor_loss train/critic_loss train/ent_coef",
+}
+CLEANRL_TAGS = {
+    "ppo": """charts/learning_rate losses/value_loss losses/policy_loss losses/entropy losses/approx_kl losses/clipfrac
+              losses/explained_variance""",
+    "dqn": "charts/epsilon losses/td_loss losses/q_values",
+    "ddpg": "losses/actor_loss losses/qf1_loss losses/qf1_values",
+    "td3": "losses/actor_loss losses/qf_loss losses/qf1_values",
+    "sac": "losses/actor_loss losses/qf_loss losses/qf1_values losses/alpha losses/alpha_loss",
+}
+EVERY_SB3_TAG = "rollout/ep_rew_mean rollout/ep_len_mean time/episodes train/learning_rate"
+EVERY_CLEANRL_TAG = "charts/episodic_return charts/episodic_length"
+TAGS: dict[MetricNames, tuple[str, dict[str, str]]] = {
+    "sb3": (EVERY_SB3_TAG, SB3_TAGS),
+    "cleanrl": (EVERY_CLEANRL_TAG, CLEANRL_TAGS),
+}
+other_libraries = pytest.mark.parametrize("names", TAGS)
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 plain_and_switched_on = pytest.mark.parametrize("switches", [False, True], ids=["plain", "recurrent and normalised"])
@@ -414,6 +444,28 @@ def test_the_documented_metrics_are_there(name, switches):
     metrics = run_of(name, switches).updates[-1].metrics
     assert COMMON_METRICS | METRICS.get(name, set()) <= set(metrics)
     assert any(key.startswith("loss/") for key in metrics)
+
+
+@every_algorithm
+@other_libraries
+def test_other_libraries_names_are_of_metrics_that_the_algorithm_reports(name, names):
+    metrics = run_of(name).updates[-1].metrics
+    assert OWN[names].get(name, {}).keys() <= metrics.keys()
+    renamed = rename(metrics, aliases_of(name, names))
+    of_every_algorithm, of_one = TAGS[names]
+    assert set(f"{of_every_algorithm} {of_one.get(name, '')}".split()) <= renamed.keys()
+    # Stable-Baselines3's ent_coef_loss is another function of α.
+    assert {key for key in renamed if key.startswith("loss/")} <= ({"loss/temperature"} if names == "sb3" else set())
+
+
+def test_other_libraries_names_are_of_metrics_that_some_algorithm_reports(tmp_path):
+    run = RunConfig(total_steps=8, run_dir=str(tmp_path / "run"), eval_episodes=1)
+    config = ppo.Config(EnvConfig("tests.envs.succeeding:Succeeding-v0", 1), run, rollout_length=8, minibatches=1)
+    birl.train(config)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    reported = set().union(COMMON_METRICS, *METRICS.values(), *rows)  # METRICS: see the test of documented metrics
+    for aliases in COMMON.values():
+        assert aliases.keys() <= reported
 
 
 @every_algorithm

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from birl.maths.schedules import linear
-from birl.run.track import ALIASES
+from birl.run import metric_names
 from tests import markdown
 from tests.run.processes import call
 from tests.setting_tables import signature, spans, table_after, value_for, wrong_defaults
@@ -56,8 +56,11 @@ def test_the_settings_of_birl_exist_and_have_the_defaults_that_are_said(script):
 
 
 def test_every_metric_that_has_a_name_of_cleanrl_is_on_the_page():
-    rows = table_after(PAGE, "## Metric names")
-    assert {spans(row[0])[0]: spans(row[1])[0] for row in rows} == ALIASES["cleanrl"]
+    said = set()
+    for metric, name, algorithms in table_after(PAGE, "## Metric names"):
+        said |= {(spans(metric)[0], spans(name)[0], algorithm) for algorithm in spans(algorithms) or [""]}
+    aliases = metric_names.OWN["cleanrl"] | {"": metric_names.COMMON["cleanrl"]}
+    assert said == {(metric, alias.name, name) for name in aliases for metric, alias in aliases[name].items()}
 
 
 def test_the_command_has_the_settings_of_cleanrl_s_ppo(monkeypatch):

@@ -1,7 +1,7 @@
 """Where metrics go: metrics.jsonl always, TensorBoard, Weights & Biases and Trackio if asked for.
 
 metrics.jsonl always has Birl's names, so that `birl plot` can read every run. The others get the
-names of `metric_names`, so that existing dashboards work.
+names of `metric_names` (see metric_names.py).
 """
 
 import json
@@ -10,66 +10,17 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from birl.config import ConfigError, RunConfig
 from birl.run.files import NO_FOLLOW, open_to_read, replacing, require_size
+from birl.run.metric_names import Aliases, aliases_of, rename
 
-MetricNames = Literal["birl", "sb3", "cleanrl"]
 Row = dict[str, float | None]
 APPEND = os.O_WRONLY | os.O_APPEND | NO_FOLLOW
 LINE_BYTES = 1 << 20  # the longest line that is read
 FILE_BYTES = 1 << 33  # the largest file that is read; by default a run writes less than 100 MB
 MOST_WAITING = 10_000  # lines kept in memory while the disk is full, about 10 MB
-
-# The names in Stable-Baselines3 2.x (docs/common/logger.rst, contrib's trpo.py) and in CleanRL
-# (ppo.py, dqn.py, ddpg_continuous_action.py).
-ALIASES: dict[str, dict[str, str]] = {
-    "birl": {},
-    "sb3": {
-        "episode/return": "rollout/ep_rew_mean",
-        "episode/length": "rollout/ep_len_mean",
-        "episode/count": "time/episodes",
-        "episode/success": "rollout/success_rate",
-        "eval/return_mean": "eval/mean_reward",
-        "eval/length_mean": "eval/mean_ep_length",
-        "eval/success_mean": "eval/success_rate",
-        "loss/policy": "train/policy_gradient_loss",
-        "loss/value": "train/value_loss",
-        "loss/actor": "train/actor_loss",
-        "loss/critic": "train/critic_loss",
-        "loss/q": "train/loss",
-        "policy/entropy": "train/entropy_loss",
-        "policy/approx_kl": "train/approx_kl",
-        "policy/kl": "train/kl_divergence_loss",
-        "policy/clip_fraction": "train/clip_fraction",
-        "trust_region/accepted": "train/is_line_search_success",
-        "value/explained_variance": "train/explained_variance",
-        "optimizer/learning_rate": "train/learning_rate",
-        "exploration/epsilon": "rollout/exploration_rate",
-        "time/env_steps_per_second": "time/fps",
-    },
-    "cleanrl": {
-        "episode/return": "charts/episodic_return",
-        "episode/length": "charts/episodic_length",
-        "eval/return_mean": "eval/episodic_return",
-        "loss/policy": "losses/policy_loss",
-        "loss/value": "losses/value_loss",
-        "loss/actor": "losses/actor_loss",
-        "loss/critic": "losses/qf1_loss",
-        "loss/q": "losses/td_loss",
-        "policy/entropy": "losses/entropy",
-        "policy/approx_kl": "losses/approx_kl",
-        "policy/clip_fraction": "losses/clipfrac",
-        "value/explained_variance": "losses/explained_variance",
-        "value/q_mean": "losses/q_values",
-        "optimizer/learning_rate": "charts/learning_rate",
-        "exploration/epsilon": "charts/epsilon",
-        "time/env_steps_per_second": "charts/SPS",
-    },
-}
-# SB3 logs the negative entropy; CleanRL half the mean squared error that Birl and SB3 log.
-FACTORS = {"train/entropy_loss": -1.0, "losses/value_loss": 0.5}
 
 
 class Sink(Protocol):
@@ -126,41 +77,35 @@ class JsonlSink:
 class RenamedSink:
     """Passes metrics to another sink under another library's names."""
 
-    def __init__(self, sink: Sink, names: MetricNames) -> None:
+    def __init__(self, sink: Sink, aliases: Aliases) -> None:
         self._sink = sink
-        self._names = names
+        self._aliases = aliases
 
     def write(self, env_steps: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        self._sink.write(env_steps, seconds, rename(metrics, self._names))
+        self._sink.write(env_steps, seconds, rename(metrics, self._aliases))
 
     def close(self) -> None:
         self._sink.close()
 
 
-def rename(metrics: Mapping[str, float], names: MetricNames) -> dict[str, float]:
-    """The metrics with another library's names, signs and scales; others stay as they are."""
-    aliases = ALIASES[names]
-    renamed = {aliases.get(name, name): value for name, value in metrics.items()}
-    return {name: value * FACTORS.get(name, 1.0) for name, value in renamed.items()}
-
-
 def open_sinks(run: RunConfig, run_dir: Path, config_json: dict[str, Any], resume_at: int | None = None) -> list[Sink]:
     """The sinks that a run asks for; lines beyond `resume_at` environment steps are removed."""
     sinks: list[Sink] = []
+    aliases = aliases_of(config_json.get("algorithm", ""), run.metric_names)
     # metrics.jsonl is made last: if something fails before it, the same command can be run again.
     if run.wandb is not None:
         from birl.run.wandb import WandbSink  # slow to import and not always installed
 
-        sinks.append(RenamedSink(WandbSink(run.wandb, run_dir, config_json), run.metric_names))
+        sinks.append(RenamedSink(WandbSink(run.wandb, run_dir, config_json), aliases))
     if run.trackio is not None:
         from birl.run.trackio import TrackioSink  # slow to import and not always installed
 
         logged = _last_step(run_dir / "metrics.jsonl") if resume_at is not None else -1
-        sinks.append(RenamedSink(TrackioSink(run.trackio, run_dir, config_json, logged), run.metric_names))
+        sinks.append(RenamedSink(TrackioSink(run.trackio, run_dir, config_json, logged), aliases))
     if run.tensorboard:
         from birl.run.tensorboard import TensorBoardSink  # slow to import
 
-        sinks.append(RenamedSink(TensorBoardSink(run_dir / "tensorboard", config_json, resume_at), run.metric_names))
+        sinks.append(RenamedSink(TensorBoardSink(run_dir / "tensorboard", config_json, resume_at), aliases))
     return [JsonlSink(run_dir / "metrics.jsonl", resume_at), *sinks]
 
 

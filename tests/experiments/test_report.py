@@ -290,9 +290,9 @@ def test_a_report_says_for_how_many_pairs_p_is_adjusted_and_why_compare_may_diff
 def test_values_too_large_to_add_up_are_not_drawn(tmp_path):
     run_dir = make_run(tmp_path / "a")
     with (run_dir / "metrics.jsonl").open("a") as file:
-        file.writelines(f'{{"env_steps": {row}, "seconds": 1, "loss/q": 1e{row}}}\n' for row in range(90, 299))
+        file.writelines(f'{{"env_steps": {row}, "seconds": 1, "loss/policy": 1e{row}}}\n' for row in range(90, 299))
     found = curve_data(by_settings([read_history(run_dir)]))
-    [loss] = [metric for metric in found["metrics"] if metric["name"] == "loss/q"]
+    [loss] = [metric for metric in found["metrics"] if metric["name"] == "loss/policy"]
     assert len(loss["groups"][0]["seeds"][0][1]) == 10
     json.dumps(found, allow_nan=False)
 

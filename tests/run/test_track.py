@@ -16,14 +16,20 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
+from birl import ALGORITHMS
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.config_json import to_json
 from birl.maths.schedules import linear
+from birl.run.metric_names import COMMON, Alias, aliases_of, rename
 from birl.run.tensorboard import TensorBoardSink
-from birl.run.track import ALIASES, JsonlSink, open_sinks, read_metrics, rename
+from birl.run.track import JsonlSink, open_sinks, read_metrics
 from birl.run.wandb import WandbSink, run_id
+from tests import markdown
 from tests.run.processes import SECONDS
+from tests.setting_tables import spans, table_after
+
+PAGE = markdown.ROOT / "docs" / "runs-and-checkpoints.md"
 
 
 def write_steps(path: Path, steps: list[int], resume_at: int | None = None) -> None:
@@ -182,18 +188,27 @@ def test_stable_baselines3_names():
         "eval/mean_reward": 480.0,
         "time/fps": 9000.0,
     }
-    assert rename(metrics, "sb3") == expected
+    assert rename(metrics, aliases_of("ppo", "sb3")) == expected
 
 
 def test_stable_baselines3_logs_the_negative_entropy():
-    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, "sb3") == {
+    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, aliases_of("ppo", "sb3")) == {
         "train/entropy_loss": -0.6,
         "train/value_loss": 2.0,
     }
 
 
-def test_cleanrl_logs_half_the_squared_error():
-    assert rename({"loss/value": 2.0}, "cleanrl") == {"losses/value_loss": 1.0}
+def test_stable_baselines3_logs_trpos_objective_and_half_the_sum_of_sacs_critics():
+    assert rename({"loss/policy": -0.25}, aliases_of("trpo", "sb3")) == {"train/policy_objective": 0.25}
+    assert rename({"loss/value": 2.0}, aliases_of("sac", "sb3")) == {"train/critic_loss": 1.0}
+    assert rename({"loss/value": 2.0}, aliases_of("td3", "sb3")) == {"train/critic_loss": 2.0}
+
+
+def test_cleanrl_logs_half_the_squared_error_and_the_mean_over_two_critics():
+    assert rename({"loss/value": 2.0}, aliases_of("ppo", "cleanrl")) == {"losses/value_loss": 1.0}
+    assert rename({"loss/value": 2.0}, aliases_of("ddpg", "cleanrl")) == {"losses/qf1_loss": 2.0}
+    for algorithm in ("td3", "sac"):
+        assert rename({"loss/value": 2.0}, aliases_of(algorithm, "cleanrl")) == {"losses/qf_loss": 1.0}
 
 
 def test_cleanrl_names_with_the_entropys_own_sign():
@@ -204,21 +219,41 @@ def test_cleanrl_names_with_the_entropys_own_sign():
         "time/env_steps_per_second": 9000.0,
     }
     expected = {"charts/episodic_return": 195.0, "losses/entropy": 0.6, "losses/clipfrac": 0.1, "charts/SPS": 9000.0}
-    assert rename(metrics, "cleanrl") == expected
+    assert rename(metrics, aliases_of("ppo", "cleanrl")) == expected
 
 
 @pytest.mark.parametrize("names", ["birl", "sb3", "cleanrl"])
 def test_a_metric_without_an_alias_keeps_its_name_and_value(names):
-    assert rename({"time/environment_share": 0.3}, names) == {"time/environment_share": 0.3}
+    assert rename({"time/environment_share": 0.3}, aliases_of("ppo", names)) == {"time/environment_share": 0.3}
 
 
 def test_birls_own_names_change_nothing():
-    assert rename({"policy/entropy": 0.6, "loss/value": 2.0}, "birl") == {"policy/entropy": 0.6, "loss/value": 2.0}
+    metrics = {"policy/entropy": 0.6, "loss/value": 2.0}
+    assert rename(metrics, aliases_of("ppo", "birl")) == metrics
 
 
 @pytest.mark.parametrize("names", ["sb3", "cleanrl"])
-def test_no_two_metrics_share_an_alias(names):
-    assert len(set(ALIASES[names].values())) == len(ALIASES[names])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_no_two_metrics_share_an_alias(algorithm, names):
+    aliases = aliases_of(algorithm, names)
+    assert len({alias.name for alias in aliases.values()}) == len(aliases)
+
+
+def test_the_documentation_has_every_name_and_factor():
+    factors = {"": 1.0, "(negative)": -1.0, "(half)": 0.5, "(twice)": 2.0}
+
+    def alias(cell: str) -> Alias | None:
+        return Alias(spans(cell)[0], factors[cell.rpartition("`")[2].strip()]) if spans(cell) else None
+
+    for row in table_after(PAGE, "With `--metric-names sb3`"):
+        [metric], cells = spans(row[0]), [cell.partition(";")[0] for cell in row[1:]]
+        assert list(map(alias, cells)) == [COMMON[names].get(metric) for names in ("sb3", "cleanrl")], row
+    rows = table_after(PAGE, "The names of the losses")
+    losses = {name: list(map(alias, row[1:])) for row in rows for name in spans(row[0]) or ["others"]}
+    every = [(names, metric) for names in ("sb3", "cleanrl") for metric in ("loss/policy", "loss/value")]
+    for algorithm in ALGORITHMS:
+        for (names, metric), said in zip(every, losses.get(algorithm, losses["others"]), strict=True):
+            assert said in (aliases_of(algorithm, names)[metric], None), (algorithm, metric)
 
 
 def test_tensorboard_reads_back_what_was_written(tmp_path):

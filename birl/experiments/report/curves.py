@@ -34,7 +34,7 @@ MOST_METRICS = 60
 SMOOTH = 0.04  # width of the moving mean over seeds, as a share of the curve; as `birl plot` has it
 FIRST = (
     "episode/return", "eval/return_mean", "episode/success", "eval/success_mean", "episode/length", "policy/entropy",
-    "loss/policy", "loss/value", "loss/actor", "loss/critic", "loss/q",
+    "loss/policy", "loss/value",
 )  # fmt: skip
 LARGEST = 1e100  # of a value that is drawn
 LEFT_OUT = {"env_steps", "seconds", "eval/episodes"}
