@@ -1,43 +1,24 @@
 """Checks of settings. Each raises ConfigError with the field, its value and what to use instead.
 
-A field has the same meaning, and the same range, in every algorithm that has it: `discount` always
-lies in [0, 1]. `validate_settings` looks up the range of each field by its name. Rules of one
-algorithm only are in that algorithm's own `validate`.
+The range of a setting is in its type: a `Fraction` lies in [0, 1]. Rules of one algorithm only are
+in that algorithm's own `validate`.
 """
 
 import dataclasses
-import typing
 from math import isclose
 from typing import Any, Protocol
 
 from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.env_checks import require_importable, validate_env
 from birl.functions import function_named, is_local
+from birl.limits import Limit
+from birl.settings import Place, places_of
 
-# Which range a field has, by its name.
-AT_LEAST_ONE = {
-    "rollout_length", "epochs", "minibatches", "batch_size", "frame_stack", "n_step", "target_every", "policy_delay",
-    "cg_steps", "fisher_every", "backtrack_tries", "num_features", "advantage_samples", "actor_learners",
-    "report_every", "gsde_every",
-}  # fmt: skip
-FRACTIONS = {"discount", "gae_lambda", "target_rate", "priority_exponent", "average_decay"}
-POSITIVE = {
-    "max_grad_norm", "optimizer_epsilon", "target_kl", "value_clip", "penalty_target_kl", "penalty_weight", "max_kl",
-    "update_ratio", "temperature", "noise_rate", "noise_time_step", "feature_scale", "importance_truncation",
-    "trust_region", "target_rate",
-}  # fmt: skip
-NOT_NEGATIVE = {
-    "learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "temperature_learning_rate",
-    "clip_range", "exploration_noise", "target_noise", "target_noise_clip", "priority_correction", "replay_size",
-    "replay_ratio", "learning_starts", "cg_damping",
-}  # fmt: skip
-SIZES = {"core_size", "hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"}  # of layers
 OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
     "policy_hidden_sizes": "hidden_sizes",
     "value_hidden_sizes": "hidden_sizes",
     "value_learning_rate": "learning_rate",
 }
-MOST_UNITS = 2**31  # in a layer; and the limit of every number that counts something
 
 
 class ExplorationSettings(Protocol):
@@ -70,40 +51,31 @@ class ActorLearnerSettings(Protocol):
 
 
 def validate_settings(config: Any, kind: type) -> None:
-    """Check the environments, and each field whose range is known by its name."""
+    """Check the environments, and that each setting is in the range of its type."""
     require_config(config, kind)
     validate_env(config.env)
-    for field in dataclasses.fields(config):
-        value = vars(config)[field.name]
-        optional = type(None) in typing.get_args(field.type)
-        if value is None and optional:
-            continue
-        if field.name in AT_LEAST_ONE:
-            require(value >= 1, f"{field.name} {value} must be at least 1")
-            require(value < MOST_UNITS, f"{field.name} {value:,} must be below {MOST_UNITS:,}")
-        if field.name in FRACTIONS:
-            require(0 <= value <= 1, f"{field.name} {value} must lie in [0, 1]")
-        if field.name in POSITIVE:
-            remedy = ", or None to switch it off" if optional else f"; {field.default:g} is usual"
-            require(lowest(value) > 0, f"{field.name} {lowest(value)} must be positive{remedy}")
-        if field.name in NOT_NEGATIVE:
-            require(lowest(value) >= 0, f"{field.name} {lowest(value)} must not be negative")
-        if field.name == "exploration":
-            require_probability(field.name, value)
-        if field.name == "prefill":
-            wrong = f"prefill {value!r} must name an .npz file, or a Minari dataset as minari:DATASET-ID"
-            require(value.endswith(".npz") or (value.startswith("minari:") and len(value) > 7), wrong)
-        if field.name == "rmsprop_decay":
-            require(0 <= value < 1, f"rmsprop_decay {value} must lie in [0, 1); 0.99 is usual")
-        if field.name in SIZES:
-            sizes = value if isinstance(value, tuple) else (value,)
-            each = "each be" if isinstance(value, tuple) else "be"
-            fits = all(0 < size < MOST_UNITS for size in sizes)
-            require(fits, f"{field.name} {value} must {each} at least 1, and below {MOST_UNITS:,}")
-        if field.name == "encoder" and ":" in value:
+    for name, place in places_of(config.__class__).items():
+        _require_limits(name, getattr(place.part_of(config), name), place)
+        if not place.path and name == "encoder" and ":" in config.encoder:
             _require_encoder(config)
-        if field.name in OF_OWN_TRUNKS:
-            _require_own_trunk(config, field.name)
+        if not place.path and name in OF_OWN_TRUNKS:
+            _require_own_trunk(config, name)
+
+
+def _require_limits(name: str, value: Any, place: Place) -> None:
+    """Raise ConfigError unless the value, if there is one, is within the limits of its type."""
+    limits = place.about(Limit)
+    if value is None or value == () or not limits:
+        return
+    several = value if isinstance(value, tuple) else (value,)
+    low, high = min(map(lowest, several)), max(map(highest, several))
+    for limit in limits:
+        if limit.holds(low) and limit.holds(high):
+            continue
+        remedy = ""
+        if limit.names_remedy:
+            remedy = ", or None to switch it off" if place.optional else f"; {place.field.default:g} is usual"
+        raise ConfigError(f"{name} {limit.value.format(value=value, lowest=low, highest=high)} {limit.text}{remedy}")
 
 
 def _require_encoder(config: Any) -> None:
@@ -149,12 +121,6 @@ def require_config(config: Any, kind: type) -> None:
     is_config = type(config).__name__ == "Config"
     wrong = f"this is the Config of birl.{given}" if is_config else f"{config!r} is not a Config"
     raise ConfigError(f"{wrong}; {own} needs birl.{own}.Config")
-
-
-def require_probability(name: str, value: Any) -> None:
-    """Raise ConfigError unless a number or schedule stays within [0, 1]."""
-    least, most = lowest(value), highest(value)
-    require(least >= 0 and most <= 1, f"{name} from {least} to {most} must lie in [0, 1]: it is a probability")
 
 
 def require_minibatches(count: int, rollout_length: int, num_envs: int, recurrent: bool) -> None:

@@ -6,10 +6,15 @@ command line, in `birl.train` and in a search space.
 """
 
 import dataclasses
+import functools
+import operator
+import types
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+About = TypeVar("About")
 
 PARTS = ("env", "atari", "run")  # the names of all parts, for files that do not name the algorithm
 LEFT_OUT = ("id", "run_dir")  # named in other ways: the environment's id, and a directory for each run
@@ -20,11 +25,23 @@ class Place(NamedTuple):
 
     path: tuple[str, ...]  # the parts around it: ("env", "atari")
     kind: Any  # the dataclass that has the field
+    field: dataclasses.Field[Any]
     hint: Any  # the annotation
 
     def dotted(self, name: str) -> str:
         """The setting's name with its parts: env.atari.frame_skip."""
         return ".".join((*self.path, name))
+
+    @property
+    def optional(self) -> bool:
+        """Whether the setting may be None."""
+        return type(None) in typing.get_args(plain(self.hint))
+
+    def about(self, kind: type[About]) -> list[About]:
+        """What the annotation says in objects of this type, such as its limits."""
+        hints = typing.get_args(self.hint) if _is_union(self.hint) else (self.hint,)
+        notes = [note for hint in hints if typing.get_origin(hint) is Annotated for note in hint.__metadata__]
+        return [note for note in notes if isinstance(note, kind)]
 
     def part_of(self, config: Any) -> Any:
         """The part of this Config that has the setting."""
@@ -41,15 +58,26 @@ def places_of(kind: Any) -> dict[str, Place]:
 
 def _places(kind: Any, path: tuple[str, ...]) -> dict[str, Place]:
     hints = typing.get_type_hints(kind, include_extras=True)
-    fields = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-    parts = {name: hint for name, hint in fields.items() if dataclasses.is_dataclass(hint) and isinstance(hint, type)}
-    found = {name: Place(path, kind, hint) for name, hint in fields.items() if name not in parts}
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    parts = {name: hint for name in fields if dataclasses.is_dataclass(hint := hints[name]) and isinstance(hint, type)}
+    found = {name: Place(path, kind, field, hints[name]) for name, field in fields.items() if name not in parts}
     for name, part in parts.items():
         more = _places(part, (*path, name))
         if twice := found.keys() & more.keys():
             raise TypeError(f"{kind.__module__}.{kind.__qualname__} has {', '.join(sorted(twice))} in two parts")
         found |= more
     return found
+
+
+def plain(hint: Any) -> Any:
+    """The annotation without what `Annotated` says."""
+    if typing.get_origin(hint) is Annotated:
+        return plain(typing.get_args(hint)[0])
+    return functools.reduce(operator.or_, map(plain, typing.get_args(hint))) if _is_union(hint) else hint
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
 def flat_settings(config: Any) -> dict[str, Any]:

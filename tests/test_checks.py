@@ -11,18 +11,11 @@ import pytest
 from birl import ALGORITHMS
 from birl.algos import a3c, acer, dqn, ppo
 from birl.checks import (
-    AT_LEAST_ONE,
-    FRACTIONS,
-    MOST_UNITS,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SIZES,
     highest,
     lowest,
     require_config,
     require_minibatches,
     require_own_envs,
-    require_probability,
     validate_actor_learners,
     validate_replay,
     validate_run,
@@ -31,9 +24,31 @@ from birl.checks import (
 from birl.compiled_ids import is_compiled
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
 from birl.env_checks import ATARI_OPTIONS, MOST_ENVS, is_atari, validate_env
+from birl.limits import MOST_UNITS, Limit
 from birl.maths.schedules import linear, piecewise
 from birl.registry import algorithm_named
+from birl.settings import places_of, plain
 
+# Which range a setting has, in every algorithm that has it.
+AT_LEAST_ONE = {
+    "rollout_length", "epochs", "minibatches", "batch_size", "frame_stack", "n_step", "target_every", "policy_delay",
+    "cg_steps", "fisher_every", "backtrack_tries", "num_features", "advantage_samples", "actor_learners",
+    "report_every", "gsde_every",
+}  # fmt: skip
+FRACTIONS = {"discount", "gae_lambda", "target_rate", "priority_exponent", "average_decay"}
+POSITIVE = {
+    "max_grad_norm", "optimizer_epsilon", "target_kl", "value_clip", "penalty_target_kl", "penalty_weight", "max_kl",
+    "update_ratio", "temperature", "noise_rate", "noise_time_step", "feature_scale", "importance_truncation",
+    "trust_region", "target_rate",
+}  # fmt: skip
+NOT_NEGATIVE = {
+    "learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "temperature_learning_rate",
+    "clip_range", "exploration_noise", "target_noise", "target_noise_clip", "priority_correction", "replay_size",
+    "replay_ratio", "learning_starts", "cg_damping",
+}  # fmt: skip
+SIZES = {"core_size", "hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"}  # of layers
+PROBABILITIES = {"exploration"}
+LIMITED = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | PROBABILITIES | SIZES | {"rmsprop_decay", "prefill"}
 RULES = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | {"rmsprop_decay"} | SIZES
 # Numbers that an algorithm's own `validate` checks, and numbers that may have any value.
 OWN_RULES = {"backtrack_factor", "exploration", "burn_in", "noise_adaptation"}
@@ -48,7 +63,7 @@ def configs_with(field: str) -> list[Any]:
 
 
 def field_types(config: Any) -> dict[str, Any]:
-    return {field.name: field.type for field in dataclasses.fields(config)}
+    return {name: plain(place.hint) for name, place in places_of(type(config)).items() if not place.path}
 
 
 def holds_numbers(kind: Any) -> bool:
@@ -62,6 +77,15 @@ def is_optional(config: Any, field: str) -> bool:
 
 def check(config: Any, **changes: Any) -> None:
     validate_settings(dataclasses.replace(config, **changes), type(config))
+
+
+def test_a_setting_has_the_same_range_in_every_algorithm():
+    limits: dict[str, set[tuple[str, ...]]] = {}
+    for algorithm in ALGORITHMS:
+        for name, place in places_of(algorithm_named(algorithm).Config).items():
+            limits.setdefault(name, set()).add(tuple(limit.text for limit in place.about(Limit)))
+    assert {name for name, found in limits.items() if found != {()}} == LIMITED
+    assert {name: found for name, found in limits.items() if len(found) > 1} == {}
 
 
 def test_every_rule_is_about_a_field_that_some_algorithm_has():
@@ -194,12 +218,13 @@ def test_only_the_config_of_the_algorithm_itself_will_do():
     ids=str,
 )
 def test_a_probability_lies_between_0_and_1_over_the_whole_run(value, wrong):
+    config = dqn.Config(exploration=value)
     if not wrong:
-        require_probability("exploration", value)
+        dqn.validate(config)
         return
     message = rf"^exploration from {wrong} must lie in \[0, 1\]: it is a probability$"
     with pytest.raises(ConfigError, match=message):
-        require_probability("exploration", value)
+        dqn.validate(config)
 
 
 @pytest.mark.parametrize(

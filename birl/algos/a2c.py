@@ -20,6 +20,7 @@ import optax
 
 from birl.checks import validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import Decay, Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.returns import gae
@@ -55,34 +56,34 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 5  # n: steps of each environment between updates, and the most rewards in a return
-    discount: float = 0.99  # γ
-    gae_lambda: float = 1.0  # λ; 1: plain n-step returns
+    rollout_length: PositiveInt = 5  # n: steps of each environment between updates, and the most rewards in a return
+    discount: Fraction = 0.99  # γ
+    gae_lambda: Fraction = 1.0  # λ; 1: plain n-step returns
     entropy_weight: float | Schedule = 0.01
     value_weight: float = 0.5
-    learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))
-    value_learning_rate: float | Schedule | None = None  # of the value network; None: learning_rate
-    max_grad_norm: float | None = 0.5
+    learning_rate: Rate = field(default_factory=partial(linear, 7e-4, 0.0))
+    value_learning_rate: Rate | None = None  # of the value network; None: learning_rate
+    max_grad_norm: PositiveFloat | None = 0.5
     optimizer: OptimizerName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
-    optimizer_epsilon: float = 1e-5  # ε
-    rmsprop_decay: float = 0.99  # α: decay of the mean of squared gradients, for rmsprop and rmsprop-tf
+    optimizer_epsilon: PositiveFloat = 1e-5  # ε
+    rmsprop_decay: Decay = 0.99  # α: decay of the mean of squared gradients, for rmsprop and rmsprop-tf
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of the value alone; None: hidden_sizes
+    hidden_sizes: Sizes = (64, 64)
+    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of the value alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
     share_trunk: bool = False  # one encoder and core for policy and value
     log_std: float = 0.0  # first log standard deviation of a continuous policy; with gsde, of the matrix
     state_dependent_std: bool = False  # the log standard deviation is an output of the network
     scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
     squash_actions: bool = False  # by tanh into the bounds of a Box; False: the environment gets them clipped
     gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021); for Box actions
-    gsde_every: int | None = None  # steps between new matrices of gsde; None: one for each rollout
+    gsde_every: PositiveInt | None = None  # steps between new matrices of gsde; None: one for each rollout
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -31,6 +31,7 @@ from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weigh
 from birl.asynchronous.pool import train_actor_learners
 from birl.checks import require_own_envs, validate_actor_learners, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import Decay, Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
 from birl.maths import losses
 from birl.maths.keys import stream
 from birl.maths.returns import gae
@@ -64,27 +65,27 @@ class Config:
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
     run: RunConfig = field(default_factory=RunConfig)
     pool: PoolName = "processes"  # where actor-learners run: serial (here, in turn, reproducible), processes or ray
-    actor_learners: int = 4  # how many; with processes, as many as there are CPU cores
-    report_every: int = 1000  # environment steps of all actor-learners between two reports
-    rollout_length: int = 5  # t_max: steps of each environment between updates, and the most rewards in a return
-    discount: float = 0.99  # γ
+    actor_learners: PositiveInt = 4  # how many; with processes, as many as there are CPU cores
+    report_every: PositiveInt = 1000  # environment steps of all actor-learners between two reports
+    rollout_length: PositiveInt = 5  # t_max: steps of each environment between updates, and most rewards in a return
+    discount: Fraction = 0.99  # γ
     entropy_weight: float | Schedule = 0.01  # β
     value_weight: float = 0.5
-    learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
-    max_grad_norm: float | None = 0.5
+    learning_rate: Rate = field(default_factory=partial(linear, 7e-4, 0.0))  # η
+    max_grad_norm: PositiveFloat | None = 0.5
     optimizer: RMSPropName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
-    optimizer_epsilon: float = 1e-5  # ε
-    rmsprop_decay: float = 0.99  # α: decay of the mean of squared gradients
+    optimizer_epsilon: PositiveFloat = 1e-5  # ε
+    rmsprop_decay: Decay = 0.99  # α: decay of the mean of squared gradients
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of the value alone; None: hidden_sizes
+    hidden_sizes: Sizes = (64, 64)
+    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of the value alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
     share_trunk: bool = False  # one encoder and core for policy and value
     log_std: float = 0.0  # first log standard deviation of a continuous policy
     state_dependent_std: bool = False  # the log standard deviation is an output of the network

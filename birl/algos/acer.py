@@ -39,6 +39,7 @@ from birl.asynchronous.replay_cycle import replay_share, validate_shares
 from birl.asynchronous.replay_learner import Learner, replay_worker_step
 from birl.checks import require_config, require_own_envs, validate_actor_learners, validate_settings
 from birl.config import ConfigError, EnvConfig, RunConfig, check_fields, require
+from birl.limits import Decay, Fraction, Natural, NotNegative, PositiveFloat, PositiveInt, Rate, Sizes, Units
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.keys import stream
@@ -84,36 +85,36 @@ class Config:
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
     pool: Literal["none", "serial", "processes", "ray"] = "none"  # none: one learner; else where actor-learners run
-    actor_learners: int = 4  # how many, each with `env`; with processes, as many as there are CPU cores
-    report_every: int = 1000  # environment steps of all actor-learners between two reports
-    rollout_length: int = 20  # T: steps of each environment between updates, and length of replayed sequences
-    discount: float = 0.99  # γ
+    actor_learners: PositiveInt = 4  # how many, each with `env`; with processes, as many as there are CPU cores
+    report_every: PositiveInt = 1000  # environment steps of all actor-learners between two reports
+    rollout_length: PositiveInt = 20  # T: steps of each environment between updates, and length of replayed sequences
+    discount: Fraction = 0.99  # γ
     entropy_weight: float | Schedule = 0.01
     value_weight: float = 0.5
-    importance_truncation: float = 10.0  # c: largest importance weight; a bias correction by Q replaces the rest
-    trust_region: float | None = 1.0  # δ: how far an update may lead from the average policy; None: no limit
-    average_decay: float = 0.99  # α: decay of the average policy network, in each gradient step
-    advantage_samples: int = 5  # sampled actions whose mean advantage is 0, in the dueling network for a Box
-    replay_size: int = 50_000  # transitions kept by all actor-learners together; 0: no replay
-    replay_ratio: float = 4.0  # mean number of replayed updates for each new rollout; it is drawn from a Poisson
-    learning_starts: int = 1000  # environment steps before the first replayed update
-    batch_size: int | None = None  # sequences in a replayed update; None: as many as environments
-    frame_stack: int = 1  # observations are stacks of this many frames, newest last; the replay keeps each frame once
-    learning_rate: float | Schedule = 7e-4
-    max_grad_norm: float | None = 10.0
+    importance_truncation: PositiveFloat = 10.0  # c: largest importance weight; a correction by Q replaces the rest
+    trust_region: PositiveFloat | None = 1.0  # δ: how far an update may lead from the average policy; None: no limit
+    average_decay: Fraction = 0.99  # α: decay of the average policy network, in each gradient step
+    advantage_samples: PositiveInt = 5  # sampled actions whose mean advantage is 0, in the dueling network for a Box
+    replay_size: Natural = 50_000  # transitions kept by all actor-learners together; 0: no replay
+    replay_ratio: NotNegative = 4.0  # mean number of replayed updates for each new rollout; it is drawn from a Poisson
+    learning_starts: Natural = 1000  # environment steps before the first replayed update
+    batch_size: PositiveInt | None = None  # sequences in a replayed update; None: as many as environments
+    frame_stack: PositiveInt = 1  # observations are stacks of so many frames, newest last; the replay keeps each once
+    learning_rate: Rate = 7e-4
+    max_grad_norm: PositiveFloat | None = 10.0
     optimizer: OptimizerName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
-    optimizer_epsilon: float = 1e-5  # ε
-    rmsprop_decay: float = 0.99  # decay of the mean of squared gradients, for rmsprop and rmsprop-tf
+    optimizer_epsilon: PositiveFloat = 1e-5  # ε
+    rmsprop_decay: Decay = 0.99  # decay of the mean of squared gradients, for rmsprop and rmsprop-tf
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of the values alone; None: hidden_sizes
+    hidden_sizes: Sizes = (64, 64)
+    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of the values alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
     share_trunk: bool = False  # one encoder and core for policy and values
     log_std: float = 0.0  # first log standard deviation of a continuous policy
     state_dependent_std: bool = False  # the log standard deviation is an output of the network

@@ -29,8 +29,9 @@ from birl.asynchronous.q_learner import apply_gradients as apply_gradients
 from birl.asynchronous.q_learner import policy as policy
 from birl.checks import require_own_envs, validate_actor_learners, validate_exploration, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import Decay, Fraction, PositiveFloat, PositiveInt, Probability, Rate, Sizes, Units
 from birl.maths.returns import discounted_returns
-from birl.maths.schedules import Schedule, linear
+from birl.maths.schedules import linear
 from birl.nets.acting import without_first
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
@@ -54,28 +55,28 @@ class Config:
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
     run: RunConfig = field(default_factory=RunConfig)
     pool: PoolName = "processes"  # where actor-learners run: serial (here, in turn, reproducible), processes or ray
-    actor_learners: int = 4  # how many; with processes, as many as there are CPU cores
-    report_every: int = 1000  # environment steps of all actor-learners between two reports
-    rollout_length: int = 5  # t_max: steps of each environment between updates, and the most rewards in a return
-    target_every: int = 1000  # I_target: environment steps of all actor-learners between target network updates
-    discount: float = 0.99  # γ
+    actor_learners: PositiveInt = 4  # how many; with processes, as many as there are CPU cores
+    report_every: PositiveInt = 1000  # environment steps of all actor-learners between two reports
+    rollout_length: PositiveInt = 5  # t_max: steps of each environment between updates, and most rewards in a return
+    target_every: PositiveInt = 1000  # I_target: environment steps of all actor-learners between target network updates
+    discount: Fraction = 0.99  # γ
     final_explorations: tuple[float, ...] = (0.1, 0.01, 0.5)  # each actor-learner draws its final ε from these
     exploration_chances: tuple[float, ...] = (0.4, 0.3, 0.3)  # the probability of each of them
     exploration_fraction: float = 0.5  # the fraction of total_steps in which ε falls from 1 to its final value
-    exploration: float | Schedule | None = None  # ε of all actor-learners; None: each has a final ε of its own
-    learning_rate: float | Schedule = field(default_factory=partial(linear, 7e-4, 0.0))  # η
-    max_grad_norm: float | None = 10.0
+    exploration: Probability | None = None  # ε of all actor-learners; None: each has a final ε of its own
+    learning_rate: Rate = field(default_factory=partial(linear, 7e-4, 0.0))  # η
+    max_grad_norm: PositiveFloat | None = 10.0
     optimizer: RMSPropName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
-    optimizer_epsilon: float = 1e-5  # ε
-    rmsprop_decay: float = 0.99  # α: decay of the mean of squared gradients
+    optimizer_epsilon: PositiveFloat = 1e-5  # ε
+    rmsprop_decay: Decay = 0.99  # α: decay of the mean of squared gradients
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
+    hidden_sizes: Sizes = (64, 64)
     activation: Activation = "relu"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -27,9 +27,10 @@ import optax
 
 from birl.checks import require_config, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import Fraction, Natural, PositiveFloat, PositiveFraction, PositiveInt, Prefill, Rate, Sizes
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.nets.continuous import (
     DeterministicActorCriticLike,
     MakeDeterministicActorCritic,
@@ -71,30 +72,30 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 8  # steps of each environment between updates; the gradient steps are one compiled call
-    update_ratio: float = 1.0  # gradient steps for each environment step; 0.25: one for every four
-    learning_starts: int = 1000  # environment steps before the first gradient step, with uniform random actions
-    batch_size: int = 256  # transitions in a gradient step
-    replay_size: int = 100_000  # transitions kept
-    prefill: str | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
-    discount: float = 0.99  # γ
-    n_step: int = 1  # rewards summed before the bootstrap
-    target_rate: float = 0.005  # τ: rate of the target networks' soft update at each gradient step
+    rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
+    update_ratio: PositiveFloat = 1.0  # gradient steps for each environment step; 0.25: one for every four
+    learning_starts: Natural = 1000  # environment steps before the first gradient step, with uniform random actions
+    batch_size: PositiveInt = 256  # transitions in a gradient step
+    replay_size: Natural = 100_000  # transitions kept
+    prefill: Prefill | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
+    discount: Fraction = 0.99  # γ
+    n_step: PositiveInt = 1  # rewards summed before the bootstrap
+    target_rate: PositiveFraction = 0.005  # τ: rate of the target networks' soft update at each gradient step
     noise: NoiseName = "ou"
-    exploration_noise: float | Schedule = 0.2  # σ of actions on [-1, 1]; for parameter noise δ, their distance
-    noise_rate: float = 0.15  # θ: how fast Ornstein-Uhlenbeck noise drifts back to 0
-    noise_time_step: float = 1.0  # Δt of Ornstein-Uhlenbeck noise
+    exploration_noise: Rate = 0.2  # σ of actions on [-1, 1]; for parameter noise δ, their distance
+    noise_rate: PositiveFloat = 0.15  # θ: how fast Ornstein-Uhlenbeck noise drifts back to 0
+    noise_time_step: PositiveFloat = 1.0  # Δt of Ornstein-Uhlenbeck noise
     noise_adaptation: float = 1.01  # α: the factor by which parameter noise changes in an update
-    actor_learning_rate: float | Schedule = 1e-3
-    critic_learning_rate: float | Schedule = 1e-3
-    max_grad_norm: float | None = None
-    optimizer_epsilon: float = 1e-8
+    actor_learning_rate: Rate = 1e-3
+    critic_learning_rate: Rate = 1e-3
+    max_grad_norm: PositiveFloat | None = None
+    optimizer_epsilon: PositiveFloat = 1e-8
     normalize_observations: bool = False
     normalize_rewards: bool = False
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (256, 256)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the actor alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of the critic alone; None: hidden_sizes
+    hidden_sizes: Sizes = (256, 256)
+    policy_hidden_sizes: Sizes | None = None  # of the actor alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of the critic alone; None: hidden_sizes
     activation: Activation = "relu"
     layer_norm: bool = False  # after each dense layer; parameter noise needs it
 

@@ -26,9 +26,10 @@ import numpy as np
 
 from birl.checks import validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import Fraction, PositiveFloat, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.nets.acting import without_first, without_last
 from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_compatible
 from birl.nets.features import FeaturesName
@@ -51,18 +52,18 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 32  # T: steps of each environment between updates of the acting policy
-    discount: float = 0.99  # γ
-    exploration_noise: float | Schedule = 0.3  # standard deviation of the noise on actions in [-1, 1]
-    actor_learning_rate: float | Schedule = 1e-2  # α_θ
-    critic_learning_rate: float | Schedule = 1.0  # α_w
-    value_learning_rate: float | Schedule = 0.1  # α_v
+    rollout_length: PositiveInt = 32  # T: steps of each environment between updates of the acting policy
+    discount: Fraction = 0.99  # γ
+    exploration_noise: Rate = 0.3  # standard deviation of the noise on actions in [-1, 1]
+    actor_learning_rate: Rate = 1e-2  # α_θ
+    critic_learning_rate: Rate = 1.0  # α_w
+    value_learning_rate: Rate = 0.1  # α_v
     normalize_observations: bool = False
     normalize_rewards: bool = False
     actor_features: FeaturesName = "fourier"
     critic_features: FeaturesName = "fourier"
-    num_features: int = 256  # of "fourier"
-    feature_scale: float = 1.0  # ℓ of "fourier": the distance over which features change
+    num_features: PositiveInt = 256  # of "fourier"
+    feature_scale: PositiveFloat = 1.0  # ℓ of "fourier": the distance over which features change
 
     def __post_init__(self) -> None:
         check_fields(self)

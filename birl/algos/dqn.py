@@ -25,10 +25,22 @@ import optax
 
 from birl.checks import require_config, require_sequences_fit, validate_burn_in, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import (
+    Fraction,
+    Natural,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Prefill,
+    Probability,
+    Rate,
+    Sizes,
+    Units,
+)
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.returns import n_step_returns
-from birl.maths.schedules import Schedule, linear, value_at
+from birl.maths.schedules import linear, value_at
 from birl.nets.acting import without_first
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
@@ -66,35 +78,35 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 4  # steps of each environment between updates; if recurrent, the length of sequences
-    update_ratio: float = 0.25  # gradient steps for each environment step; 0.25: one for every four
-    learning_starts: int = 1000  # environment steps before the first gradient step
-    batch_size: int = 64  # transitions in a gradient step; if recurrent, sequences
-    replay_size: int = 100_000  # transitions kept
-    prefill: str | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
-    frame_stack: int = 1  # frames in an observation, newest last; the replay keeps each frame once
-    discount: float = 0.99  # γ
-    n_step: int = 1  # rewards summed before the bootstrap
+    rollout_length: PositiveInt = 4  # steps of each environment between updates; if recurrent, the length of sequences
+    update_ratio: PositiveFloat = 0.25  # gradient steps for each environment step; 0.25: one for every four
+    learning_starts: Natural = 1000  # environment steps before the first gradient step
+    batch_size: PositiveInt = 64  # transitions in a gradient step; if recurrent, sequences
+    replay_size: Natural = 100_000  # transitions kept
+    prefill: Prefill | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
+    frame_stack: PositiveInt = 1  # frames in an observation, newest last; the replay keeps each frame once
+    discount: Fraction = 0.99  # γ
+    n_step: PositiveInt = 1  # rewards summed before the bootstrap
     double: bool = True  # the network chooses the next action, the target network values it
     dueling: bool = False  # separate heads for value and advantages
     prioritized: bool = False  # sample in proportion to |error|^α instead of uniformly
-    priority_exponent: float = 0.6  # α
-    priority_correction: float | Schedule = field(default_factory=partial(linear, 0.4, 1.0))  # β: 1 removes the bias
-    exploration: float | Schedule = field(default_factory=partial(linear, 1.0, 0.05, 0.2))  # ε
-    target_every: int = 250  # gradient steps between updates of the target network
-    target_rate: float = 1.0  # τ: rate of its soft update; 1: a copy
+    priority_exponent: Fraction = 0.6  # α
+    priority_correction: Rate = field(default_factory=partial(linear, 0.4, 1.0))  # β: 1 removes the bias
+    exploration: Probability = field(default_factory=partial(linear, 1.0, 0.05, 0.2))  # ε
+    target_every: PositiveInt = 250  # gradient steps between updates of the target network
+    target_rate: PositiveFraction = 1.0  # τ: rate of its soft update; 1: a copy
     burn_in: int = 0  # first steps of a sequence that only compute the memory
-    learning_rate: float | Schedule = 1e-3
-    max_grad_norm: float | None = 10.0
-    optimizer_epsilon: float = 1e-5
+    learning_rate: Rate = 1e-3
+    max_grad_norm: PositiveFloat | None = 10.0
+    optimizer_epsilon: PositiveFloat = 1e-5
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
+    hidden_sizes: Sizes = (64, 64)
     activation: Activation = "relu"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
 
     def __post_init__(self) -> None:
         check_fields(self)

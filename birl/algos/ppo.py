@@ -21,6 +21,7 @@ import numpy as np
 
 from birl.checks import require_minibatches, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import Fraction, PositiveFloat, PositiveInt, PositiveRate, Rate, Sizes, Units
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
@@ -57,41 +58,41 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 128  # T: steps of each environment between updates
-    epochs: int = 4
-    minibatches: int = 4  # per epoch
-    discount: float = 0.99  # γ
-    gae_lambda: float = 0.95  # λ
+    rollout_length: PositiveInt = 128  # T: steps of each environment between updates
+    epochs: PositiveInt = 4
+    minibatches: PositiveInt = 4  # per epoch
+    discount: Fraction = 0.99  # γ
+    gae_lambda: Fraction = 0.95  # λ
     objective: Literal["clip", "kl"] = "clip"  # clip the ratio (eq. 7), or penalize the KL by an adaptive β (eq. 8)
-    clip_range: float | Schedule = 0.2  # ε of eq. 7: how far the ratio of new to old policy may leave 1
-    penalty_target_kl: float = 0.01  # d_targ: the KL that each update aims at, with objective "kl"
-    penalty_weight: float = 1.0  # first β, with objective "kl"
-    target_kl: float | None = None  # stop the epochs of an update when its KL exceeds 1.5 times this
-    value_clip: float | Schedule | None = None  # value clipping range; None: no clipping
+    clip_range: Rate = 0.2  # ε of eq. 7: how far the ratio of new to old policy may leave 1
+    penalty_target_kl: PositiveFloat = 0.01  # d_targ: the KL that each update aims at, with objective "kl"
+    penalty_weight: PositiveFloat = 1.0  # first β, with objective "kl"
+    target_kl: PositiveFloat | None = None  # stop the epochs of an update when its KL exceeds 1.5 times this
+    value_clip: PositiveRate | None = None  # value clipping range; None: no clipping
     normalize_advantages: bool = True
     entropy_weight: float | Schedule = 0.0
     value_weight: float = 0.5
-    learning_rate: float | Schedule = 3e-4
-    value_learning_rate: float | Schedule | None = None  # of the value network; None: learning_rate
-    max_grad_norm: float | None = 0.5
+    learning_rate: Rate = 3e-4
+    value_learning_rate: Rate | None = None  # of the value network; None: learning_rate
+    max_grad_norm: PositiveFloat | None = 0.5
     optimizer: OptimizerName = "adam"
     normalize_observations: bool = False
     normalize_rewards: bool = False
     clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of the value alone; None: hidden_sizes
+    hidden_sizes: Sizes = (64, 64)
+    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of the value alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
     share_trunk: bool = False  # one encoder and core for policy and value
     log_std: float = 0.0  # first log standard deviation of a continuous policy; with gsde, of the matrix
     state_dependent_std: bool = False  # the log standard deviation is an output of the network
     scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
     squash_actions: bool = False  # by tanh into the bounds of a Box; False: the environment gets them clipped
     gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021); for Box actions
-    gsde_every: int | None = None  # steps between new matrices of gsde; None: one for each rollout
+    gsde_every: PositiveInt | None = None  # steps between new matrices of gsde; None: one for each rollout
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -25,6 +25,7 @@ from gymnasium import spaces
 
 from birl.checks import require_config, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
+from birl.limits import Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.returns import n_step_returns, sarsa_known, sarsa_targets
@@ -63,25 +64,25 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 16  # T: steps of each environment between updates
+    rollout_length: PositiveInt = 16  # T: steps of each environment between updates
     critic: Literal["q", "v"] = "q"  # Q(s, a) by Sarsa's target, or V(s) and the TD error
     baseline: bool = False  # the actor's Q(s, a) less its mean under the policy; critic "q", Discrete actions
-    discount: float = 0.99  # γ
+    discount: Fraction = 0.99  # γ
     normalize_advantages: bool = False  # standardise what log π is weighted by
     entropy_weight: float | Schedule = 0.0
-    learning_rate: float | Schedule = 3e-4  # α^θ, of the actor
-    critic_learning_rate: float | Schedule = 1e-3  # α^w; the critic should be the faster one (Konda & Tsitsiklis 2000)
-    max_grad_norm: float | None = 0.5  # of each
+    learning_rate: Rate = 3e-4  # α^θ, of the actor
+    critic_learning_rate: Rate = 1e-3  # α^w; the critic should be the faster one (Konda & Tsitsiklis 2000)
+    max_grad_norm: PositiveFloat | None = 0.5  # of each
     optimizer: OptimizerName = "adam"
     normalize_observations: bool = False
     normalize_rewards: bool = False
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the actor alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of the critic alone; None: hidden_sizes
+    hidden_sizes: Sizes = (64, 64)
+    policy_hidden_sizes: Sizes | None = None  # of the actor alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of the critic alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
     share_trunk: bool = False  # one encoder and core for actor and critic
     log_std: float = 0.0  # first log standard deviation of a continuous policy
     state_dependent_std: bool = False  # the log standard deviation is an output of the network

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from birl.checks import validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
 from birl.envs.make import episode_limit
+from birl.limits import Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.returns import discounted_returns, ends_inside
@@ -63,24 +64,24 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 512  # T: steps of each environment between updates; best longer than an episode
-    discount: float = 0.99  # γ
+    rollout_length: PositiveInt = 512  # T: steps of each environment between updates; best longer than an episode
+    discount: Fraction = 0.99  # γ
     baseline: bool = True  # learn V(s), subtract it from returns, and bootstrap from it where episodes are cut
     normalize_advantages: bool = True  # standardise G - V(s), or G without the baseline
     entropy_weight: float | Schedule = 0.0
     value_weight: float = 0.5
-    learning_rate: float | Schedule = 3e-3
-    max_grad_norm: float | None = 0.5
+    learning_rate: Rate = 3e-3
+    max_grad_norm: PositiveFloat | None = 0.5
     optimizer: OptimizerName = "adam"
     normalize_observations: bool = False
     normalize_rewards: bool = False
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of the baseline alone; None: hidden_sizes
+    hidden_sizes: Sizes = (64, 64)
+    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of the baseline alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
     share_trunk: bool = False  # one encoder and core for policy and baseline
     log_std: float = 0.0  # first log standard deviation of a continuous policy
     state_dependent_std: bool = False  # the log standard deviation is an output of the network

@@ -23,9 +23,10 @@ import optax
 
 from birl.checks import validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import Fraction, Natural, PositiveFloat, PositiveFraction, PositiveInt, Prefill, Rate, Sizes
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.nets.continuous import ActionCritic, random_in_warmup
 from birl.nets.encoders import EncoderName
 from birl.nets.gsde import StateDependentActor, make_sac_actor, matrix_steps, require_own_head, validate_gsde
@@ -65,32 +66,32 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 8  # steps of each environment between updates; the gradient steps are one compiled call
-    update_ratio: float = 1.0  # gradient steps for each environment step; 0.25: one for every four
-    learning_starts: int = 1000  # environment steps before the first gradient step, with uniform random actions
-    batch_size: int = 256  # transitions in a gradient step
-    replay_size: int = 100_000  # transitions kept
-    prefill: str | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
-    discount: float = 0.99  # γ
-    n_step: int = 1  # rewards summed before the bootstrap
-    temperature: float = 1.0  # first α
-    temperature_learning_rate: float | Schedule = 3e-4  # 0: α does not change
+    rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
+    update_ratio: PositiveFloat = 1.0  # gradient steps for each environment step; 0.25: one for every four
+    learning_starts: Natural = 1000  # environment steps before the first gradient step, with uniform random actions
+    batch_size: PositiveInt = 256  # transitions in a gradient step
+    replay_size: Natural = 100_000  # transitions kept
+    prefill: Prefill | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
+    discount: Fraction = 0.99  # γ
+    n_step: PositiveInt = 1  # rewards summed before the bootstrap
+    temperature: PositiveFloat = 1.0  # first α
+    temperature_learning_rate: Rate = 3e-4  # 0: α does not change
     target_entropy: float | None = None  # H̄ of actions on [-1, 1]; None: minus the number of action dimensions
-    target_rate: float = 0.005  # τ: rate of the target critics' soft update at each gradient step
-    actor_learning_rate: float | Schedule = 3e-4
-    critic_learning_rate: float | Schedule = 3e-4
-    max_grad_norm: float | None = None
-    optimizer_epsilon: float = 1e-8
+    target_rate: PositiveFraction = 0.005  # τ: rate of the target critics' soft update at each gradient step
+    actor_learning_rate: Rate = 3e-4
+    critic_learning_rate: Rate = 3e-4
+    max_grad_norm: PositiveFloat | None = None
+    optimizer_epsilon: PositiveFloat = 1e-8
     normalize_observations: bool = False
     normalize_rewards: bool = False
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (256, 256)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the actor alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of each critic alone; None: hidden_sizes
+    hidden_sizes: Sizes = (256, 256)
+    policy_hidden_sizes: Sizes | None = None  # of the actor alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of each critic alone; None: hidden_sizes
     activation: Activation = "relu"
     layer_norm: bool = False
     gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021)
-    gsde_every: int | None = None  # steps between new matrices of gsde; None: one for each rollout
+    gsde_every: PositiveInt | None = None  # steps between new matrices of gsde; None: one for each rollout
     log_std: float = -3.0  # with gsde: first log standard deviation of the matrix
 
     def __post_init__(self) -> None:

@@ -23,9 +23,20 @@ import optax
 
 from birl.checks import validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
+from birl.limits import (
+    Fraction,
+    Natural,
+    NotNegative,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Prefill,
+    Rate,
+    Sizes,
+)
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.keys import stream
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.nets.continuous import ActionCritic, DeterministicActor, make_deterministic_actor, random_in_warmup
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
@@ -62,29 +73,29 @@ class Config:
 
     env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 8  # steps of each environment between updates; the gradient steps are one compiled call
-    update_ratio: float = 1.0  # gradient steps for each environment step; 0.25: one for every four
-    learning_starts: int = 1000  # environment steps before the first gradient step, with uniform random actions
-    batch_size: int = 256  # transitions in a gradient step
-    replay_size: int = 100_000  # transitions kept
-    prefill: str | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
-    discount: float = 0.99  # γ
-    n_step: int = 1  # rewards summed before the bootstrap
-    exploration_noise: float | Schedule = 0.1  # standard deviation of the noise on the actions taken
-    target_noise: float | Schedule = 0.2  # standard deviation of the noise on the target actor's actions
-    target_noise_clip: float = 0.5  # c: clipping range of that noise
-    policy_delay: int = 2  # d: critic steps for each step of the actor and of the target networks
-    target_rate: float = 0.005  # τ: rate of the target networks' soft update
-    actor_learning_rate: float | Schedule = 3e-4
-    critic_learning_rate: float | Schedule = 3e-4
-    max_grad_norm: float | None = None
-    optimizer_epsilon: float = 1e-8
+    rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
+    update_ratio: PositiveFloat = 1.0  # gradient steps for each environment step; 0.25: one for every four
+    learning_starts: Natural = 1000  # environment steps before the first gradient step, with uniform random actions
+    batch_size: PositiveInt = 256  # transitions in a gradient step
+    replay_size: Natural = 100_000  # transitions kept
+    prefill: Prefill | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
+    discount: Fraction = 0.99  # γ
+    n_step: PositiveInt = 1  # rewards summed before the bootstrap
+    exploration_noise: Rate = 0.1  # standard deviation of the noise on the actions taken
+    target_noise: Rate = 0.2  # standard deviation of the noise on the target actor's actions
+    target_noise_clip: NotNegative = 0.5  # c: clipping range of that noise
+    policy_delay: PositiveInt = 2  # d: critic steps for each step of the actor and of the target networks
+    target_rate: PositiveFraction = 0.005  # τ: rate of the target networks' soft update
+    actor_learning_rate: Rate = 3e-4
+    critic_learning_rate: Rate = 3e-4
+    max_grad_norm: PositiveFloat | None = None
+    optimizer_epsilon: PositiveFloat = 1e-8
     normalize_observations: bool = False
     normalize_rewards: bool = False
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (256, 256)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the actor alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of each critic alone; None: hidden_sizes
+    hidden_sizes: Sizes = (256, 256)
+    policy_hidden_sizes: Sizes | None = None  # of the actor alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of each critic alone; None: hidden_sizes
     activation: Activation = "relu"
     layer_norm: bool = False
 

@@ -23,10 +23,11 @@ from jax.flatten_util import ravel_pytree
 
 from birl.checks import require_minibatches, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields, require
+from birl.limits import Fraction, NotNegative, PositiveFloat, PositiveInt, Rate, Sizes, Units
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import fisher_vector_product, line_search, natural_step
 from birl.nets.acting import act
@@ -59,29 +60,29 @@ class Config:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: int = 256  # T: steps of each environment between updates
-    discount: float = 0.99  # γ
-    gae_lambda: float = 0.95  # λ
-    max_kl: float = 0.01  # δ: how far an update may move the policy
-    cg_steps: int = 15  # of conjugate gradients, at most
-    cg_damping: float = 0.1  # added to the Fisher matrix's diagonal
-    fisher_every: int = 1  # use every k-th step for the Fisher matrix; if recurrent, every k-th environment
+    rollout_length: PositiveInt = 256  # T: steps of each environment between updates
+    discount: Fraction = 0.99  # γ
+    gae_lambda: Fraction = 0.95  # λ
+    max_kl: PositiveFloat = 0.01  # δ: how far an update may move the policy
+    cg_steps: PositiveInt = 15  # of conjugate gradients, at most
+    cg_damping: NotNegative = 0.1  # added to the Fisher matrix's diagonal
+    fisher_every: PositiveInt = 1  # use every k-th step for the Fisher matrix; if recurrent, every k-th environment
     backtrack_factor: float = 0.8  # factor by which a refused step is shortened
-    backtrack_tries: int = 10  # steps to try before the policy stays as it is
+    backtrack_tries: PositiveInt = 10  # steps to try before the policy stays as it is
     normalize_advantages: bool = True
-    epochs: int = 10  # of the critic, over each rollout
-    minibatches: int = 8  # of the critic, per epoch
-    learning_rate: float | Schedule = 1e-3  # of the critic
-    max_grad_norm: float | None = None  # of the critic
+    epochs: PositiveInt = 10  # of the critic, over each rollout
+    minibatches: PositiveInt = 8  # of the critic, per epoch
+    learning_rate: Rate = 1e-3  # of the critic
+    max_grad_norm: PositiveFloat | None = None  # of the critic
     normalize_observations: bool = False
     normalize_rewards: bool = False
     encoder: EncoderName = "auto"
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    policy_hidden_sizes: tuple[int, ...] | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: tuple[int, ...] | None = None  # of the critic alone; None: hidden_sizes
+    hidden_sizes: Sizes = (64, 64)
+    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
+    value_hidden_sizes: Sizes | None = None  # of the critic alone; None: hidden_sizes
     activation: Activation = "tanh"
     core: CoreName = "feedforward"
-    core_size: int = 64
+    core_size: Units = 64
     log_std: float = 0.0  # first log standard deviation of a continuous policy
     state_dependent_std: bool = False  # the log standard deviation is an output of the network
     scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers

@@ -9,9 +9,10 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from birl.cli.setting_texts import text_of
 from birl.env_checks import is_atari
+from birl.limits import Limit
 from birl.maths import schedules
 from birl.run.sources import value_text
-from birl.settings import places_of
+from birl.settings import places_of, plain
 
 NETWORK = {"core", "core_size", "share_trunk", "layer_norm", "dueling", "actor_features", "critic_features"}
 NETWORK |= {"num_features", "feature_scale"}
@@ -55,7 +56,9 @@ def settings_of(config: Any) -> list[Setting]:
         section = SECTION_OF_PART.get(place.path) or section_of(name)
         if name != "id" and (section != "Atari" or is_atari(config.env.id)):
             value = getattr(place.part_of(config), name)
-            found.append(Setting(name, section, place.hint, value, text_of(place.kind, name)))
+            is_limited = all(isinstance(note, Limit) for note in place.about(object))
+            hint = plain(place.hint) if is_limited else place.hint  # other notes say how to read an option
+            found.append(Setting(name, section, hint, value, text_of(place.kind, name)))
     return sorted(found, key=lambda setting: list(SECTIONS).index(setting.section))
 
 

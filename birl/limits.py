@@ -1,0 +1,48 @@
+"""The types of settings, each with the limits of its values: a Fraction lies in [0, 1]."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+from birl.maths.schedules import Schedule
+
+MOST_UNITS = 2**31  # in a layer; and the limit of every number that counts something
+
+
+class Limit(NamedTuple):
+    """A range of a setting's values; it is a part of the setting's type."""
+
+    holds: Callable[[Any], bool]  # of a value; of the lowest and the highest of a schedule or a tuple
+    text: str  # "must be at least 1"
+    value: str = "{lowest}"  # in the message
+    names_remedy: bool = False  # the message ends with what is usual, or with None if that is possible
+
+
+AT_LEAST_ONE = Limit(lambda value: value >= 1, "must be at least 1")
+BELOW_MOST = Limit(lambda value: value < MOST_UNITS, f"must be below {MOST_UNITS:,}", "{lowest:,}")
+FROM_0_TO_1 = Limit(lambda value: 0 <= value <= 1, "must lie in [0, 1]")
+BELOW_1 = Limit(lambda value: 0 <= value < 1, "must lie in [0, 1); 0.99 is usual")
+PROBABLE = Limit(FROM_0_TO_1.holds, "must lie in [0, 1]: it is a probability", "from {lowest} to {highest}")
+POSITIVE = Limit(lambda value: value > 0, "must be positive", names_remedy=True)
+NOT_NEGATIVE = Limit(lambda value: value >= 0, "must not be negative")
+UNITS = Limit(lambda value: 0 < value < MOST_UNITS, f"must be at least 1, and below {MOST_UNITS:,}")
+EACH_UNITS = UNITS._replace(text=f"must each be at least 1, and below {MOST_UNITS:,}", value="{value}")
+TRANSITIONS = Limit(
+    lambda value: value.endswith(".npz") or (value.startswith("minari:") and len(value) > len("minari:")),
+    "must name an .npz file, or a Minari dataset as minari:DATASET-ID",
+    "{value!r}",
+)
+
+# The types of settings, with the range of their values.
+PositiveInt = Annotated[int, AT_LEAST_ONE, BELOW_MOST]
+Natural = Annotated[int, NOT_NEGATIVE]
+PositiveFloat = Annotated[float, POSITIVE]
+NotNegative = Annotated[float, NOT_NEGATIVE]
+Fraction = Annotated[float, FROM_0_TO_1]
+PositiveFraction = Annotated[float, FROM_0_TO_1, POSITIVE]
+Decay = Annotated[float, BELOW_1]
+Rate = Annotated[float | Schedule, NOT_NEGATIVE]
+PositiveRate = Annotated[float | Schedule, POSITIVE]
+Probability = Annotated[float | Schedule, PROBABLE]
+Units = Annotated[int, UNITS]
+Sizes = Annotated[tuple[int, ...], EACH_UNITS]
+Prefill = Annotated[str, TRANSITIONS]
