@@ -55,17 +55,20 @@ def validate_settings(config: Any, kind: type) -> None:
     require_config(config, kind)
     validate_env(config.env)
     for name, place in places_of(config.__class__).items():
-        _require_limits(name, getattr(place.part_of(config), name), place)
-        if not place.path and name == "encoder" and ":" in config.encoder:
+        value = getattr(place.part_of(config), name)
+        if value is None:
+            continue
+        _require_limits(name, value, place)
+        if name == "encoder" and ":" in value:
             _require_encoder(config)
-        if not place.path and name in OF_OWN_TRUNKS:
+        if name in OF_OWN_TRUNKS:
             _require_own_trunk(config, name)
 
 
 def _require_limits(name: str, value: Any, place: Place) -> None:
-    """Raise ConfigError unless the value, if there is one, is within the limits of its type."""
+    """Raise ConfigError unless the value is within the limits of its type."""
     limits = place.about(Limit)
-    if value is None or value == () or not limits:
+    if not limits or value == ():
         return
     several = value if isinstance(value, tuple) else (value,)
     low, high = min(map(lowest, several)), max(map(highest, several))
