@@ -52,7 +52,7 @@ def test_a_group_that_was_stopped_goes_on_to_the_same_bits(group: Path, tmp_path
 
 
 def test_after_a_signal_every_lane_saves_and_the_group_says_how_to_go_on(tmp_path: Path) -> None:
-    words = [*TRAIN, "--total-steps", 50_000_000, "--checkpoint-every", 0.1]
+    words = [*TRAIN, "--total-steps", 50_000_000, "--checkpoint-every", 0]
     process = start(*words, "--seeds", 3, "--jobs", 2, "--run-dir", tmp_path / "group", cwd=tmp_path)
     runs = [tmp_path / "group" / f"seed-{seed}" for seed in (1, 2, 3)]
     wait_until(lambda: all((run / "metrics.jsonl").exists() for run in runs), process)
