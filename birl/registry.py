@@ -5,6 +5,7 @@ An algorithm is imported only when it is asked for by name.
 
 import importlib
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +20,11 @@ from birl.suggestions import suggest_algorithm
 
 ActionKind = Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple"]
 EVERY_ACTION: tuple[ActionKind, ...] = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
+
+
+def rollout_rows(config: Any) -> int:
+    """The rows of a rollout: steps of all environments."""
+    return config.rollout_length * config.env.num_envs
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Supports:
     values: str = ""  # what `policy.values` gives; "": the part that acts has no values
     values_need: str = ""  # the setting without which they are not learned
     distribution: bool = False  # `policy.distribution`
+    rows: Callable[[Any], int] = rollout_rows  # that a gradient step learns from, by the Config: how long it takes
 
 
 def algorithm_named(name: str) -> Any:

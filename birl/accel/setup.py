@@ -67,7 +67,7 @@ def set_up(work: WorkSize) -> None:
 
 
 def work_size(config: Any, images: bool = False) -> WorkSize:
-    """How much arithmetic one gradient step of this Config has, judged by its settings' names.
+    """The arithmetic of a gradient step of this Config, by its rows and the widths of its layers.
 
     `images`: observations hold some, so that encoder auto has convolutions.
     """
@@ -77,16 +77,7 @@ def work_size(config: Any, images: bool = False) -> WorkSize:
         return MOST_PRODUCTS_OF_ONE_THREAD + 1
     if encoder not in ("auto", "mlp") or (encoder == "auto" and images):
         return "images"
-    length, num_envs = settings.get("rollout_length", 1), config.env.num_envs
-    rows = length * num_envs
-    if "num_features" in settings:  # linear in its features, one time step after the other
-        return num_envs * settings["num_features"]
-    if "replay_ratio" in settings:  # sequences
-        rows = length * max(num_envs, settings["batch_size"] or 1)
-    elif "batch_size" in settings:
-        rows = settings["batch_size"]
-    elif "clip_range" in settings:
-        rows //= settings["minibatches"]
+    rows = sys.modules[type(config).__module__].SUPPORTS.rows(config)
     named = (settings.get(name) or () for name in ("hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"))
     hidden_sizes = [size for sizes in named for size in sizes]
     gates = 1 if settings.get("core", "feedforward") == "feedforward" else 4

@@ -73,7 +73,13 @@ from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 SUPPORTS = Supports(
-    ("Discrete", "Box"), masks=True, recurrent=True, actor_learners=True, values="Q(s, ·) or V(s)", distribution=True
+    ("Discrete", "Box"),
+    masks=True,
+    recurrent=True,
+    actor_learners=True,
+    values="Q(s, ·) or V(s)",
+    distribution=True,
+    rows=lambda config: config.rollout_length * max(config.env.num_envs, config.batch_size or 1),
 )
 
 

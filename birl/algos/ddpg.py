@@ -62,7 +62,7 @@ from birl.search import CONTINUOUS_REPLAY, Choices, Range, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, rows=lambda config: config.batch_size)
 
 
 @traced_settings

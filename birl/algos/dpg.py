@@ -42,7 +42,9 @@ from birl.search import DISCOUNTS, EITHER, Choices, LogRange, Range, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
-SUPPORTS = Supports(("Box",), bounded=True, compiled=True, values="V(s)")
+SUPPORTS = Supports(
+    ("Box",), bounded=True, compiled=True, values="V(s)", rows=lambda config: config.env.num_envs * config.num_features
+)
 
 
 @traced_settings

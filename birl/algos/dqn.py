@@ -68,7 +68,15 @@ from birl.search import EITHER, Q_REPLAY, Choices, SearchSpace
 from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
-SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, prefill=True, compiled=True, values="Q(s, ·)")
+SUPPORTS = Supports(
+    ("Discrete",),
+    masks=True,
+    recurrent=True,
+    prefill=True,
+    compiled=True,
+    values="Q(s, ·)",
+    rows=lambda config: config.batch_size,
+)
 
 
 @traced_settings

@@ -37,7 +37,7 @@ from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
 from birl.nets.policies import ActorCriticPolicy
 from birl.nets.recurrent import CoreName
-from birl.registry import EVERY_ACTION, Supports
+from birl.registry import EVERY_ACTION, Supports, rollout_rows
 from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
@@ -47,7 +47,14 @@ from birl.traced import traced_settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
-    EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, compiled=True, values="V(s)", distribution=True
+    EVERY_ACTION,
+    masks=True,
+    recurrent=True,
+    ray_rollouts=True,
+    compiled=True,
+    values="V(s)",
+    distribution=True,
+    rows=lambda config: rollout_rows(config) // config.minibatches,
 )
 
 

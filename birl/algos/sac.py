@@ -56,7 +56,9 @@ Actor = GaussianActor | StateDependentActor
 Network = ActorTwinCritics[Actor]
 Critics = tuple[ActionCritic, ActionCritic]
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, distribution=True)
+SUPPORTS = Supports(
+    ("Box",), bounded=True, prefill=True, compiled=True, distribution=True, rows=lambda config: config.batch_size
+)
 
 
 @traced_settings

@@ -63,7 +63,7 @@ from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, 
 Network = ActorTwinCritics[DeterministicActor]
 Critics = tuple[ActionCritic, ActionCritic]
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, rows=lambda config: config.batch_size)
 
 
 @traced_settings

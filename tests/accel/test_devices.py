@@ -8,6 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from birl.accel.setup import work_size
+from birl.algos import a2c, acer, dpg, dqn, ppo
+
 SHARED = """
 import json, jax, jax.numpy as jnp, numpy as np
 from gymnasium import spaces
@@ -162,3 +165,19 @@ def test_settings_are_kept_on_the_devices_of_the_state():
         first, again = outcome(SETTINGS, **variables)
         assert len(first) > 5
         assert {*first, *again} == {devices}
+
+
+@pytest.mark.parametrize(
+    ("config", "products"),
+    [
+        (ppo.Config(rollout_length=16, minibatches=4, hidden_sizes=(32,)), 8 * 16 // 4 * 32 * 32),
+        (a2c.Config(rollout_length=5, hidden_sizes=(16, 64)), 8 * 5 * 64 * 64),
+        (a2c.Config(rollout_length=5, hidden_sizes=(16,), core="lstm", core_size=32), 8 * 5 * 4 * 32 * 16),
+        (dqn.Config(batch_size=32, hidden_sizes=(64,)), 32 * 64 * 64),
+        (acer.Config(rollout_length=4, batch_size=16, hidden_sizes=(8,)), 4 * 16 * 8 * 8),
+        (dpg.Config(num_features=100), 8 * 100),
+    ],
+    ids=lambda value: type(value).__module__,
+)
+def test_the_work_of_a_gradient_step_follows_from_its_rows_and_its_layers(config, products):
+    assert work_size(config) == products
