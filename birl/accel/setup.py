@@ -80,9 +80,8 @@ def work_size(config: Any, images: bool = False) -> WorkSize:
     rows = sys.modules[type(config).__module__].SUPPORTS.rows(config)
     named = (settings.get(name) or () for name in ("hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"))
     hidden_sizes = [size for sizes in named for size in sizes]
-    gates = 1 if settings.get("core", "feedforward") == "feedforward" else 4
-    widths = [settings["core_size"] * gates] if "core_size" in settings else []
-    return rows * max([*widths, *hidden_sizes], default=1) * max(hidden_sizes, default=1)
+    gates = 4 * settings["core_size"] if settings.get("core", "feedforward") != "feedforward" else 0
+    return rows * max([gates, 1, *hidden_sizes]) * max(hidden_sizes, default=1)
 
 
 def largest_power_of_two(cpus: int) -> int:
