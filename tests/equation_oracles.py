@@ -6,13 +6,9 @@ Each file of tests is followed by its tests, and each test by the links whose eq
 ORACLES = """
 tests/algos/test_a2c.py
   test_the_targets_are_n_step_returns_bootstrapped_where_the_episode_goes_on_or_was_cut
-    algos/a2c.py, Mnih et al. 2016, algorithm S3
+    nets/actor_critic_loss.py, Mnih et al. 2016, algorithm S3
   test_entropy_is_subtracted_with_its_weight_and_the_value_error_added_with_its
-    algos/a2c.py, Mnih et al. 2016, section 4
-tests/algos/test_a3c.py
-  test_one_actor_learner_is_a2c
-    algos/a3c.py, Mnih et al. 2016, algorithm S3
-    algos/a3c.py, Mnih et al. 2016, section 4
+    nets/actor_critic_loss.py, Mnih et al. 2016, section 4
 tests/algos/test_acer.py
   test_the_policy_gradient_is_algorithm_2s_projected_in_each_state
     nets/acer_loss.py, Wang et al. 2017, eq. 12

@@ -21,13 +21,10 @@ import optax
 from birl.checks import validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.limits import Decay, Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
-from birl.maths import losses
 from birl.maths.count import Count, count_of
-from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, linear, value_at
-from birl.maths.statistics import explained_variance
 from birl.nets.acting import act_keeping_layers as act
-from birl.nets.acting import evaluate_rollout, without_last
+from birl.nets.actor_critic_loss import actor_critic_loss
 from birl.nets.encoders import EncoderName
 from birl.nets.gsde import make_gaussian_head, require_own_head, steps_per_matrix, validate_gsde
 from birl.nets.layers import Activation
@@ -141,27 +138,9 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 def loss(
     network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
 ) -> tuple[Array, Metrics]:
-    """-E[log π(a|s) Â], plus V's squared error, minus the entropy (Mnih et al. 2016, section 4).
-
-    Means are over the valid steps.
-    """
-    evaluation = evaluate_rollout((network, moments), rollout)
-    distribution = without_last(evaluation.distributions)
-    values = evaluation.values[:-1]
-    constant = jax.lax.stop_gradient(evaluation.values)
-    flags = rollout.terminated, rollout.truncated, rollout.valid
-    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *flags, config.discount, config.gae_lambda)
-    value_targets = advantages + constant[:-1]  # with λ = 1 the n-step returns (Mnih et al. 2016, algorithm S3)
-
-    policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
-    value_loss = losses.value_loss(values, value_targets, rollout.valid)
-    entropy = losses.masked_mean(distribution.entropy(), rollout.valid)
-    return policy_loss + config.value_weight * value_loss - entropy_weight * entropy, {
-        "loss/policy": policy_loss,
-        "loss/value": value_loss,
-        "policy/entropy": entropy,
-        "value/explained_variance": explained_variance(values, value_targets, rollout.valid),
-    }
+    """The loss of an actor-critic; with λ = 1 advantages are n-step returns minus V."""
+    weights = entropy_weight, config.value_weight
+    return actor_critic_loss(network, moments, rollout, *weights, config.discount, config.gae_lambda)
 
 
 @jax.jit  # no donation: a user may keep update.state

@@ -32,13 +32,10 @@ from birl.asynchronous.pool import train_actor_learners
 from birl.checks import require_own_envs, validate_actor_learners, validate_settings
 from birl.config import EnvConfig, RunConfig, check_fields
 from birl.limits import Decay, Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
-from birl.maths import losses
 from birl.maths.keys import stream
-from birl.maths.returns import gae
 from birl.maths.schedules import Schedule, linear, value_at
-from birl.maths.statistics import explained_variance
 from birl.nets.acting import act as act
-from birl.nets.acting import evaluate_rollout, without_last
+from birl.nets.actor_critic_loss import actor_critic_loss
 from birl.nets.encoders import EncoderName
 from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
@@ -123,29 +120,9 @@ def policy(state: State) -> PyTree:
 def loss(
     network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
 ) -> tuple[Array, Metrics]:
-    """-E[log π(a|s) (R - V)] + V's squared error - the entropy (Mnih et al. 2016, section 4).
-
-    Means are over the valid steps.
-    """
-    evaluation = evaluate_rollout((network, moments), rollout)
-    distribution = without_last(evaluation.distributions)
-    values = evaluation.values[:-1]
-    constant = jax.lax.stop_gradient(evaluation.values)
-    flags = rollout.terminated, rollout.truncated, rollout.valid
-    # GAE with λ = 1 is R - V; R ← r + γR starts from V(s) after the last step, or 0 if terminal
-    # (Mnih et al. 2016, algorithm S3).
-    advantages = gae(rollout.rewards, constant[:-1], constant[1:], *flags, config.discount, 1.0)
-    returns = advantages + constant[:-1]  # R
-
-    policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
-    value_loss = losses.value_loss(values, returns, rollout.valid)
-    entropy = losses.masked_mean(distribution.entropy(), rollout.valid)
-    return policy_loss + config.value_weight * value_loss - entropy_weight * entropy, {
-        "loss/policy": policy_loss,
-        "loss/value": value_loss,
-        "policy/entropy": entropy,
-        "value/explained_variance": explained_variance(values, returns, rollout.valid),
-    }
+    """The loss of an actor-critic with λ = 1: advantages are R - V."""
+    weights = entropy_weight, config.value_weight
+    return actor_critic_loss(network, moments, rollout, *weights, config.discount, 1.0)
 
 
 @partial(jax.jit, static_argnames="layouts")
