@@ -12,9 +12,7 @@ if TYPE_CHECKING:
         a2c,
         a3c,
         acer,
-        async_nstep_q,
         async_q,
-        async_sarsa,
         ddpg,
         dpg,
         dqn,
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
         td3,
         trpo,
     )
+    from birl.algos.async_q import async_nstep_q, async_sarsa
     from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
     from birl.envs.check import check_env
     from birl.envs.compiled.interface import CompiledEnv
@@ -64,8 +63,8 @@ ALGORITHMS: dict[str, str] = {
     "sac": "birl.algos.sac",
     "a3c": "birl.algos.a3c",
     "async-q": "birl.algos.async_q",
-    "async-sarsa": "birl.algos.async_sarsa",
-    "async-nstep-q": "birl.algos.async_nstep_q",
+    "async-sarsa": "birl.algos.async_q:async_sarsa",
+    "async-nstep-q": "birl.algos.async_q:async_nstep_q",
     "acer": "birl.algos.acer",
 }
 
@@ -167,9 +166,9 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    module = name.replace("_", "-")
-    if module in ALGORITHMS:
-        return importlib.import_module(ALGORITHMS[module])
+    algorithm = name.replace("_", "-")
+    if algorithm in ALGORITHMS:
+        return importlib.import_module("birl.registry").algorithm_named(algorithm)
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'birl' has no attribute {name!r}")

@@ -6,9 +6,9 @@
 from birl.algos import a2c as a2c
 from birl.algos import a3c as a3c
 from birl.algos import acer as acer
-from birl.algos import async_nstep_q as async_nstep_q
+from birl.algos import async_q as async_nstep_q
 from birl.algos import async_q as async_q
-from birl.algos import async_sarsa as async_sarsa
+from birl.algos import async_q as async_sarsa
 from birl.algos import ddpg as ddpg
 from birl.algos import dpg as dpg
 from birl.algos import dqn as dqn

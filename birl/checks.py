@@ -120,10 +120,21 @@ def require_config(config: Any, kind: type) -> None:
     """
     if type(config) is kind:
         return
-    own, given = kind.__module__.rpartition(".")[2], type(config).__module__.rpartition(".")[2]
+    own, given = own_name(kind), own_name(type(config))
     is_config = type(config).__name__ == "Config"
     wrong = f"this is the Config of birl.{given}" if is_config else f"{config!r} is not a Config"
     raise ConfigError(f"{wrong}; {own} needs birl.{own}.Config")
+
+
+def home_of(kind: type) -> str:
+    """Where the algorithm of this Config class is, as in ALGORITHMS: `module`, or `module:name`."""
+    name = kind.__qualname__.rpartition(".")[0]
+    return f"{kind.__module__}:{name}" if name else kind.__module__
+
+
+def own_name(kind: type) -> str:
+    """The last part of where it is, which is its name in Python."""
+    return home_of(kind).replace(":", ".").rpartition(".")[2]
 
 
 def require_minibatches(count: int, rollout_length: int, num_envs: int, recurrent: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from birl import ALGORITHMS
-from birl.checks import validate_run
+from birl.checks import home_of, own_name, validate_run
 from birl.compiled_ids import is_compiled, is_compiled_id
 from birl.config import ConfigError, require
 from birl.errors import cut
@@ -50,19 +50,21 @@ class Supports:
 
 
 def algorithm_named(name: str) -> Any:
-    """The module of that algorithm (see types.Algorithm)."""
+    """The module of that algorithm, or the object in a module (see types.Algorithm)."""
     if name not in ALGORITHMS:
         remedy = (isinstance(name, str) and suggest_algorithm(name)) or f"use one of {', '.join(ALGORITHMS)}"
         raise ConfigError(f"algorithm {cut(name)} is unknown; {remedy}")
-    return importlib.import_module(ALGORITHMS[name])
+    module, _, part = ALGORITHMS[name].partition(":")
+    found = importlib.import_module(module)
+    return vars(found)[part] if part else found
 
 
 def name_of(config: Any) -> str:
     """The name of the algorithm whose Config this is."""
-    names = {module: name for name, module in ALGORITHMS.items()}
-    module = type(config).__module__
-    require(module in names, f"{cut(config)} is not the Config of an algorithm; use birl.ppo.Config or a similar one")
-    return names[module]
+    names = {home: name for name, home in ALGORITHMS.items()}
+    home = home_of(type(config))
+    require(home in names, f"{cut(config)} is not the Config of an algorithm; use birl.ppo.Config or a similar one")
+    return names[home]
 
 
 def validate(name: str, config: Any) -> None:
@@ -167,7 +169,7 @@ def _declared(config: Any) -> Supports | None:
 
 def _shown_name(config: Any) -> str:
     """The name of the algorithm of this Config, which may be a user's own."""
-    return type(config).__module__.rpartition(".")[2].replace("_", "-")
+    return own_name(type(config)).replace("_", "-")
 
 
 def _takes(declared: Supports, space: gym.Space) -> bool:

@@ -131,13 +131,6 @@ CONTINUOUS_REPLAY: SearchSpace = REPLAY | {
     "hidden_sizes": Choices(((64, 64), (256, 256), (400, 300))),
     "layer_norm": EITHER,
 }
-ASYNCHRONOUS_Q: SearchSpace = SMALL_NETWORKS | {
-    "rollout_length": Choices((5, 10, 20)),
-    "target_every": Choices((200, 1000, 5000)),
-    "discount": DISCOUNTS,
-    "exploration_fraction": Range(0.1, 0.6),
-    "learning_rate": LogRange(1e-4, 5e-3),
-}
 
 
 def draw(space: SearchSpace, rng: np.random.Generator) -> dict[str, Any]:

@@ -49,9 +49,6 @@ OWN_LINES = (
     "algos/a2c.py",
     "rollouts/collector.py",
     "algos/async_q.py",
-    "algos/async_sarsa.py",
-    "algos/async_nstep_q.py",
-    "asynchronous/q_learner.py",
 )
 PEERS = {"Stable-Baselines3 2.9.2": (1081, 10), "CleanRL 1.2.0, ppo.py": (226, 1)}  # lines, files
 SB3 = {  # a class stands for its fields

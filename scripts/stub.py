@@ -93,8 +93,10 @@ def stub() -> str:
     found = Types()
     parts = [*settings_classes(found), *(function(found, name) for name in TYPED)]
     public = {name: home for name, home in birl._HOMES.items() if name not in TYPED}
-    public |= dict.fromkeys(MODULES.values(), "birl.algos")
     imports = [f"from {home} import {name} as {name}" for name, home in public.items()]
+    for name, home in birl.ALGORITHMS.items():  # what a file offers under several names has the same types
+        package, _, module = home.partition(":")[0].rpartition(".")
+        imports.append(f"from {package} import {module} as {MODULES[name]}")
     imports += [f"from {module} import {name}" for module, name in found.imported if name not in public]
     return BEGINNING.format(imports="\n".join(sorted(imports))) + "".join(parts)
 

@@ -20,16 +20,16 @@ tests/algos/test_acer.py
     nets/acer_loss.py, Wang et al. 2017, eq. 14
 tests/algos/test_async_nstep_q.py
   test_the_target_is_the_sum_of_rewards_to_the_last_step_and_the_target_networks_best_value_there
-    algos/async_nstep_q.py, Mnih et al. 2016, algorithm S2
+    algos/async_q.py, Mnih et al. 2016, algorithm S2
 tests/algos/test_async_q.py
   test_the_target_is_the_reward_and_the_target_networks_best_value_after_it_unless_the_episode_terminated
     algos/async_q.py, Mnih et al. 2016, algorithm 1
 tests/algos/test_async_sarsa.py
   test_the_target_has_the_target_networks_value_of_the_next_action_also_if_the_next_step_takes_it
-    algos/async_sarsa.py, Mnih et al. 2016, section 4
+    algos/async_q.py, Mnih et al. 2016, section 4
 tests/algos/test_async_together.py
   test_the_gradient_is_that_of_the_mean_square_with_the_target_held_constant
-    asynchronous/q_learner.py, Mnih et al. 2016, algorithms 1 and S2
+    algos/async_q.py, Mnih et al. 2016, algorithms 1 and S2
 tests/algos/test_ddpg.py
   test_the_critics_loss_is_the_mean_square_of_the_bellman_error_with_the_target_networks
     algos/ddpg.py, Lillicrap et al. 2016, eqs. 4 and 5

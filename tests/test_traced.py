@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from birl import ALGORITHMS, traced
-from birl.algos import a2c, dqn, ppo, sac
-from birl.asynchronous import q_learner, replay_learner
+from birl.algos import a2c, async_q, dqn, ppo, sac
+from birl.asynchronous import replay_learner
 from birl.config import EnvConfig, RunConfig
 from birl.config_json import from_json, to_json
 from birl.maths.count import count_of
@@ -79,7 +79,7 @@ class Call(NamedTuple):
 def update_of(name: str, config: Any) -> tuple[ModuleType, str, tuple[int, ...]]:
     """Where the compiled update of an algorithm is: module, name, static arguments."""
     if name.startswith("async"):
-        return q_learner, "gradients", (5, 6)
+        return async_q, "gradients", (5,)
     if name == "a3c":
         return importlib.import_module("birl.algos.a3c"), "gradients", (4,)
     if name == "acer" and config.pool != "none":

@@ -1,6 +1,6 @@
 """Tuned settings for asynchronous n-step Q-learning."""
 
-from birl.algos.async_nstep_q import Config
+from birl.algos.async_q import async_nstep_q
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
@@ -8,7 +8,7 @@ from birl.presets.entry import Preset
 PRESETS = [
     Preset(
         "async-nstep-q",
-        Config(
+        async_nstep_q.Config(
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=300_000),
             actor_learners=2,

@@ -1,6 +1,6 @@
 """Tuned settings for asynchronous one-step Sarsa."""
 
-from birl.algos.async_sarsa import Config
+from birl.algos.async_q import async_sarsa
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
@@ -8,7 +8,7 @@ from birl.presets.entry import Preset
 PRESETS = [
     Preset(
         "async-sarsa",
-        Config(
+        async_sarsa.Config(
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=300_000),
             actor_learners=2,

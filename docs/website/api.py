@@ -141,7 +141,8 @@ def index_page(root: Path, language: str) -> str:
             f"| [`birl.{name}`]({group.file}#birl.{name}) | {summary_of(root, 'birl', name)} |" for name in group.public
         ]
     lines.append(f"\n## {algorithms}\n\n{header}")
-    for name, module in birl.ALGORITHMS.items():
+    for name, home in birl.ALGORITHMS.items():
+        module = home.partition(":")[0]
         lines.append(f"| [`birl.{name.replace('-', '_')}`](algorithms/{name}.md) | {summary_of(root, module, None)} |")
     return "\n".join(lines) + "\n"
 
@@ -164,11 +165,14 @@ def module_entries(root: Path, module: str) -> list[str]:
 
 def algorithm_page(root: Path, name: str, language: str) -> str:
     """The page of an algorithm: its file, and what it imports as `act` and `State`."""
-    module = birl.ALGORITHMS[name]
+    module, _, part = birl.ALGORITHMS[name].partition(":")
     guide = f"../../{name}.md"
     intro = f"Its [page]({guide}) has equations, options and presets."
     if language == "zh":
         intro = f"公式、选项和预设在它的[页面]({guide})上。"
+    if part:  # the file is on the page of the name that it has itself
+        first = next(other for other, home in birl.ALGORITHMS.items() if home == module)
+        return f"# birl.{part}\n\n{intro} [birl.{first}]({first}.md)\n"
     hidden = ("show_root_heading: false", "show_root_toc_entry: false")
     about = block(module, module, 2, "members: false", "show_source: false", *hidden)
     names = [node.name for node in definitions(root, module)]

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from birl.algos import async_nstep_q, async_q
+from birl.algos import async_q
+from birl.algos.async_q import async_nstep_q
 from birl.config import EnvConfig, RunConfig
 from birl.speed import prepare_jax
 from tests import oracle

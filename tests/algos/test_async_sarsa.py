@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from birl.algos import async_sarsa
+from birl.algos.async_q import async_sarsa
 from birl.config import EnvConfig, RunConfig
 from birl.speed import prepare_jax
 from tests.algos import chain

@@ -1,5 +1,6 @@
 """What the three asynchronous Q algorithms share: worker steps, masks, target network, ε."""
 
+import pickle
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -9,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from birl.algos import async_nstep_q, async_q
+from birl.algos import async_q
+from birl.algos.async_q import async_nstep_q, async_sarsa
 from birl.asynchronous.actor_learner import make_work
 from birl.asynchronous.exploration import final_exploration
 from birl.asynchronous.parameters import WorkerResult, state_to_shared
@@ -17,13 +19,14 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.nets.layers import Linear, make_linear
+from birl.registry import name_of
 from birl.speed import prepare_jax
 from tests.algos.worker_steps import THREE, gradients_of, perturbed, steps_of, values_at
 
 MEMORY, CARTS = EnvConfig("birl/ProbeMemory-v0", num_envs=1), EnvConfig("CartPole-v1", num_envs=1, max_episode_steps=9)
 MASKED = EnvConfig("birl/ProbeMask-v0", num_envs=1)
 
-each = pytest.mark.parametrize("algorithm", THREE, ids=lambda module: module.__name__.rsplit(".", maxsplit=1)[-1])
+each = pytest.mark.parametrize("algorithm", THREE.values(), ids=THREE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,6 +36,18 @@ def compiled_programs_on_disk() -> None:
 
 def small(algorithm, env=CARTS, **changes):
     return algorithm.Config(env, RunConfig(total_steps=400), "serial", 2, report_every=20, hidden_sizes=(8,), **changes)
+
+
+# Three names
+
+
+def test_the_class_of_a_config_says_which_of_the_three_it_is_in_other_processes_too():
+    for name, algorithm in THREE.items():
+        config = pickle.loads(pickle.dumps(algorithm.Config(discount=0.5)))  # noqa: S301
+        assert config == algorithm.Config(discount=0.5)
+        assert name_of(config) == name.replace("_", "-")
+    with pytest.raises(ConfigError, match=r"this is the Config of birl\.async_sarsa; async_q needs birl\.async_q\."):
+        async_q.validate(async_sarsa.Config())
 
 
 # Worker steps and episodes
@@ -84,9 +99,7 @@ def test_what_stands_in_rows_that_are_not_valid_changes_no_bit_of_the_gradient_n
         rewards=np.where(rollout.valid, rollout.rewards, 1e6).astype(np.float32),
         actions=np.where(rollout.valid, rollout.actions, 1 - rollout.actions),
     )
-    for left, right in zip(
-        *(jax.tree.leaves(gradients_of(algorithm, step, r)) for r in (rollout, strange)), strict=True
-    ):
+    for left, right in zip(*(jax.tree.leaves(gradients_of(step, r)) for r in (rollout, strange)), strict=True):
         np.testing.assert_array_equal(left, right)
 
 
@@ -109,15 +122,15 @@ def test_the_gradient_is_that_of_the_mean_square_with_the_target_held_constant(a
     step = steps_of(algorithm, config, 6)[4]
     found = step.work.layouts.network.tree(step.result.gradients)
     # With the network itself as its target network.
-    same = step.work.layouts.network.tree(gradients_of(algorithm, step, step.rollout, step.network)[0])
+    same = step.work.layouts.network.tree(gradients_of(step, step.rollout, step.network)[0])
     for gradient, target_weights in ((found, step.target_weights), (same, step.network)):
-        base = gradients_of(algorithm, step, step.rollout, target_weights)[1]["loss/value"]
+        base = gradients_of(step, step.rollout, target_weights)[1]["loss/value"]
         for action in range(2):
             higher = eqx.tree_at(
                 lambda n: n.head.bias, step.network, replace_fn=lambda b, a=action: b + 1e-2 * (np.arange(2) == a)
             )
             moved = step._replace(weights=step.weights._replace(network=step.work.layouts.network.vector(higher)))
-            difference = (gradients_of(algorithm, moved, step.rollout, target_weights)[1]["loss/value"] - base) / 1e-2
+            difference = (gradients_of(moved, step.rollout, target_weights)[1]["loss/value"] - base) / 1e-2
             share = np.mean(step.rollout.actions[step.rollout.valid] == action)
             assert float(gradient.head.bias[action]) == pytest.approx(float(difference) - 1e-2 * share, abs=2e-3)
 
@@ -148,7 +161,7 @@ def test_a_forbidden_action_is_neither_taken_nor_bootstrapped_from(algorithm):
             target_weights = eqx.tree_at(
                 lambda n: n.head.bias, step.target_weights, replace_fn=lambda b, a=action: b + 1e4 * (np.arange(3) == a)
             )
-            exploded = bool(gradients_of(algorithm, step, step.rollout, target_weights)[1]["loss/value"] > 1e6)
+            exploded = bool(gradients_of(step, step.rollout, target_weights)[1]["loss/value"] > 1e6)
             allowed = step.rollout.action_masks[1:, 0, action]
             changes.add(exploded)
             if algorithm is async_q:
@@ -167,9 +180,7 @@ def test_a_forbidden_action_is_neither_taken_nor_bootstrapped_from(algorithm):
 def test_the_target_network_is_copied_at_multiples_of_target_every_and_stands_still_between(algorithm):
     config = small(algorithm, target_every=10)
     state = algorithm.init(config, *spaces_of(config.env))
-    work = make_work(
-        config, algorithm.__name__, algorithm.worker_step, algorithm.apply_gradients, state, until_end=True
-    )
+    work = make_work(config, async_q.__name__, algorithm.worker_step, algorithm.apply_gradients, state, until_end=True)
     shared = state_to_shared(state, work.layouts)
     total = 0
     np.testing.assert_array_equal(shared.target_weights, shared.weights)  # θ⁻ ← θ, to begin with

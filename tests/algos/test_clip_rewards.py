@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from birl.asynchronous import q_learner
+from birl.algos import async_q
 from birl.config import EnvConfig, RunConfig
 from birl.registry import algorithm_named, supports
 from birl.rollouts.finite import for_learning
@@ -27,7 +27,7 @@ def test_what_is_learned_from_has_signs_for_rewards(name, clip, monkeypatch):
         raise LearnedError(next(value for value in inputs if isinstance(value, Rollout)))
 
     algorithm = algorithm_named(name)
-    for module in (algorithm, q_learner):
+    for module in (algorithm, async_q):
         for learning in ("update", "gradients"):
             monkeypatch.setattr(module, learning, look, raising=False)
     env = EnvConfig("tests/CountingLoss-v0", num_envs=4)

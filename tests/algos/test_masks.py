@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.algos import acer, async_nstep_q, async_q, async_sarsa, dqn, qac
+from birl.algos import acer, async_q, dqn, qac
+from birl.algos.async_q import async_nstep_q, async_sarsa
 from birl.config import EnvConfig, RunConfig
 from birl.maths.distributions import Categorical, mask_logits
 from birl.nets.layers import Linear

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from birl.algos import async_nstep_q, async_q, async_sarsa
-from birl.asynchronous import q_learner
+from birl.algos import async_q
+from birl.algos.async_q import async_nstep_q, async_sarsa
 from birl.asynchronous.actor_learner import Work, make_work, open_actor_learner, run_worker_step
 from birl.asynchronous.parameters import Weights, WorkerResult, state_to_shared
 from birl.envs.make import spaces_of
@@ -17,7 +17,7 @@ from birl.rollouts.collector import Collector
 from birl.types import Array, PyTree, Rollout
 from tests.algos import chain
 
-THREE = (async_q, async_sarsa, async_nstep_q)
+THREE = {"async_q": async_q, "async_sarsa": async_sarsa, "async_nstep_q": async_nstep_q}
 
 
 class WatchedStep(NamedTuple):
@@ -64,9 +64,7 @@ def steps_of(algorithm: ModuleType, config: Any, count: int) -> list[WatchedStep
     state = state._replace(
         network=perturbed(state.network, 1), target_weights=perturbed(state.network, 2), env_steps=end
     )
-    work = make_work(
-        config, algorithm.__name__, algorithm.worker_step, algorithm.apply_gradients, state, until_end=True
-    )
+    work = make_work(config, async_q.__name__, algorithm.worker_step, algorithm.apply_gradients, state, until_end=True)
     shared = state_to_shared(state, work.layouts)
     steps = []
     learner = open_actor_learner(work, 0, shared.keys[0], config.run.seed)
@@ -81,16 +79,14 @@ def steps_of(algorithm: ModuleType, config: Any, count: int) -> list[WatchedStep
     return steps
 
 
-def gradients_of(
-    algorithm: ModuleType, step: WatchedStep, rollout: Rollout, target_weights: Any = None
-) -> tuple[np.ndarray, dict[str, Any]]:
+def gradients_of(step: WatchedStep, rollout: Rollout, target_weights: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
     """The gradient and metrics of this step with that rollout, or with another target network."""
     work, weights = step.work, step.weights
     if target_weights is not None:
         weights = weights._replace(target_weights=work.layouts.network.vector(target_weights))
     epsilon = np.float32(step.result.metrics["exploration/epsilon"])
-    found, _, _, metrics = q_learner.gradients(
-        weights, np.int32(0), step.key, epsilon, rollout, algorithm.loss, work.layouts, work.config
+    found, _, _, metrics = async_q.gradients(
+        weights, np.int32(0), step.key, epsilon, rollout, work.layouts, work.config
     )
     return np.asarray(found), metrics
 
