@@ -167,7 +167,7 @@ def test_a_public_name_without_a_page_is_refused(monkeypatch):
 
 def test_the_page_of_an_algorithm_has_its_settings_with_their_comments_and_what_it_imports():
     page = api_pages(ROOT, "en")["api/algorithms/ppo.md"]
-    assert "    gae_lambda: float = 0.95  # λ\n" in page
+    assert "    gae_lambda: Fraction = 0.95  # λ\n" in page
     assert "__post_init__" not in page
     assert "::: birl.algos.ppo.act\n" in page  # imported
     assert "::: birl.algos.a3c.State\n" in api_pages(ROOT, "en")["api/algorithms/a3c.md"]
