@@ -110,7 +110,7 @@ class ProcessPool:
 
     def run(self, env_steps: int) -> SharedParameters:
         """Learn until so many environment steps are done in all; a copy of the parameters then."""
-        while self._env_steps() < env_steps:
+        while self._env_steps() < env_steps or not self.names:
             self._watch(WATCH_SECONDS)
         self.last_copy = self._copy()
         return self.last_copy
@@ -154,7 +154,7 @@ class ProcessPool:
         workers = self._supervisor.workers
         numbers = {worker.answer_descriptor: number for number, worker in enumerate(workers)}
         for number, worker in enumerate(workers):
-            if self._control.paused[number] != FINISHED:
+            if self._control.paused[number] != FINISHED or not self._ready[number]:
                 poller.register(worker.answer_descriptor, select.POLLIN)
         if seconds < 0.001:
             time.sleep(seconds)

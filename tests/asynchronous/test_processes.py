@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from birl.asynchronous.processes import ProcessPool
+from birl.asynchronous.processes import FINISHED, ProcessPool
 from birl.config import EnvConfig
 from birl.errors import NonFiniteError
 from birl.workers import faults
@@ -56,6 +56,16 @@ def test_all_steps_are_counted_and_the_processes_end_with_them():
         assert not pool.faults
         pids = pool.pids
     assert all(map(gone, pids))
+
+
+def test_actor_learners_that_end_before_they_are_asked_have_metrics():
+    with make_pool(1, total_steps=8) as pool:
+        deadline = time.monotonic() + SECONDS
+        while pool._control.paused[0] != FINISHED:
+            assert time.monotonic() < deadline, "it never came to its end"
+            time.sleep(0.01)
+        assert pool.run(8).env_steps.sum() >= 8
+        assert "weights/version" in pool.metrics()
 
 
 def test_what_is_copied_for_a_report_is_never_half_written():
