@@ -78,7 +78,7 @@ def check_fields(config: Any) -> None:
 
     Every Config calls this in its `__post_init__`.
     """
-    hints = _hints_of(config.__class__)
+    hints = hints_of(config.__class__)
     for known in dataclasses.fields(config):
         object.__setattr__(config, known.name, from_json(hints[known.name], getattr(config, known.name), known.name))
 
@@ -148,7 +148,7 @@ def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where}: {problem}") from problem
     require(isinstance(value, dict), f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
     value = _without_removed(kind, value, where)
-    hints = _hints_of(kind)
+    hints = hints_of(kind)
     names = {f.name for f in dataclasses.fields(kind)}
     unknown = sorted(set(value) - names)
     require(not unknown, f"{where} has no field {', '.join(unknown)}; it has {', '.join(sorted(names))}")
@@ -226,5 +226,6 @@ def _is_function(value: Any) -> bool:
 
 
 @cache
-def _hints_of(kind: Any) -> dict[str, Any]:
+def hints_of(kind: Any) -> dict[str, Any]:
+    """The annotations of a settings class, without what Annotated adds."""
     return typing.get_type_hints(kind)

@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from birl.compiled_ids import is_compiled
 from birl.config import ConfigError, require
-from birl.config_json import from_json
+from birl.config_json import from_json, hints_of
 from birl.envs.spaces import holds_pixels, is_image, walk
 from birl.registry import name_of
 from birl.run.configure import with_settings
@@ -171,7 +171,7 @@ def _named(config: Any, text: str, option: str) -> tuple[str, bool, str]:
 def _hints(config: Any) -> dict[str, Any]:
     """The annotations of the settings that can be searched, by flat name: not those of the run."""
     return {
-        name: typing.get_type_hints(place.kind)[name]
+        name: hints_of(place.kind)[name]
         for name, place in places_of(config.__class__).items()
         if name != "id" and place.path not in (("run",), ("env", "atari"))
     }

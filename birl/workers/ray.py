@@ -219,7 +219,7 @@ class Talk(Protocol):
     def __call__(self, news: Any = None) -> int: ...
 
 
-class Board:
+class Messages:
     """An actor between this process and its tasks: the signal for them, the newest news of each."""
 
     def __init__(self) -> None:
@@ -253,20 +253,20 @@ def run_tasks(
     position of the argument and the news. After a signal no other task is started.
     """
     with connected(address, 1):
-        board: Any = ray.remote(Board).options(num_cpus=0).remote()
-        remote: Any = ray.remote(num_cpus=1, max_calls=1, runtime_env={"env_vars": ONE_THREAD})(_call_with_board)
+        messages: Any = ray.remote(Messages).options(num_cpus=0).remote()
+        remote: Any = ray.remote(num_cpus=1, max_calls=1, runtime_env={"env_vars": ONE_THREAD})(_call_with_messages)
         numbered = enumerate(arguments)
         running: dict[Any, int] = {}
         told = False
         while True:
             while not signals and len(running) < at_once and (following := next(numbered, None)) is not None:
                 index, argument = following
-                running[remote.remote(function, argument, index, board)] = index
+                running[remote.remote(function, argument, index, messages)] = index
             if not running:
                 return
             if signals and not told:
                 told = True
-                ray.get(board.set_signal.remote(signals[0]))
+                ray.get(messages.set_signal.remote(signals[0]))
             for reference in ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)[0]:
                 try:
                     answer: Answer | Failure = ray.get(reference)
@@ -274,10 +274,10 @@ def run_tasks(
                     answer = Failure(cause_of(problem), str(problem))
                 yield running.pop(reference), answer
             with suppress(ray.exceptions.RayError):  # its machine has failed: the tasks go on unseen
-                for index, news in ray.get(board.take_news.remote()).items():
+                for index, news in ray.get(messages.take_news.remote()).items():
                     hear(index, news)
             yield None
 
 
-def _call_with_board(function: Callable[[Any, Talk], Answer], argument: Any, index: int, board: Any) -> Answer:
-    return function(argument, lambda news=None: ray.get(board.talk.remote(index, news)))
+def _call_with_messages(function: Callable[[Any, Talk], Answer], argument: Any, index: int, messages: Any) -> Answer:
+    return function(argument, lambda news=None: ray.get(messages.talk.remote(index, news)))
