@@ -6,13 +6,14 @@ in that algorithm's own `validate`.
 
 import dataclasses
 from math import isclose
-from typing import Any, Protocol
+from typing import Any
 
 from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.env_checks import require_importable, validate_env
 from birl.functions import function_named, is_local
 from birl.limits import Limit
-from birl.settings import Place, places_of
+from birl.parts import ActorLearnerConfig, ReplayConfig
+from birl.settings import Place, flat_settings, left_out_settings, places_of
 
 OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
     "policy_hidden_sizes": "hidden_sizes",
@@ -21,40 +22,11 @@ OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use 
 }
 
 
-class ExplorationSettings(Protocol):
-    """The settings that say how often actor-learners act at random."""
-
-    @property
-    def final_explorations(self) -> tuple[float, ...]: ...
-    @property
-    def exploration_chances(self) -> tuple[float, ...]: ...
-    @property
-    def exploration_fraction(self) -> float: ...
-
-
-class ReplaySettings(Protocol):
-    """The settings that say when an algorithm begins to learn from its replay."""
-
-    @property
-    def run(self) -> RunConfig: ...
-    @property
-    def learning_starts(self) -> int: ...
-
-
-class ActorLearnerSettings(Protocol):
-    """The settings of an algorithm whose actor-learners have environments of their own."""
-
-    @property
-    def env(self) -> EnvConfig: ...
-    @property
-    def pool(self) -> str: ...
-
-
 def validate_settings(config: Any, kind: type) -> None:
     """Check the environments, and that each setting is in the range of its type."""
     require_config(config, kind)
     validate_env(config.env)
-    for name, place in places_of(config.__class__).items():
+    for name, place in places_of(kind).items():
         value = getattr(place.part_of(config), name)
         if value is None:
             continue
@@ -63,6 +35,9 @@ def validate_settings(config: Any, kind: type) -> None:
             _require_encoder(config)
         if name in OF_OWN_TRUNKS:
             _require_own_trunk(config, name)
+    for name, part in left_out_settings(kind).items():
+        value, default = (getattr(getattr(one, part), name) for one in (config, kind()))
+        require(value == default, f"{part}.{name} {value!r}: {own_name(kind)} has no setting {name}; leave it out")
 
 
 def _require_limits(name: str, value: Any, place: Place) -> None:
@@ -83,12 +58,12 @@ def _require_limits(name: str, value: Any, place: Place) -> None:
 
 def _require_encoder(config: Any) -> None:
     """Raise ConfigError if an encoder of the user's own is not found, or not where it is needed."""
-    function_named(config.encoder, "encoder")
-    if not is_local(config.encoder):
+    function_named(config.network.encoder, "encoder")
+    if not is_local(config.network.encoder):
         return
-    wrong = f"encoder {config.encoder!r} is a function that only this process has"
+    wrong = f"encoder {config.network.encoder!r} is a function that only this process has"
     remedy = "put it into a module that can be imported"
-    pool = vars(config).get("pool")
+    pool = flat_settings(config).get("pool")
     within = pool not in ("processes", "ray")
     require(within, f"{wrong}, and pool {pool!r} uses other processes; {remedy}, or use pool serial")
     actors = config.env.ray_actors
@@ -97,7 +72,7 @@ def _require_encoder(config: Any) -> None:
 
 def _require_own_trunk(config: Any, name: str) -> None:
     """Raise ConfigError if a setting of the policy or the value alone meets a shared trunk."""
-    settings = vars(config)
+    settings = flat_settings(config)
     wrong = f"{name} {settings[name]} does not go with share_trunk True: policy and value have one trunk"
     remedy = f"use {OF_OWN_TRUNKS[name]} for both, or share_trunk False"
     require(not settings.get("share_trunk", False), f"{wrong}; {remedy}")
@@ -175,10 +150,10 @@ def validate_run(run: RunConfig) -> None:
     require(evaluated, f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}")
 
 
-def validate_replay(config: ReplaySettings) -> None:
+def validate_replay(replay: ReplayConfig, run: RunConfig) -> None:
     """Check that learning from the replay begins before the run ends."""
-    start = config.learning_starts
-    end = config.run.total_steps
+    start = replay.learning_starts
+    end = run.total_steps
     wrong = f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned"
     require(start < end, f"{wrong}; use fewer, for example {end // 10}")
 
@@ -189,21 +164,19 @@ def validate_burn_in(burn_in: int, rollout_length: int) -> None:
     require(0 <= burn_in < rollout_length, f"{wrong}; use at most {rollout_length - 1}")
 
 
-def validate_actor_learners(config: ActorLearnerSettings) -> None:
-    """Check that each actor-learner can step its environments itself."""
+def validate_actor_learners(env: EnvConfig, learners: ActorLearnerConfig) -> None:
+    """Check that there are actor-learners, and that each can step its environments itself."""
+    require(learners.pool != "none", "pool none: there are no actor-learners; use serial, processes or ray")
     remedy = "each actor-learner steps its own environments; use workers 0, and more actor_learners"
-    require(config.env.workers == 0, f"env.workers {config.env.workers} does not go with actor-learners: {remedy}")
-    wrong = f"env.ray_actors {config.env.ray_actors} does not go with actor-learners"
-    require(config.env.ray_actors == 0, f"{wrong}: use ray_actors 0 and pool ray")
-    if config.pool != "serial":
-        require_importable(config.env, f"pool {config.pool!r}", "pool serial")
+    require(env.workers == 0, f"env.workers {env.workers} does not go with actor-learners: {remedy}")
+    wrong = f"env.ray_actors {env.ray_actors} does not go with actor-learners"
+    require(env.ray_actors == 0, f"{wrong}: use ray_actors 0 and pool ray")
+    if learners.pool != "serial":
+        require_importable(env, f"pool {learners.pool!r}", "pool serial")
 
 
-def validate_exploration(config: ExplorationSettings) -> None:
+def validate_exploration(finals: tuple[float, ...], chances: tuple[float, ...], fraction: float) -> None:
     """Check the values that each actor-learner draws its ε from."""
-    finals = config.final_explorations
-    chances = config.exploration_chances
-    fraction = config.exploration_fraction
     within = all(0 <= epsilon <= 1 for epsilon in finals)
     require(within, f"final_explorations {finals} must each lie in [0, 1]: they are probabilities")
     wrong = f"exploration_chances {chances} must be as many as final_explorations {finals}"
@@ -213,9 +186,9 @@ def validate_exploration(config: ExplorationSettings) -> None:
     require(0 < fraction <= 1, f"exploration_fraction {fraction} must lie in (0, 1]; 0.5 is usual")
 
 
-def require_sequences_fit(config: Any, recurrent: bool) -> None:
+def require_sequences_fit(replay: ReplayConfig, recurrent: bool) -> None:
     """Raise ConfigError if settings for sequences meet a network without memory, or the reverse."""
     apart = "prioritized samples single steps, and a recurrent network learns from sequences; use one of the two"
-    require(not (recurrent and config.prioritized), apart)
-    wrong = f"burn_in {config.burn_in} warms up a memory, and this network has none"
-    require(recurrent or not config.burn_in, f"{wrong}; use 0, or core lstm")
+    require(not (recurrent and replay.prioritized), apart)
+    wrong = f"burn_in {replay.burn_in} warms up a memory, and this network has none"
+    require(recurrent or not replay.burn_in, f"{wrong}; use 0, or core lstm")

@@ -3,9 +3,7 @@
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
-
-import tyro
+from typing import Any, ClassVar, Literal
 
 from birl.config_json import RemovedField, check_fields
 from birl.errors import ConfigError, require
@@ -78,25 +76,12 @@ def _write_value(value: Plain) -> str:
     return value if isinstance(value, str) and _read_value(value) == value else json.dumps(value)
 
 
-_WRAPPER_TEXT = tyro.constructors.PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="MODULE:CLASS[,KEY=VALUE...]",
-    instance_from_str=lambda given: Wrapper.from_text(given[0]),
-    is_instance=lambda value: isinstance(value, Wrapper),
-    str_from_instance=lambda value: [value.text()],
-)
-# On the command line each --wrapper adds one.
-_Wrappers = Annotated[
-    tuple[Annotated[Wrapper, _WRAPPER_TEXT], ...], tyro.conf.arg(name="wrapper"), tyro.conf.UseAppendAction
-]
-
-
 @dataclass(frozen=True)
 class EnvConfig:
     """Which environment, how many of it, and where they run."""
 
     # A Gymnasium id; module:Id-v0 imports the module first, module:function calls your function.
-    id: tyro.conf.Suppress[str] = "CartPole-v1"
+    id: str = "CartPole-v1"
     num_envs: int = 8  # environments stepped together
     backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium"  # what steps them; compiled: JAX
     workers: int = 0  # processes that step the environments; 0: this process
@@ -107,7 +92,7 @@ class EnvConfig:
     max_episode_steps: int | None = None  # truncate episodes after this many steps; None: the environment's own limit
     kwargs: dict[str, Plain] = field(default_factory=dict, hash=False)  # for gymnasium.make, or the function in `id`
     ignore_observations: tuple[str, ...] = ()  # parts of a Dict observation to leave out: mission, camera/depth
-    wrappers: _Wrappers = ()  # wrappers around each environment, the first one innermost
+    wrappers: tuple[Wrapper, ...] = ()  # wrappers around each environment, the first one innermost
     atari: AtariConfig = field(default_factory=AtariConfig)
 
     TEXTS: ClassVar[str] = "'CartPole-v1'"
@@ -133,7 +118,7 @@ class RunConfig:
     """How long to train, what to write, and when to evaluate."""
 
     total_steps: int = 100_000  # environment steps to train for; schedules run from 0 to here
-    seed: int = 1
+    seed: int = 1  # of environments, weights and actions; the same seed gives the same run
     run_dir: str | None = None  # None: runs/ALGORITHM-ENV-SEED, numbered if it exists
     eval_every: int = 0  # environment steps between evaluations; 0: only at the end
     eval_episodes: int = 20  # episodes per evaluation

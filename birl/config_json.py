@@ -13,10 +13,13 @@ import types
 import typing
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 from birl.errors import ConfigError, by_use, cut, require
 from birl.functions import name_of_function
+from birl.settings import FLAT_PARTS, hints_in_files
+
+Kind = TypeVar("Kind", bound=type)
 
 FUNCTION_NAME = re.compile(r"\w[\w.]*:\w[\w.-]*")  # module:function, or local:name
 BEFORE = {"scale_actions": False}  # what a stored config means that has no such field yet, if it is not the default
@@ -63,9 +66,17 @@ class HasRemovedFields(Protocol):
 
 
 def to_json(config: Any) -> Any:
-    """A dataclass as JSON values: nested dataclasses become objects, tuples become lists."""
+    """A dataclass as JSON values: nested dataclasses become objects, tuples become lists.
+
+    The settings of a Config's parts are flat, but for those of the environment and of the run.
+    """
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return {f.name: to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        values: dict[str, Any] = {}
+        for known in dataclasses.fields(config):
+            value = getattr(config, known.name)
+            values |= to_json(value) if type(value) in FLAT_PARTS else {known.name: to_json(value)}
+        names = hints_in_files(type(config))
+        return {name: value for name, value in values.items() if name in names}
     if isinstance(config, dict):
         return {key: to_json(value) for key, value in config.items()}
     if isinstance(config, list | tuple):
@@ -73,12 +84,27 @@ def to_json(config: Any) -> Any:
     return str(config) if isinstance(config, Path) else config
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def part(kind: Kind) -> Kind:
+    """The class as a part of Configs: a frozen dataclass that checks its values when it is made."""
+    made = checked(kind)
+    FLAT_PARTS.add(made)
+    return made
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def checked(kind: Kind) -> Kind:
+    """The class as a frozen dataclass that checks its values when it is made."""
+    kind.__post_init__ = check_fields  # type: ignore[attr-defined]
+    return dataclasses.dataclass(frozen=True)(kind)  # type: ignore[return-value]
+
+
 def check_fields(config: Any) -> None:
     """Convert each field of a new Config to its annotated type; ConfigError if one does not fit.
 
     Every Config calls this in its `__post_init__`.
     """
-    hints = hints_of(config.__class__)
+    hints = _hints_of_fields(config.__class__)
     for known in dataclasses.fields(config):
         object.__setattr__(config, known.name, from_json(hints[known.name], getattr(config, known.name), known.name))
 
@@ -115,7 +141,7 @@ def from_json(kind: Any, value: Any, where: str = "config") -> Any:
 def from_stored(kind: Any, values: Any, where: str = "config") -> Any:
     """The Config of a run, a search or a policy file, which an older version may have written."""
     if isinstance(values, dict):
-        names = {f.name for f in dataclasses.fields(kind)}
+        names = hints_of(kind)
         values = {name: before for name, before in BEFORE.items() if name in names} | values
     return from_json(kind, values, where)
 
@@ -148,9 +174,8 @@ def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where}: {problem}") from problem
     require(isinstance(value, dict), f"{where} must be {_noun(kind)}, not {_describe(kind, value)}")
     value = _without_removed(kind, value, where)
-    hints = hints_of(kind)
-    names = {f.name for f in dataclasses.fields(kind)}
-    unknown = sorted(set(value) - names)
+    names = hints = hints_of(kind)
+    unknown = sorted(value.keys() - names.keys())
     require(not unknown, f"{where} has no field {', '.join(unknown)}; it has {', '.join(sorted(names))}")
     given = {name: from_json(hints[name], item, f"{where}.{name}") for name, item in value.items()}
     try:
@@ -227,5 +252,11 @@ def _is_function(value: Any) -> bool:
 
 @cache
 def hints_of(kind: Any) -> dict[str, Any]:
-    """The annotations of a settings class, without what Annotated adds."""
+    """The annotations of what a file has for a settings class, without what Annotated adds."""
+    hints = hints_in_files(kind)
+    return typing.get_type_hints(type("Fields", (), {"__annotations__": hints}))
+
+
+@cache
+def _hints_of_fields(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)

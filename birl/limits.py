@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 from birl.maths.schedules import Schedule
+from birl.search import Choices, LogRange
+from birl.settings import Help
 
 MOST_UNITS = 2**31  # in a layer; and the limit of every number that counts something
 
@@ -46,3 +48,13 @@ Probability = Annotated[float | Schedule, PROBABLE]
 Units = Annotated[int, UNITS]
 Sizes = Annotated[tuple[int, ...], EACH_UNITS]
 Prefill = Annotated[str, TRANSITIONS]
+
+# Settings that many algorithms have, with what there is to say and to search.
+Discount = Annotated[
+    float, FROM_0_TO_1, Help("γ: weight of a reward one step later"), Choices((0.9, 0.95, 0.98, 0.99, 0.995, 0.999))
+]
+TraceDecay = Annotated[
+    float, FROM_0_TO_1, Help("λ of generalized advantage estimation"), Choices((0.8, 0.9, 0.95, 0.98, 1.0))
+]
+EntropyWeight = Annotated[float | Schedule, Help("weight of the entropy bonus"), LogRange(1e-5, 0.1)]
+GRAD_NORMS = Choices((0.3, 0.5, 1.0, 2.0))

@@ -16,6 +16,7 @@ from birl.checks import home_of, own_name, validate_run
 from birl.compiled_ids import is_compiled, is_compiled_id
 from birl.config import ConfigError, require
 from birl.errors import cut
+from birl.settings import flat_settings
 from birl.suggestions import suggest_algorithm
 
 ActionKind = Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple"]
@@ -110,7 +111,7 @@ def require_inside(config: Any, what: Literal["values", "distribution"]) -> None
     has = bool(vars(declared)[what])
     require(has, f"the part of {name} that acts has no {what}; algorithms whose policies have: {names}")
     need = declared.values_need if what == "values" else ""
-    learned = not need or vars(config)[need]
+    learned = not need or flat_settings(config)[need]
     require(learned, f"{name} with {need} False learns no values; train it with {need} True")
 
 

@@ -1,4 +1,4 @@
-"""Config classes as pytrees: one compiled program serves all values of the float settings.
+"""The decorator of Configs, which makes them pytrees: one program serves all values of floats.
 
 In a compiled function that takes a Config, the float settings and `run.total_steps` are traced: the
 next value of a learning rate compiles nothing, and `jax.vmap` maps over Configs whose leaves are
@@ -9,25 +9,28 @@ Of `env` and `run` a compiled function sees only what it may need, EnvInJit and 
 anything else there, such as a seed, is an AttributeError: the program is reused for another seed.
 """
 
+import dataclasses
 import types
 import typing
 import weakref
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, NamedTuple, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
 from birl.config import RunConfig
+from birl.config_json import checked
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import Schedule
+from birl.settings import Constant, accept_flat_names, places_of, plain
 
 Kind = TypeVar("Kind", bound=type)
 State = TypeVar("State")
+Flat = dict[str, Any]  # settings by flat name
 
-# Floats that change the program itself: the number of gradient steps, the structure of the State.
-CONSTANT_FLOATS = frozenset({"update_ratio", "noise_rate", "noise_time_step"})
+_SEEN_APART = (("env",), ("run",))  # parts of which a program sees little: EnvInJit and RunInJit
 
 
 class EnvInJit(NamedTuple):
@@ -48,33 +51,41 @@ class Constants:
     So two programs are compared by identity, which takes no time at each call.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: Flat) -> None:
         self.settings = settings
 
 
 class Flattened(NamedTuple):
     """A Config as JAX sees it."""
 
-    values: tuple[Any, ...]  # total_steps, then each traced field: float32, a Schedule of arrays, or None
+    values: tuple[Any, ...]  # total_steps, then each traced setting: float32, a Schedule of arrays, or None
     constants: Constants
 
 
-def traced_settings(kind: Kind) -> Kind:
-    """The Config class, registered as a pytree whose leaves are its float settings."""
-    names = traced_fields(kind)
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def settings(kind: Kind) -> Kind:
+    """The class as the Config of an algorithm.
+
+    It is a frozen dataclass that checks its values, takes settings of its parts by their flat
+    names, and is a pytree whose leaves are the float settings.
+    """
+    made = accept_flat_names(checked(kind))
+    names = traced_settings(made)
     jax.tree_util.register_pytree_node(
-        kind,
+        made,
         lambda config: _flatten(config, names),
-        lambda constants, values: _unflatten(kind, constants, dict(zip(("run", *names), values, strict=True))),
+        lambda constants, values: _unflatten(made, constants, dict(zip(("run", *names), values, strict=True))),
     )
-    return kind
+    return made
 
 
-def traced_fields(kind: Any) -> tuple[str, ...]:
-    """The names of a Config's own fields that are traced: those that may be a float."""
-    hints = typing.get_type_hints(kind)
-    may_be_float = [field.name for field in fields(kind) if float in _options(hints[field.name])]
-    return tuple(name for name in may_be_float if name not in CONSTANT_FLOATS)
+def traced_settings(kind: Any) -> tuple[str, ...]:
+    """The flat names of a Config's settings that are traced: those that may be a float."""
+    return tuple(
+        name
+        for name, place in places_of(kind).items()
+        if float in _options(plain(place.hint)) and not place.about(Constant) and place.path[:1] not in _SEEN_APART
+    )
 
 
 def place_together(place: Callable[[Any], Any], state: State, config: Any) -> State:
@@ -106,22 +117,44 @@ def _flatten(config: Any, names: tuple[str, ...]) -> Flattened:
     known = _flattened.get(id(config))
     if known is not None:
         return known[0]
-    values = [config.run.total_steps, *(vars(config)[name] for name in names)]
-    constants = _constants_of(config, names)
+    flat = _own_settings(config)
+    values = [config.run.total_steps, *(flat.pop(name) for name in names)]
+    constants = _constants_of(config, flat)
     if not isinstance(config.run, RunConfig):  # from `_unflatten`: the values are leaves already
         return Flattened(tuple(values), constants)
     # Not inside a program that is being traced: what is kept must outlive it.
     with jax.ensure_compile_time_eval():
-        flat = Flattened(tuple(map(_leaves_of, values)), constants)
+        flattened = Flattened(tuple(map(_leaves_of, values)), constants)
     number = id(config)
-    _flattened[number] = flat, weakref.ref(config, lambda _: _flattened.pop(number, None))
-    return flat
+    _flattened[number] = flattened, weakref.ref(config, lambda _: _flattened.pop(number, None))
+    return flattened
 
 
-def _unflatten(kind: Any, constants: Constants, values: dict[str, Any]) -> Any:
-    config = object.__new__(kind)  # no checks: the values may be tracers, or arrays of many runs
-    vars(config).update(constants.settings | values, run=RunInJit(values["run"]))
+def _unflatten(kind: Any, constants: Constants, values: Flat) -> Any:
+    """A Config for use inside a program, without checks: values may be tracers, or of many runs."""
+    config = object.__new__(kind)
+    vars(config).update(env=constants.settings["env"], run=RunInJit(values["run"]))
+    values = constants.settings | values
+    for name, default in _default_parts(kind).items():  # with the settings that this algorithm leaves out
+        vars(config)[name] = part = object.__new__(type(default))
+        vars(part).update(vars(default))
+    for name, place in places_of(kind).items():
+        if place.path[:1] not in _SEEN_APART:
+            vars(place.part_of(config))[name] = values[name]
     return config
+
+
+@cache
+def _default_parts(kind: Any) -> dict[str, Any]:
+    default = kind()
+    names = {place.path[0] for place in places_of(kind).values() if place.path and place.path[:1] not in _SEEN_APART}
+    return {name: vars(default)[name] for name in names}
+
+
+def _own_settings(config: Any) -> Flat:
+    """All settings but those of the environment and of the run."""
+    places = places_of(config.__class__).items()
+    return {name: getattr(at.part_of(config), name) for name, at in places if at.path[:1] not in _SEEN_APART}
 
 
 def _leaves_of(value: Any) -> Any:
@@ -137,8 +170,6 @@ def _leaves_of(value: Any) -> Any:
             return jax.device_put(np.float32(value))
 
 
-def _constants_of(config: Any, names: tuple[str, ...]) -> Constants:
-    traced = {"env", "run", *names}
-    settings = {name: value for name, value in vars(config).items() if name not in traced}
+def _constants_of(config: Any, settings: Flat) -> Constants:
     env = EnvInJit(config.env.num_envs)
     return _constants.setdefault((type(config), env, *settings.values()), Constants(settings | {"env": env}))

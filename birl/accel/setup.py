@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import jax
 
+from birl.settings import flat_settings
+
 # With several threads, XLA divides loops and products that take less time than dividing them. PPO's
 # update of CartPole (256 rows, 64 x 64) takes 12 ms with two threads and 9 ms with one. DQN on
 # CartPole (64 rows, 256 x 256) does 3,390 steps a second with one and 3,040 with two, on
@@ -71,7 +73,7 @@ def work_size(config: Any, images: bool = False) -> WorkSize:
 
     `images`: observations hold some, so that encoder auto has convolutions.
     """
-    settings = vars(config)
+    settings = flat_settings(config)
     encoder = settings.get("encoder", "mlp")
     if ":" in encoder:  # the user's own: any size, and not divided among devices as our convolutions are
         return MOST_PRODUCTS_OF_ONE_THREAD + 1

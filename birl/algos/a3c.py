@@ -19,34 +19,33 @@ an episode, V bootstraps; RMSProp's ε is outside the root by default.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated
 
 import gymnasium as gym
 import jax
 import numpy as np
 
-from birl.asynchronous.actor_learner import ActorLearner, PoolName, Work, initial_state
+from birl.asynchronous.actor_learner import ActorLearner, Work, initial_state
 from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weights, WorkerResult
 from birl.asynchronous.pool import train_actor_learners
 from birl.checks import require_own_envs, validate_actor_learners, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields
-from birl.limits import Decay, Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
+from birl.config import EnvConfig, RunConfig
+from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
 from birl.maths.keys import stream
-from birl.maths.schedules import Schedule, linear, value_at
+from birl.maths.schedules import linear, value_at
 from birl.nets.acting import act as act
 from birl.nets.actor_critic_loss import actor_critic_loss
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import merge_moments, normalize_for_worker
-from birl.nets.optimizers import RMSPropName, clip_by_norm, flatten_tree, shared_rmsprop
+from birl.nets.optimizers import clip_by_norm, flatten_tree, shared_rmsprop
 from birl.nets.policies import ActorCriticPolicy
-from birl.nets.recurrent import CoreName
+from birl.parts import GAUSSIAN_ONLY, ActionConfig, ActorLearnerConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.finite import check_finite_metrics, for_learning
-from birl.search import ACTOR_CRITIC, Choices, LogRange, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange
+from birl.settings import Search
+from birl.traced import settings
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
 
 SUPPORTS = Supports(
@@ -54,61 +53,38 @@ SUPPORTS = Supports(
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """A3C's settings."""
 
-    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
-    run: RunConfig = field(default_factory=RunConfig)
-    pool: PoolName = "processes"  # where actor-learners run: serial (here, in turn, reproducible), processes or ray
-    actor_learners: PositiveInt = 4  # how many; with processes, as many as there are CPU cores
-    report_every: PositiveInt = 1000  # environment steps of all actor-learners between two reports
-    rollout_length: PositiveInt = 5  # t_max: steps of each environment between updates, and most rewards in a return
-    discount: Fraction = 0.99  # γ
-    entropy_weight: float | Schedule = 0.01  # β
-    value_weight: float = 0.5
-    learning_rate: Rate = field(default_factory=partial(linear, 7e-4, 0.0))  # η
-    max_grad_norm: PositiveFloat | None = 0.5
-    optimizer: RMSPropName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
-    optimizer_epsilon: PositiveFloat = 1e-5  # ε
-    rmsprop_decay: Decay = 0.99  # α: decay of the mean of squared gradients
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (64, 64)
-    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of the value alone; None: hidden_sizes
-    activation: Activation = "tanh"
-    core: CoreName = "feedforward"
-    core_size: Units = 64
-    share_trunk: bool = False  # one encoder and core for policy and value
-    log_std: float = 0.0  # first log standard deviation of a continuous policy
-    state_dependent_std: bool = False  # the log standard deviation is an output of the network
-    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = ACTOR_CRITIC | {
-    "rollout_length": Choices((5, 10, 20, 50)),
-    "learning_rate": LogRange(1e-4, 5e-3),
-}
+    env: EnvConfig = EnvConfig(num_envs=1)  # of each actor-learner
+    run: RunConfig = RunConfig()
+    learners: ActorLearnerConfig = ActorLearnerConfig()
+    network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
+    actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig(
+        "rmsprop", max_grad_norm=0.5
+    )
+    # t_max: steps of each environment between updates, and most rewards in a return
+    rollout_length: Annotated[PositiveInt, Choices((5, 10, 20, 50))] = 5
+    discount: Discount = 0.99  # γ
+    entropy_weight: EntropyWeight = 0.01  # β
+    value_weight: float = 0.5  # weight of the value loss
+    learning_rate: Annotated[Rate, LogRange(1e-4, 5e-3)] = linear(7e-4, 0.0)  # η: size of a gradient step
 
 
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    validate_actor_learners(config)
+    validate_actor_learners(config.env, config.learners)
 
 
 def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_actor_critic, settings=config)
+    make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     return initial_state(config, Config, observation_space, action_space, make, has_target=False)
 
 
@@ -137,7 +113,7 @@ def gradients(
     entropy_weight = value_at(config.entropy_weight, progress)
     moments, rollout, own = normalize_for_worker(normalizers, number, rollout, config.discount)
     gradient, metrics = jax.grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
-    gradient, norm = clip_by_norm(gradient, config.max_grad_norm)
+    gradient, norm = clip_by_norm(gradient, config.optimizer.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
     return flatten_tree(gradient), flatten_tree(own), stream(key, "next"), metrics
 
@@ -150,7 +126,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
     normalizers = work.layouts.normalizer.tree(weights.normalizers)
     # Perform a_t according to π(a_t|s_t; θ'), t_max times.
     policy = network, merge_moments(normalizers.observations)
-    rollout = for_learning(learner.collector.collect(policy, learner.key), config.clip_rewards)
+    rollout = for_learning(learner.collector.collect(policy, learner.key), config.normalize.clip_rewards)
     # Accumulate R and dθ over these steps.
     with stats.timed("learning"):
         gradient, own, key, metrics = gradients(
@@ -169,7 +145,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
 
 def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
     """Asynchronous update of θ using dθ, by RMSProp with shared statistics, without a lock."""
-    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
+    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.optimizer)
 
 
 def train(

@@ -21,55 +21,56 @@ average network also starts a sequence from the stored memory.
 
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from birl.asynchronous.actor_learner import initial_state
 from birl.asynchronous.parameters import SharedParameters, WorkerResult
 from birl.asynchronous.parameters import State as SharedState
 from birl.asynchronous.pool import train_actor_learners
-from birl.asynchronous.replay_cycle import replay_share, validate_shares
+from birl.asynchronous.replay_cycle import ReplayShare, validate_share
 from birl.asynchronous.replay_learner import Learner, replay_worker_step
 from birl.checks import require_config, require_own_envs, validate_actor_learners, validate_settings
-from birl.config import ConfigError, EnvConfig, RunConfig, check_fields, require
-from birl.limits import Decay, Fraction, Natural, NotNegative, PositiveFloat, PositiveInt, Rate, Sizes, Units
+from birl.config import ConfigError, EnvConfig, RunConfig, require
+from birl.limits import Discount, EntropyWeight, Fraction, Natural, NotNegative, PositiveFloat, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.keys import stream
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import dot
 from birl.nets.acer_loss import critic_estimates, log_ratios, policy_step
 from birl.nets.acting import act, evaluate_rollout, without_last
 from birl.nets.actor_q import ActorQLike, DuelingActorLike, MakeActorQ, empty_behaviour, make_actor_q
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, merge_moments, reward_scale
 from birl.nets.optimizers import (
-    OptimizerName,
-    RMSPropName,
     gradient_step,
     initial_optimizer_state,
-    make_optimizer,
     shared_rmsprop,
     soft_update,
 )
 from birl.nets.policies import ActorQPolicy
-from birl.nets.recurrent import CoreName
+from birl.parts import (
+    GAUSSIAN_ONLY,
+    ActionConfig,
+    ActorLearnerConfig,
+    NetworkConfig,
+    NormalizeConfig,
+    OptimizerConfig,
+    RMSPropName,
+)
 from birl.registry import Supports
 from birl.rollouts.finite import check_finite_metrics
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
-from birl.search import DISCOUNTS, ENTROPY_WEIGHTS, SMALL_NETWORKS, Choices, LogRange, Range, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange
+from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
 
 SUPPORTS = Supports(
@@ -83,58 +84,35 @@ SUPPORTS = Supports(
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """ACER's settings. The defaults are OpenAI Baselines', except RMSProp and `learning_starts`."""
 
-    env: EnvConfig = field(default_factory=EnvConfig)
-    run: RunConfig = field(default_factory=RunConfig)
-    pool: Literal["none", "serial", "processes", "ray"] = "none"  # none: one learner; else where actor-learners run
-    actor_learners: PositiveInt = 4  # how many, each with `env`; with processes, as many as there are CPU cores
-    report_every: PositiveInt = 1000  # environment steps of all actor-learners between two reports
-    rollout_length: PositiveInt = 20  # T: steps of each environment between updates, and length of replayed sequences
-    discount: Fraction = 0.99  # γ
-    entropy_weight: float | Schedule = 0.01
-    value_weight: float = 0.5
+    env: EnvConfig = EnvConfig()
+    run: RunConfig = RunConfig()
+    learners: ActorLearnerConfig = ActorLearnerConfig(pool="none")
+    network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
+    actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    optimizer: OptimizerConfig = OptimizerConfig("rmsprop", max_grad_norm=10.0)
+    # T: steps of each environment between updates, and length of replayed sequences
+    rollout_length: Annotated[PositiveInt, Choices((10, 20, 50))] = 20
+    discount: Discount = 0.99  # γ
+    entropy_weight: EntropyWeight = 0.01
+    value_weight: float = 0.5  # weight of the value loss
     importance_truncation: PositiveFloat = 10.0  # c: largest importance weight; a correction by Q replaces the rest
-    trust_region: PositiveFloat | None = 1.0  # δ: how far an update may lead from the average policy; None: no limit
+    # δ: how far an update may lead from the average policy; None: no limit
+    trust_region: Annotated[PositiveFloat, Choices((0.1, 0.3, 1.0, 3.0))] | None = 1.0
     average_decay: Fraction = 0.99  # α: decay of the average policy network, in each gradient step
     advantage_samples: PositiveInt = 5  # sampled actions whose mean advantage is 0, in the dueling network for a Box
-    replay_size: Natural = 50_000  # transitions kept by all actor-learners together; 0: no replay
-    replay_ratio: NotNegative = 4.0  # mean number of replayed updates for each new rollout; it is drawn from a Poisson
+    # transitions kept by all actor-learners together; 0: no replay
+    replay_size: Annotated[Natural, Choices((10_000, 50_000, 100_000))] = 50_000
+    # mean number of replayed updates for each new rollout; it is drawn from a Poisson
+    replay_ratio: Annotated[NotNegative, Choices((1.0, 2.0, 4.0, 8.0))] = 4.0
     learning_starts: Natural = 1000  # environment steps before the first replayed update
     batch_size: PositiveInt | None = None  # sequences in a replayed update; None: as many as environments
     frame_stack: PositiveInt = 1  # observations are stacks of so many frames, newest last; the replay keeps each once
-    learning_rate: Rate = 7e-4
-    max_grad_norm: PositiveFloat | None = 10.0
-    optimizer: OptimizerName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
-    optimizer_epsilon: PositiveFloat = 1e-5  # ε
-    rmsprop_decay: Decay = 0.99  # decay of the mean of squared gradients, for rmsprop and rmsprop-tf
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (64, 64)
-    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of the values alone; None: hidden_sizes
-    activation: Activation = "tanh"
-    core: CoreName = "feedforward"
-    core_size: Units = 64
-    share_trunk: bool = False  # one encoder and core for policy and values
-    log_std: float = 0.0  # first log standard deviation of a continuous policy
-    state_dependent_std: bool = False  # the log standard deviation is an output of the network
-    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = SMALL_NETWORKS | {
-    "rollout_length": Choices((10, 20, 50)), "discount": DISCOUNTS, "entropy_weight": ENTROPY_WEIGHTS,
-    "trust_region": Choices((0.1, 0.3, 1.0, 3.0)), "replay_size": Choices((10_000, 50_000, 100_000)),
-    "replay_ratio": Choices((1.0, 2.0, 4.0, 8.0)), "learning_rate": LogRange(1e-4, 5e-3), "log_std": Range(-2.0, 0.5),
-}  # fmt: skip
+    learning_rate: Annotated[Rate, LogRange(1e-4, 5e-3)] = 7e-4  # size of a gradient step
 
 
 class State(NamedTuple):
@@ -153,13 +131,13 @@ class State(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    if config.pool == "none":
+    if config.learners.pool == "none":
         return
-    validate_actor_learners(config)
-    wrong = f"optimizer {config.optimizer!r} does not go with pool {config.pool!r}"
+    validate_actor_learners(config.env, config.learners)
+    wrong = f"optimizer {config.optimizer.optimizer!r} does not go with pool {config.learners.pool!r}"
     remedy = "actor-learners share the statistics of RMSProp; use optimizer rmsprop or rmsprop-tf, or pool none"
-    require(config.optimizer in typing.get_args(RMSPropName), f"{wrong}: {remedy}")
-    validate_shares(config)
+    require(config.optimizer.optimizer in typing.get_args(RMSPropName), f"{wrong}: {remedy}")
+    validate_share(config.replay_size, config.rollout_length, config.env, config.learners)
 
 
 def init(
@@ -167,11 +145,11 @@ def init(
 ) -> State | SharedState:
     """A fresh State for these spaces, the same for the same seed; a SharedState with a pool."""
     require_config(config, Config)
-    make = make_network or partial(make_actor_q, settings=config)
-    if config.pool != "none":
+    make = make_network or partial(make_actor_q, network=config.network, actions=config.actions)
+    if config.learners.pool != "none":
         return initial_state(config, Config, observation_space, action_space, make, has_target=True)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
-    optimizer = initial_optimizer_state(optimizer_of(config), network)
+    optimizer = initial_optimizer_state(config.optimizer, network)
     return State(network, network, optimizer, normalizer, key, count_of(0), count_of(0), np.int32(0))
 
 
@@ -179,11 +157,6 @@ def policy(state: State | SharedState) -> PyTree:
     """The part of the state that acts."""
     moments = state.normalizer.observations
     return ActorQPolicy(state.network, merge_moments(moments) if isinstance(state, SharedState) else moments)
-
-
-def optimizer_of(config: Config) -> optax.GradientTransformation:
-    """RMSProp or Adam with these settings."""
-    return make_optimizer(config.optimizer, config.optimizer_epsilon, config.rmsprop_decay)
 
 
 def loss(
@@ -203,7 +176,8 @@ def loss(
     distribution = without_last(evaluation.distributions)
     average_evaluation = evaluate_rollout((average, moments), rollout)
     average_distribution = jax.lax.stop_gradient(without_last(average_evaluation.distributions))
-    critic = critic_estimates(network, evaluation, rollout, key, config)
+    settings = config.discount, config.importance_truncation, config.advantage_samples
+    critic = critic_estimates(network, evaluation, rollout, key, *settings)
     step = policy_step(critic.objective, distribution, average_distribution, config.trust_region)
     # The gradient of statistics · constant is that constant; the chain rule takes it on.
     ascent = losses.masked_mean(dot(distribution, step.directions), valid)
@@ -238,8 +212,8 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     learner = Learner(state.network, state.average, state.normalizer, state.key, *counts)
     gradient, metrics = gradients(learner, rollout, config)
     learning_rate = metrics["optimizer/learning_rate"]
-    step = partial(gradient_step, optimizer_of(config), state.network, state.optimizer)
-    network, optimizer, norm = step(gradient, learning_rate, config.max_grad_norm, rollout.valid)
+    step = partial(gradient_step, config.optimizer, state.network, state.optimizer)
+    network, optimizer, norm = step(gradient, learning_rate, rollout.valid)
     average = soft_update(state.average, network, 1.0 - config.average_decay)  # Wang et al. 2017, section 3.3
     steps = increment_wrapped(state.gradient_steps)
     state = state._replace(network=network, average=average, optimizer=optimizer, gradient_steps=steps)
@@ -265,8 +239,16 @@ worker_step = partial(replay_worker_step, gradients=gradients, sample_sequences=
 
 def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
     """Apply dθ to the shared θ by RMSProp, without a lock; then θ_a ← αθ_a + (1-α)θ."""
-    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
+    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.optimizer)
     shared.target_weights[:] = soft_update(shared.target_weights, shared.weights, 1.0 - config.average_decay)
+
+
+def replay_share(config: Config, action_space: gym.Space) -> ReplayShare:
+    """An equal part of the replay for each actor-learner; for replay_size 0, one rollout."""
+    num_envs = config.env.num_envs
+    size = config.replay_size // config.learners.actor_learners or config.rollout_length * num_envs
+    behaviour = empty_behaviour(action_space, num_envs, config.actions.scale_actions)
+    return ReplayShare(size, config.discount, config.frame_stack, behaviour)
 
 
 def train(
@@ -278,21 +260,22 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)
-    if config.pool != "none":
+    if config.learners.pool != "none":
         require_own_envs(envs)
         if isinstance(state, State):
-            raise ConfigError(f"the state is that of one learner; continue with pool none, not with pool {config.pool}")
+            raise ConfigError(
+                f"the state is that of one learner; continue with pool none, not with pool {config.learners.pool}"
+            )
         start = partial(init, config, make_network=make_network)
-        share = partial(replay_share, config, partial(empty_behaviour, scale_actions=config.scale_actions))
         learners = partial(train_actor_learners, config, __name__, start, worker_step, apply_gradients)
-        yield from learners(state, snapshot, replay=share)
+        yield from learners(state, snapshot, replay=partial(replay_share, config))
         return
-    with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
+    with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         if not isinstance(state, State):
             remedy = "continue with the pool that it was taken from, not with pool none"
             raise ConfigError(f"the state is that of actor-learners; {remedy}")
-        behaviour = empty_behaviour(rollouts.spaces[1], rollouts.num_envs, config.scale_actions)
+        behaviour = empty_behaviour(rollouts.spaces[1], rollouts.num_envs, config.actions.scale_actions)
         state = rollouts.start(state, snapshot, behaviour=behaviour)
         size = config.replay_size or config.rollout_length * rollouts.num_envs  # 0: one rollout, never replayed
         like = rollouts.empty_rollout()

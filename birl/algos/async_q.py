@@ -20,96 +20,73 @@ Q(s', ·; θ⁻) under the ε-greedy policy.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import fields
 from functools import partial
 from types import ModuleType
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.asynchronous.actor_learner import ActorLearner, PoolName, Work, initial_state
-from birl.asynchronous.exploration import exploration_at
+from birl.asynchronous.actor_learner import ActorLearner, Work, initial_state
+from birl.asynchronous.exploration import final_exploration
 from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weights, WorkerResult
 from birl.asynchronous.pool import train_actor_learners
 from birl.checks import require_own_envs, validate_actor_learners, validate_exploration, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields
-from birl.limits import Decay, Fraction, PositiveFloat, PositiveInt, Probability, Rate, Sizes, Units
+from birl.config import EnvConfig, RunConfig
+from birl.limits import Discount, PositiveInt, Probability, Rate
 from birl.maths import losses
 from birl.maths.distributions import Categorical
 from birl.maths.exploration import epsilon_greedy
 from birl.maths.keys import step_keys, stream
 from birl.maths.returns import discounted_returns, n_step_returns
-from birl.maths.schedules import linear, value_at
+from birl.maths.schedules import linear, number_at, value_at
 from birl.nets.acting import without_first
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
 from birl.nets.normalize import merge_moments, normalize_for_worker
-from birl.nets.optimizers import RMSPropName, clip_by_norm, flatten_tree, shared_rmsprop
+from birl.nets.optimizers import clip_by_norm, flatten_tree, shared_rmsprop
 from birl.nets.policies import QPolicy
-from birl.nets.recurrent import CoreName
 from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, max_q_values, q_of_actions, rollout_values
 from birl.nets.values import act as act
+from birl.parts import VALUES_ONLY, ActorLearnerConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import Supports
 from birl.rollouts.finite import check_finite_metrics, for_learning
-from birl.search import DISCOUNTS, SMALL_NETWORKS, Choices, LogRange, Range, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange, Range
+from birl.traced import settings
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
 
 SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, passed_envs=False, actor_learners=True, values="Q(s, ·)")
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """The settings of asynchronous Q-learning; Sarsa and n-step Q-learning have the same."""
 
-    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))  # of each actor-learner
-    run: RunConfig = field(default_factory=RunConfig)
-    pool: PoolName = "processes"  # where actor-learners run: serial (here, in turn, reproducible), processes or ray
-    actor_learners: PositiveInt = 4  # how many; with processes, as many as there are CPU cores
-    report_every: PositiveInt = 1000  # environment steps of all actor-learners between two reports
-    rollout_length: PositiveInt = 5  # I_AsyncUpdate, t_max: steps of each environment between updates; fewer at an end
-    target_every: PositiveInt = 1000  # I_target: environment steps of all actor-learners between target network updates
-    discount: Fraction = 0.99  # γ
+    env: EnvConfig = EnvConfig(num_envs=1)  # of each actor-learner
+    run: RunConfig = RunConfig()
+    learners: ActorLearnerConfig = ActorLearnerConfig()
+    network: Annotated[NetworkConfig, VALUES_ONLY] = NetworkConfig(hidden_sizes=(64, 64), activation="relu")
+    normalize: NormalizeConfig = NormalizeConfig()
+    optimizer: OptimizerConfig = OptimizerConfig("rmsprop", max_grad_norm=10.0)
+    # I_AsyncUpdate, t_max: steps of each environment between updates; fewer at an end
+    rollout_length: Annotated[PositiveInt, Choices((5, 10, 20))] = 5
+    # I_target: environment steps of all actor-learners between target network updates
+    target_every: Annotated[PositiveInt, Choices((200, 1000, 5000))] = 1000
+    discount: Discount = 0.99  # γ
     final_explorations: tuple[float, ...] = (0.1, 0.01, 0.5)  # each actor-learner draws its final ε from these
     exploration_chances: tuple[float, ...] = (0.4, 0.3, 0.3)  # the probability of each of them
-    exploration_fraction: float = 0.5  # the fraction of total_steps in which ε falls from 1 to its final value
+    # the fraction of total_steps in which ε falls from 1 to its final value
+    exploration_fraction: Annotated[float, Range(0.1, 0.6)] = 0.5
     exploration: Probability | None = None  # ε of all actor-learners; None: each has a final ε of its own
-    learning_rate: Rate = field(default_factory=partial(linear, 7e-4, 0.0))  # η
-    max_grad_norm: PositiveFloat | None = 10.0
-    optimizer: RMSPropName = "rmsprop"  # PyTorch's: ε outside the root; rmsprop-tf: ε inside, mean square from 1
-    optimizer_epsilon: PositiveFloat = 1e-5  # ε
-    rmsprop_decay: Decay = 0.99  # α: decay of the mean of squared gradients
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (64, 64)
-    activation: Activation = "relu"
-    core: CoreName = "feedforward"
-    core_size: Units = 64
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = SMALL_NETWORKS | {
-    "rollout_length": Choices((5, 10, 20)),
-    "target_every": Choices((200, 1000, 5000)),
-    "discount": DISCOUNTS,
-    "exploration_fraction": Range(0.1, 0.6),
-    "learning_rate": LogRange(1e-4, 5e-3),
-}
+    learning_rate: Annotated[Rate, LogRange(1e-4, 5e-3)] = linear(7e-4, 0.0)  # η: size of a gradient step
 
 
 def validate(config: Config, kind: type = Config) -> None:
     """Raise ConfigError if these settings cannot work, or are not of this kind."""
     validate_settings(config, kind)
-    validate_actor_learners(config)
-    validate_exploration(config)
+    validate_actor_learners(config.env, config.learners)
+    validate_exploration(config.final_explorations, config.exploration_chances, config.exploration_fraction)
 
 
 def init(
@@ -120,7 +97,7 @@ def init(
     kind: type = Config,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_q_network, settings=config, dueling=False)
+    make = make_network or partial(make_q_network, network=config.network, dueling=False)
     return initial_state(config, kind, observation_space, action_space, make, has_target=True)
 
 
@@ -204,9 +181,22 @@ def gradients(
     gradient, metrics = jax.grad(loss, has_aux=True)(
         network, target_network, moments, rollout, epsilon, next_key, config
     )
-    gradient, norm = clip_by_norm(gradient, config.max_grad_norm)
+    gradient, norm = clip_by_norm(gradient, config.optimizer.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
     return flatten_tree(gradient), flatten_tree(own), next_key, metrics
+
+
+def exploration_at(config: Config, number: int, env_steps: int) -> np.float32:
+    """ε of actor-learner `number` after this many steps of all: linear from 1 to its final ε.
+
+    The final ε is reached at the fraction `exploration_fraction` of the run. If `exploration` is
+    set, all have that ε.
+    """
+    progress = env_steps / config.run.total_steps
+    if config.exploration is not None:
+        return np.float32(number_at(config.exploration, progress))
+    final = final_exploration(config.final_explorations, config.exploration_chances, config.run.seed, number)
+    return np.float32(1.0 + min(progress / config.exploration_fraction, 1.0) * (final - 1.0))
 
 
 def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerResult:
@@ -217,7 +207,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
     normalizers = work.layouts.normalizer.tree(weights.normalizers)
     epsilon = exploration_at(config, learner.number, int(weights.env_steps))
     policy = network, merge_moments(normalizers.observations), epsilon
-    rollout = for_learning(learner.collector.collect(policy, learner.key), config.clip_rewards)
+    rollout = for_learning(learner.collector.collect(policy, learner.key), config.normalize.clip_rewards)
     with stats.timed("learning"):
         gradient, own, key, metrics = gradients(
             weights, np.int32(learner.number), learner.key, epsilon, rollout, work.layouts, config
@@ -235,7 +225,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
 
 def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
     """Apply dθ to the shared θ by RMSProp, without a lock; every `target_every` steps θ⁻ ← θ."""
-    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config)
+    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.optimizer)
     shared.copy_weights_every(config.target_every, result.env_steps)
 
 
@@ -264,19 +254,17 @@ def named(name: str) -> ModuleType:
 
     Its Config has the same settings, and is a class of its own, which selects the targets.
     """
-    settings = [(setting.name, setting.type, setting) for setting in fields(Config)]
     own = {
         "__doc__": Config.__doc__,
         "__module__": __name__,
         "__qualname__": f"{name}.Config",  # where other processes find it
+        "__annotations__": Config.__annotations__,
         "__wrapped__": Config,  # whose source has the settings' help texts
-        "__post_init__": check_fields,
     }
-    kind = traced_settings(make_dataclass("Config", settings, namespace=own, frozen=True))
+    kind = settings(type("Config", (), own | {setting.name: setting.default for setting in fields(Config)}))
     module = ModuleType(f"birl.{name}", __doc__)
     vars(module).update(
         SUPPORTS=SUPPORTS,
-        SEARCH=SEARCH,
         Config=kind,
         State=State,
         validate=partial(validate, kind=kind),

@@ -14,20 +14,19 @@ while the actor goes on learning; σ adapts to the perturbations that act, not t
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from birl.checks import require_config, validate_replay, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields
-from birl.limits import Fraction, Natural, PositiveFloat, PositiveFraction, PositiveInt, Prefill, Rate, Sizes
+from birl.config import EnvConfig, RunConfig
+from birl.limits import Discount, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import value_at
@@ -37,10 +36,8 @@ from birl.nets.continuous import (
     make_deterministic_actor_critic,
     random_in_warmup,
 )
-from birl.nets.encoders import EncoderName
 from birl.nets.exploration_noise import (
     Exploration,
-    NoiseName,
     adapted_scale,
     after_rollout,
     initial_exploration,
@@ -49,64 +46,49 @@ from birl.nets.exploration_noise import (
     validate_noise,
     without_noise,
 )
-from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
 from birl.nets.policies import DeterministicPolicy
+from birl.parts import (
+    NO_CORE,
+    STEPS_ONLY,
+    WIDE,
+    NetworkConfig,
+    NoiseConfig,
+    NormalizeConfig,
+    OptimizerConfig,
+    ReplayConfig,
+)
 from birl.registry import Supports
 from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
-from birl.search import CONTINUOUS_REPLAY, Choices, Range, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange
+from birl.settings import Search
+from birl.traced import settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, rows=lambda config: config.batch_size)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, rows=lambda config: config.replay.batch_size)
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """DDPG's settings."""
 
-    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
-    run: RunConfig = field(default_factory=RunConfig)
+    env: EnvConfig = EnvConfig(num_envs=1)
+    run: RunConfig = RunConfig()
+    network: Annotated[NetworkConfig, NO_CORE, WIDE] = NetworkConfig(hidden_sizes=(256, 256), activation="relu")
+    normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
+    optimizer: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
+    replay: Annotated[ReplayConfig, STEPS_ONLY, Search(update_ratio=Choices((0.25, 0.5, 1.0)))] = ReplayConfig()
+    exploration: NoiseConfig = NoiseConfig("ou")
     rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
-    update_ratio: PositiveFloat = 1.0  # gradient steps for each environment step; 0.25: one for every four
-    learning_starts: Natural = 1000  # environment steps before the first gradient step, with uniform random actions
-    batch_size: PositiveInt = 256  # transitions in a gradient step
-    replay_size: Natural = 100_000  # transitions kept
-    prefill: Prefill | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
-    discount: Fraction = 0.99  # γ
-    n_step: PositiveInt = 1  # rewards summed before the bootstrap
-    target_rate: PositiveFraction = 0.005  # τ: rate of the target networks' soft update at each gradient step
-    noise: NoiseName = "ou"
-    exploration_noise: Rate = 0.2  # σ of actions on [-1, 1]; for parameter noise δ, their distance
-    noise_rate: PositiveFloat = 0.15  # θ: how fast Ornstein-Uhlenbeck noise drifts back to 0
-    noise_time_step: PositiveFloat = 1.0  # Δt of Ornstein-Uhlenbeck noise
-    noise_adaptation: float = 1.01  # α: the factor by which parameter noise changes in an update
-    actor_learning_rate: Rate = 1e-3
-    critic_learning_rate: Rate = 1e-3
-    max_grad_norm: PositiveFloat | None = None
-    optimizer_epsilon: PositiveFloat = 1e-8
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (256, 256)
-    policy_hidden_sizes: Sizes | None = None  # of the actor alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of the critic alone; None: hidden_sizes
-    activation: Activation = "relu"
-    layer_norm: bool = False  # after each dense layer; parameter noise needs it
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = CONTINUOUS_REPLAY | {
-    "noise": Choices(("ou", "gaussian")),
-    "exploration_noise": Range(0.05, 0.4),
-}
+    discount: Discount = 0.99  # γ
+    # τ: rate of the target networks' soft update at each gradient step
+    target_rate: Annotated[PositiveFraction, Choices((0.002, 0.005, 0.01, 0.02, 0.05))] = 0.005
+    actor_learning_rate: Annotated[Rate, LogRange(5e-5, 3e-3)] = 1e-3  # learning rate of the actor
+    critic_learning_rate: Annotated[Rate, LogRange(1e-4, 3e-3)] = 1e-3  # learning rate of the critic
 
 
 class State(NamedTuple):
@@ -129,8 +111,8 @@ class State(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    validate_replay(config)
-    validate_noise(config)
+    validate_replay(config.replay, config.run)
+    validate_noise(config.exploration, config.network.layer_norm)
 
 
 def init(
@@ -141,24 +123,28 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    remembers_noise = config.noise == "ou"
-    make = make_network or partial(make_deterministic_actor_critic, settings=config, remembers_noise=remembers_noise)
+    remembers_noise = config.exploration.noise == "ou"
+    make = make_network or partial(
+        make_deterministic_actor_critic, network=config.network, remembers_noise=remembers_noise
+    )
 
     def make_with_noise(rng: np.random.Generator, *spaces: gym.Space) -> tuple[Any, Exploration]:
         network = make(rng, *spaces)
-        scale = float(value_at(config.exploration_noise, 0.0))
-        ou = config.noise_rate, config.noise_time_step
-        return network, initial_exploration(rng, network.actor, config.env.num_envs, config.noise, scale, *ou)
+        scale = float(value_at(config.exploration.exploration_noise, 0.0))
+        ou = config.exploration.noise_rate, config.exploration.noise_time_step
+        return network, initial_exploration(
+            rng, network.actor, config.env.num_envs, config.exploration.noise, scale, *ou
+        )
 
     (network, exploration), normalizer, key = begin(config, Config, observation_space, action_space, make_with_noise)
     return State(
         network=network,
         target=network,
-        actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
-        critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critic),
+        actor_optimizer=initial_optimizer_state(config.optimizer, network.actor),
+        critic_optimizer=initial_optimizer_state(config.optimizer, network.critic),
         normalizer=normalizer,
         exploration=exploration,
-        in_warmup=np.bool_(config.learning_starts > 0),
+        in_warmup=np.bool_(config.replay.learning_starts > 0),
         key=key,
         env_steps=count_of(0),
         updates=count_of(0),
@@ -171,11 +157,6 @@ def policy(state: State) -> PyTree:
     """The part of the state that acts."""
     network, moments = state.network, state.normalizer.observations
     return DeterministicPolicy(network.actor, network.bounds, moments, state.exploration, state.in_warmup)
-
-
-def optimizer_of(config: Config) -> optax.GradientTransformation:
-    """Adam with these settings."""
-    return make_optimizer("adam", config.optimizer_epsilon)
 
 
 @jax.jit
@@ -221,7 +202,7 @@ def learn(
 ) -> tuple[State, Metrics]:
     """One gradient step of the critic, then of the actor, then the targets' soft update."""
     network = state.network
-    step = partial(gradient_step, optimizer_of(config), max_grad_norm=config.max_grad_norm)
+    step = partial(gradient_step, config.optimizer)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
     critic, critic_optimizer, norm = step(network.critic, state.critic_optimizer, gradients, critic_learning_rate)
     gradients, actor_metrics = jax.grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)
@@ -242,14 +223,14 @@ def explore(
 ) -> tuple[Exploration, Metrics]:
     """The noise of the next rollout; σ of parameter noise adapts on a batch."""
     exploration = state.exploration
-    scale = value_at(config.exploration_noise, state.env_steps / config.run.total_steps)
-    if config.noise != "parameter":
+    scale = value_at(config.exploration.exploration_noise, state.env_steps / config.run.total_steps)
+    if config.exploration.noise != "parameter":
         return replace(exploration, scale=jnp.float32(scale)), {}
     if batch is None:
         return after_rollout(exploration, rollout, exploration.scale, key), {}
     observations = normalize_observations(state.normalizer.observations, batch.observations)
     acted = state.network.actor, exploration, observations, rollout.valid.shape[1]
-    scale, metrics = adapted_scale(*acted, scale, config.noise_adaptation)
+    scale, metrics = adapted_scale(*acted, scale, config.exploration.noise_adaptation)
     return after_rollout(exploration, rollout, scale, key), metrics
 
 
@@ -266,7 +247,7 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": critic_rate}
     noise_key = stream(state.key, "exploration")
     state = count_rollout(state, rollout, config.discount)
-    state = state._replace(in_warmup=state.env_steps < config.learning_starts)
+    state = state._replace(in_warmup=state.env_steps < config.replay.learning_starts)
     last = None if batches is None else jax.tree.map(lambda x: x[-1], batches)
     exploration, noise_metrics = explore(state, rollout, last, noise_key, config)
     return state._replace(exploration=exploration), metrics | noise_metrics
@@ -277,7 +258,7 @@ def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]
     rollout = without_noise(source.collect(policy(state), state.key))
     source.replay.add(rollout)
     due, owed = gradient_steps_due(config, state, source.replay, rollout)
-    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.batch_size))
+    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.replay.batch_size))
     return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
 
 
@@ -292,10 +273,14 @@ def train(
     validate(config)
     with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
-        memory = initial_noise_memory(state.network.initial_memory(rollouts.num_envs), config.noise, rollouts.num_envs)
+        memory = initial_noise_memory(
+            state.network.initial_memory(rollouts.num_envs), config.exploration.noise, rollouts.num_envs
+        )
         current = rollouts.start(state, snapshot, memory=memory)
         like = without_noise(rollouts.empty_rollout())
-        rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
+        rollouts.add_replay(
+            Replay(config.replay.replay_size, like, config.discount, config.replay.n_step), config.replay.prefill
+        )
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

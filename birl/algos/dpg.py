@@ -14,9 +14,8 @@ bootstraps.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import gymnasium as gym
@@ -25,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.checks import validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields
-from birl.limits import Fraction, PositiveFloat, PositiveInt, Rate
+from birl.config import EnvConfig, RunConfig
+from birl.limits import Discount, PositiveFloat, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import value_at
@@ -35,11 +34,13 @@ from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_com
 from birl.nets.features import FeaturesName
 from birl.nets.normalize import Normalizer, normalize_observations, normalize_rewards
 from birl.nets.policies import CompatiblePolicy
+from birl.parts import NormalizeConfig
 from birl.registry import Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
-from birl.search import DISCOUNTS, EITHER, Choices, LogRange, Range, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange, Range
+from birl.settings import IN_NETWORK, Search
+from birl.traced import settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -47,41 +48,26 @@ SUPPORTS = Supports(
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """DPG's settings."""
 
-    env: EnvConfig = field(default_factory=EnvConfig)
-    run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: PositiveInt = 32  # T: steps of each environment between updates of the acting policy
-    discount: Fraction = 0.99  # γ
-    exploration_noise: Rate = 0.3  # standard deviation of the noise on actions in [-1, 1]
-    actor_learning_rate: Rate = 1e-2  # α_θ
-    critic_learning_rate: Rate = 1.0  # α_w
-    value_learning_rate: Rate = 0.1  # α_v
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    actor_features: FeaturesName = "fourier"
-    critic_features: FeaturesName = "fourier"
-    num_features: PositiveInt = 256  # of "fourier"
-    feature_scale: PositiveFloat = 1.0  # ℓ of "fourier": the distance over which features change
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = {
-    "rollout_length": Choices((8, 32, 128)),
-    "discount": DISCOUNTS,
-    "exploration_noise": Range(0.1, 0.6),
-    "actor_learning_rate": LogRange(1e-3, 0.1),
-    "critic_learning_rate": LogRange(0.1, 3.0),
-    "value_learning_rate": LogRange(0.01, 0.5),
-    "num_features": Choices((64, 256, 1024)),
-    "feature_scale": LogRange(0.3, 3.0),
-    "normalize_observations": EITHER,
-}
+    env: EnvConfig = EnvConfig()
+    run: RunConfig = RunConfig()
+    normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
+    # T: steps of each environment between updates of the acting policy
+    rollout_length: Annotated[PositiveInt, Choices((8, 32, 128))] = 32
+    discount: Discount = 0.99  # γ
+    # standard deviation of the noise on actions in [-1, 1]
+    exploration_noise: Annotated[Rate, Range(0.1, 0.6)] = 0.3
+    actor_learning_rate: Annotated[Rate, LogRange(1e-3, 0.1)] = 1e-2  # α_θ: learning rate of the actor
+    critic_learning_rate: Annotated[Rate, LogRange(0.1, 3.0)] = 1.0  # α_w: learning rate of the critic
+    value_learning_rate: Annotated[Rate, LogRange(0.01, 0.5)] = 0.1  # α_v: learning rate of the value function
+    actor_features: Annotated[FeaturesName, IN_NETWORK] = "fourier"  # of the observation, which the actor is linear in
+    critic_features: Annotated[FeaturesName, IN_NETWORK] = "fourier"  # ... and which the critic is linear in
+    num_features: Annotated[PositiveInt, Choices((64, 256, 1024)), IN_NETWORK] = 256  # number of Fourier features
+    # ℓ of "fourier": the distance over which features change
+    feature_scale: Annotated[PositiveFloat, LogRange(0.3, 3.0), IN_NETWORK] = 1.0
 
 
 class State(NamedTuple):
@@ -123,7 +109,13 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeCompatible | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_compatible, settings=config)
+    make = make_network or partial(
+        make_compatible,
+        actor_features=config.actor_features,
+        critic_features=config.critic_features,
+        num_features=config.num_features,
+        feature_scale=config.feature_scale,
+    )
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     noise = np.float32(value_at(config.exploration_noise, 0.0))
     return State(network, normalizer, noise, key, env_steps=count_of(0), updates=count_of(0))

@@ -13,42 +13,27 @@ soft updates; priorities change after all gradient steps of an update, not after
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from birl.checks import require_config, require_sequences_fit, validate_burn_in, validate_replay, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields
-from birl.limits import (
-    Fraction,
-    Natural,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveInt,
-    Prefill,
-    Probability,
-    Rate,
-    Sizes,
-    Units,
-)
+from birl.config import EnvConfig, RunConfig
+from birl.limits import Discount, PositiveFraction, PositiveInt, Probability, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.returns import n_step_returns
 from birl.maths.schedules import linear, value_at
 from birl.nets.acting import without_first
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
 from birl.nets.models import remembers
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
 from birl.nets.policies import QPolicy
-from birl.nets.recurrent import CoreName, rollout_resets
+from birl.nets.recurrent import rollout_resets
 from birl.nets.values import (
     MakeQNetwork,
     QNetworkLike,
@@ -58,15 +43,19 @@ from birl.nets.values import (
     q_of_actions,
     values_after_burn_in,
 )
+from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
 from birl.registry import Supports
 from birl.rollouts.device_replay import AnyReplay
 from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Indices, Replay
 from birl.rollouts.state import begin, count_rollout
-from birl.search import EITHER, Q_REPLAY, Choices, SearchSpace
-from birl.traced import traced_settings
+from birl.search import EITHER, Choices, LogRange
+from birl.settings import IN_NETWORK, Search
+from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
+
+EXPLORATIONS = Choices(tuple(linear(1.0, last, until) for last in (0.01, 0.05, 0.1) for until in (0.1, 0.2, 0.5)))
 
 SUPPORTS = Supports(
     ("Discrete",),
@@ -75,55 +64,36 @@ SUPPORTS = Supports(
     prefill=True,
     compiled=True,
     values="Q(s, ·)",
-    rows=lambda config: config.batch_size,
+    rows=lambda config: config.replay.batch_size,
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """DQN's settings."""
 
-    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
-    run: RunConfig = field(default_factory=RunConfig)
+    env: EnvConfig = EnvConfig(num_envs=1)
+    run: RunConfig = RunConfig()
+    network: Annotated[NetworkConfig, VALUES_ONLY, Search(activation=None)] = NetworkConfig(activation="relu")
+    normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
+    optimizer: OptimizerConfig = OptimizerConfig("adam", max_grad_norm=10.0)
+    replay: Annotated[
+        ReplayConfig,
+        Search(
+            prioritized=EITHER,
+            replay_size=Choices((10_000, 50_000, 100_000)),
+            update_ratio=Choices((0.125, 0.25, 0.5, 1.0)),
+        ),
+    ] = ReplayConfig(batch_size=64, update_ratio=0.25)
     rollout_length: PositiveInt = 4  # steps of each environment between updates; if recurrent, the length of sequences
-    update_ratio: PositiveFloat = 0.25  # gradient steps for each environment step; 0.25: one for every four
-    learning_starts: Natural = 1000  # environment steps before the first gradient step
-    batch_size: PositiveInt = 64  # transitions in a gradient step; if recurrent, sequences
-    replay_size: Natural = 100_000  # transitions kept
-    prefill: Prefill | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
-    frame_stack: PositiveInt = 1  # frames in an observation, newest last; the replay keeps each frame once
-    discount: Fraction = 0.99  # γ
-    n_step: PositiveInt = 1  # rewards summed before the bootstrap
+    discount: Discount = 0.99  # γ
     double: bool = True  # the network chooses the next action, the target network values it
-    dueling: bool = False  # separate heads for value and advantages
-    prioritized: bool = False  # sample in proportion to |error|^α instead of uniformly
-    priority_exponent: Fraction = 0.6  # α
-    priority_correction: Rate = field(default_factory=partial(linear, 0.4, 1.0))  # β: 1 removes the bias
-    exploration: Probability = field(default_factory=partial(linear, 1.0, 0.05, 0.2))  # ε
-    target_every: PositiveInt = 250  # gradient steps between updates of the target network
+    dueling: Annotated[bool, EITHER, IN_NETWORK] = False  # separate heads for value and advantages
+    exploration: Annotated[Probability, EXPLORATIONS] = linear(1.0, 0.05, 0.2)  # ε: probability of a random action
+    # gradient steps between updates of the target network
+    target_every: Annotated[PositiveInt, Choices((50, 100, 250, 1000))] = 250
     target_rate: PositiveFraction = 1.0  # τ: rate of its soft update; 1: a copy
-    burn_in: int = 0  # first steps of a sequence that only compute the memory
-    learning_rate: Rate = 1e-3
-    max_grad_norm: PositiveFloat | None = 10.0
-    optimizer_epsilon: PositiveFloat = 1e-5
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (64, 64)
-    activation: Activation = "relu"
-    core: CoreName = "feedforward"
-    core_size: Units = 64
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = Q_REPLAY | {
-    **dict.fromkeys(("dueling", "prioritized"), EITHER),
-    "exploration": Choices(tuple(linear(1.0, last, until) for last in (0.01, 0.05, 0.1) for until in (0.1, 0.2, 0.5))),
-}
+    learning_rate: Annotated[Rate, LogRange(5e-5, 5e-3)] = 1e-3  # size of a gradient step
 
 
 class State(NamedTuple):
@@ -151,8 +121,8 @@ class Batch(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    validate_replay(config)
-    validate_burn_in(config.burn_in, config.rollout_length)
+    validate_replay(config.replay, config.run)
+    validate_burn_in(config.replay.burn_in, config.rollout_length)
 
 
 def init(
@@ -160,12 +130,12 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    make = make_network or partial(make_q_network, settings=config, dueling=config.dueling)
+    make = make_network or partial(make_q_network, network=config.network, dueling=config.dueling)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
         target=network,
-        optimizer=initial_optimizer_state(optimizer_of(config), network),
+        optimizer=initial_optimizer_state(config.optimizer, network),
         normalizer=normalizer,
         epsilon=np.float32(value_at(config.exploration, 0.0)),
         key=key,
@@ -179,11 +149,6 @@ def init(
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
     return QPolicy(state.network, state.normalizer.observations, state.epsilon)
-
-
-def optimizer_of(config: Config) -> optax.GradientTransformation:
-    """Adam with these settings."""
-    return make_optimizer("adam", config.optimizer_epsilon)
 
 
 def transition_errors(
@@ -209,13 +174,15 @@ def sequence_errors(
     """[T, N] r + γᵏ max Q'(s', ·) - Q(s, a) of sequences after the burn-in; `valid`; targets."""
     observations = normalize_observations(normalizer.observations, batch.observations)
     resets = rollout_resets(batch)
-    action_values = values_after_burn_in(network, observations, batch.memory, resets, config.burn_in)
-    target_values = values_after_burn_in(target, observations, batch.memory, resets, config.burn_in)
-    batch = jax.tree.map(lambda x: x[config.burn_in :], batch._replace(observations=None, memory=None, resets=None))
+    action_values = values_after_burn_in(network, observations, batch.memory, resets, config.replay.burn_in)
+    target_values = values_after_burn_in(target, observations, batch.memory, resets, config.replay.burn_in)
+    batch = jax.tree.map(
+        lambda x: x[config.replay.burn_in :], batch._replace(observations=None, memory=None, resets=None)
+    )
     selector_values = action_values if config.double else target_values
     bootstrap = double_q_values(selector_values[1:], target_values[1:], without_first(batch.action_masks))
     steps = batch.rewards * reward_scale(normalizer), batch.terminated, batch.truncated, batch.valid
-    targets = n_step_returns(*steps, bootstrap, config.discount, config.n_step)
+    targets = n_step_returns(*steps, bootstrap, config.discount, config.replay.n_step)
     return jax.lax.stop_gradient(targets) - q_of_actions(action_values[:-1], batch.actions), batch.valid, targets
 
 
@@ -243,9 +210,9 @@ def learn(
     """One gradient step on one batch."""
     networks = state.network, state.target, state.normalizer
     gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(*networks, batch, correction, config)
-    valid = None if isinstance(batch.steps, Transitions) else batch.steps.valid[config.burn_in :]
-    step = partial(gradient_step, optimizer_of(config), state.network, state.optimizer)
-    network, optimizer, norm = step(gradients, learning_rate, config.max_grad_norm, valid)
+    valid = None if isinstance(batch.steps, Transitions) else batch.steps.valid[config.replay.burn_in :]
+    step = partial(gradient_step, config.optimizer, state.network, state.optimizer)
+    network, optimizer, norm = step(gradients, learning_rate, valid)
     steps = increment_wrapped(state.gradient_steps, config.target_every)
     move = partial(soft_update, rate=config.target_rate)
     target = jax.lax.cond(steps % config.target_every == 0, move, lambda target, _: target, state.target, network)
@@ -260,7 +227,7 @@ def update(
     """The state after a rollout and its gradient steps, the metrics, and the TD errors."""
     progress = state.env_steps / config.run.total_steps
     learning_rate = value_at(config.learning_rate, progress)
-    correction = value_at(config.priority_correction, progress)
+    correction = value_at(config.replay.priority_correction, progress)
     metrics: Metrics = {"exploration/epsilon": state.epsilon}
     errors = None
     if batches is not None:
@@ -275,7 +242,7 @@ def update(
 def sample_batches(replay: AnyReplay, key: Array, config: Config) -> tuple[Batch, Indices | None]:
     """The G batches of one update, and the indices of their transitions; None for sequences."""
     rng = replay.rng(key)
-    shape = gradient_steps(config), config.batch_size
+    shape = gradient_steps(config), config.replay.batch_size
     indices = replay.sample_indices(rng, shape)
     if replay.recurrent:  # never prioritized, so all probabilities are 1
         return Batch(replay.sample_sequences(rng, shape), indices.probabilities), None
@@ -308,13 +275,13 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)
-    with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
+    with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
-        require_sequences_fit(config, remembers(state.network))
+        require_sequences_fit(config.replay, remembers(state.network))
         current = rollouts.start(state, snapshot)
-        exponent = config.priority_exponent if config.prioritized else None
-        kept = rollouts.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent
-        rollouts.add_replay(Replay(config.replay_size, *kept), config.prefill)
+        exponent = config.replay.priority_exponent if config.replay.prioritized else None
+        kept = rollouts.empty_rollout(), config.discount, config.replay.n_step, config.replay.frame_stack, exponent
+        rollouts.add_replay(Replay(config.replay.replay_size, *kept), config.replay.prefill)
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

@@ -10,9 +10,8 @@ adapted from the exact KL after the last epoch.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -20,30 +19,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.checks import require_minibatches, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields
-from birl.limits import Fraction, PositiveFloat, PositiveInt, PositiveRate, Rate, Sizes, Units
+from birl.config import EnvConfig, RunConfig
+from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveFloat, PositiveInt, PositiveRate, Rate, TraceDecay
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import act_keeping_features as act
-from birl.nets.encoders import EncoderName
-from birl.nets.gsde import make_gaussian_head, require_own_head, steps_per_matrix, validate_gsde
-from birl.nets.layers import Activation
+from birl.nets.gsde import require_own_head, steps_per_matrix, validate_gsde
 from birl.nets.learning_rates import learning_rates, require_value_network
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, remembers
 from birl.nets.normalize import Normalizer, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.optimizers import gradient_step, initial_optimizer_state
 from birl.nets.policies import ActorCriticPolicy
-from birl.nets.recurrent import CoreName
+from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports, rollout_rows
 from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
-from birl.search import ACTOR_CRITIC, EITHER, LAMBDAS, Choices, LogRange, SearchSpace
-from birl.traced import traced_settings
+from birl.search import EITHER, Choices, LogRange
+from birl.settings import Search
+from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -58,63 +56,34 @@ SUPPORTS = Supports(
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """PPO's settings."""
 
-    env: EnvConfig = field(default_factory=EnvConfig)
-    run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: PositiveInt = 128  # T: steps of each environment between updates
-    epochs: PositiveInt = 4
-    minibatches: PositiveInt = 4  # per epoch
-    discount: Fraction = 0.99  # γ
-    gae_lambda: Fraction = 0.95  # λ
+    env: Annotated[EnvConfig, Search(num_envs=Choices((4, 8, 16, 32)))] = EnvConfig(num_envs=8)
+    run: RunConfig = RunConfig()
+    network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
+    actions: Annotated[ActionConfig, Search(squash_actions=EITHER)] = ActionConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
+    # T: steps of each environment between updates
+    rollout_length: Annotated[PositiveInt, Choices((32, 64, 128, 256, 512))] = 128
+    epochs: Annotated[PositiveInt, Choices((2, 4, 10, 20))] = 4  # passes over each rollout
+    minibatches: Annotated[PositiveInt, Choices((1, 2, 4, 8, 16, 32))] = 4  # per epoch: gradient steps of a pass
+    discount: Discount = 0.99  # γ
+    gae_lambda: TraceDecay = 0.95  # λ
     objective: Literal["clip", "kl"] = "clip"  # clip the ratio (eq. 7), or penalize the KL by an adaptive β (eq. 8)
-    clip_range: Rate = 0.2  # ε of eq. 7: how far the ratio of new to old policy may leave 1
+    # ε of eq. 7: how far the ratio of new to old policy may leave 1
+    clip_range: Annotated[Rate, Choices((0.1, 0.2, 0.3))] = 0.2
     penalty_target_kl: PositiveFloat = 0.01  # d_targ: the KL that each update aims at, with objective "kl"
     penalty_weight: PositiveFloat = 1.0  # first β, with objective "kl"
     target_kl: PositiveFloat | None = None  # stop the epochs of an update when its KL exceeds 1.5 times this
     value_clip: PositiveRate | None = None  # value clipping range; None: no clipping
-    normalize_advantages: bool = True
-    entropy_weight: float | Schedule = 0.0
-    value_weight: float = 0.5
-    learning_rate: Rate = 3e-4
+    normalize_advantages: bool = True  # scale advantages to mean 0 and deviation 1
+    entropy_weight: EntropyWeight = 0.0
+    value_weight: float = 0.5  # weight of the value loss
+    learning_rate: Annotated[Rate, LogRange(3e-5, 3e-3)] = 3e-4  # size of a gradient step
     value_learning_rate: Rate | None = None  # of the value network; None: learning_rate
-    max_grad_norm: PositiveFloat | None = 0.5
-    optimizer: OptimizerName = "adam"
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    clip_rewards: bool = False  # learn from the signs of rewards (Mnih et al. 2015); returns are reported unclipped
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (64, 64)
-    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of the value alone; None: hidden_sizes
-    activation: Activation = "tanh"
-    core: CoreName = "feedforward"
-    core_size: Units = 64
-    share_trunk: bool = False  # one encoder and core for policy and value
-    log_std: float = 0.0  # first log standard deviation of a continuous policy; with gsde, of the matrix
-    state_dependent_std: bool = False  # the log standard deviation is an output of the network
-    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
-    squash_actions: bool = False  # by tanh into the bounds of a Box; False: the environment gets them clipped
-    gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021); for Box actions
-    gsde_every: PositiveInt | None = None  # steps between new matrices of gsde; None: one for each rollout
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = ACTOR_CRITIC | {
-    "num_envs": Choices((4, 8, 16, 32)),
-    "rollout_length": Choices((32, 64, 128, 256, 512)),
-    "epochs": Choices((2, 4, 10, 20)),
-    "minibatches": Choices((1, 2, 4, 8, 16, 32)),
-    "gae_lambda": LAMBDAS,
-    "clip_range": Choices((0.1, 0.2, 0.3)),
-    "learning_rate": LogRange(3e-5, 3e-3),
-    "squash_actions": EITHER,
-}
 
 
 class State(NamedTuple):
@@ -151,19 +120,19 @@ class Learning(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    validate_gsde(config, config.state_dependent_std)
-    require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, config.core != "feedforward")
+    validate_gsde(config.actions, config.rollout_length)
+    require_minibatches(config.minibatches, config.rollout_length, config.env.num_envs, config.network.recurrent)
 
 
 def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_own_head(config, make_network)
-    make = make_network or partial(make_actor_critic, settings=config, make_head=make_gaussian_head)
+    require_own_head(config.actions, make_network)
+    make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
-    require_value_network(network, config)
-    optimizer = initial_optimizer_state(make_optimizer(config.optimizer), network)
+    require_value_network(network, config.value_learning_rate)
+    optimizer = initial_optimizer_state(config.optimizer, network)
     penalty_weight = np.float32(config.penalty_weight)
     return State(network, optimizer, normalizer, penalty_weight, key, env_steps=count_of(0), updates=count_of(0))
 
@@ -215,9 +184,8 @@ def learn_minibatch(
     """One gradient step on a minibatch; none once the KL has exceeded its limit."""
     batch, memory = part
     gradients, metrics = jax.grad(loss, has_aux=True)(learning.network, batch, memory, coefficients, config)
-    step = partial(gradient_step, max_grad_norm=config.max_grad_norm, valid=batch.valid)
-    network, optimizer, norm = step(
-        make_optimizer(config.optimizer), learning.network, learning.optimizer, gradients, coefficients.learning_rate
+    network, optimizer, norm = gradient_step(
+        config.optimizer, learning.network, learning.optimizer, gradients, coefficients.learning_rate, batch.valid
     )
     moved = Learning(network, optimizer, learning.steps + batch.valid.any(), learning.stopped)
     if config.target_kl is not None:
@@ -238,7 +206,7 @@ def learn_epoch(
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after all epochs on a rollout, and the metrics."""
     progress = state.env_steps / config.run.total_steps
-    rates, rate_metrics = learning_rates(state.network, config, progress)
+    rates, rate_metrics = learning_rates(state.network, config.learning_rate, config.value_learning_rate, progress)
     coefficients = Coefficients(
         learning_rate=rates,
         clip_range=value_at(config.clip_range, progress),
@@ -269,7 +237,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
     """Collect a rollout with the current policy and learn from it."""
-    rollout = source.collect(policy(state), state.key, steps_per_matrix(config))
+    rollout = source.collect(policy(state), state.key, steps_per_matrix(config.actions, config.rollout_length))
     return update(state, rollout, config)
 
 
@@ -282,7 +250,7 @@ def train(
 ) -> Iterator[Update]:
     """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)
-    with open_rollouts(config, act, envs, clip_rewards=config.clip_rewards) as rollouts:
+    with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         require_minibatches(config.minibatches, config.rollout_length, rollouts.num_envs, remembers(state.network))
         current = rollouts.start(state, snapshot)

@@ -14,9 +14,8 @@ are not known there, the critic leaves that step out.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -24,26 +23,25 @@ import jax.numpy as jnp
 from gymnasium import spaces
 
 from birl.checks import require_config, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields, require
-from birl.limits import Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
+from birl.config import EnvConfig, RunConfig, require
+from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.returns import n_step_returns, sarsa_known, sarsa_targets
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import RolloutEvaluation, act, evaluate_rollout, without_last
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, ActorQCritic, MakeNetwork, make_actor_critic, make_actor_q_critic
 from birl.nets.normalize import Normalizer, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.optimizers import gradient_step, initial_optimizer_state
 from birl.nets.policies import ActorQCriticPolicy
-from birl.nets.recurrent import CoreName
+from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
-from birl.search import ACTOR_CRITIC, Choices, LogRange, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange
+from birl.settings import Search
+from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -57,46 +55,25 @@ SUPPORTS = Supports(
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """QAC's settings."""
 
-    env: EnvConfig = field(default_factory=EnvConfig)
-    run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: PositiveInt = 16  # T: steps of each environment between updates
+    env: EnvConfig = EnvConfig()
+    run: RunConfig = RunConfig()
+    network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
+    actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
+    rollout_length: Annotated[PositiveInt, Choices((8, 16, 32, 64))] = 16  # T: steps of each environment per update
     critic: Literal["q", "v"] = "q"  # Q(s, a) by Sarsa's target, or V(s) and the TD error
     baseline: bool = False  # the actor's Q(s, a) less its mean under the policy; critic "q", Discrete actions
-    discount: Fraction = 0.99  # γ
+    discount: Discount = 0.99  # γ
     normalize_advantages: bool = False  # standardise what log π is weighted by
-    entropy_weight: float | Schedule = 0.0
-    learning_rate: Rate = 3e-4  # α^θ, of the actor
-    critic_learning_rate: Rate = 1e-3  # α^w; the critic should be the faster one (Konda & Tsitsiklis 2000)
-    max_grad_norm: PositiveFloat | None = 0.5  # of each
-    optimizer: OptimizerName = "adam"
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (64, 64)
-    policy_hidden_sizes: Sizes | None = None  # of the actor alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of the critic alone; None: hidden_sizes
-    activation: Activation = "tanh"
-    core: CoreName = "feedforward"
-    core_size: Units = 64
-    share_trunk: bool = False  # one encoder and core for actor and critic
-    log_std: float = 0.0  # first log standard deviation of a continuous policy
-    state_dependent_std: bool = False  # the log standard deviation is an output of the network
-    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = ACTOR_CRITIC | {
-    "rollout_length": Choices((8, 16, 32, 64)),
-    "learning_rate": LogRange(3e-5, 3e-3),
-    "critic_learning_rate": LogRange(1e-4, 1e-2),
-}
+    entropy_weight: EntropyWeight = 0.0
+    learning_rate: Annotated[Rate, LogRange(3e-5, 3e-3)] = 3e-4  # α^θ, of the actor
+    # α^w of the critic, which should be the faster one (Konda & Tsitsiklis 2000)
+    critic_learning_rate: Annotated[Rate, LogRange(1e-4, 1e-2)] = 1e-3
 
 
 class State(NamedTuple):
@@ -134,12 +111,16 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    make = make_network or partial(make_actor_q_critic if config.critic == "q" else make_actor_critic, settings=config)
+    make = make_network or partial(
+        make_actor_q_critic if config.critic == "q" else make_actor_critic,
+        network=config.network,
+        actions=config.actions,
+    )
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     countable = isinstance(action_space, spaces.Discrete)
     remedy = "the mean of Q(s, a) needs Discrete actions; use baseline False, or critic v"
     require(countable or not config.baseline, f"baseline True does not go with action space {action_space}: {remedy}")
-    optimizer = initial_optimizer_state(make_optimizer(config.optimizer), network)
+    optimizer = initial_optimizer_state(config.optimizer, network)
     return State(network, optimizer, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
 
@@ -211,14 +192,12 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     (actor_gradients,), (critic_gradients,) = (pull_back(which) for which in ((1.0, 0.0), (0.0, 1.0)))
 
     # Both gradients are of the network that acted, so the order of the two steps does not matter.
-    optimizer = make_optimizer(config.optimizer)
-    limit = config.max_grad_norm
     known = sarsa_known(rollout.terminated, rollout.valid) if config.critic == "q" else rollout.valid
     network, actor_optimizer, actor_norm = gradient_step(
-        optimizer, state.network, state.actor_optimizer, actor_gradients, learning_rate, limit, rollout.valid
+        config.optimizer, state.network, state.actor_optimizer, actor_gradients, learning_rate, rollout.valid
     )
     network, critic_optimizer, critic_norm = gradient_step(
-        optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, limit, known
+        config.optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, known
     )
     state = state._replace(network=network, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)
     state = count_rollout(state, rollout, config.discount)

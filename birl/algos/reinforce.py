@@ -13,36 +13,34 @@ longer episodes favours short ones, so `rollout_length` must not be below the ti
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 
 from birl.checks import validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields, require
+from birl.config import EnvConfig, RunConfig, require
 from birl.envs.make import episode_limit
-from birl.limits import Fraction, PositiveFloat, PositiveInt, Rate, Sizes, Units
+from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.returns import discounted_returns, ends_inside
-from birl.maths.schedules import Schedule, value_at
+from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
 from birl.nets.acting import act, evaluate_rollout, without_last
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
 from birl.nets.normalize import Normalizer, normalize_rewards
-from birl.nets.optimizers import OptimizerName, gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.optimizers import gradient_step, initial_optimizer_state
 from birl.nets.policies import ActorCriticPolicy
-from birl.nets.recurrent import CoreName
+from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
-from birl.search import ACTOR_CRITIC, Choices, LogRange, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange
+from birl.settings import Search
+from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -57,44 +55,23 @@ SUPPORTS = Supports(
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """REINFORCE's settings."""
 
-    env: EnvConfig = field(default_factory=EnvConfig)
-    run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: PositiveInt = 512  # T: steps of each environment between updates; best longer than an episode
-    discount: Fraction = 0.99  # γ
+    env: EnvConfig = EnvConfig()
+    run: RunConfig = RunConfig()
+    network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
+    actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
+    rollout_length: Annotated[PositiveInt, Choices((256, 512, 1024))] = 512  # T: best longer than an episode
+    discount: Discount = 0.99  # γ
     baseline: bool = True  # learn V(s), subtract it from returns, and bootstrap from it where episodes are cut
     normalize_advantages: bool = True  # standardise G - V(s), or G without the baseline
-    entropy_weight: float | Schedule = 0.0
-    value_weight: float = 0.5
-    learning_rate: Rate = 3e-3
-    max_grad_norm: PositiveFloat | None = 0.5
-    optimizer: OptimizerName = "adam"
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (64, 64)
-    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of the baseline alone; None: hidden_sizes
-    activation: Activation = "tanh"
-    core: CoreName = "feedforward"
-    core_size: Units = 64
-    share_trunk: bool = False  # one encoder and core for policy and baseline
-    log_std: float = 0.0  # first log standard deviation of a continuous policy
-    state_dependent_std: bool = False  # the log standard deviation is an output of the network
-    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = ACTOR_CRITIC | {
-    "rollout_length": Choices((256, 512, 1024)),
-    "learning_rate": LogRange(3e-4, 3e-2),
-}
+    entropy_weight: EntropyWeight = 0.0
+    value_weight: float = 0.5  # weight of the value loss
+    learning_rate: Annotated[Rate, LogRange(3e-4, 3e-2)] = 3e-3  # size of a gradient step
 
 
 class State(NamedTuple):
@@ -111,8 +88,10 @@ class State(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    wrong = f"value_hidden_sizes {config.value_hidden_sizes} does not go with baseline False: no value is learned"
-    require(config.baseline or config.value_hidden_sizes is None, f"{wrong}; use None, or baseline True")
+    wrong = (
+        f"value_hidden_sizes {config.network.value_hidden_sizes} does not go with baseline False: no value is learned"
+    )
+    require(config.baseline or config.network.value_hidden_sizes is None, f"{wrong}; use None, or baseline True")
 
 
 def require_whole_episodes(config: Config) -> None:
@@ -129,9 +108,9 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_actor_critic, settings=config)
+    make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
-    optimizer = initial_optimizer_state(make_optimizer(config.optimizer), network)
+    optimizer = initial_optimizer_state(config.optimizer, network)
     return State(network, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
 
@@ -200,13 +179,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         *policy(state), rollout._replace(rewards=rewards), entropy_weight, config
     )
     network, optimizer, norm = gradient_step(
-        make_optimizer(config.optimizer),
-        state.network,
-        state.optimizer,
-        gradients,
-        learning_rate,
-        config.max_grad_norm,
-        known_rows(rollout, config),
+        config.optimizer, state.network, state.optimizer, gradients, learning_rate, known_rows(rollout, config)
     )
     state = count_rollout(state._replace(network=network, optimizer=optimizer), rollout, config.discount)
     return state, metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}

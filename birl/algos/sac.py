@@ -11,28 +11,25 @@ Differs from the paper: many environments; all gradient steps of an update are o
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from birl.checks import validate_replay, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields
-from birl.limits import Fraction, Natural, PositiveFloat, PositiveFraction, PositiveInt, Prefill, Rate, Sizes
+from birl.config import EnvConfig, RunConfig
+from birl.limits import Discount, PositiveFloat, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import value_at
 from birl.nets.continuous import ActionCritic, random_in_warmup
-from birl.nets.encoders import EncoderName
 from birl.nets.gsde import StateDependentActor, make_sac_actor, matrix_steps, require_own_head, validate_gsde
-from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.nets.optimizers import gradient_step, group_leaves, initial_optimizer_state, soft_update, unclipped_step
 from birl.nets.policies import SquashedPolicy
 from birl.nets.twin_critics import (
     ActorTwinCritics,
@@ -43,13 +40,24 @@ from birl.nets.twin_critics import (
     twin_critic_loss,
     twin_values,
 )
+from birl.parts import (
+    NO_CORE,
+    STEPS_ONLY,
+    WIDE,
+    ActionConfig,
+    NetworkConfig,
+    NormalizeConfig,
+    OptimizerConfig,
+    ReplayConfig,
+)
 from birl.registry import Supports
 from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
-from birl.search import CONTINUOUS_REPLAY, EITHER, SearchSpace
-from birl.traced import traced_settings
+from birl.search import EITHER, Choices, LogRange
+from birl.settings import Search, Without
+from birl.traced import settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 Actor = GaussianActor | StateDependentActor
@@ -57,50 +65,34 @@ Network = ActorTwinCritics[Actor]
 Critics = tuple[ActionCritic, ActionCritic]
 
 SUPPORTS = Supports(
-    ("Box",), bounded=True, prefill=True, compiled=True, distribution=True, rows=lambda config: config.batch_size
+    ("Box",), bounded=True, prefill=True, compiled=True, distribution=True, rows=lambda config: config.replay.batch_size
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """SAC's settings."""
 
-    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
-    run: RunConfig = field(default_factory=RunConfig)
+    env: EnvConfig = EnvConfig(num_envs=1)
+    run: RunConfig = RunConfig()
+    network: Annotated[NetworkConfig, NO_CORE, WIDE] = NetworkConfig(hidden_sizes=(256, 256), activation="relu")
+    actions: Annotated[
+        ActionConfig,
+        Without(("state_dependent_std", "scale_actions", "squash_actions")),
+        Search(log_std=None, gsde=EITHER),
+    ] = ActionConfig(log_std=-3.0)  # the log standard deviation is that of gsde's matrix
+    normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
+    optimizer: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
+    replay: Annotated[ReplayConfig, STEPS_ONLY, Search(update_ratio=Choices((0.25, 0.5, 1.0)))] = ReplayConfig()
     rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
-    update_ratio: PositiveFloat = 1.0  # gradient steps for each environment step; 0.25: one for every four
-    learning_starts: Natural = 1000  # environment steps before the first gradient step, with uniform random actions
-    batch_size: PositiveInt = 256  # transitions in a gradient step
-    replay_size: Natural = 100_000  # transitions kept
-    prefill: Prefill | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
-    discount: Fraction = 0.99  # γ
-    n_step: PositiveInt = 1  # rewards summed before the bootstrap
-    temperature: PositiveFloat = 1.0  # first α
+    discount: Discount = 0.99  # γ
+    temperature: PositiveFloat = 1.0  # first α: weight of the entropy, which is then learned
     temperature_learning_rate: Rate = 3e-4  # 0: α does not change
     target_entropy: float | None = None  # H̄ of actions on [-1, 1]; None: minus the number of action dimensions
-    target_rate: PositiveFraction = 0.005  # τ: rate of the target critics' soft update at each gradient step
-    actor_learning_rate: Rate = 3e-4
-    critic_learning_rate: Rate = 3e-4
-    max_grad_norm: PositiveFloat | None = None
-    optimizer_epsilon: PositiveFloat = 1e-8
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (256, 256)
-    policy_hidden_sizes: Sizes | None = None  # of the actor alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of each critic alone; None: hidden_sizes
-    activation: Activation = "relu"
-    layer_norm: bool = False
-    gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021)
-    gsde_every: PositiveInt | None = None  # steps between new matrices of gsde; None: one for each rollout
-    log_std: float = -3.0  # with gsde: first log standard deviation of the matrix
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = CONTINUOUS_REPLAY | {"gsde": EITHER}
+    # τ: rate of the target critics' soft update at each gradient step
+    target_rate: Annotated[PositiveFraction, Choices((0.002, 0.005, 0.01, 0.02, 0.05))] = 0.005
+    actor_learning_rate: Annotated[Rate, LogRange(5e-5, 3e-3)] = 3e-4  # learning rate of the actor
+    critic_learning_rate: Annotated[Rate, LogRange(1e-4, 3e-3)] = 3e-4  # learning rate of the critics
 
 
 class State(NamedTuple):
@@ -132,8 +124,8 @@ class Rates(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    validate_replay(config)
-    validate_gsde(config)
+    validate_replay(config.replay, config.run)
+    validate_gsde(config.actions, config.rollout_length)
 
 
 def init(
@@ -143,18 +135,19 @@ def init(
     make_network: MakeActorTwinCritics[Actor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    require_own_head(config, make_network)
-    make = make_network or partial(make_actor_twin_critics, make_actor=make_sac_actor, settings=config)
+    require_own_head(config.actions, make_network)
+    make_actor = partial(make_sac_actor, actions=config.actions)
+    make = make_network or partial(make_actor_twin_critics, make_actor=make_actor, network=config.network)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
         target=network.critics,
         log_temperature=np.float32(np.log(config.temperature)),
-        actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
-        critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critics),
-        temperature_optimizer=initial_optimizer_state(optimizer_of(config), np.float32(0)),
+        actor_optimizer=initial_optimizer_state(config.optimizer, network.actor),
+        critic_optimizer=initial_optimizer_state(config.optimizer, network.critics),
+        temperature_optimizer=initial_optimizer_state(config.optimizer, np.float32(0)),
         normalizer=normalizer,
-        in_warmup=np.bool_(config.learning_starts > 0),
+        in_warmup=np.bool_(config.replay.learning_starts > 0),
         key=key,
         env_steps=count_of(0),
         updates=count_of(0),
@@ -166,11 +159,6 @@ def init(
 def policy(state: State) -> PyTree:
     """The part of the state that acts."""
     return SquashedPolicy(state.network.actor, state.network.bounds, state.normalizer.observations, state.in_warmup)
-
-
-def optimizer_of(config: Config) -> optax.GradientTransformation:
-    """Adam with these settings."""
-    return make_optimizer("adam", config.optimizer_epsilon)
 
 
 @jax.jit
@@ -226,7 +214,7 @@ def learn(
     """One gradient step on one batch: of the critics, then the actor, then the temperature."""
     transitions, (target_noise, actor_noise) = batch_and_noise
     batch = normalize_batch(transitions, state.network.bounds, state.normalizer)
-    step = partial(gradient_step, optimizer_of(config), max_grad_norm=config.max_grad_norm)
+    step = partial(gradient_step, config.optimizer)
     network = state.network
 
     targets = targets_of(state, batch, target_noise)
@@ -240,8 +228,8 @@ def learn(
 
     target_entropy = target_entropy_of(config, network.bounds.size)
     alpha_loss, gradient = jax.value_and_grad(temperature_loss)(state.log_temperature, entropy, target_entropy)
-    log_temperature, temperature_optimizer, _ = step(
-        state.log_temperature, state.temperature_optimizer, gradient, rates.temperature, max_grad_norm=None
+    log_temperature, temperature_optimizer = unclipped_step(
+        config.optimizer, state.log_temperature, state.temperature_optimizer, group_leaves(gradient), rates.temperature
     )
 
     state = state._replace(
@@ -267,20 +255,22 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
         rates = Rates(*[value_at(rate, progress) for rate in schedules])
         step = partial(learn, rates=rates, config=config)
         # All noise at once: sampling it in each gradient step took 0.2 of 4.6 ms.
-        shape = len(batches.rewards), 2, config.batch_size, state.network.bounds.size
+        shape = len(batches.rewards), 2, config.replay.batch_size, state.network.bounds.size
         noise = jax.random.normal(stream(state.key, "learning"), shape)
         state, step_metrics = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": rates.critic}
     state = count_rollout(state, rollout, config.discount)
-    return state._replace(in_warmup=state.env_steps < config.learning_starts), metrics
+    return state._replace(in_warmup=state.env_steps < config.replay.learning_starts), metrics
 
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
     """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
-    rollout = source.collect(policy(state), state.key, matrix_steps(config, state.in_warmup))
+    rollout = source.collect(
+        policy(state), state.key, matrix_steps(config.actions, config.rollout_length, state.in_warmup)
+    )
     source.replay.add(rollout)
     due, owed = gradient_steps_due(config, state, source.replay, rollout)
-    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.batch_size))
+    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.replay.batch_size))
     return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
 
 
@@ -297,7 +287,9 @@ def train(
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         current = rollouts.start(state, snapshot)
         like = rollouts.empty_rollout()
-        rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
+        rollouts.add_replay(
+            Replay(config.replay.replay_size, like, config.discount, config.replay.n_step), config.replay.prefill
+        )
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

@@ -11,37 +11,24 @@ orthogonal initial weights.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from birl.checks import validate_replay, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields
-from birl.limits import (
-    Fraction,
-    Natural,
-    NotNegative,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveInt,
-    Prefill,
-    Rate,
-    Sizes,
-)
+from birl.config import EnvConfig, RunConfig
+from birl.limits import Discount, NotNegative, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.keys import stream
 from birl.maths.schedules import value_at
 from birl.nets.continuous import ActionCritic, DeterministicActor, make_deterministic_actor, random_in_warmup
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
 from birl.nets.normalize import Normalizer, normalize_observations
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer, soft_update
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
 from birl.nets.policies import DeterministicPolicy
 from birl.nets.twin_critics import (
     ActorTwinCritics,
@@ -51,63 +38,45 @@ from birl.nets.twin_critics import (
     twin_critic_loss,
     twin_values,
 )
+from birl.parts import NO_CORE, STEPS_ONLY, WIDE, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
 from birl.registry import Supports
 from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
-from birl.search import CONTINUOUS_REPLAY, Choices, Range, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange, Range
+from birl.settings import Search
+from birl.traced import settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 Network = ActorTwinCritics[DeterministicActor]
 Critics = tuple[ActionCritic, ActionCritic]
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, rows=lambda config: config.batch_size)
+SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, rows=lambda config: config.replay.batch_size)
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
     """TD3's settings. Noise is that of actions on [-1, 1]."""
 
-    env: EnvConfig = field(default_factory=partial(EnvConfig, num_envs=1))
-    run: RunConfig = field(default_factory=RunConfig)
+    env: EnvConfig = EnvConfig(num_envs=1)
+    run: RunConfig = RunConfig()
+    network: Annotated[NetworkConfig, NO_CORE, WIDE] = NetworkConfig(hidden_sizes=(256, 256), activation="relu")
+    normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
+    optimizer: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
+    replay: Annotated[ReplayConfig, STEPS_ONLY, Search(update_ratio=Choices((0.25, 0.5, 1.0)))] = ReplayConfig()
     rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
-    update_ratio: PositiveFloat = 1.0  # gradient steps for each environment step; 0.25: one for every four
-    learning_starts: Natural = 1000  # environment steps before the first gradient step, with uniform random actions
-    batch_size: PositiveInt = 256  # transitions in a gradient step
-    replay_size: Natural = 100_000  # transitions kept
-    prefill: Prefill | None = None  # put these transitions into the replay first: an .npz file, or minari:DATASET-ID
-    discount: Fraction = 0.99  # γ
-    n_step: PositiveInt = 1  # rewards summed before the bootstrap
-    exploration_noise: Rate = 0.1  # standard deviation of the noise on the actions taken
-    target_noise: Rate = 0.2  # standard deviation of the noise on the target actor's actions
+    discount: Discount = 0.99  # γ
+    exploration_noise: Annotated[Rate, Range(0.0, 0.4)] = 0.1  # standard deviation of the noise on the actions taken
+    # standard deviation of the noise on the target actor's actions
+    target_noise: Annotated[Rate, Choices((0.1, 0.2, 0.3))] = 0.2
     target_noise_clip: NotNegative = 0.5  # c: clipping range of that noise
-    policy_delay: PositiveInt = 2  # d: critic steps for each step of the actor and of the target networks
-    target_rate: PositiveFraction = 0.005  # τ: rate of the target networks' soft update
-    actor_learning_rate: Rate = 3e-4
-    critic_learning_rate: Rate = 3e-4
-    max_grad_norm: PositiveFloat | None = None
-    optimizer_epsilon: PositiveFloat = 1e-8
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (256, 256)
-    policy_hidden_sizes: Sizes | None = None  # of the actor alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of each critic alone; None: hidden_sizes
-    activation: Activation = "relu"
-    layer_norm: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = CONTINUOUS_REPLAY | {
-    "exploration_noise": Range(0.0, 0.4),
-    "target_noise": Choices((0.1, 0.2, 0.3)),
-    "policy_delay": Choices((1, 2, 4)),
-}
+    # d: critic steps for each step of the actor and of the target networks
+    policy_delay: Annotated[PositiveInt, Choices((1, 2, 4))] = 2
+    # τ: rate of the target networks' soft update
+    target_rate: Annotated[PositiveFraction, Choices((0.002, 0.005, 0.01, 0.02, 0.05))] = 0.005
+    actor_learning_rate: Annotated[Rate, LogRange(5e-5, 3e-3)] = 3e-4  # learning rate of the actor
+    critic_learning_rate: Annotated[Rate, LogRange(1e-4, 3e-3)] = 3e-4  # learning rate of the critics
 
 
 class State(NamedTuple):
@@ -132,7 +101,7 @@ class State(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    validate_replay(config)
+    validate_replay(config.replay, config.run)
 
 
 def init(
@@ -142,16 +111,16 @@ def init(
     make_network: MakeActorTwinCritics[DeterministicActor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_actor_twin_critics, make_actor=make_deterministic_actor, settings=config)
+    make = make_network or partial(make_actor_twin_critics, make_actor=make_deterministic_actor, network=config.network)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
         target=network,
-        actor_optimizer=initial_optimizer_state(optimizer_of(config), network.actor),
-        critic_optimizer=initial_optimizer_state(optimizer_of(config), network.critics),
+        actor_optimizer=initial_optimizer_state(config.optimizer, network.actor),
+        critic_optimizer=initial_optimizer_state(config.optimizer, network.critics),
         normalizer=normalizer,
         exploration_noise=np.float32(value_at(config.exploration_noise, 0.0)),
-        in_warmup=np.bool_(config.learning_starts > 0),
+        in_warmup=np.bool_(config.replay.learning_starts > 0),
         policy_loss=np.float32(0),
         actor_grad_norm=np.float32(0),
         key=key,
@@ -166,11 +135,6 @@ def policy(state: State) -> PyTree:
     """The part of the state that acts."""
     network, moments = state.network, state.normalizer.observations
     return DeterministicPolicy(network.actor, network.bounds, moments, state.exploration_noise, state.in_warmup)
-
-
-def optimizer_of(config: Config) -> optax.GradientTransformation:
-    """Adam with these settings."""
-    return make_optimizer("adam", config.optimizer_epsilon)
 
 
 @jax.jit
@@ -216,7 +180,7 @@ def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: 
     """The state after a step of the actor and the targets (Fujimoto et al. 2018, section 5.2)."""
     policy_loss, gradients = jax.value_and_grad(actor_loss)(state.network.actor, state.network.critics, batch)
     actor, optimizer, norm = gradient_step(
-        optimizer_of(config), state.network.actor, state.actor_optimizer, gradients, learning_rate, config.max_grad_norm
+        config.optimizer, state.network.actor, state.actor_optimizer, gradients, learning_rate
     )
     network = replace(state.network, actor=actor)
     target = soft_update(state.target, network, config.target_rate)
@@ -240,7 +204,7 @@ def learn(
     targets = targets_of(state.target, batch, target_noise * noise, config)
     gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(critics, targets, batch)
     critics, optimizer, norm = gradient_step(
-        optimizer_of(config), critics, state.critic_optimizer, gradients, critic_learning_rate, config.max_grad_norm
+        config.optimizer, critics, state.critic_optimizer, gradients, critic_learning_rate
     )
     steps = increment_wrapped(state.gradient_steps, config.policy_delay)
     network = replace(state.network, critics=critics)
@@ -265,14 +229,14 @@ def update(state: State, rollout: Rollout, batches: Transitions | None, config: 
             target_noise=value_at(config.target_noise, progress),
             config=config,
         )
-        shape = len(batches.rewards), config.batch_size, state.network.bounds.size
+        shape = len(batches.rewards), config.replay.batch_size, state.network.bounds.size
         noise = jax.random.normal(stream(state.key, "learning"), shape)
         state, step_metrics = jax.lax.scan(step, state, (batches, noise))
         metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": critic_rate}
     state = count_rollout(state, rollout, config.discount)
     state = state._replace(
         exploration_noise=value_at(config.exploration_noise, state.env_steps / config.run.total_steps),
-        in_warmup=state.env_steps < config.learning_starts,
+        in_warmup=state.env_steps < config.replay.learning_starts,
     )
     return state, metrics
 
@@ -282,7 +246,7 @@ def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]
     rollout = source.collect(policy(state), state.key)
     source.replay.add(rollout)
     due, owed = gradient_steps_due(config, state, source.replay, rollout)
-    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.batch_size))
+    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.replay.batch_size))
     return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
 
 
@@ -299,7 +263,9 @@ def train(
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         current = rollouts.start(state, snapshot)
         like = rollouts.empty_rollout()
-        rollouts.add_replay(Replay(config.replay_size, like, config.discount, config.n_step), config.prefill)
+        rollouts.add_replay(
+            Replay(config.replay.replay_size, like, config.discount, config.replay.n_step), config.replay.prefill
+        )
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

@@ -11,9 +11,8 @@ a critic that Adam fits separately; the Fisher matrix is damped, and taken from 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import gymnasium as gym
@@ -22,8 +21,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from birl.checks import require_minibatches, validate_settings
-from birl.config import EnvConfig, RunConfig, check_fields, require
-from birl.limits import Fraction, NotNegative, PositiveFloat, PositiveInt, Rate, Sizes, Units
+from birl.config import EnvConfig, RunConfig, require
+from birl.limits import Discount, NotNegative, PositiveFloat, PositiveInt, Rate, TraceDecay
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
@@ -32,20 +31,19 @@ from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import fisher_vector_product, line_search, natural_step
 from birl.nets.acting import act
 from birl.nets.dependence import require_own_critic, split_actor_critic
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
 from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, make_actor_critic, remembers
 from birl.nets.normalize import Normalizer, normalize_rewards
-from birl.nets.optimizers import gradient_step, initial_optimizer_state, make_optimizer
+from birl.nets.optimizers import gradient_step, initial_optimizer_state
 from birl.nets.policies import ActorCriticPolicy
-from birl.nets.recurrent import CoreName
+from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
-from birl.search import DISCOUNTS, LAMBDAS, SMALL_NETWORKS, Choices, LogRange, Range, SearchSpace
-from birl.traced import traced_settings
+from birl.search import Choices, LogRange
+from birl.settings import Without
+from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -53,58 +51,30 @@ SUPPORTS = Supports(
 )
 
 
-@traced_settings
-@dataclass(frozen=True)
+@settings
 class Config:
-    """TRPO's settings."""
+    """TRPO's settings. Policy and values share no trunk: critic steps would move the policy."""
 
-    env: EnvConfig = field(default_factory=EnvConfig)
-    run: RunConfig = field(default_factory=RunConfig)
-    rollout_length: PositiveInt = 256  # T: steps of each environment between updates
-    discount: Fraction = 0.99  # γ
-    gae_lambda: Fraction = 0.95  # λ
-    max_kl: PositiveFloat = 0.01  # δ: how far an update may move the policy
-    cg_steps: PositiveInt = 15  # of conjugate gradients, at most
-    cg_damping: NotNegative = 0.1  # added to the Fisher matrix's diagonal
+    env: EnvConfig = EnvConfig()
+    run: RunConfig = RunConfig()
+    network: Annotated[NetworkConfig, Without(("share_trunk",))] = NetworkConfig(activation="tanh")
+    actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    optimizer: OptimizerConfig = OptimizerConfig("adam")  # of the critic
+    # T: steps of each environment between updates
+    rollout_length: Annotated[PositiveInt, Choices((64, 128, 256, 512, 1024))] = 256
+    discount: Discount = 0.99  # γ
+    gae_lambda: TraceDecay = 0.95  # λ
+    max_kl: Annotated[PositiveFloat, LogRange(1e-3, 0.1)] = 0.01  # δ: how far an update may move the policy
+    cg_steps: Annotated[PositiveInt, Choices((5, 10, 15, 20))] = 15  # of conjugate gradients, at most
+    cg_damping: Annotated[NotNegative, LogRange(0.01, 0.3)] = 0.1  # added to the Fisher matrix's diagonal
     fisher_every: PositiveInt = 1  # use every k-th step for the Fisher matrix; if recurrent, every k-th environment
     backtrack_factor: float = 0.8  # factor by which a refused step is shortened
     backtrack_tries: PositiveInt = 10  # steps to try before the policy stays as it is
-    normalize_advantages: bool = True
-    epochs: PositiveInt = 10  # of the critic, over each rollout
-    minibatches: PositiveInt = 8  # of the critic, per epoch
-    learning_rate: Rate = 1e-3  # of the critic
-    max_grad_norm: PositiveFloat | None = None  # of the critic
-    normalize_observations: bool = False
-    normalize_rewards: bool = False
-    encoder: EncoderName = "auto"
-    hidden_sizes: Sizes = (64, 64)
-    policy_hidden_sizes: Sizes | None = None  # of the policy alone; None: hidden_sizes
-    value_hidden_sizes: Sizes | None = None  # of the critic alone; None: hidden_sizes
-    activation: Activation = "tanh"
-    core: CoreName = "feedforward"
-    core_size: Units = 64
-    log_std: float = 0.0  # first log standard deviation of a continuous policy
-    state_dependent_std: bool = False  # the log standard deviation is an output of the network
-    scale_actions: bool = True  # to a Box whose bounds are not near ±1; False: the policy has the environment's numbers
-
-    share_trunk: ClassVar[bool] = False  # not a setting: critic steps would move the policy out of the trust region
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-SEARCH: SearchSpace = SMALL_NETWORKS | {
-    "rollout_length": Choices((64, 128, 256, 512, 1024)),
-    "discount": DISCOUNTS,
-    "gae_lambda": LAMBDAS,
-    "max_kl": LogRange(1e-3, 0.1),
-    "cg_steps": Choices((5, 10, 15, 20)),
-    "cg_damping": LogRange(0.01, 0.3),
-    "epochs": Choices((5, 10, 20)),
-    "minibatches": Choices((4, 8, 16, 32)),
-    "learning_rate": LogRange(1e-4, 1e-2),
-    "log_std": Range(-2.0, 0.5),
-}
+    normalize_advantages: bool = True  # scale advantages to mean 0 and deviation 1
+    epochs: Annotated[PositiveInt, Choices((5, 10, 20))] = 10  # of the critic, over each rollout
+    minibatches: Annotated[PositiveInt, Choices((4, 8, 16, 32))] = 8  # of the critic, per epoch
+    learning_rate: Annotated[Rate, LogRange(1e-4, 1e-2)] = 1e-3  # of the critic
 
 
 class State(NamedTuple):
@@ -130,7 +100,7 @@ def validate(config: Config) -> None:
     validate_settings(config, Config)
     factor = config.backtrack_factor
     require(0 < factor < 1, f"backtrack_factor {factor} must lie between 0 and 1; 0.8 is usual")
-    require_parts(config, config.core != "feedforward")
+    require_parts(config, config.network.recurrent)
 
 
 def require_parts(config: Config, recurrent: bool) -> None:
@@ -148,9 +118,9 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_actor_critic, settings=config)
+    make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
-    optimizer = initial_optimizer_state(make_optimizer("adam"), require_own_critic(network, observation_space))
+    optimizer = initial_optimizer_state(config.optimizer, require_own_critic(network, observation_space))
     return State(network, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
 
@@ -230,13 +200,7 @@ def fit_minibatch(
     """One gradient step of the critic; the policy's leaves do not change."""
     value_loss, gradients = jax.value_and_grad(critic_loss)(critic.leaves, actor, *part)
     leaves, optimizer, norm = gradient_step(
-        make_optimizer("adam"),
-        critic.leaves,
-        critic.optimizer,
-        gradients,
-        learning_rate,
-        config.max_grad_norm,
-        part[0].valid,
+        config.optimizer, critic.leaves, critic.optimizer, gradients, learning_rate, part[0].valid
     )
     metrics = {"loss/value": value_loss, "optimizer/value_grad_norm": norm, "ran": part[0].valid.any()}
     return Critic(leaves, optimizer), metrics

@@ -9,7 +9,7 @@ or on Ray (ray.py).
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -26,7 +26,6 @@ from birl.asynchronous.parameters import (
 )
 from birl.asynchronous.replay_cycle import Cycle, ReplayShare
 from birl.checks import require_config
-from birl.config import EnvConfig, RunConfig
 from birl.envs.make import make_envs
 from birl.errors import NonFiniteError
 from birl.nets.allowance import spend
@@ -34,31 +33,6 @@ from birl.nets.optimizers import first_mean_square
 from birl.rollouts.collector import Act, Collector
 from birl.rollouts.state import begin
 from birl.types import Envs, PyTree, Snapshot
-
-PoolName = Literal["serial", "processes", "ray"]
-
-
-class AsynchronousSettings(Protocol):
-    """The settings of a Config that all algorithms with actor-learners have."""
-
-    @property
-    def env(self) -> EnvConfig: ...
-    @property
-    def run(self) -> RunConfig: ...
-    @property
-    def pool(self) -> str: ...  # a PoolName
-    @property
-    def actor_learners(self) -> int: ...
-    @property
-    def report_every(self) -> int: ...
-    @property
-    def rollout_length(self) -> int: ...
-    @property
-    def optimizer(self) -> str: ...  # an RMSPropName
-    @property
-    def normalize_observations(self) -> bool: ...
-    @property
-    def normalize_rewards(self) -> bool: ...
 
 
 class ActorLearner(NamedTuple):
@@ -84,7 +58,7 @@ ApplyGradients = Callable[[SharedParameters, WorkerResult, Any], None]  # the la
 class Work:
     """What actor-learners do, wherever they run. It can be sent to other processes."""
 
-    config: Any  # the algorithm's Config, see AsynchronousSettings
+    config: Any  # the algorithm's Config, which has actor-learners
     module: str  # the algorithm's module, which has `act`: a compiled function cannot be sent
     worker_step: WorkerStep
     apply_gradients: ApplyGradients
@@ -99,7 +73,7 @@ class Work:
 
 
 def initial_state(
-    config: AsynchronousSettings,
+    config: Any,
     kind: type,
     observation_space: gym.Space,
     action_space: gym.Space,
@@ -111,13 +85,13 @@ def initial_state(
     `kind` is the algorithm's Config. Raises ConfigError if it does not support the action space.
     """
     require_config(config, kind)
-    n = config.actor_learners
+    n = config.learners.actor_learners
     network, normalizer, keys = begin(config, kind, observation_space, action_space, make, key_shape=(n, 2))
     spend(n * sum(leaf.size for leaf in jax.tree.leaves(normalizer)))
     return State(
         network=network,
         target_weights=network if has_target else None,
-        mean_squares=np.full(parameter_layout(network).size, first_mean_square(config.optimizer), np.float32),
+        mean_squares=np.full(parameter_layout(network).size, first_mean_square(config.optimizer.optimizer), np.float32),
         normalizer=jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], n, axis=0), normalizer),
         key=keys,
         env_steps=np.int64(0),
@@ -127,7 +101,7 @@ def initial_state(
 
 
 def make_work(
-    config: AsynchronousSettings,
+    config: Any,
     module: str,
     worker_step: WorkerStep,
     apply_gradients: ApplyGradients,
@@ -144,7 +118,7 @@ def open_actor_learner(
     work: Work, number: int, key: np.ndarray, seed: int, snapshot: Snapshot | None = None
 ) -> ActorLearner:
     """A new actor-learner with its own environments; with `snapshot`, it continues there."""
-    config: AsynchronousSettings = work.config
+    config: Any = work.config
     envs = make_envs(config.env, seed)
     try:
         behaviour = None if work.replay is None else work.replay.behaviour

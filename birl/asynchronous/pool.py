@@ -65,7 +65,7 @@ def train_actor_learners(
     work = make_work(config, module, worker_step, apply_gradients, state, until_end, share)
     with open_pool(work, state_to_shared(state, work.layouts), snapshot) as pool:
         while state.env_steps < config.run.total_steps:
-            shared = pool.run(min(int(state.env_steps) + config.report_every, config.run.total_steps))
+            shared = pool.run(min(int(state.env_steps) + config.learners.report_every, config.run.total_steps))
             state = shared_to_state(shared, work.layouts, int(state.updates) + 1)
             yield Update(state, pool.metrics(), pool.snapshot, set_env_attribute=_refuse_attribute)
 
@@ -78,9 +78,9 @@ def _refuse_attribute(name: str, value: Any) -> None:
 
 def open_pool(work: Work, shared: SharedParameters, snapshot: Snapshot | None) -> Pool:
     """The pool that the settings ask for. With `snapshot`, it continues from there."""
-    if work.config.pool == "serial":
+    if work.config.learners.pool == "serial":
         return SerialPool(work, shared, snapshot)
-    if work.config.pool == "processes":
+    if work.config.learners.pool == "processes":
         require_sendable(work)
         return ProcessPool(work, shared, snapshot)
     from birl.asynchronous.ray import RayPool  # which needs an extra
@@ -94,5 +94,5 @@ def require_sendable(work: Work) -> None:
         ForkingPickler.dumps(work)  # as a pipe to a process does it
     except Exception as problem:  # PicklingError, or whatever an object raises that cannot be sent
         remedy = "keep functions out of the fields of its modules and call them by name, or use pool serial"
-        wrong = f"the network cannot be sent to the processes of pool {work.config.pool!r}: {problem}"
+        wrong = f"the network cannot be sent to the processes of pool {work.config.learners.pool!r}: {problem}"
         raise ConfigError(f"{wrong}; {remedy}") from problem

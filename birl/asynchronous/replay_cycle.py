@@ -3,15 +3,14 @@
 Each worker step learns from one of them.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import gymnasium as gym
 import jax
 import numpy as np
 
 from birl.config import EnvConfig, require
 from birl.errors import snapshot_errors
+from birl.parts import ActorLearnerConfig
 from birl.rollouts.finite import for_learning
 from birl.rollouts.replay import Replay
 from birl.types import Array, PyTree, Rollout, Snapshot
@@ -26,40 +25,13 @@ class ReplayShare(NamedTuple):
     behaviour: PyTree  # [B, ...] zeros like the distributions that are kept with each step
 
 
-class ReplayShareSettings(Protocol):
-    """The settings of a Config that say how large the replays are."""
-
-    @property
-    def env(self) -> EnvConfig: ...
-    @property
-    def actor_learners(self) -> int: ...
-    @property
-    def rollout_length(self) -> int: ...
-    @property
-    def replay_size(self) -> int: ...
-    @property
-    def discount(self) -> float: ...
-    @property
-    def frame_stack(self) -> int: ...
-
-
-def validate_shares(config: ReplayShareSettings) -> None:
-    """Check that each actor-learner's part of the replay holds a rollout."""
-    share = config.replay_size // config.actor_learners
-    rollout = config.rollout_length * config.env.num_envs
-    each = f"{share} each, less than a rollout: {config.rollout_length} steps of {config.env.num_envs} environments"
-    remedy = f"use at least {rollout * config.actor_learners}, or 0"
-    wrong = f"replay_size {config.replay_size} leaves {config.actor_learners} actor-learners {each}"
-    require(config.replay_size == 0 or share >= rollout, f"{wrong}; {remedy}")
-
-
-def replay_share(
-    config: ReplayShareSettings, empty_behaviour: Callable[[gym.Space, int], PyTree], action_space: gym.Space
-) -> ReplayShare:
-    """An equal part of the replay for each actor-learner; for replay_size 0, one rollout."""
-    num_envs = config.env.num_envs
-    size = config.replay_size // config.actor_learners or config.rollout_length * num_envs
-    return ReplayShare(size, config.discount, config.frame_stack, empty_behaviour(action_space, num_envs))
+def validate_share(size: int, rollout_length: int, env: EnvConfig, learners: ActorLearnerConfig) -> None:
+    """Check that each actor-learner's part of a replay of this size holds a rollout."""
+    count = learners.actor_learners
+    rollout = rollout_length * env.num_envs
+    each = f"{size // count} each, less than a rollout: {rollout_length} steps of {env.num_envs} environments"
+    wrong = f"replay_size {size} leaves {count} actor-learners {each}"
+    require(size == 0 or size // count >= rollout, f"{wrong}; use at least {rollout * count}, or 0")
 
 
 class Cycle:

@@ -67,7 +67,7 @@ def begin_cycle(weights: Weights, learner: ActorLearner, work: Work, sample_sequ
     network = work.layouts.network.tree(weights.network)
     normalizers = work.layouts.normalizer.tree(weights.normalizers)
     policy = network, merge_moments(normalizers.observations)
-    rollout = for_learning(learner.collector.collect(policy, learner.key), config.clip_rewards)
+    rollout = for_learning(learner.collector.collect(policy, learner.key), config.normalize.clip_rewards)
     with learner.collector.episode_stats.timed("learning"):
         cycle.replay.add(rollout)
         sequences = sample_sequences(cycle.replay, learner.key, int(weights.env_steps), config)
@@ -91,7 +91,7 @@ def flat_gradients(
         gradient_steps=weights.gradient_steps,
     )
     gradient, metrics = gradients(learner, rollout, config)
-    gradient, norm = clip_by_norm(gradient, config.max_grad_norm)
+    gradient, norm = clip_by_norm(gradient, config.optimizer.max_grad_norm)
     return flatten_tree(gradient), metrics | {"optimizer/grad_norm": norm}
 
 

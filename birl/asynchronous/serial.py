@@ -24,14 +24,14 @@ class SerialPool:
         self.work = work
         self.shared = shared
         self.learners: list[ActorLearner] = []
-        self.weights = [shared.read() for _ in range(work.config.actor_learners)]
+        self.weights = [shared.read() for _ in range(work.config.learners.actor_learners)]
         self.next_learner = 0
         self.names: tuple[str, ...] = ()  # of the metrics
         self._snapshot = snapshot
 
     def __enter__(self) -> Self:
         try:
-            for number in range(self.work.config.actor_learners):
+            for number in range(self.work.config.learners.actor_learners):
                 snapshot = None if self._snapshot is None else _part_of(self._snapshot, number)
                 seed = child_seed(self.work.config.run.seed, number)
                 key = self.shared.keys[number].copy()

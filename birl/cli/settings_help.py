@@ -5,18 +5,12 @@ import types
 import typing
 from typing import Any, Literal, NamedTuple
 
-from tyro.constructors import PrimitiveConstructorSpec
-
 from birl.cli.setting_texts import text_of
 from birl.env_checks import is_atari
-from birl.limits import Limit
 from birl.maths import schedules
 from birl.run.sources import value_text
 from birl.settings import places_of, plain
 
-NETWORK = {"core", "core_size", "share_trunk", "layer_norm", "dueling", "actor_features", "critic_features"}
-NETWORK |= {"num_features", "feature_scale"}
-NETWORK_ENDINGS = ("hidden_sizes", "activation", "encoder", "_std")
 OPTION_NAMES = {"wrappers": "wrapper"}  # each use of the option adds one
 SECTIONS = {
     "start": "where the settings come from, and how many runs to train",
@@ -53,18 +47,10 @@ def settings_of(config: Any) -> list[Setting]:
     """Every setting of a Config, in the order of the sections. Atari's only for an Atari game."""
     found = []
     for name, place in places_of(config.__class__).items():
-        section = SECTION_OF_PART.get(place.path) or section_of(name)
-        if name != "id" and (section != "Atari" or is_atari(config.env.id)):
+        if name != "id" and (place.section != "Atari" or is_atari(config.env.id)):
             value = getattr(place.part_of(config), name)
-            is_limited = all(isinstance(note, Limit) for note in place.about(object))
-            hint = plain(place.hint) if is_limited else place.hint  # other notes say how to read an option
-            found.append(Setting(name, section, hint, value, text_of(place.kind, name)))
+            found.append(Setting(name, place.section, plain(place.hint), value, text_of(place.kind, name)))
     return sorted(found, key=lambda setting: list(SECTIONS).index(setting.section))
-
-
-def section_of(name: str) -> str:
-    """The section of a setting that is neither of the environment nor of the run."""
-    return "network" if name in NETWORK or name.endswith(NETWORK_ENDINGS) else "algorithm"
 
 
 def help_text(prog: str, about: str, config: Any, start_options: list[tuple[str, str]], columns: int = 80) -> str:
@@ -106,9 +92,6 @@ def _values(hint: Any, is_repeated: bool = False) -> tuple[list[str], str]:
     """The words that a setting may have, if they are few; and a word for its type."""
     origin = typing.get_origin(hint)
     parts = typing.get_args(hint)
-    if origin is typing.Annotated:
-        own = [about for about in parts[1:] if isinstance(about, PrimitiveConstructorSpec)]
-        return ([], str(own[0].metavar)) if own else _values(parts[0], is_repeated)
     if origin is Literal:
         return list(parts), "NAME"
     if origin in (typing.Union, types.UnionType):

@@ -12,6 +12,7 @@ from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named
 from birl.run.evaluate import PASSED_IN
 from birl.run.state_tensors import tensors_to_state
+from birl.settings import flat_settings
 from birl.speed import prepare_jax
 
 Changes = dict[str, tuple[Any, Any]]
@@ -32,7 +33,7 @@ WITH_REPLAY = {"rollout_length": "the saved replay consists of rollouts of that 
 def require_fit(branch: Branch, config: Any, changed: Changes, make_network: Any = None) -> None:
     """Raise ConfigError, which names the setting, if the checkpoint does not fit this Config."""
     require_unfinished(branch, config)
-    fixed = FIXED | (WITH_REPLAY if "replay_size" in vars(config) else {})
+    fixed = FIXED | (WITH_REPLAY if "replay_size" in flat_settings(config) else {})
     for name in changed.keys() & fixed.keys():
         _refuse(branch, name, changed[name], fixed[name])
     _require_spaces(branch, config, changed)

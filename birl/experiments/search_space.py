@@ -1,4 +1,4 @@
-"""The search space of a task: an algorithm's table SEARCH, without what the task does not use.
+"""The search space of a task: what the settings declare, without what the task does not use.
 
 A user narrows and widens it: `--search NAME=LOW:HIGH`, `--search NAME=VALUE,VALUE`,
 `--search NAME`, `--fix NAME` and `--fix NAME=VALUE`.
@@ -7,7 +7,6 @@ A user narrows and widens it: `--search NAME=LOW:HIGH`, `--search NAME=VALUE,VAL
 import dataclasses
 import json
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +22,7 @@ from birl.envs.spaces import holds_pixels, is_image, walk
 from birl.registry import name_of
 from birl.run.configure import with_settings
 from birl.search import EITHER, Choices, Dimension, LogRange, Range, SearchSpace
-from birl.settings import places_of
+from birl.settings import declared_search, flat_settings, places_of, replaced
 from birl.suggestions import suggest_setting
 
 NUMBER = r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -36,9 +35,9 @@ Unused = Callable[[Any, Leaves, Leaves], bool]  # of a Config and of the leaves 
 # When a setting of a table does nothing, or is refused.
 UNUSED: dict[str, Unused] = {
     "num_envs": lambda config, _, __: is_compiled(config.env),  # there they are many, and a matter of speed
-    "log_std": lambda config, _, actions: not _any_box(actions) or vars(config).get("state_dependent_std", False),
+    "log_std": lambda config, _, actions: not _any_box(actions) or _has_own_std(config),
     "squash_actions": lambda _, __, actions: len(actions) != 1 or not _bounded(actions[0]),
-    "gsde": lambda config, _, actions: not _any_box(actions) or vars(config).get("state_dependent_std", False),
+    "gsde": lambda config, _, actions: not _any_box(actions) or _has_own_std(config),
     "normalize_observations": lambda _, observations, __: (
         not any(isinstance(leaf, spaces.Box) and not holds_pixels(leaf) for leaf in observations)
     ),
@@ -46,7 +45,7 @@ UNUSED: dict[str, Unused] = {
     "core_size": lambda config, _, __: not _recurrent(config),
     "prioritized": lambda config, _, __: _recurrent(config),  # it samples single steps
     "replay_size": lambda _, observations, __: any(map(is_image, observations)),  # a matter of memory there
-    "clip_range": lambda config, _, __: vars(config).get("objective") == "kl",
+    "clip_range": lambda config, _, __: flat_settings(config).get("objective") == "kl",
 }
 
 
@@ -63,7 +62,7 @@ def search_space(
     """
     given = {"observation": observation_space, "action": action_space}
     leaves = [[leaf for _, leaf in walk(space, role)] for role, space in given.items()]
-    table = declared_space(config)
+    table = declared_search(type(config))
     space = {name: found for name, found in table.items() if not (name in UNUSED and UNUSED[name](config, *leaves))}
     fixed: dict[str, Any] = {}
     for text in fix:
@@ -79,22 +78,12 @@ def search_space(
     return space, with_settings(config, fixed)
 
 
-def declared_space(config: Any) -> SearchSpace:
-    """The table SEARCH of the algorithm of this Config; ConfigError if it has none."""
-    module = type(config).__module__
-    table = vars(sys.modules[module]).get("SEARCH")
-    remedy = 'add one beside its Config, for example SEARCH = {"learning_rate": LogRange(1e-4, 1e-2)}'
-    if table is None:
-        raise ConfigError(f"{module} has no table SEARCH of settings to search; {remedy}, from birl.search")
-    return dict(table)
-
-
 def at_point(config: Any, point: Mapping[str, Any]) -> Any:
     """The Config at a point of its search space, made valid.
 
     A number for a setting that is a schedule scales it: the schedule then begins at that number.
     """
-    own = vars(config)
+    own = flat_settings(config)
     values = {name: _scaled(own.get(name), value) for name, value in point.items()}
     return repaired(with_settings(config, values))
 
@@ -104,18 +93,18 @@ def repaired(config: Any) -> Any:
 
     Minibatches divide a rollout, learning starts before the end, gSDE's settings need gSDE.
     """
-    own = vars(config)
+    own = flat_settings(config)
     changed: dict[str, Any] = {}
     if "minibatches" in own:
         whole = config.env.num_envs * (1 if _recurrent(config) else config.rollout_length)
         changed["minibatches"] = max(n for n in range(1, min(config.minibatches, whole) + 1) if whole % n == 0)
-    if "learning_starts" in own and config.learning_starts >= config.run.total_steps:
+    if own.get("learning_starts", 0) >= config.run.total_steps:
         changed["learning_starts"] = config.run.total_steps // 10
-    if "gsde_every" in own and config.gsde_every is not None:
-        changed["gsde_every"] = min(config.gsde_every, config.rollout_length) if config.gsde else None
+    if own.get("gsde_every") is not None:
+        changed["gsde_every"] = min(own["gsde_every"], config.rollout_length) if own["gsde"] else None
     if own.get("batch_size") and own.get("replay_size"):
-        changed["batch_size"] = min(config.batch_size, config.replay_size)
-    return dataclasses.replace(config, **changed)
+        changed["batch_size"] = min(own["batch_size"], own["replay_size"])
+    return replaced(config, changed)
 
 
 def read_value(config: Any, name: str, text: str) -> Any:
@@ -207,7 +196,11 @@ def _scaled(before: Any, value: Any) -> Any:
 
 
 def _recurrent(config: Any) -> bool:
-    return vars(config).get("core", "feedforward") != "feedforward"
+    return flat_settings(config).get("core", "feedforward") != "feedforward"
+
+
+def _has_own_std(config: Any) -> bool:
+    return flat_settings(config).get("state_dependent_std", False)
 
 
 def _bounded(leaf: gym.Space) -> bool:
@@ -220,4 +213,4 @@ def _any_box(actions: Leaves) -> bool:
 
 def _only_convolutions(config: Any, observations: Leaves) -> bool:
     """Whether the observation is one image, whose encoder has layers of its own."""
-    return len(observations) == 1 and is_image(observations[0]) and vars(config).get("encoder", "mlp") != "mlp"
+    return len(observations) == 1 and is_image(observations[0]) and flat_settings(config).get("encoder", "mlp") != "mlp"

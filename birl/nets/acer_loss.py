@@ -6,7 +6,7 @@ Estimates come from Q(s, ·) for Discrete actions, and from a stochastic dueling
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,17 +19,6 @@ from birl.nets.acting import RolloutEvaluation, without_last
 from birl.nets.actor_q import ActorQLike, DuelingActorLike
 from birl.nets.models import Distribution
 from birl.types import Array, Rollout
-
-
-class AcerCriticSettings(Protocol):
-    """The settings of ACER's Config that its critics use."""
-
-    @property
-    def discount(self) -> float: ...
-    @property
-    def importance_truncation(self) -> float: ...
-    @property
-    def advantage_samples(self) -> int: ...
 
 
 class CriticEstimates(NamedTuple):
@@ -46,16 +35,19 @@ def critic_estimates(
     evaluation: RolloutEvaluation,
     rollout: Rollout,
     key: Array,
-    config: AcerCriticSettings,
+    discount: float,
+    truncation: float,
+    samples: int,
 ) -> CriticEstimates:
     """The critic's estimates for a rollout. With a Box, actions are sampled with this key."""
     if isinstance(evaluation.distributions, Categorical):
-        return discrete_estimates(evaluation.distributions, evaluation, rollout, config)
-    return continuous_estimates(network, evaluation, rollout, key, config)  # type: ignore[arg-type]
+        return discrete_estimates(evaluation.distributions, evaluation, rollout, discount, truncation)
+    inputs = evaluation, rollout, key, discount, truncation, samples
+    return continuous_estimates(network, *inputs)  # type: ignore[arg-type]
 
 
 def discrete_estimates(
-    policy: Categorical, evaluation: RolloutEvaluation, rollout: Rollout, config: AcerCriticSettings
+    policy: Categorical, evaluation: RolloutEvaluation, rollout: Rollout, discount: float, truncation: float
 ) -> CriticEstimates:
     """Estimates from Q(s, ·) and V = Σ π Q, by Retrace (Wang et al. 2017, algorithm 2)."""
     values = jnp.sum(jax.nn.softmax(policy.logits) * evaluation.values, axis=-1)  # [T+1, B]
@@ -63,7 +55,7 @@ def discrete_estimates(
     action_values = jnp.take_along_axis(all_action_values, rollout.actions[..., None], axis=-1)[..., 0]
     ratios = log_ratios(without_last(policy), rollout)
     flags = rollout.terminated, rollout.truncated, rollout.valid
-    targets = retrace(rollout.rewards, action_values, values[1:], *flags, ratios, config.discount)
+    targets = retrace(rollout.rewards, action_values, values[1:], *flags, ratios, discount)
     objective = partial(
         truncated.softmax_objective,
         behaviour=rollout.behaviour,
@@ -71,14 +63,20 @@ def discrete_estimates(
         targets=targets,
         action_values=all_action_values,
         values=values[:-1],
-        truncation=config.importance_truncation,
+        truncation=truncation,
     )
     value_loss = losses.value_loss(action_values, targets, rollout.valid)
     return CriticEstimates(objective, action_values, targets, value_loss)
 
 
 def continuous_estimates(
-    network: DuelingActorLike, evaluation: RolloutEvaluation, rollout: Rollout, key: Array, config: AcerCriticSettings
+    network: DuelingActorLike,
+    evaluation: RolloutEvaluation,
+    rollout: Rollout,
+    key: Array,
+    discount: float,
+    truncation: float,
+    samples: int,
 ) -> CriticEstimates:
     """Estimates from a stochastic dueling network (Wang et al. 2017, algorithm 3).
 
@@ -86,8 +84,8 @@ def continuous_estimates(
     """
     features = evaluation.values
     distribution = jax.lax.stop_gradient(without_last(evaluation.distributions))
-    samples = jax.vmap(distribution.sample)(jax.random.split(key, config.advantage_samples + 1))
-    new_actions, sampled_actions = samples[0], samples[1:]
+    drawn = jax.vmap(distribution.sample)(jax.random.split(key, samples + 1))
+    new_actions, sampled_actions = drawn[0], drawn[1:]
     values = network.values(features)  # [T+1, B]
     advantages_of = partial(network.advantages, features[:-1])
     sampled_advantages = jax.vmap(advantages_of)(sampled_actions)
@@ -98,7 +96,7 @@ def continuous_estimates(
     ratios = log_ratios(distribution, rollout)
     flags = rollout.terminated, rollout.truncated, rollout.valid
     constant_values, constant_q = jax.lax.stop_gradient((values, action_values))
-    targets_with = partial(retrace, rollout.rewards, constant_q, constant_values[1:], *flags, discount=config.discount)
+    targets_with = partial(retrace, rollout.rewards, constant_q, constant_values[1:], *flags, discount=discount)
     targets = targets_with(ratios / rollout.actions.shape[-1])
     corrections = truncated.truncated_weights(ratios, 1.0) * (targets - constant_q)
     value_targets = constant_values[:-1] + corrections  # Wang et al. 2017, eq. 14
@@ -110,7 +108,7 @@ def continuous_estimates(
         new_actions=new_actions,
         new_action_values=new_action_values,
         values=values[:-1],
-        truncation=config.importance_truncation,
+        truncation=truncation,
     )
     action_value_loss = losses.value_loss(action_values, targets, rollout.valid)
     value_loss = losses.value_loss(values[:-1], value_targets, rollout.valid)

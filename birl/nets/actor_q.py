@@ -13,9 +13,11 @@ from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.maths.distributions import Categorical, DiagonalGaussian, Distribution
 from birl.nets.continuous import scale_of
-from birl.nets.heads import ActionValueHead, PolicyHead, make_action_value_head, scaled
+from birl.nets.gsde import make_gaussian_head
+from birl.nets.heads import ActionValueHead, PolicyHeadLike, make_action_value_head, scaled
 from birl.nets.layers import Linear, make_linear, zeros
-from birl.nets.models import NetworkSettings, Trunk, features_of, initial_memory_of, make_head_of, make_trunks
+from birl.nets.models import Trunk, features_of, initial_memory_of, make_trunks
+from birl.parts import ActionConfig, NetworkConfig
 from birl.types import PyTree
 
 
@@ -58,7 +60,7 @@ class ActorQ(eqx.Module):
 
     actor: Trunk
     critic: Trunk | None  # None: the action values share the actor's trunk
-    policy_head: PolicyHead
+    policy_head: PolicyHeadLike
     action_values_head: Linear
 
     def initial_memory(self, num_envs: int) -> PyTree:
@@ -79,7 +81,7 @@ class DuelingActor(eqx.Module):
 
     actor: Trunk
     critic: Trunk | None  # None: values and advantages share the actor's trunk
-    policy_head: PolicyHead
+    policy_head: PolicyHeadLike
     value_head: Linear
     advantage_head: ActionValueHead
 
@@ -100,7 +102,11 @@ class DuelingActor(eqx.Module):
 
 
 def make_actor_q(
-    rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
+    rng: np.random.Generator,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    network: NetworkConfig,
+    actions: ActionConfig,
 ) -> ActorQ | DuelingActor:
     """An ActorQ for Discrete actions, or a DuelingActor for Box actions.
 
@@ -109,13 +115,13 @@ def make_actor_q(
     """
     if not isinstance(action_space, spaces.Discrete | spaces.Box):
         raise ConfigError(f"action space {shown(action_space)} is neither Discrete nor a Box; use one of these")
-    actor, critic = make_trunks(rng, observation_space, settings)
-    policy_head = make_head_of(rng, action_space, actor.core.size, settings)
+    actor, critic = make_trunks(rng, observation_space, network)
+    policy_head = make_gaussian_head(rng, action_space, actor.core.size, actions)
     width = (critic or actor).core.size
     if isinstance(action_space, spaces.Discrete):
         return ActorQ(actor, critic, policy_head, make_linear(rng, width, int(action_space.n), scale=1.0))
     value_head = make_linear(rng, width, 1, scale=1.0)
-    advantage_head = make_action_value_head(rng, action_space, width, settings.activation, settings.scale_actions)
+    advantage_head = make_action_value_head(rng, action_space, width, network.activation, actions.scale_actions)
     return DuelingActor(actor, critic, policy_head, value_head, advantage_head)
 
 

@@ -1,7 +1,6 @@
 """A linear actor and its compatible critic (Silver et al. 2014)."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import equinox as eqx
 import gymnasium as gym
@@ -68,29 +67,21 @@ class CompatibleActorCritic(eqx.Module):
 MakeCompatible = Callable[[np.random.Generator, gym.Space, gym.Space], CompatibleActorCritic]
 
 
-class CompatibleSettings(Protocol):
-    """The settings of an algorithm's Config that define the features of actor and critic."""
-
-    @property
-    def actor_features(self) -> FeaturesName: ...
-    @property
-    def critic_features(self) -> FeaturesName: ...
-    @property
-    def num_features(self) -> int: ...
-    @property
-    def feature_scale(self) -> float: ...
-
-
 def make_compatible(
-    rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: CompatibleSettings
+    rng: np.random.Generator,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    actor_features: FeaturesName,
+    critic_features: FeaturesName,
+    num_features: int,
+    feature_scale: float,
 ) -> CompatibleActorCritic:
     """A CompatibleActorCritic for these spaces, with weights of 0.
 
     At first every action is the middle of its bounds, and every value is 0.
     """
     bounds = bounds_of(action_space)
-    count, scale = settings.num_features, settings.feature_scale
-    actor_features, width = make_features(rng, observation_space, settings.actor_features, count, scale)
-    critic_features, critic_width = make_features(rng, observation_space, settings.critic_features, count, scale)
+    features, width = make_features(rng, observation_space, actor_features, num_features, feature_scale)
+    value_features, value_width = make_features(rng, observation_space, critic_features, num_features, feature_scale)
     theta, w = zeros(width, bounds.size), zeros(width, bounds.size)
-    return CompatibleActorCritic(actor_features, critic_features, theta, w, zeros(critic_width), bounds)
+    return CompatibleActorCritic(features, value_features, theta, w, zeros(value_width), bounds)

@@ -13,8 +13,9 @@ from jaxtyping import Array, Float
 
 from birl.config import ConfigError
 from birl.envs.spaces import far_from_one, leaves_of, shown, width_of
-from birl.nets.encoders import MLP, Encoder, EncoderName, make_encoder, make_mlp
-from birl.nets.layers import Activation, Linear, make_linear
+from birl.nets.encoders import MLP, Encoder, make_encoder, make_mlp
+from birl.nets.layers import Linear, make_linear
+from birl.parts import NetworkConfig
 from birl.types import PyTree
 
 
@@ -61,23 +62,6 @@ class ActionCritic(eqx.Module):
         return self.head(self.mlp(together))[..., 0]
 
 
-class ActionNetworkSettings(Protocol):
-    """The settings of an algorithm's Config that define its actor and critic."""
-
-    @property
-    def encoder(self) -> EncoderName: ...
-    @property
-    def hidden_sizes(self) -> tuple[int, ...]: ...
-    @property
-    def policy_hidden_sizes(self) -> tuple[int, ...] | None: ...
-    @property
-    def value_hidden_sizes(self) -> tuple[int, ...] | None: ...
-    @property
-    def activation(self) -> Activation: ...
-    @property
-    def layer_norm(self) -> bool: ...
-
-
 def bounds_of(space: gym.Space) -> ActionBounds:
     """The bounds of a Box; ConfigError for another space, or if a bound is not finite."""
     if not isinstance(space, spaces.Box):
@@ -106,33 +90,31 @@ def scale_of(space: gym.Space) -> ActionBounds | None:
 
 
 def make_deterministic_actor(
-    rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
+    rng: np.random.Generator, space: gym.Space, actions: int, network: NetworkConfig
 ) -> DeterministicActor:
     """An actor for observations of this space.
 
     Weights are orthogonal, with scale √2 in hidden layers and 0.01 in the head, so that the first
     actions are near 0.
     """
-    encoder, width = make_actor_encoder(rng, space, settings)
+    encoder, width = make_actor_encoder(rng, space, network)
     return DeterministicActor(encoder, make_linear(rng, width, actions, scale=0.01))
 
 
-def make_actor_encoder(
-    rng: np.random.Generator, space: gym.Space, settings: ActionNetworkSettings
-) -> tuple[Encoder, int]:
+def make_actor_encoder(rng: np.random.Generator, space: gym.Space, network: NetworkConfig) -> tuple[Encoder, int]:
     """The encoder of an actor, with its dense layers, and its number of features."""
-    sizes = settings.hidden_sizes if settings.policy_hidden_sizes is None else settings.policy_hidden_sizes
-    return make_encoder(rng, space, settings.encoder, sizes, settings.activation, settings.layer_norm)
+    sizes = network.hidden_sizes if network.policy_hidden_sizes is None else network.policy_hidden_sizes
+    return make_encoder(rng, space, network.encoder, sizes, network.activation, network.layer_norm)
 
 
 def make_action_critic(
-    rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
+    rng: np.random.Generator, space: gym.Space, actions: int, network: NetworkConfig
 ) -> ActionCritic:
     """A critic for observations of this space; orthogonal weights, scale √2, and 1 in the head."""
-    encoder, width = make_encoder(rng, space, settings.encoder, (), settings.activation, settings.layer_norm)
-    hidden_sizes = settings.hidden_sizes if settings.value_hidden_sizes is None else settings.value_hidden_sizes
+    encoder, width = make_encoder(rng, space, network.encoder, (), network.activation, network.layer_norm)
+    hidden_sizes = network.hidden_sizes if network.value_hidden_sizes is None else network.value_hidden_sizes
     sizes = (width + actions, *hidden_sizes)
-    mlp = make_mlp(rng, sizes, settings.activation, settings.layer_norm)
+    mlp = make_mlp(rng, sizes, network.activation, network.layer_norm)
     return ActionCritic(encoder, mlp, make_linear(rng, sizes[-1], 1, scale=1.0))
 
 
@@ -169,14 +151,14 @@ def make_deterministic_actor_critic(
     rng: np.random.Generator,
     observation_space: gym.Space,
     action_space: gym.Space,
-    settings: ActionNetworkSettings,
+    network: NetworkConfig,
     remembers_noise: bool = False,
 ) -> DeterministicActorCritic:
     """A DeterministicActorCritic for these spaces."""
     bounds = bounds_of(action_space)
-    actor = make_deterministic_actor(rng, observation_space, bounds.size, settings)
+    actor = make_deterministic_actor(rng, observation_space, bounds.size, network)
     return DeterministicActorCritic(
-        actor, make_action_critic(rng, observation_space, bounds.size, settings), bounds, remembers_noise
+        actor, make_action_critic(rng, observation_space, bounds.size, network), bounds, remembers_noise
     )
 
 

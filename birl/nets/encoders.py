@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise, zip_longest
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import gymnasium as gym
@@ -15,13 +15,10 @@ from jaxtyping import Array
 from birl.config import ConfigError
 from birl.envs.spaces import is_image
 from birl.nets.images import byte_scale, encoder_for, make_image_encoder, too_small
-from birl.nets.layers import ACTIVATIONS, Activation, LayerNorm, Linear, make_layer_norm, make_linear
+from birl.nets.layers import ACTIVATIONS, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.nets.own_encoder import make_own_encoder
+from birl.parts import Activation, EncoderName
 from birl.types import PyTree
-
-# One of Birl's, auto to choose by the observation, or module:function for one of the user's own
-# (own_encoder.py).
-EncoderName = Literal["auto", "mlp", "cnn", "cnn_2013", "cnn_small", "cnn_tiny", "conv_only"] | str
 
 
 class Vector(eqx.Module):

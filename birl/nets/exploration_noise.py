@@ -7,7 +7,6 @@ given distance (Plappert et al. 2018).
 
 import dataclasses
 from functools import partial
-from typing import Literal, Protocol
 
 import equinox as eqx
 import jax
@@ -18,14 +17,12 @@ from birl.checks import lowest
 from birl.config import require
 from birl.maths.count import increment_wrapped
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
-from birl.maths.schedules import Schedule
 from birl.nets.allowance import spend
 from birl.nets.images import Conv
 from birl.nets.layers import LayerNorm
 from birl.nets.recurrent import reset_memory
+from birl.parts import NoiseConfig, NoiseName
 from birl.types import Array, Metrics, PyTree, Rollout
-
-NoiseName = Literal["ou", "gaussian", "parameter"]
 
 RUNNING, NEXT = 0, 1  # perturbations of the episodes that run when a rollout begins, and of those that begin in it
 
@@ -41,31 +38,14 @@ class Exploration(eqx.Module):
     perturbations: PyTree  # [2, B, ...] N(0, 1) for the actor's weights: RUNNING and NEXT; None: another noise
 
 
-class NoiseSettings(Protocol):
-    """The settings of noise."""
-
-    @property
-    def noise(self) -> NoiseName: ...
-    @property
-    def exploration_noise(self) -> float | Schedule: ...
-    @property
-    def noise_rate(self) -> float: ...
-    @property
-    def noise_time_step(self) -> float: ...
-    @property
-    def noise_adaptation(self) -> float: ...
-    @property
-    def layer_norm(self) -> bool: ...
-
-
-def validate_noise(config: NoiseSettings) -> None:
+def validate_noise(config: NoiseConfig, layer_norm: bool) -> None:
     """Check that noise stays bounded, and that parameter noise can adapt."""
     wrong = f"noise_rate {config.noise_rate} times noise_time_step {config.noise_time_step} must be below 2"
     require(config.noise_rate * config.noise_time_step < 2, f"{wrong}, otherwise noise grows")
     require(config.noise_adaptation > 1, f"noise_adaptation {config.noise_adaptation} must be above 1; 1.01 is usual")
     if config.noise == "parameter":
         wrong = "noise parameter with layer_norm False: one σ cannot suit layers of all sizes"
-        require(config.layer_norm, f"{wrong}; use layer_norm True")
+        require(layer_norm, f"{wrong}; use layer_norm True")
         wrong = "exploration_noise reaches 0, and parameter noise cannot adapt to a distance of 0"
         require(lowest(config.exploration_noise) > 0, f"{wrong}; use noise gaussian to end without noise")
 

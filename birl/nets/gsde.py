@@ -7,8 +7,6 @@ As in Stable-Baselines3, the features of PPO and A2C are not changed by the grad
 deviation, those of SAC are, and the mean of SAC is clipped.
 """
 
-from typing import Protocol
-
 import equinox as eqx
 import gymnasium as gym
 import jax
@@ -22,49 +20,15 @@ from birl.envs.spaces import shown
 from birl.maths.distributions import Distribution
 from birl.maths.squashed import BoundedGaussian
 from birl.maths.state_dependent import state_dependent_gaussian
-from birl.nets.continuous import ActionBounds, ActionNetworkSettings, bounds_of, make_actor_encoder, scale_of
+from birl.nets.continuous import ActionBounds, bounds_of, make_actor_encoder, scale_of
 from birl.nets.encoders import Encoder
 from birl.nets.heads import PolicyHeadLike, SquashedHead, make_policy_head, scaled
 from birl.nets.layers import Linear, full, make_linear
 from birl.nets.twin_critics import GaussianActor, make_gaussian_actor
+from birl.parts import ActionConfig, NetworkConfig
 from birl.types import PyTree
 
 MEAN_RANGE = (-2.0, 2.0)  # of SAC's u, before tanh
-
-
-class MatrixSettings(Protocol):
-    """The settings that say whether and how often an exploration matrix is drawn."""
-
-    @property
-    def gsde(self) -> bool: ...
-    @property
-    def gsde_every(self) -> int | None: ...
-    @property
-    def rollout_length(self) -> int: ...
-
-
-class HeadSettings(Protocol):
-    """The settings that define the policy head of PPO and A2C."""
-
-    @property
-    def log_std(self) -> float: ...
-    @property
-    def state_dependent_std(self) -> bool: ...
-    @property
-    def scale_actions(self) -> bool: ...
-    @property
-    def squash_actions(self) -> bool: ...
-    @property
-    def gsde(self) -> bool: ...
-
-
-class ActorSettings(ActionNetworkSettings, Protocol):
-    """The settings that define SAC's actor."""
-
-    @property
-    def log_std(self) -> float: ...
-    @property
-    def gsde(self) -> bool: ...
 
 
 class StateDependentHead(eqx.Module):
@@ -96,7 +60,7 @@ class StateDependentActor(eqx.Module):
 
 
 def make_gaussian_head(
-    rng: np.random.Generator, space: gym.Space, inputs: int, settings: HeadSettings
+    rng: np.random.Generator, space: gym.Space, inputs: int, settings: ActionConfig
 ) -> PolicyHeadLike:
     """The policy head that these settings ask for; ConfigError if the space cannot have it."""
     scale = settings.scale_actions and not settings.squash_actions
@@ -124,45 +88,45 @@ def make_state_dependent_head(
 
 
 def make_sac_actor(
-    rng: np.random.Generator, space: gym.Space, actions: int, settings: ActorSettings
+    rng: np.random.Generator, space: gym.Space, numbers: int, network: NetworkConfig, actions: ActionConfig
 ) -> GaussianActor | StateDependentActor:
     """SAC's actor for observations of this space, with or without gSDE."""
-    if not settings.gsde:
-        return make_gaussian_actor(rng, space, actions, settings)
-    encoder, width = make_actor_encoder(rng, space, settings)
-    head = make_linear(rng, width, actions, scale=0.01)
-    return StateDependentActor(encoder, head, full((width, actions), settings.log_std))
+    if not actions.gsde:
+        return make_gaussian_actor(rng, space, numbers, network)
+    encoder, width = make_actor_encoder(rng, space, network)
+    head = make_linear(rng, width, numbers, scale=0.01)
+    return StateDependentActor(encoder, head, full((width, numbers), actions.log_std))
 
 
-def steps_per_matrix(settings: MatrixSettings) -> int:
+def steps_per_matrix(actions: ActionConfig, rollout_length: int) -> int:
     """The steps of a rollout that share an exploration matrix; 1 without gSDE."""
-    if not settings.gsde:
+    if not actions.gsde:
         return 1
-    return settings.rollout_length if settings.gsde_every is None else settings.gsde_every
+    return rollout_length if actions.gsde_every is None else actions.gsde_every
 
 
-def matrix_steps(settings: MatrixSettings, in_warmup: Array) -> int | Array:
+def matrix_steps(actions: ActionConfig, rollout_length: int, in_warmup: Array) -> int | Array:
     """The same as long as actions are not uniform random: those are not repeated."""
-    steps = steps_per_matrix(settings)
+    steps = steps_per_matrix(actions, rollout_length)
     if isinstance(in_warmup, jax.core.Tracer):
         return jnp.where(in_warmup, 1, steps)
     return 1 if in_warmup else steps
 
 
-def validate_gsde(config: MatrixSettings, state_dependent_std: bool = False) -> None:
+def validate_gsde(actions: ActionConfig, length: int) -> None:
     """Check that the settings of gSDE belong to a run with gSDE, and go with the others."""
-    every, length = config.gsde_every, config.rollout_length
+    every = actions.gsde_every
     remedy = "use gsde True, or gsde_every None"
-    require(config.gsde or every is None, f"gsde_every {every} does nothing without gsde; {remedy}")
+    require(actions.gsde or every is None, f"gsde_every {every} does nothing without gsde; {remedy}")
     wrong = f"gsde_every {every} exceeds rollout_length {length}, and each rollout begins with a new matrix"
     require(every is None or every <= length, f"{wrong}; use at most {length}, or None for one a rollout")
     wrong = "state_dependent_std True does not go with gsde True: with gSDE the deviation depends on the state already"
-    require(not (config.gsde and state_dependent_std), f"{wrong}; use one of them")
+    require(not (actions.gsde and actions.state_dependent_std), f"{wrong}; use one of them")
 
 
-def require_own_head(config: MatrixSettings, make_network: object) -> None:
+def require_own_head(actions: ActionConfig, make_network: object) -> None:
     """Raise ConfigError if gSDE should explore with a network that has no exploration matrix."""
     wrong = (
         f"gsde True does not go with make_network {make_network!r}: the exploration matrix is part of Birl's network"
     )
-    require(make_network is None or not config.gsde, f"{wrong}; use gsde False")
+    require(make_network is None or not actions.gsde, f"{wrong}; use gsde False")

@@ -25,7 +25,8 @@ from birl.maths.scaled import ScaledGaussian
 from birl.maths.squashed import BoundedGaussian
 from birl.nets.continuous import ActionBounds, scale_of
 from birl.nets.encoders import Vector
-from birl.nets.layers import ACTIVATIONS, Activation, Linear, full, make_linear, zeros
+from birl.nets.layers import ACTIVATIONS, Linear, full, make_linear, zeros
+from birl.parts import Activation
 
 
 class Part(NamedTuple):

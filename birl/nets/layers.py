@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import equinox as eqx
 import jax
@@ -14,7 +13,6 @@ from jaxtyping import Array, Float
 from birl import speed
 from birl.nets.allowance import spend
 
-Activation = Literal["tanh", "relu", "elu", "silu", "gelu"]
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
     "relu": jax.nn.relu,

@@ -10,10 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from birl.maths.distributions import Distribution
-from birl.nets.encoders import Encoder, EncoderName, make_encoder
-from birl.nets.heads import ActionValueHead, PolicyHead, PolicyHeadLike, make_action_value_head, make_policy_head
-from birl.nets.layers import Activation, Linear, make_linear
-from birl.nets.recurrent import Core, CoreName, make_core
+from birl.nets.encoders import Encoder, make_encoder
+from birl.nets.gsde import make_gaussian_head
+from birl.nets.heads import ActionValueHead, PolicyHeadLike, make_action_value_head
+from birl.nets.layers import Linear, make_linear
+from birl.nets.recurrent import Core, make_core
+from birl.parts import ActionConfig, NetworkConfig
 from birl.types import PyTree
 
 
@@ -77,7 +79,7 @@ class ActorQCritic(eqx.Module):
 
     actor: Trunk
     critic: Trunk | None  # None: the action-value head shares the actor's trunk
-    policy_head: PolicyHead
+    policy_head: PolicyHeadLike
     action_value_head: ActionValueHead
 
     def initial_memory(self, num_envs: int) -> PyTree:
@@ -116,84 +118,48 @@ def features_of(
     return features, critic_features, (actor_memory, critic_memory) if memory else ()
 
 
-class TrunkSettings(Protocol):
-    """The settings of an algorithm's Config that define a trunk."""
-
-    @property
-    def encoder(self) -> EncoderName: ...
-    @property
-    def hidden_sizes(self) -> tuple[int, ...]: ...
-    @property
-    def activation(self) -> Activation: ...
-    @property
-    def core(self) -> CoreName: ...
-    @property
-    def core_size(self) -> int: ...
-
-
-class NetworkSettings(TrunkSettings, Protocol):
-    """The settings of an algorithm's Config that define an actor-critic network."""
-
-    @property
-    def policy_hidden_sizes(self) -> tuple[int, ...] | None: ...
-    @property
-    def value_hidden_sizes(self) -> tuple[int, ...] | None: ...
-    @property
-    def share_trunk(self) -> bool: ...
-    @property
-    def log_std(self) -> float: ...
-    @property
-    def state_dependent_std(self) -> bool: ...
-    @property
-    def scale_actions(self) -> bool: ...
-
-
-def make_head_of(
-    rng: np.random.Generator, action_space: gym.Space, inputs: int, settings: NetworkSettings
-) -> PolicyHead:
-    """A PolicyHead with the standard deviation that the settings ask for."""
-    log_std, state_dependent_std = settings.log_std, settings.state_dependent_std
-    return make_policy_head(rng, action_space, inputs, log_std, state_dependent_std, settings.scale_actions)
-
-
 def make_actor_critic(
     rng: np.random.Generator,
     observation_space: gym.Space,
     action_space: gym.Space,
-    settings: NetworkSettings,
-    make_head: Callable[..., PolicyHeadLike] = make_head_of,
+    network: NetworkConfig,
+    actions: ActionConfig,
 ) -> ActorCritic:
     """An ActorCritic for these spaces.
 
     Weights are orthogonal, with scale √2 in hidden layers, 0.01 in the policy head and 1 in the
     value head.
     """
-    actor, critic = make_trunks(rng, observation_space, settings)
-    policy_head = make_head(rng, action_space, actor.core.size, settings)
+    actor, critic = make_trunks(rng, observation_space, network)
+    policy_head = make_gaussian_head(rng, action_space, actor.core.size, actions)
     return ActorCritic(actor, critic, policy_head, make_linear(rng, (critic or actor).core.size, 1, scale=1.0))
 
 
 def make_actor_q_critic(
-    rng: np.random.Generator, observation_space: gym.Space, action_space: gym.Space, settings: NetworkSettings
+    rng: np.random.Generator,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    network: NetworkConfig,
+    actions: ActionConfig,
 ) -> ActorQCritic:
     """An ActorQCritic for these spaces, initialised like `make_actor_critic`."""
-    actor, critic = make_trunks(rng, observation_space, settings)
-    policy_head = make_head_of(rng, action_space, actor.core.size, settings)
+    actor, critic = make_trunks(rng, observation_space, network)
+    policy_head = make_gaussian_head(rng, action_space, actor.core.size, actions)
     width = (critic or actor).core.size
-    head = make_action_value_head(rng, action_space, width, settings.activation, settings.scale_actions)
+    head = make_action_value_head(rng, action_space, width, network.activation, actions.scale_actions)
     return ActorQCritic(actor, critic, policy_head, head)
 
 
-def make_trunks(rng: np.random.Generator, space: gym.Space, settings: NetworkSettings) -> tuple[Trunk, Trunk | None]:
+def make_trunks(rng: np.random.Generator, space: gym.Space, network: NetworkConfig) -> tuple[Trunk, Trunk | None]:
     """The actor's trunk, and the critic's trunk; None if the critic shares the actor's."""
-    actor = make_trunk(rng, space, settings, settings.policy_hidden_sizes)
-    return actor, None if settings.share_trunk else make_trunk(rng, space, settings, settings.value_hidden_sizes)
+    actor = make_trunk(rng, space, network, network.policy_hidden_sizes)
+    return actor, None if network.share_trunk else make_trunk(rng, space, network, network.value_hidden_sizes)
 
 
 def make_trunk(
-    rng: np.random.Generator, space: gym.Space, settings: TrunkSettings, hidden_sizes: tuple[int, ...] | None = None
+    rng: np.random.Generator, space: gym.Space, network: NetworkConfig, hidden_sizes: tuple[int, ...] | None = None
 ) -> Trunk:
-    """A trunk for observations of this space; `hidden_sizes` None: those of the settings."""
-    sizes = settings.hidden_sizes if hidden_sizes is None else hidden_sizes
-    encoder, width = make_encoder(rng, space, settings.encoder, sizes, settings.activation)
-    return Trunk(encoder, make_core(rng, settings.core, width, settings.core_size))
+    """A trunk for observations of this space; `hidden_sizes` None: those of the network."""
+    sizes = network.hidden_sizes if hidden_sizes is None else hidden_sizes
+    encoder, width = make_encoder(rng, space, network.encoder, sizes, network.activation, network.layer_norm)
+    return Trunk(encoder, make_core(rng, network.core, width, network.core_size))

@@ -17,6 +17,7 @@ from birl.envs.spaces import holds_pixels, shown
 from birl.maths.returns import backward_recurrence
 from birl.maths.statistics import Moments, initial_moments, normalize_by, update_moments
 from birl.nets.layers import zeros
+from birl.parts import NormalizeConfig
 from birl.types import Array, PyTree, Rollout
 
 
@@ -28,11 +29,12 @@ class Normalizer(NamedTuple):
     running_returns: Array  # [B] these sums for the unfinished episodes; None without `returns`
 
 
-def initial_normalizer(space: gym.Space, num_envs: int, observations: bool, rewards: bool) -> Normalizer:
+def initial_normalizer(space: gym.Space, num_envs: int, config: NormalizeConfig) -> Normalizer:
     """A Normalizer before the first sample: mean 0, variance 1.
 
     ConfigError if observations should be normalised but none of their parts are numbers.
     """
+    observations, rewards = config.normalize_observations, config.normalize_rewards
     if observations:
         _require_numbers(space)
     return Normalizer(

@@ -1,7 +1,6 @@
 """Optimisers by name, the gradient step that all algorithms use, and soft updates."""
 
 from functools import partial
-from typing import Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -10,20 +9,16 @@ import optax
 from jaxtyping import Array
 
 from birl import speed
+from birl.parts import OptimizerConfig
 from birl.types import PyTree
 
 LARGE = 16_384  # entries of an array from which it is large, see `group_leaves`
 
-# There are two RMSProps. PyTorch's divides by √g + ε, and its mean square g starts at 0, so the
-# first step of a parameter has length η/√(1-α). TensorFlow's, which OpenAI Baselines used for A2C
-# and ACER, divides by √(g + ε), and g starts at 1, so the first steps are short.
-RMSPropName = Literal["rmsprop", "rmsprop-tf"]
-OptimizerName = Literal["adam", "rmsprop", "rmsprop-tf"]
 
-
-def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.99) -> optax.GradientTransformation:
-    """The optimiser `name`, without a learning rate: `gradient_step` applies it."""
-    match name:
+def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
+    """The optimiser of these settings, without a learning rate: `gradient_step` applies it."""
+    epsilon, decay = config.optimizer_epsilon, config.rmsprop_decay
+    match config.optimizer:
         case "adam":
             return optax.scale_by_adam(eps=epsilon)
         case "rmsprop":  # Tieleman & Hinton 2012, as PyTorch has it
@@ -32,8 +27,9 @@ def make_optimizer(name: OptimizerName, epsilon: float = 1e-5, decay: float = 0.
             return optax.scale_by_rms(decay=decay, eps=epsilon, initial_scale=1.0, eps_in_sqrt=True)
 
 
-def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
+def initial_optimizer_state(config: OptimizerConfig, parameters: PyTree) -> PyTree:
     """The initial state of the optimiser, made in NumPy so that nothing is compiled."""
+    optimizer = make_optimizer(config)
     shapes = jax.eval_shape(lambda tree: optimizer.init(group_leaves(tree)), parameters)
     with jax.ensure_compile_time_eval():  # each array holds one value: take it from the state of scalars
         scalars = optimizer.init([np.float32(0)] * len(jax.eval_shape(group_leaves, parameters)))
@@ -42,12 +38,11 @@ def initial_optimizer_state(optimizer: optax.GradientTransformation, parameters:
 
 
 def gradient_step(
-    optimizer: optax.GradientTransformation,
+    config: OptimizerConfig,
     parameters: PyTree,
     optimizer_state: PyTree,
     gradients: PyTree,
     learning_rate: PyTree,  # a number, or a tree with one for each parameter
-    max_grad_norm: float | None,
     valid: Array | None = None,  # the rows that the gradient is averaged over; None: there is always a valid row
 ) -> tuple[PyTree, PyTree, Array]:
     """New parameters, new optimiser state, and the gradient's norm before clipping.
@@ -55,15 +50,24 @@ def gradient_step(
     If no row is valid, parameters and state stay as they are: a gradient of zero would still move
     them, by momentum and by decaying statistics.
     """
-    groups, norm = clip_by_norm(group_leaves(gradients), max_grad_norm)
-    steps, next_state = optimizer.update(groups, optimizer_state)
-    rates = jax.tree.broadcast(learning_rate, parameters)
-    moved = jax.tree.map(lambda p, s, rate: p - rate * s, parameters, ungroup_leaves(steps, parameters), rates)
+    groups, norm = clip_by_norm(group_leaves(gradients), config.max_grad_norm)
+    moved, next_state = unclipped_step(config, parameters, optimizer_state, groups, learning_rate)
     if valid is not None:
         moved, next_state = jax.tree.map(
             partial(jnp.where, jnp.any(valid)), (moved, next_state), (parameters, optimizer_state)
         )
     return moved, next_state, norm
+
+
+def unclipped_step(
+    config: OptimizerConfig, parameters: PyTree, optimizer_state: PyTree, groups: list[Array], learning_rate: PyTree
+) -> tuple[PyTree, PyTree]:
+    """New parameters and new optimiser state after a step by gradients from `group_leaves`."""
+    steps, next_state = make_optimizer(config).update(groups, optimizer_state)
+    rates = jax.tree.broadcast(learning_rate, parameters)
+    return jax.tree.map(
+        lambda p, s, rate: p - rate * s, parameters, ungroup_leaves(steps, parameters), rates
+    ), next_state
 
 
 def group_leaves(tree: PyTree) -> list[Array]:
@@ -103,24 +107,13 @@ def flatten_tree(tree: PyTree) -> Array:
     return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
 
 
-class RMSProp(Protocol):
-    """The settings of an algorithm's Config for a shared RMSProp."""
-
-    @property
-    def optimizer(self) -> str: ...  # an RMSPropName
-    @property
-    def optimizer_epsilon(self) -> float: ...
-    @property
-    def rmsprop_decay(self) -> float: ...
-
-
 def first_mean_square(optimizer: str) -> float:
     """The initial mean of squared gradients."""
     return 1.0 if optimizer == "rmsprop-tf" else 0.0
 
 
 def shared_rmsprop(
-    weights: np.ndarray, mean_squares: np.ndarray, gradients: np.ndarray, learning_rate: float, config: RMSProp
+    weights: np.ndarray, mean_squares: np.ndarray, gradients: np.ndarray, learning_rate: float, config: OptimizerConfig
 ) -> None:
     """g ← αg + (1-α)Δθ² and θ ← θ - ηΔθ/√(g + ε), in place (Mnih et al. 2016, eqs. S2 and S3).
 

@@ -7,7 +7,6 @@ memory.
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import equinox as eqx
 import jax
@@ -16,9 +15,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from birl.nets.layers import LayerNorm, make_layer_norm, make_linear, orthogonal, zeros
+from birl.parts import CoreName
 from birl.types import PyTree, Rollout
-
-CoreName = Literal["feedforward", "lstm", "lnlstm", "gru"]
 
 
 class FeedForward(eqx.Module):

@@ -14,7 +14,6 @@ from birl.maths.squashed import SquashedGaussian
 from birl.nets.continuous import (
     ActionBounds,
     ActionCritic,
-    ActionNetworkSettings,
     bounds_of,
     make_action_critic,
     make_actor_encoder,
@@ -22,12 +21,12 @@ from birl.nets.continuous import (
 from birl.nets.encoders import Encoder
 from birl.nets.layers import Linear, make_linear
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
+from birl.parts import NetworkConfig
 from birl.types import Metrics, PyTree, Transitions
 
 LOG_STD_RANGE = (-20.0, 2.0)  # from the code of Haarnoja et al. 2018
 
 Actor = TypeVar("Actor")
-Settings = TypeVar("Settings", bound=ActionNetworkSettings)
 
 
 class GaussianActor(eqx.Module):
@@ -63,14 +62,14 @@ def twin_values(
 
 
 def make_gaussian_actor(
-    rng: np.random.Generator, space: gym.Space, actions: int, settings: ActionNetworkSettings
+    rng: np.random.Generator, space: gym.Space, actions: int, network: NetworkConfig
 ) -> GaussianActor:
     """An actor for observations of this space.
 
     Weights are orthogonal, with scale √2 in hidden layers and 0.01 in the head, so that u starts
     as a standard normal.
     """
-    encoder, width = make_actor_encoder(rng, space, settings)
+    encoder, width = make_actor_encoder(rng, space, network)
     return GaussianActor(encoder, make_linear(rng, width, 2 * actions, scale=0.01))
 
 
@@ -78,13 +77,13 @@ def make_actor_twin_critics(
     rng: np.random.Generator,
     observation_space: gym.Space,
     action_space: gym.Space,
-    make_actor: Callable[[np.random.Generator, gym.Space, int, Settings], Actor],
-    settings: Settings,
+    make_actor: Callable[[np.random.Generator, gym.Space, int, NetworkConfig], Actor],
+    network: NetworkConfig,
 ) -> ActorTwinCritics[Actor]:
     """An actor made by `make_actor` and two critics; ConfigError unless the Box is bounded."""
     bounds = bounds_of(action_space)
-    actor = make_actor(rng, observation_space, bounds.size, settings)
-    first, second = (make_action_critic(rng, observation_space, bounds.size, settings) for _ in range(2))
+    actor = make_actor(rng, observation_space, bounds.size, network)
+    first, second = (make_action_critic(rng, observation_space, bounds.size, network) for _ in range(2))
     return ActorTwinCritics(actor, (first, second), bounds)
 
 

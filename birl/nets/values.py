@@ -15,9 +15,10 @@ from birl.config import ConfigError
 from birl.envs.spaces import shown
 from birl.maths.exploration import epsilon_greedy, greedy_actions
 from birl.nets.layers import Linear, make_linear
-from birl.nets.models import Trunk, TrunkSettings, make_trunk
+from birl.nets.models import Trunk, make_trunk
 from birl.nets.normalize import normalize_observations
 from birl.nets.recurrent import rollout_resets
+from birl.parts import NetworkConfig
 from birl.types import Action, PyTree, Rollout
 
 
@@ -59,13 +60,13 @@ def make_q_network(
     rng: np.random.Generator,
     observation_space: gym.Space,
     action_space: gym.Space,
-    settings: TrunkSettings,
+    network: NetworkConfig,
     dueling: bool,
 ) -> QNetwork:
     """A QNetwork for these spaces; orthogonal weights, scale √2 in hidden layers, 1 in heads."""
     if not isinstance(action_space, spaces.Discrete):
         raise ConfigError(f"action space {shown(action_space)} is not Discrete; a Q network needs Discrete actions")
-    trunk = make_trunk(rng, observation_space, settings)
+    trunk = make_trunk(rng, observation_space, network)
     head = make_linear(rng, trunk.core.size, int(action_space.n), scale=1.0)
     return QNetwork(trunk, head, make_linear(rng, trunk.core.size, 1, scale=1.0) if dueling else None)
 

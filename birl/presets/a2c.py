@@ -4,8 +4,10 @@ from birl.algos.a2c import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
+from birl.settings import made
 
-RECURRENT_CARTPOLE = Config(
+RECURRENT_CARTPOLE = made(
+    Config,
     env=EnvConfig("CartPole-v1", num_envs=16, hide_velocities=True),
     run=RunConfig(total_steps=300_000),
     rollout_length=32,
@@ -22,7 +24,8 @@ RECURRENT_CARTPOLE = Config(
 PRESETS = [
     Preset(
         "a2c",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=300_000),
             entropy_weight=0.0,
@@ -31,7 +34,8 @@ PRESETS = [
     ),
     Preset(
         "a2c",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Pendulum-v1", num_envs=16),
             run=RunConfig(total_steps=1_000_000),
             rollout_length=8,
@@ -45,7 +49,8 @@ PRESETS = [
     ),
     Preset(
         "a2c",
-        Config(
+        made(
+            Config,
             env=EnvConfig("LunarLander-v3", num_envs=8),
             run=RunConfig(total_steps=1_000_000),
             rollout_length=16,

@@ -4,11 +4,13 @@ from birl.algos.a3c import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
+from birl.settings import made
 
 PRESETS = [
     Preset(
         "a3c",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=4),
             run=RunConfig(total_steps=500_000),
             actor_learners=2,
@@ -19,7 +21,8 @@ PRESETS = [
     ),
     Preset(
         "a3c",
-        Config(
+        made(
+            Config,
             env=EnvConfig("LunarLander-v3", num_envs=8),
             run=RunConfig(total_steps=2_000_000),
             actor_learners=2,

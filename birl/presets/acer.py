@@ -4,8 +4,10 @@ from birl.algos.acer import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
+from birl.settings import made
 
-RECURRENT_CARTPOLE = Config(
+RECURRENT_CARTPOLE = made(
+    Config,
     env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
     run=RunConfig(total_steps=300_000),
     entropy_weight=0.001,
@@ -20,7 +22,8 @@ RECURRENT_CARTPOLE = Config(
 PRESETS = [
     Preset(
         "acer",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=200_000),
             learning_rate=linear(7e-4, 0.0),
@@ -29,7 +32,8 @@ PRESETS = [
     ),
     Preset(
         "acer",
-        Config(
+        made(
+            Config,
             env=EnvConfig("LunarLander-v3", num_envs=16),
             run=RunConfig(total_steps=1_000_000),
             entropy_weight=0.001,
@@ -44,7 +48,8 @@ PRESETS = [
     ),
     Preset(
         "acer",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Acrobot-v1", num_envs=16),
             run=RunConfig(total_steps=500_000),
             learning_rate=linear(7e-4, 0.0),
@@ -55,7 +60,8 @@ PRESETS = [
     ),
     Preset(
         "acer",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Pendulum-v1", num_envs=8),
             run=RunConfig(total_steps=300_000),
             discount=0.9,

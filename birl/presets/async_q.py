@@ -4,11 +4,13 @@ from birl.algos.async_q import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
+from birl.settings import made
 
 PRESETS = [
     Preset(
         "async-q",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=500_000),
             actor_learners=2,

@@ -4,13 +4,13 @@ PPO: RL Zoo's; on Pong with a smaller network, a higher learning rate and fewer 
 without a GPU. A2C and ACER: OpenAI Baselines'. A3C: Mnih et al. 2016. DQN: RL Zoo's.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
 from birl.registry import algorithm_named
+from birl.settings import changed
 
 GAMES = ("Pong", "Breakout", "SpaceInvaders", "Qbert", "BeamRider", "Seaquest", "Enduro")
 IMAGES: dict[str, Any] = {"clip_rewards": True, "encoder": "cnn", "hidden_sizes": ()}  # the network of Mnih et al. 2015
@@ -71,6 +71,6 @@ def presets_of(algorithm: str) -> list[Preset]:
 def _preset(algorithm: str, game: str) -> Preset:
     config = algorithm_named(algorithm).Config(**SETTINGS[algorithm])
     if (algorithm, game) == ("ppo", "Pong"):
-        return Preset("ppo", replace(config, **QUICK_PONG))
-    env = replace(config.env, id=f"ALE/{game}-v5")
-    return Preset(algorithm, replace(config, env=env, run=replace(config.run, total_steps=STEPS)))
+        return Preset("ppo", changed(config, **QUICK_PONG))
+    env = changed(config.env, id=f"ALE/{game}-v5")
+    return Preset(algorithm, changed(config, env=env, run=changed(config.run, total_steps=STEPS)))

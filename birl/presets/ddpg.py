@@ -3,11 +3,13 @@
 from birl.algos.ddpg import Config
 from birl.config import EnvConfig, RunConfig
 from birl.presets.entry import Preset
+from birl.settings import made
 
 PRESETS = [
     Preset(
         "ddpg",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Pendulum-v1", num_envs=4),
             run=RunConfig(total_steps=20_000),
             rollout_length=16,
@@ -19,7 +21,8 @@ PRESETS = [
     ),
     Preset(
         "ddpg",
-        Config(
+        made(
+            Config,
             env=EnvConfig("LunarLanderContinuous-v3", num_envs=8),
             run=RunConfig(total_steps=300_000),
             update_ratio=0.5,

@@ -4,11 +4,13 @@ from birl.algos.dpg import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
+from birl.settings import made
 
 PRESETS = [
     Preset(
         "dpg",
-        Config(
+        made(
+            Config,
             env=EnvConfig("birl/ProbeLinearQuadratic-v0", num_envs=4),
             run=RunConfig(total_steps=60_000),
             exploration_noise=0.1,
@@ -21,7 +23,8 @@ PRESETS = [
     ),
     Preset(
         "dpg",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Pendulum-v1", num_envs=4),
             run=RunConfig(total_steps=300_000),
             discount=0.95,

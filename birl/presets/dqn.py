@@ -4,11 +4,13 @@ from birl.algos.dqn import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
+from birl.settings import made
 
 PRESETS = [
     Preset(
         "dqn",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=4),
             run=RunConfig(total_steps=50_000),
             rollout_length=8,
@@ -22,7 +24,8 @@ PRESETS = [
     ),
     Preset(
         "dqn",
-        Config(
+        made(
+            Config,
             env=EnvConfig("LunarLander-v3", num_envs=8),
             run=RunConfig(total_steps=200_000),
             rollout_length=8,
@@ -36,7 +39,8 @@ PRESETS = [
     ),
     Preset(
         "dqn",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Acrobot-v1", num_envs=4),
             run=RunConfig(total_steps=100_000),
             rollout_length=8,
@@ -50,7 +54,8 @@ PRESETS = [
     ),
     Preset(
         "dqn",
-        Config(
+        made(
+            Config,
             env=EnvConfig("MountainCar-v0", num_envs=4),
             run=RunConfig(total_steps=120_000),
             update_ratio=1.0,

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from birl.settings import flat_settings
+
 SCORES = Path(__file__).with_name("scores.json")  # by task; benchmarks/readme.py writes it from RESULTS.md
 
 
@@ -43,7 +45,7 @@ class Preset:
 
 def core_of(config: Any) -> str:
     """The core that a Config names; "feedforward" if its algorithm has no such option."""
-    return str(vars(config).get("core", "feedforward"))
+    return str(flat_settings(config).get("core", "feedforward"))
 
 
 @cache

@@ -5,13 +5,13 @@ PyBullet, without gSDE. TRPO: γ and λ of Schulman et al. 2016. TD3, and DDPG w
 Fujimoto et al. 2018. SAC: Haarnoja et al. 2018b and RL Zoo's.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from birl.config import EnvConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
 from birl.registry import algorithm_named
+from birl.settings import changed
 
 ROBOTS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Reacher-v5", "Swimmer-v5")
 WITH_REPLAY: dict[str, Any] = {
@@ -76,5 +76,5 @@ def _preset(algorithm: str, robot: str) -> Preset:
         steps = 300_000
     if robot == "Swimmer-v5":  # its rewards come later than the 100 steps that a discount of 0.99 covers
         changes = changes | {"discount": 0.9999}
-    config = replace(config, env=replace(config.env, id=robot), run=replace(config.run, total_steps=steps), **changes)
+    config = changed(config, env=changed(config.env, id=robot), run=changed(config.run, total_steps=steps), **changes)
     return Preset(algorithm, config)

@@ -1,13 +1,13 @@
 """Tuned settings for PPO."""
 
-from dataclasses import replace
-
 from birl.algos.ppo import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
+from birl.settings import changed, made
 
-RECURRENT_CARTPOLE = Config(
+RECURRENT_CARTPOLE = made(
+    Config,
     env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
     run=RunConfig(total_steps=150_000),
     rollout_length=128,
@@ -21,7 +21,8 @@ RECURRENT_CARTPOLE = Config(
     core_size=64,
 )
 
-LUNAR_LANDER = Config(
+LUNAR_LANDER = made(
+    Config,
     env=EnvConfig("LunarLander-v3", num_envs=16),
     run=RunConfig(total_steps=1_000_000),
     rollout_length=1024,
@@ -35,7 +36,8 @@ LUNAR_LANDER = Config(
 PRESETS = [
     Preset(
         "ppo",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=50_000),
             rollout_length=32,
@@ -48,10 +50,11 @@ PRESETS = [
         ),
     ),
     Preset("ppo", RECURRENT_CARTPOLE),
-    Preset("ppo", replace(RECURRENT_CARTPOLE, core="gru")),
+    Preset("ppo", changed(RECURRENT_CARTPOLE, core="gru")),
     Preset(
         "ppo",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Acrobot-v1", num_envs=8),
             run=RunConfig(total_steps=400_000),
             rollout_length=128,
@@ -65,7 +68,8 @@ PRESETS = [
     ),
     Preset(
         "ppo",
-        Config(
+        made(
+            Config,
             env=EnvConfig("MountainCarContinuous-v0", num_envs=8),
             run=RunConfig(total_steps=50_000),
             rollout_length=128,
@@ -79,7 +83,8 @@ PRESETS = [
     ),
     Preset(
         "ppo",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Pendulum-v1", num_envs=8),
             run=RunConfig(total_steps=100_000),
             rollout_length=128,
@@ -93,7 +98,7 @@ PRESETS = [
     Preset("ppo", LUNAR_LANDER),
     Preset(
         "ppo",
-        replace(
+        changed(
             LUNAR_LANDER,
             env=EnvConfig("LunarLanderContinuous-v3", num_envs=16),
             rollout_length=512,

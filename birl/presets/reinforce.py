@@ -4,11 +4,13 @@ from birl.algos.reinforce import Config
 from birl.config import EnvConfig, RunConfig
 from birl.maths.schedules import linear
 from birl.presets.entry import Preset
+from birl.settings import made
 
 PRESETS = [
     Preset(
         "reinforce",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=500_000),
             rollout_length=512,
@@ -17,7 +19,8 @@ PRESETS = [
     ),
     Preset(
         "reinforce",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
             run=RunConfig(total_steps=300_000),
             rollout_length=128,

@@ -3,11 +3,13 @@
 from birl.algos.td3 import Config
 from birl.config import EnvConfig, RunConfig
 from birl.presets.entry import Preset
+from birl.settings import made
 
 PRESETS = [
     Preset(
         "td3",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Pendulum-v1", num_envs=1),
             run=RunConfig(total_steps=20_000),
             batch_size=128,

@@ -3,8 +3,10 @@
 from birl.algos.trpo import Config
 from birl.config import EnvConfig, RunConfig
 from birl.presets.entry import Preset
+from birl.settings import made
 
-RECURRENT_CARTPOLE = Config(
+RECURRENT_CARTPOLE = made(
+    Config,
     env=EnvConfig("CartPole-v1", num_envs=8, hide_velocities=True),
     run=RunConfig(total_steps=150_000),
     rollout_length=128,
@@ -21,7 +23,8 @@ RECURRENT_CARTPOLE = Config(
 PRESETS = [
     Preset(
         "trpo",
-        Config(
+        made(
+            Config,
             env=EnvConfig("CartPole-v1", num_envs=8),
             run=RunConfig(total_steps=60_000),
             rollout_length=128,
@@ -30,7 +33,8 @@ PRESETS = [
     Preset("trpo", RECURRENT_CARTPOLE),
     Preset(
         "trpo",
-        Config(
+        made(
+            Config,
             env=EnvConfig("Pendulum-v1", num_envs=16),
             run=RunConfig(total_steps=100_000),
             rollout_length=128,
@@ -46,7 +50,8 @@ PRESETS = [
     ),
     Preset(
         "trpo",
-        Config(
+        made(
+            Config,
             env=EnvConfig("LunarLander-v3", num_envs=16),
             run=RunConfig(total_steps=500_000),
             rollout_length=64,

@@ -23,6 +23,7 @@ from birl.rollouts.ranges import Ranges
 from birl.rollouts.replay import Replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
+from birl.settings import flat_settings
 from birl.types import NEW_EPISODES, Cycle, Metrics, PyTree, Rollout, Snapshot, Update
 
 State = TypeVar("State")
@@ -31,16 +32,16 @@ State = TypeVar("State")
 class CompiledSource:
     """The source of rollouts of compiled environments (see RolloutSource)."""
 
-    def __init__(self, config: Any, act: Act, clip_rewards: bool) -> None:
+    def __init__(self, config: Any, act: Act) -> None:
         self.config = config
         self.collector = collector_of(config.env, act, config.rollout_length)
         self.num_envs = self.collector.copies.num_envs
         self.spaces: tuple[gym.Space, gym.Space] = self.collector.copies.spaces
-        self.clip_rewards = clip_rewards
+        self.clip_rewards: bool = config.normalize.clip_rewards
         self.replay: DeviceReplay | None = None
         self._user_replay: UserReplay | None = None
         self._snapshot: Snapshot | None = None  # that the run continues from
-        self._pace = Pace(config.run, vars(config).get("learning_starts", 0))
+        self._pace = Pace(config.run, flat_settings(config).get("learning_starts", 0))
         self._seconds = 0.0  # in programs
         # Some chunks end where the host has work, such as a line of the log; others by the clock.
         self._has_work = False  # after the latest chunk

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import EnvConfig
 from birl.rollouts.device_replay import AnyReplay, DeviceReplay
 from birl.types import Array, Metrics, PyTree, Rollout
 
@@ -20,19 +19,6 @@ Batches = TypeVar("Batches")
 Result = TypeVar("Result", bound=tuple[Any, ...])
 
 LEARNED = "learned"  # in the metrics of a program's cycle: whether it took gradient steps
-
-
-class GradientStepSettings(Protocol):
-    """The settings that say when and how often an algorithm learns from its replay."""
-
-    @property
-    def env(self) -> EnvConfig: ...
-    @property
-    def learning_starts(self) -> int: ...
-    @property
-    def rollout_length(self) -> int: ...
-    @property
-    def update_ratio(self) -> float: ...
 
 
 class Counters(Protocol):
@@ -44,14 +30,12 @@ class Counters(Protocol):
     def owed(self) -> Array: ...
 
 
-def gradient_steps(config: GradientStepSettings) -> int:
+def gradient_steps(config: Any) -> int:
     """Gradient steps in one update: `update_ratio` for each environment step, rounded up."""
-    return max(1, math.ceil(config.update_ratio * config.rollout_length * config.env.num_envs - 1e-3))
+    return max(1, math.ceil(config.replay.update_ratio * config.rollout_length * config.env.num_envs - 1e-3))
 
 
-def gradient_steps_due(
-    config: GradientStepSettings, state: Counters, replay: AnyReplay, rollout: Rollout
-) -> tuple[Array, Array]:
+def gradient_steps_due(config: Any, state: Counters, replay: AnyReplay, rollout: Rollout) -> tuple[Array, Array]:
     """Gradient steps to take after this rollout, and how many are still owed then.
 
     It is all of an update's steps or none, so that one program is compiled. The rest is owed: it is
@@ -59,26 +43,24 @@ def gradient_steps_due(
     """
     if isinstance(replay, DeviceReplay):
         return _due_in_program(config, state, replay, rollout)
-    if int(state.env_steps) < config.learning_starts or not replay.ready:
+    if int(state.env_steps) < config.replay.learning_starts or not replay.ready:
         return 0, np.float32(0)
     due, owed = due_steps(config, float(state.owed), int(rollout.valid.sum()))
     return due, np.float32(owed)
 
 
-def due_steps(config: GradientStepSettings, owed: float, env_steps: int) -> tuple[int, float]:
+def due_steps(config: Any, owed: float, env_steps: int) -> tuple[int, float]:
     """Gradient steps to take after `env_steps` more steps, and how many are owed then."""
-    owed += config.update_ratio * env_steps
+    owed += config.replay.update_ratio * env_steps
     whole = gradient_steps(config)
     return (whole, owed - whole) if owed > whole - 1e-3 else (0, owed)  # 1e-3: ratios such as 1/3 are rounded
 
 
-def _due_in_program(
-    config: GradientStepSettings, state: Counters, replay: DeviceReplay, rollout: Rollout
-) -> tuple[Array, Array]:
+def _due_in_program(config: Any, state: Counters, replay: DeviceReplay, rollout: Rollout) -> tuple[Array, Array]:
     """The same as arrays."""
     whole = gradient_steps(config)
-    starts = ~(state.env_steps < config.learning_starts) & replay.ready
-    owed = state.owed + np.float32(config.update_ratio) * rollout.valid.sum(dtype=jnp.float32)
+    starts = ~(state.env_steps < config.replay.learning_starts) & replay.ready
+    owed = state.owed + np.float32(config.replay.update_ratio) * rollout.valid.sum(dtype=jnp.float32)
     due = starts & (owed > whole - 1e-3)
     return jnp.where(due, whole, 0), jnp.where(starts, owed - jnp.where(due, np.float32(whole), 0), 0)
 

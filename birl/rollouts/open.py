@@ -49,12 +49,11 @@ class RolloutSource:
         num_envs: int,
         spaces: tuple[gym.Space, gym.Space],
         make_collector: Callable[..., Collects],
-        clip_rewards: bool,
     ) -> None:
         self.config = config
         self.num_envs = num_envs
         self.spaces = spaces  # observation space, action space
-        self.clip_rewards = clip_rewards
+        self.clip_rewards: bool = config.normalize.clip_rewards
         self._make_collector = make_collector
         self._snapshot: Snapshot | None = None  # that the run continues from
         self.replay: Replay | None = None
@@ -127,9 +126,7 @@ class RolloutSource:
 
 
 @contextmanager
-def open_rollouts(
-    config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | None = None, clip_rewards: bool = False
-) -> Iterator[RolloutSource]:
+def open_rollouts(config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | None = None) -> Iterator[RolloutSource]:
     """The source of rollouts that an algorithm's Config asks for; it is closed at the end.
 
     Environments that were passed in are left open for their owner to close.
@@ -142,13 +139,13 @@ def open_rollouts(
         speed.prepare_jax(config)
         wrong = f"envs {envs!r} cannot be compiled: env.backend 'compiled' makes environments of its own"
         require(envs is None, f"{wrong}; name them by env.id, or use backend gymnasium")
-        yield CompiledSource(config, act, clip_rewards)  # type: ignore[misc]  # it has the same methods
+        yield CompiledSource(config, act)  # type: ignore[misc]  # it has the same methods
         return
     if config.env.ray_actors == 0:
         with open_envs(config.env, config.run.seed, envs) as here:
             spaces = here.observation_space, here.action_space
             speed.prepare_jax(config, has_images(spaces[0]))
-            yield RolloutSource(config, here.num_envs, spaces, partial(Collector, here, act), clip_rewards)
+            yield RolloutSource(config, here.num_envs, spaces, partial(Collector, here, act))
         return
     wrong = f"envs {envs!r} cannot go to env.ray_actors {config.env.ray_actors}, which make environments of their own"
     remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
@@ -158,4 +155,4 @@ def open_rollouts(
     with open_ray_actors(config.env) as (actors, spaces):
         speed.prepare_jax(config, has_images(spaces[0]))
         make = partial(RayCollector, config.env, actors, act)
-        yield RolloutSource(config, config.env.num_envs, spaces, make, clip_rewards)
+        yield RolloutSource(config, config.env.num_envs, spaces, make)

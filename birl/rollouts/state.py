@@ -43,9 +43,7 @@ def begin(
     require_supported(config, action_space)
     rng = np.random.default_rng(config.run.seed)
     network = make(rng, observation_space, action_space)
-    normalizer = initial_normalizer(
-        observation_space, config.env.num_envs, config.normalize_observations, config.normalize_rewards
-    )
+    normalizer = initial_normalizer(observation_space, config.env.num_envs, config.normalize)
     spend(math.prod(key_shape))
     return Beginning(network, normalizer, rng.integers(2**32, size=key_shape, dtype=np.uint32))
 

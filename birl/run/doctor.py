@@ -23,6 +23,7 @@ from birl.config import EnvConfig, RunConfig
 from birl.envs.explain import PACKAGES
 from birl.envs.make import make_env
 from birl.errors import install_extra
+from birl.parts import NormalizeConfig
 from birl.run.checkpoint import load
 from birl.run.checkpoint_folder import numbered
 from birl.run.directory import CHECKPOINTS
@@ -113,7 +114,13 @@ def train_a_little(directory: Path) -> str:
     run = RunConfig(
         total_steps=1000, checkpoint_every=500, keep_checkpoints=9, eval_episodes=2, run_dir=str(directory / "whole")
     )
-    config = ppo.Config(EnvConfig("CartPole-v1"), run, rollout_length=32, epochs=2, normalize_observations=True)
+    config = ppo.Config(
+        EnvConfig("CartPole-v1"),
+        run,
+        normalize=NormalizeConfig(normalize_observations=True),
+        rollout_length=32,
+        epochs=2,
+    )
     with contextlib.redirect_stdout(io.StringIO()):
         summary = train(config)
     return f"PPO took {summary['env_steps']} steps on CartPole-v1"

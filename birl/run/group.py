@@ -29,6 +29,7 @@ from birl.run.lane_turns import take_turns
 from birl.run.lock import locked
 from birl.run.open_directory import staying_in_place
 from birl.run.signals import Interrupted, caught_signals
+from birl.settings import flat_settings
 from birl.workers.programs import usable_cpus
 
 
@@ -86,7 +87,7 @@ def lane_address(config: Any) -> str | None:
 
     If the settings ask for Ray actors, the address is theirs.
     """
-    has_actors = config.env.ray_actors > 0 or vars(config).get("pool") == "ray"
+    has_actors = config.env.ray_actors > 0 or flat_settings(config).get("pool") == "ray"
     return None if has_actors else config.env.ray_address
 
 
@@ -101,7 +102,7 @@ def require_trainable(plan: GroupPlan) -> None:
         require(config.env.id != PASSED_IN, "envs= are only in this process, and each lane is a process; use make_env=")
         if not is_compiled(config.env):  # compiled ones can take turns in this process
             require_importable(config.env, "a group of runs", "birl.train without seeds and sweep")
-        encoder = str(vars(config).get("encoder", ""))
+        encoder = str(flat_settings(config).get("encoder", ""))
         wrong = (
             f"encoder {encoder!r} is a function that only this process has, and a group of runs uses other processes"
         )

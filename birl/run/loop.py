@@ -27,6 +27,7 @@ from birl.run.progress import ended_text, kept_text, saved_text
 from birl.run.signals import Interrupted, caught_signals, may_save_after
 from birl.run.state_tensors import tensors_to_state
 from birl.run.summary import make_summary, read_summary
+from birl.settings import flat_settings
 from birl.speed import prepare_jax
 from birl.types import Metrics, Update
 
@@ -163,7 +164,7 @@ class Run:
         self._first_state = self._initial_state(spaces)
         self._leave_if_signalled()
         self._parts = open_parts(stack, opened, self._console, spaces, eval_envs, self._lane is None)
-        encoder = vars(self.config).get("encoder", "mlp")
+        encoder = flat_settings(self.config).get("encoder", "mlp")
         chosen = encoders_chosen(spaces[0], encoder) if self._passed.make_network is None else []
         for notice in [*opened.notices, *chosen, f"run directory {self.run_dir}"]:
             self._console.message(notice)
@@ -234,7 +235,7 @@ class Run:
         if "replay/bytes" in update.metrics and not self._replay_reported:
             self._replay_reported = True
             size = memory_size(update.metrics["replay/bytes"])
-            self._console.message(f"replay: {self.config.replay_size:,} transitions, {size}")
+            self._console.message(f"replay: {self.config.replay.replay_size:,} transitions, {size}")
 
     def _write_config(self) -> None:
         """Write the settings of a resumed run, once."""

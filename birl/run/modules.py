@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from birl.functions import is_local
+from birl.settings import flat_settings
 
 ENV_ID = "env.id"
 
@@ -29,7 +30,8 @@ def named_modules(settings: dict[str, Any]) -> dict[str, str]:
 
 def local_notice(config: Any) -> list[str]:
     """A notice for a run that uses functions or classes that only this process has."""
-    names = [config.env.id, *(wrapper.path for wrapper in config.env.wrappers), str(vars(config).get("encoder"))]
+    encoder = str(flat_settings(config).get("encoder"))
+    names = [config.env.id, *(wrapper.path for wrapper in config.env.wrappers), encoder]
     own = ", ".join(name.rpartition(":")[2] for name in names if is_local(name))
     remedy = "put it into a module, and birl eval, birl resume and workers find it"
     return [f"{own} is of this script, so only this script can resume and evaluate the run; {remedy}"] if own else []

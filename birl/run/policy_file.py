@@ -7,7 +7,6 @@ in the file can run code. A SHA-256 of all of it shows damage.
 
 import hashlib
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from birl.registry import algorithm_named, name_of
 from birl.run import files
 from birl.run.checkpoint import DAMAGE, memory_limit
 from birl.run.trust import sign
+from birl.settings import flat_settings, places_of
 
 FORMAT = 1
 KEY = "birl policy"  # of the JSON in the header
@@ -68,7 +68,8 @@ def write_policy(
     if problem := _non_finite(tensors):
         raise NonFiniteError(f"{problem}, so this policy was not saved")
     algorithm = name_of(config)
-    settings = {field.name: to_json(vars(config)[field.name]) for field in fields(config) if _is_needed(config, field)}
+    stored = to_json(config)
+    settings = {name: stored[name] for name, value in flat_settings(config).items() if _is_needed(config, name, value)}
     if ignored := config.env.ignore_observations:  # which `act` accepts in an observation
         settings["env"] = IGNORED | {"ignore_observations": list(ignored)}
     description = {
@@ -189,8 +190,9 @@ def _is_of_a_network(settings: Any) -> bool:
     return not (NOT_NEEDED - {"env"}) & settings.keys() and isinstance(env, dict) and env.keys() == IGNORED.keys()
 
 
-def _is_needed(config: Any, field: Any) -> bool:
-    return field.name not in NOT_NEEDED and not isinstance(vars(config)[field.name], Schedule)
+def _is_needed(config: Any, name: str, value: Any) -> bool:
+    parts = {*places_of(config.__class__)[name].path, name}
+    return not parts & NOT_NEEDED and not isinstance(value, Schedule)
 
 
 def _non_finite(tensors: dict[str, np.ndarray]) -> str:

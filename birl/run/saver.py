@@ -12,6 +12,7 @@ from birl.run.exactness import Exactness
 from birl.run.manifest import FORMAT, snapshot_files
 from birl.run.open_directory import OpenDirectory
 from birl.run.progress import RunProgress
+from birl.settings import flat_settings
 from birl.types import Update
 
 SNAPSHOT = snapshot_files(FORMAT)[1]
@@ -90,7 +91,7 @@ class Saver:
         if checkpoint_folder.kept_for_good(checkpoint_folder.numbered(self._folder), run.keep_every) != [path]:
             return
         sizes = {file.name: file.stat().st_size for file in path.iterdir()}
-        replay_size = vars(self._config).get("replay_size", 0)
+        replay_size = flat_settings(self._config).get("replay_size", 0)
         number, total = expected_sizes(sizes, int(path.name), run.keep_every, run.total_steps, replay_size)
         self._console.message(
             f"keep_every {run.keep_every:,}: checkpoint {path.name} has {memory_size(sum(sizes.values()))}; "

@@ -36,6 +36,7 @@ from birl.run.opening import Opened, PassedIn
 from birl.run.progress import RunProgress
 from birl.run.trust import allowed_run, is_own, unsigned_notice
 from birl.run.versions import changed_versions
+from birl.settings import flat_settings
 from birl.types import Envs
 
 
@@ -210,12 +211,13 @@ def _extended(config: Any, total_steps: int, progress: RunProgress) -> Any:
 def stretched_text(config: Any, steps: int, before: int) -> str:
     """What another `total_steps` does to the schedules at these steps; "" if there are none."""
     total = config.run.total_steps
-    moved = {name: one for name, one in vars(config).items() if isinstance(one, Schedule) and one.kind != "constant"}
+    flat = flat_settings(config)
+    moved = {name: one for name, one in flat.items() if isinstance(one, Schedule) and one.kind != "constant"}
     texts = [
         f"{name} {number_at(one, steps / before):.4g} -> {number_at(one, steps / total):.4g}"
         for name, one in moved.items()
     ]
-    if vars(config).get("exploration_fraction") and config.exploration is None:
+    if flat.get("exploration_fraction") and flat["exploration"] is None:
         texts.append("exploration_fraction is of the new total_steps")
     return f"end there; at {steps:,} steps, {', '.join(texts)}" if texts else ""
 

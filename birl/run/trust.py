@@ -32,6 +32,7 @@ from birl.errors import cut
 from birl.functions import passed_encoder
 from birl.run.files import NO_FOLLOW, NO_WAIT
 from birl.run.modules import ENV_ID, home_of, make_findable, named_modules
+from birl.settings import flat_settings, replaced
 
 DATA_DIRECTORY = "BIRL_DATA_DIR"  # the environment variable that names another directory for the secret
 SECRET = "secret"
@@ -88,11 +89,9 @@ def with_allowed_encoder(config: Any, make_encoder: Any, own: bool, trust: bool,
     if make_encoder is None:
         require_allowed_network(config, own, trust, source)
         return config
-    has_encoder = "encoder" in vars(config)
-    require(
-        has_encoder, f"make_encoder= is for networks with an encoder, and those of {source} have none; leave it out"
-    )
-    return dataclasses.replace(config, **passed_encoder(make_encoder))
+    wrong = f"make_encoder= is for networks with an encoder, and those of {source} have none"
+    require("encoder" in flat_settings(config), f"{wrong}; leave it out")
+    return replaced(config, passed_encoder(make_encoder))
 
 
 def allowed_run(
@@ -182,7 +181,7 @@ def _processes(config: Any) -> list[str]:
         address = f"env.ray_address {env.ray_address!r}"
         return [f"{address} would connect to a Ray cluster, whose machines can run code here"]
     if pool == "processes":
-        return [f"actor_learners {config.actor_learners} would start that many processes"]
+        return [f"actor_learners {config.learners.actor_learners} would start that many processes"]
     return []
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from birl.registry import algorithm_named, name_of
 from birl.run.configure import with_settings
+from birl.settings import flat_settings
 
 LEARNED = "optimizer/learning_rate"  # a metric of updates with gradient steps
 SHARE = 0.3  # of the time, for the whole training of one trial
@@ -19,7 +20,7 @@ def training_speed(config: Any, seconds: float, patience: float = 30.0) -> float
     Training is measured for about this many seconds, and for at least one update. It ends after
     `patience` seconds: what cannot be measured by then counts as steps so far.
     """
-    early = {"learning_starts": 0} if "learning_starts" in vars(config) else {}
+    early = {"learning_starts": 0} if "learning_starts" in flat_settings(config) else {}
     probe = with_settings(config, early | {"total_steps": 10**9})
     begin = time.monotonic()
     first: tuple[float, int] | None = None

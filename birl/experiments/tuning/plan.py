@@ -9,11 +9,11 @@ from typing import Any, Literal
 from birl.config import require
 from birl.config_json import from_json, from_stored, to_json
 from birl.errors import CheckpointError
-from birl.experiments.search_space import declared_space
 from birl.registry import algorithm_named, validate
 from birl.run.files import read_json, write_json
 from birl.run.trust import allowed_run, is_own, sign
 from birl.search import Choices, Dimension, LogRange, Range, SearchSpace
+from birl.settings import declared_search
 
 PLAN = "tune.json"
 FORMAT = 1
@@ -128,7 +128,7 @@ def _ready(candidate: Candidate, rungs: int) -> Candidate:
     Values that the user named stay.
     """
     space, starts = candidate.space, candidate.space.get("learning_starts")
-    if isinstance(starts, Choices) and starts == declared_space(candidate.config).get("learning_starts"):
+    if isinstance(starts, Choices) and starts == declared_search(type(candidate.config)).get("learning_starts"):
         half = rung_steps(candidate.config.run.total_steps, rungs)[0] // 2
         early = tuple(value for value in starts.values if value <= half) or (min(starts.values),)
         space = space | {"learning_starts": Choices(early)}
@@ -216,7 +216,7 @@ def _require_usual(config: Any, space: dict[str, Any], path: Path) -> None:
 
     Its trials become runs of this user, and such settings might import modules or name addresses.
     """
-    others = sorted(space.keys() - declared_space(config).keys())
+    others = sorted(space.keys() - declared_search(type(config)).keys())
     wrong = f"{path} was not made here, or not by you, and searches {', '.join(others)}"
     require(not others, f"{wrong}; if you trust it, use --trust (trust=True in Python)")
 
