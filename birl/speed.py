@@ -82,6 +82,15 @@ def replicate_unplaced(tree: Tree) -> Tree:
     return replicate(tree)
 
 
+def is_on_several(tree: Tree) -> bool:
+    """Whether arrays of the tree lie on several devices, as `replicate_unplaced` leaves them."""
+    if not accel_enabled():
+        return False
+    from birl.accel.devices import is_on_several as on_several
+
+    return any(map(on_several, jax.tree.leaves(tree)))
+
+
 def place_like(leaf: Any, array: Any) -> Any:
     """The array on the devices of this leaf."""
     if not accel_enabled():

@@ -150,19 +150,60 @@ class Update(NamedTuple):
         return f"Update({counts}, metrics={{{metrics}}})"
 
 
+AnyState = TypeVar("AnyState")
+
+
 class Source(Protocol):
     """Where a cycle gets its rollouts: environments on the host, or in the same program."""
 
-    replay: Any  # past rollouts, where an algorithm learns from them: a rollouts.device_replay.AnyReplay
+    replay: Any  # past rollouts, a rollouts.replay.Replay; None if the algorithm does not keep them
 
-    def collect(self, policy: PyTree, key: Array, steps_per_key: Array = 1) -> Rollout:
+    def collect(self, policy: PyTree, key: Array, steps_per_key: Any = 1) -> Rollout:
         """The next rollout, ready to learn from; a new random key every `steps_per_key` steps."""
+
+    def learn(
+        self, update: Callable[..., Any], state: AnyState, rollout: Rollout, config: Any
+    ) -> tuple[AnyState, Metrics]:
+        """Add the rollout to the replay, and update the state, with batches if steps are due.
+
+        `update` takes state, rollout, batches or None, and the Config; see rollouts/learning.py.
+        """
 
 
 # One turn of an algorithm's loop: state, source, config -> state, metrics. Where the environments
 # are compiled, it is compiled with them.
-AnyState = TypeVar("AnyState")
-Cycle = Callable[[AnyState, Any, Any], tuple[AnyState, Metrics]]
+Cycle = Callable[[AnyState, Source, Any], tuple[AnyState, Metrics]]
+
+
+class RolloutSource(Protocol):
+    """What an algorithm's loop trains with: environments here, in workers, on Ray or compiled."""
+
+    num_envs: int
+    spaces: tuple[Any, Any]  # observation space, action space
+
+    def start(
+        self, state: AnyState, snapshot: Snapshot | None = None, memory: PyTree = None, behaviour: PyTree = None
+    ) -> AnyState:
+        """Reset the environments, or restore them; the state, ready to be learned with.
+
+        `memory` is the first memory if it is not the network's own. `behaviour` are zeros like the
+        distributions to keep with each step.
+        """
+
+    def add_replay(self, replay: Any, like: Rollout | None = None) -> None:
+        """Keep rollouts in a replay of these settings; `like` None: whole rollouts.
+
+        It is restored from the snapshot; without one, filled with the transitions of `prefill`.
+        """
+
+    def empty_rollout(self) -> Rollout:
+        """A rollout of zeros, for the shapes and types of a replay."""
+
+    def advance(self, cycle: Cycle[AnyState], state: AnyState) -> tuple[AnyState, Metrics]:
+        """The state after one cycle or, where they are compiled, several; the newest metrics."""
+
+    def report(self, state: Any, metrics: Metrics) -> Update:
+        """The Update to yield: checked metrics, episode statistics, times, a way to snapshot."""
 
 
 class Algorithm(Protocol):

@@ -40,7 +40,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.limits import Discount, EntropyWeight, Fraction, Natural, NotNegative, PositiveFloat, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
-from birl.maths.keys import stream
+from birl.maths.keys import numbered, stream
 from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import dot
@@ -62,6 +62,7 @@ from birl.parts import (
     NetworkConfig,
     NormalizeConfig,
     OptimizerConfig,
+    ReplayConfig,
     RMSPropName,
 )
 from birl.registry import Supports
@@ -71,7 +72,7 @@ from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.traced import settings
-from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Update
+from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
     ("Discrete", "Box"),
@@ -227,10 +228,24 @@ def sample_replayed(replay: Replay, key: Array, env_steps: int, config: Config) 
     """The sequences to replay after a new rollout. Their number is drawn from a Poisson."""
     if config.replay_size == 0 or env_steps < config.learning_starts or not replay.ready:
         return []
-    rng = np.random.default_rng(np.asarray(key))
-    times = int(rng.poisson(config.replay_ratio))
-    sequences = replay.sample_sequences(rng, (times, config.batch_size or replay.num_envs))  # [times, T, N, ...]
-    return [jax.tree.map(lambda x, i=i: x[i], sequences) for i in range(times)]
+    key = np.asarray(key)
+    times = int(np.random.default_rng(key).poisson(config.replay_ratio))
+    shape = (config.batch_size or replay.shape.num_envs,)
+    return [replay.sample_sequences(numbered(key, number), shape) for number in range(times)]
+
+
+def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
+    """Collect a rollout, and learn from it and from some that were collected before."""
+    rollout = source.collect(policy(state), state.key)
+    source.replay.require_fits(rollout)
+    source.replay.add(rollout)
+    steps = []
+    for sequences in (rollout, *sample_replayed(source.replay, state.key, int(state.env_steps), config)):
+        state, metrics = update(state, sequences, config)
+        steps.append(check_finite_metrics(metrics))
+    state = count(state, rollout, config.discount)
+    metrics = {name: float(np.mean([step[name] for step in steps])) for name in steps[0]}
+    return state, metrics | {"replay/updates": len(steps) - 1}
 
 
 # One step of an actor-learner: dθ of a new rollout, or of the next replayed sequences.
@@ -276,17 +291,9 @@ def train(
             remedy = "continue with the pool that it was taken from, not with pool none"
             raise ConfigError(f"the state is that of actor-learners; {remedy}")
         behaviour = empty_behaviour(rollouts.spaces[1], rollouts.num_envs, config.actions.scale_actions)
-        state = rollouts.start(state, snapshot, behaviour=behaviour)
+        current = rollouts.start(state, snapshot, behaviour=behaviour)
         size = config.replay_size or config.rollout_length * rollouts.num_envs  # 0: one rollout, never replayed
-        like = rollouts.empty_rollout()
-        replay = rollouts.add_replay(Replay(size, like, config.discount, frame_stack=config.frame_stack))
-        while int(state.env_steps) < config.run.total_steps:
-            rollout = rollouts.collect(policy(state), state.key)
-            replay.add(rollout)
-            steps = []
-            for sequences in (rollout, *sample_replayed(replay, state.key, int(state.env_steps), config)):
-                state, metrics = update(state, sequences, config)
-                steps.append(check_finite_metrics(metrics))
-            state = count(state, rollout, config.discount)
-            metrics = {name: float(np.mean([step[name] for step in steps])) for name in steps[0]}
-            yield rollouts.report(state, metrics | {"replay/updates": len(steps) - 1})
+        rollouts.add_replay(ReplayConfig(replay_size=size, frame_stack=config.frame_stack))
+        while int(current.env_steps) < config.run.total_steps:
+            current, metrics = rollouts.advance(cycle, current)
+            yield rollouts.report(current, metrics)

@@ -60,9 +60,8 @@ from birl.parts import (
     ReplayConfig,
 )
 from birl.registry import Supports
-from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
+from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
-from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Search
@@ -197,16 +196,18 @@ def actor_loss(actor: PyTree, critic: PyTree, normalizer: Normalizer, batch: Tra
     return value, {"loss/policy": value}
 
 
-def learn(
-    state: State, batch: Transitions, actor_learning_rate: Array, critic_learning_rate: Array, config: Config
-) -> tuple[State, Metrics]:
+def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Metrics, None]]:
     """One gradient step of the critic, then of the actor, then the targets' soft update."""
-    network = state.network
+    progress = state.env_steps / config.run.total_steps
+    actor_rate, critic_rate = (
+        value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)
+    )
+    batch, network = sampled.steps, state.network
     step = partial(gradient_step, config.optimizer)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
-    critic, critic_optimizer, norm = step(network.critic, state.critic_optimizer, gradients, critic_learning_rate)
+    critic, critic_optimizer, norm = step(network.critic, state.critic_optimizer, gradients, critic_rate)
     gradients, actor_metrics = jax.grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)
-    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, actor_learning_rate)
+    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, actor_rate)
     network = eqx.tree_at(lambda network: (network.actor, network.critic), network, (actor, critic))
     state = state._replace(
         network=network,
@@ -215,7 +216,8 @@ def learn(
         critic_optimizer=critic_optimizer,
         gradient_steps=state.gradient_steps + 1,
     )
-    return state, metrics | actor_metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
+    metrics |= actor_metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
+    return state, (metrics | {"optimizer/learning_rate": critic_rate}, None)
 
 
 def explore(
@@ -235,31 +237,24 @@ def explore(
 
 
 @jax.jit  # no donation: a user may keep update.state
-def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
+def update(
+    state: State, rollout: Rollout, batches: Batch | None, config: Config
+) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps on batches [G, N, ...], and the metrics."""
-    progress = state.env_steps / config.run.total_steps
     metrics: Metrics = {"exploration/noise": state.exploration.scale}
-    if batches is not None:
-        actor_rate = value_at(config.actor_learning_rate, progress)
-        critic_rate = value_at(config.critic_learning_rate, progress)
-        step = partial(learn, actor_learning_rate=actor_rate, critic_learning_rate=critic_rate, config=config)
-        state, step_metrics = jax.lax.scan(step, state, batches)
-        metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": critic_rate}
+    state, learned, errors = take_steps(learn, state, batches, config)
     noise_key = stream(state.key, "exploration")
     state = count_rollout(state, rollout, config.discount)
     state = state._replace(in_warmup=state.env_steps < config.replay.learning_starts)
-    last = None if batches is None else jax.tree.map(lambda x: x[-1], batches)
+    last = None if batches is None else jax.tree.map(lambda x: x[-1], batches.steps)
     exploration, noise_metrics = explore(state, rollout, last, noise_key, config)
-    return state._replace(exploration=exploration), metrics | noise_metrics
+    return state._replace(exploration=exploration), metrics | learned | noise_metrics, errors
 
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
     """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
     rollout = without_noise(source.collect(policy(state), state.key))
-    source.replay.add(rollout)
-    due, owed = gradient_steps_due(config, state, source.replay, rollout)
-    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.replay.batch_size))
-    return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
+    return source.learn(update, state, rollout, config)
 
 
 def train(
@@ -277,10 +272,7 @@ def train(
             state.network.initial_memory(rollouts.num_envs), config.exploration.noise, rollouts.num_envs
         )
         current = rollouts.start(state, snapshot, memory=memory)
-        like = without_noise(rollouts.empty_rollout())
-        rollouts.add_replay(
-            Replay(config.replay.replay_size, like, config.discount, config.replay.n_step), config.replay.prefill
-        )
+        rollouts.add_replay(config.replay, like=without_noise(rollouts.empty_rollout()))
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

@@ -45,10 +45,8 @@ from birl.nets.values import (
 )
 from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
 from birl.registry import Supports
-from birl.rollouts.device_replay import AnyReplay
-from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
+from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
-from birl.rollouts.replay import Indices, Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import IN_NETWORK, Search
@@ -109,13 +107,6 @@ class State(NamedTuple):
     updates: Count
     gradient_steps: Array  # counts up, and wraps around before 32 bits are full
     owed: Array  # gradient steps that update_ratio asks for and that were not taken yet
-
-
-class Batch(NamedTuple):
-    """What gradient steps learn from: arrays [G, N, ...] in `update`, [N, ...] in `learn`."""
-
-    steps: Transitions | Rollout  # if recurrent, sequences [G, T, N, ...]
-    probabilities: Array  # [G, N] with which each was sampled, up to a factor
 
 
 def validate(config: Config) -> None:
@@ -204,10 +195,11 @@ def loss(
     return value, (metrics, errors)
 
 
-def learn(
-    state: State, batch: Batch, learning_rate: Array, correction: Array, config: Config
-) -> tuple[State, tuple[Metrics, Array]]:
-    """One gradient step on one batch."""
+def learn(state: State, batch: Batch, config: Config) -> tuple[State, tuple[Metrics, Array]]:
+    """One gradient step on one batch, and its TD errors."""
+    progress = state.env_steps / config.run.total_steps
+    learning_rate = value_at(config.learning_rate, progress)
+    correction = value_at(config.replay.priority_correction, progress)
     networks = state.network, state.target, state.normalizer
     gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(*networks, batch, correction, config)
     valid = None if isinstance(batch.steps, Transitions) else batch.steps.valid[config.replay.burn_in :]
@@ -217,7 +209,7 @@ def learn(
     move = partial(soft_update, rate=config.target_rate)
     target = jax.lax.cond(steps % config.target_every == 0, move, lambda target, _: target, state.target, network)
     state = state._replace(network=network, target=target, optimizer=optimizer, gradient_steps=steps)
-    return state, (metrics | {"optimizer/grad_norm": norm}, errors)
+    return state, (metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}, errors)
 
 
 @jax.jit  # no donation: a user may keep update.state
@@ -225,45 +217,17 @@ def update(
     state: State, rollout: Rollout, batches: Batch | None, config: Config
 ) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps, the metrics, and the TD errors."""
-    progress = state.env_steps / config.run.total_steps
-    learning_rate = value_at(config.learning_rate, progress)
-    correction = value_at(config.replay.priority_correction, progress)
     metrics: Metrics = {"exploration/epsilon": state.epsilon}
-    errors = None
-    if batches is not None:
-        step = partial(learn, learning_rate=learning_rate, correction=correction, config=config)
-        state, (step_metrics, errors) = jax.lax.scan(step, state, batches)
-        metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": learning_rate}
+    state, learned, errors = take_steps(learn, state, batches, config)
     state = count_rollout(state, rollout, config.discount)
     epsilon = value_at(config.exploration, state.env_steps / config.run.total_steps)
-    return state._replace(epsilon=epsilon), metrics, errors
-
-
-def sample_batches(replay: AnyReplay, key: Array, config: Config) -> tuple[Batch, Indices | None]:
-    """The G batches of one update, and the indices of their transitions; None for sequences."""
-    rng = replay.rng(key)
-    shape = gradient_steps(config), config.replay.batch_size
-    indices = replay.sample_indices(rng, shape)
-    if replay.recurrent:  # never prioritized, so all probabilities are 1
-        return Batch(replay.sample_sequences(rng, shape), indices.probabilities), None
-    return Batch(replay.gather(indices), indices.probabilities), indices
+    return state._replace(epsilon=epsilon), metrics | learned, errors
 
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
     """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
     rollout = source.collect(policy(state), state.key)
-    source.replay.add(rollout)
-    due, owed = gradient_steps_due(config, state, source.replay, rollout)
-
-    def learn_from(sampled: tuple[Batch, Indices | None] | None) -> tuple[State, Metrics, Array, Indices | None]:
-        batches, indices = sampled or (None, None)
-        return *update(state._replace(owed=owed), rollout, batches, config), indices
-
-    sample = partial(sample_batches, source.replay, state.key, config)
-    state, metrics, errors, indices = update_if_due(due, sample, learn_from)
-    if indices is not None:
-        source.replay.set_errors(indices, errors)
-    return state, metrics
+    return source.learn(update, state, rollout, config)
 
 
 def train(
@@ -279,9 +243,7 @@ def train(
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         require_sequences_fit(config.replay, remembers(state.network))
         current = rollouts.start(state, snapshot)
-        exponent = config.replay.priority_exponent if config.replay.prioritized else None
-        kept = rollouts.empty_rollout(), config.discount, config.replay.n_step, config.replay.frame_stack, exponent
-        rollouts.add_replay(Replay(config.replay.replay_size, *kept), config.replay.prefill)
+        rollouts.add_replay(config.replay)
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

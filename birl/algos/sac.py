@@ -24,7 +24,6 @@ from birl.checks import validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFloat, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
-from birl.maths.keys import stream
 from birl.maths.schedules import value_at
 from birl.nets.continuous import ActionCritic, random_in_warmup
 from birl.nets.gsde import StateDependentActor, make_sac_actor, matrix_steps, require_own_head, validate_gsde
@@ -51,9 +50,8 @@ from birl.parts import (
     ReplayConfig,
 )
 from birl.registry import Supports
-from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
+from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
-from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search, Without
@@ -208,12 +206,12 @@ def target_entropy_of(config: Config, actions: int) -> float:
     return -float(actions) if config.target_entropy is None else config.target_entropy
 
 
-def learn(
-    state: State, batch_and_noise: tuple[Transitions, Array], rates: Rates, config: Config
-) -> tuple[State, Metrics]:
+def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Metrics, None]]:
     """One gradient step on one batch: of the critics, then the actor, then the temperature."""
-    transitions, (target_noise, actor_noise) = batch_and_noise
-    batch = normalize_batch(transitions, state.network.bounds, state.normalizer)
+    schedules = config.actor_learning_rate, config.critic_learning_rate, config.temperature_learning_rate
+    rates = Rates(*[value_at(rate, state.env_steps / config.run.total_steps) for rate in schedules])
+    batch = normalize_batch(sampled.steps, state.network.bounds, state.normalizer)
+    target_noise, actor_noise = sampled.noise
     step = partial(gradient_step, config.optimizer)
     network = state.network
 
@@ -242,25 +240,20 @@ def learn(
         gradient_steps=state.gradient_steps + 1,
     )
     metrics |= {"loss/policy": policy_loss, "loss/temperature": alpha_loss, "policy/entropy": entropy}
-    return state, metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
+    metrics |= {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
+    return state, (metrics | {"optimizer/learning_rate": rates.critic}, None)
 
 
 @jax.jit  # no donation: a user may keep update.state
-def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
+def update(
+    state: State, rollout: Rollout, batches: Batch | None, config: Config
+) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps, and the metrics."""
-    progress = state.env_steps / config.run.total_steps
     metrics: Metrics = {"exploration/temperature": jnp.exp(state.log_temperature)}
-    if batches is not None:
-        schedules = config.actor_learning_rate, config.critic_learning_rate, config.temperature_learning_rate
-        rates = Rates(*[value_at(rate, progress) for rate in schedules])
-        step = partial(learn, rates=rates, config=config)
-        # All noise at once: sampling it in each gradient step took 0.2 of 4.6 ms.
-        shape = len(batches.rewards), 2, config.replay.batch_size, state.network.bounds.size
-        noise = jax.random.normal(stream(state.key, "learning"), shape)
-        state, step_metrics = jax.lax.scan(step, state, (batches, noise))
-        metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": rates.critic}
+    state, learned, errors = take_steps(learn, state, batches, config, noise=(2, state.network.bounds.size))
     state = count_rollout(state, rollout, config.discount)
-    return state._replace(in_warmup=state.env_steps < config.replay.learning_starts), metrics
+    in_warmup = state.env_steps < config.replay.learning_starts
+    return state._replace(in_warmup=in_warmup), metrics | learned, errors
 
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
@@ -268,10 +261,7 @@ def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]
     rollout = source.collect(
         policy(state), state.key, matrix_steps(config.actions, config.rollout_length, state.in_warmup)
     )
-    source.replay.add(rollout)
-    due, owed = gradient_steps_due(config, state, source.replay, rollout)
-    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.replay.batch_size))
-    return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
+    return source.learn(update, state, rollout, config)
 
 
 def train(
@@ -286,10 +276,7 @@ def train(
     with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         current = rollouts.start(state, snapshot)
-        like = rollouts.empty_rollout()
-        rollouts.add_replay(
-            Replay(config.replay.replay_size, like, config.discount, config.replay.n_step), config.replay.prefill
-        )
+        rollouts.add_replay(config.replay)
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

@@ -24,7 +24,6 @@ from birl.checks import validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, NotNegative, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of, increment_wrapped
-from birl.maths.keys import stream
 from birl.maths.schedules import value_at
 from birl.nets.continuous import ActionCritic, DeterministicActor, make_deterministic_actor, random_in_warmup
 from birl.nets.normalize import Normalizer, normalize_observations
@@ -40,9 +39,8 @@ from birl.nets.twin_critics import (
 )
 from birl.parts import NO_CORE, STEPS_ONLY, WIDE, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
 from birl.registry import Supports
-from birl.rollouts.gradient_steps import gradient_steps, gradient_steps_due, update_if_due
+from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
-from birl.rollouts.replay import Replay
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange, Range
 from birl.settings import Search
@@ -176,8 +174,9 @@ def loss(network: Network, target: Network, batch: Transitions, noise: Array, co
     return critics_loss + actor_loss(network.actor, network.critics, batch)
 
 
-def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: Config) -> State:
+def learn_actor(state: State, batch: Transitions, config: Config) -> State:
     """The state after a step of the actor and the targets (Fujimoto et al. 2018, section 5.2)."""
+    learning_rate = value_at(config.actor_learning_rate, state.env_steps / config.run.total_steps)
     policy_loss, gradients = jax.value_and_grad(actor_loss)(state.network.actor, state.network.critics, batch)
     actor, optimizer, norm = gradient_step(
         config.optimizer, state.network.actor, state.actor_optimizer, gradients, learning_rate
@@ -189,65 +188,45 @@ def learn_actor(state: State, batch: Transitions, learning_rate: Array, config: 
     )
 
 
-def learn(
-    state: State,
-    batch_and_noise: tuple[Transitions, Array],
-    actor_learning_rate: Array,
-    critic_learning_rate: Array,
-    target_noise: Array,
-    config: Config,
-) -> tuple[State, Metrics]:
+def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Metrics, None]]:
     """One gradient step of the critics; every `policy_delay` steps one of the actor."""
-    transitions, noise = batch_and_noise
-    batch = normalize_batch(transitions, state.network.bounds, state.normalizer)
+    progress = state.env_steps / config.run.total_steps
+    learning_rate = value_at(config.critic_learning_rate, progress)
+    batch = normalize_batch(sampled.steps, state.network.bounds, state.normalizer)
     critics = state.network.critics
-    targets = targets_of(state.target, batch, target_noise * noise, config)
+    targets = targets_of(state.target, batch, value_at(config.target_noise, progress) * sampled.noise, config)
     gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(critics, targets, batch)
     critics, optimizer, norm = gradient_step(
-        config.optimizer, critics, state.critic_optimizer, gradients, critic_learning_rate
+        config.optimizer, critics, state.critic_optimizer, gradients, learning_rate
     )
     steps = increment_wrapped(state.gradient_steps, config.policy_delay)
     network = replace(state.network, critics=critics)
     state = state._replace(network=network, critic_optimizer=optimizer, gradient_steps=steps)
-    with_actor = partial(learn_actor, batch=batch, learning_rate=actor_learning_rate, config=config)
+    with_actor = partial(learn_actor, batch=batch, config=config)
     state = jax.lax.cond(steps % config.policy_delay == 0, with_actor, lambda state: state, state)
     metrics |= {"loss/policy": state.policy_loss, "optimizer/actor_grad_norm": state.actor_grad_norm}
-    return state, metrics | {"optimizer/grad_norm": norm}
+    return state, (metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}, None)
 
 
 @jax.jit  # no donation: a user may keep update.state
-def update(state: State, rollout: Rollout, batches: Transitions | None, config: Config) -> tuple[State, Metrics]:
+def update(
+    state: State, rollout: Rollout, batches: Batch | None, config: Config
+) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps, and the metrics."""
-    progress = state.env_steps / config.run.total_steps
     metrics: Metrics = {"exploration/noise": state.exploration_noise}
-    if batches is not None:
-        critic_rate = value_at(config.critic_learning_rate, progress)
-        step = partial(
-            learn,
-            actor_learning_rate=value_at(config.actor_learning_rate, progress),
-            critic_learning_rate=critic_rate,
-            target_noise=value_at(config.target_noise, progress),
-            config=config,
-        )
-        shape = len(batches.rewards), config.replay.batch_size, state.network.bounds.size
-        noise = jax.random.normal(stream(state.key, "learning"), shape)
-        state, step_metrics = jax.lax.scan(step, state, (batches, noise))
-        metrics |= jax.tree.map(jnp.mean, step_metrics) | {"optimizer/learning_rate": critic_rate}
+    state, learned, errors = take_steps(learn, state, batches, config, noise=(state.network.bounds.size,))
     state = count_rollout(state, rollout, config.discount)
     state = state._replace(
         exploration_noise=value_at(config.exploration_noise, state.env_steps / config.run.total_steps),
         in_warmup=state.env_steps < config.replay.learning_starts,
     )
-    return state, metrics
+    return state, metrics | learned, errors
 
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
     """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
     rollout = source.collect(policy(state), state.key)
-    source.replay.add(rollout)
-    due, owed = gradient_steps_due(config, state, source.replay, rollout)
-    sample = partial(source.replay.sample, state.key, (gradient_steps(config), config.replay.batch_size))
-    return update_if_due(due, sample, lambda batches: update(state._replace(owed=owed), rollout, batches, config))
+    return source.learn(update, state, rollout, config)
 
 
 def train(
@@ -262,10 +241,7 @@ def train(
     with open_rollouts(config, act, envs) as rollouts:
         state = init(config, *rollouts.spaces, make_network) if state is None else state
         current = rollouts.start(state, snapshot)
-        like = rollouts.empty_rollout()
-        rollouts.add_replay(
-            Replay(config.replay.replay_size, like, config.discount, config.replay.n_step), config.replay.prefill
-        )
+        rollouts.add_replay(config.replay)
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

@@ -69,6 +69,7 @@ def begin_cycle(weights: Weights, learner: ActorLearner, work: Work, sample_sequ
     policy = network, merge_moments(normalizers.observations)
     rollout = for_learning(learner.collector.collect(policy, learner.key), config.normalize.clip_rewards)
     with learner.collector.episode_stats.timed("learning"):
+        cycle.replay.require_fits(rollout)
         cycle.replay.add(rollout)
         sequences = sample_sequences(cycle.replay, learner.key, int(weights.env_steps), config)
         own = weights.normalizers[learner.number]

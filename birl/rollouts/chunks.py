@@ -13,9 +13,9 @@ import numpy as np
 from birl.config import RunConfig
 from birl.maths.count import Count, count_of
 from birl.rollouts.compiled import CompiledCollector, Position, TracedSource
-from birl.rollouts.device_replay import DeviceReplay
-from birl.rollouts.gradient_steps import newest_metrics, unknown
+from birl.rollouts.learning import newest_metrics, unknown
 from birl.rollouts.problems import NONE, Problem, no_problem, with_gradients
+from birl.rollouts.replay import Replay
 from birl.types import Array, Cycle, Metrics
 
 State = TypeVar("State")
@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
 
     state: Any
     position: Position
-    replay: DeviceReplay | None
+    replay: Replay | None
     metrics: Metrics  # of the newest cycle; those of gradient steps of the newest that took some
     problem: Problem
     cycles: Array  # in this chunk
@@ -41,7 +41,7 @@ def run_chunk(
     clip_rewards: bool,
     state: State,
     position: Position,
-    replay: DeviceReplay | None,
+    replay: Replay | None,
     config: Any,
     limit: Count,
     most: Array,
@@ -53,7 +53,7 @@ def run_chunk(
         return (chunk.cycles < most) & chunk.state.env_steps.is_below(limit) & finite
 
     @jax.jit  # so that it is traced once, though its metrics are asked for first
-    def one(state: State, position: Position, replay: DeviceReplay | None) -> tuple[Any, ...]:
+    def one(state: State, position: Position, replay: Replay | None) -> tuple[Any, ...]:
         source = TracedSource(collector, position, clip_rewards, replay)
         state, metrics = cycle(state, source, config)
         problem = with_gradients(no_problem() if source.problem is None else source.problem, metrics)

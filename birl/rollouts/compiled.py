@@ -1,7 +1,7 @@
 """Rollouts of compiled environments: acting and stepping are one loop inside a program."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,11 @@ from birl.envs.compiled.copies import CompiledCopies, Copies
 from birl.maths.keys import step_keys
 from birl.rollouts.collector import Act
 from birl.rollouts.episode_ring import EpisodeRing, add_finished, empty_ring
+from birl.rollouts.learning import UpdateState, learn_from_replay
 from birl.rollouts.problems import Problem, first_problem
-from birl.types import Array, PyTree, Rollout
+from birl.types import Array, Metrics, PyTree, Rollout
+
+State = TypeVar("State")
 
 
 class Position(NamedTuple):
@@ -104,6 +107,11 @@ class TracedSource:
         self.position, rollout = self._collector.collect(self.position, policy, key, steps_per_key)
         self.problem = first_problem(rollout)
         return rollout._replace(rewards=jnp.sign(rollout.rewards)) if self._clip_rewards else rollout
+
+    def learn(self, update: UpdateState[State], state: State, rollout: Rollout, config: Any) -> tuple[State, Metrics]:
+        """Add the rollout to the replay, and update the state, with batches if steps are due."""
+        state, self.replay, metrics = learn_from_replay(update, state, self.replay, rollout, config)
+        return state, metrics
 
 
 def _begins(copies: Copies) -> Array:

@@ -8,19 +8,19 @@ import jax
 import numpy as np
 
 from birl import speed
-from birl.config import ConfigError
+from birl.config import ConfigError, require
 from birl.errors import snapshot_errors
+from birl.parts import ReplayConfig
 from birl.rollouts.chunks import Pace
 from birl.rollouts.collector import Act, empty_rollout
 from birl.rollouts.compiled import Position
-from birl.rollouts.device_replay import DeviceReplay, to_device
 from birl.rollouts.episode_ring import ring_metrics
 from birl.rollouts.episode_stats import without_unknown
-from birl.rollouts.gradient_steps import known_metrics
+from birl.rollouts.learning import known_metrics
 from birl.rollouts.problems import raise_problem
 from birl.rollouts.programs import chunk_program, collector_of, start_program
 from birl.rollouts.ranges import Ranges
-from birl.rollouts.replay import Replay
+from birl.rollouts.replay import Replay, make_replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
 from birl.settings import flat_settings
@@ -30,7 +30,7 @@ State = TypeVar("State")
 
 
 class CompiledSource:
-    """The source of rollouts of compiled environments (see RolloutSource)."""
+    """Rollouts of compiled environments (see types.RolloutSource)."""
 
     def __init__(self, config: Any, act: Act) -> None:
         self.config = config
@@ -38,7 +38,7 @@ class CompiledSource:
         self.num_envs = self.collector.copies.num_envs
         self.spaces: tuple[gym.Space, gym.Space] = self.collector.copies.spaces
         self.clip_rewards: bool = config.normalize.clip_rewards
-        self.replay: DeviceReplay | None = None
+        self.replay: Replay | None = None
         self._user_replay: UserReplay | None = None
         self._snapshot: Snapshot | None = None  # that the run continues from
         self._pace = Pace(config.run, flat_settings(config).get("learning_starts", 0))
@@ -48,8 +48,11 @@ class CompiledSource:
         self._ranges = Ranges()  # of the observations where it had work
         self._metrics: Metrics = {}  # since it had work
 
-    def start(self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None) -> State:
+    def start(
+        self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None, behaviour: PyTree = None
+    ) -> State:
         """Reset the environments, or restore them; the state, ready to be learned with."""
+        assert behaviour is None, "compiled rollouts keep no distributions"
         if memory is None:
             memory = state.network.initial_memory(self.num_envs)  # type: ignore[attr-defined]
         begin = start_program(self.collector)
@@ -67,14 +70,16 @@ class CompiledSource:
         self._snapshot = snapshot
         return speed.replicate_unplaced(state)
 
-    def add_replay(self, replay: Replay, prefill: str | None = None) -> None:
-        """Restore a replay from the snapshot, or prefill it; then it goes to the device."""
-        if self._snapshot is not None:
-            replay.restore(self._snapshot, np.full(self.num_envs, NEW_EPISODES in self._snapshot.values))
-        elif prefill is not None:
-            UserReplay(replay, self.spaces, self.clip_rewards, self._now).prefill(prefill)
-        self.replay = to_device(replay)
+    def add_replay(self, replay: ReplayConfig, like: Rollout | None = None) -> None:
+        """Keep rollouts in a replay; it is reported and saved with the rest."""
+        stacked = f"frame_stack {replay.frame_stack}: compiled environments keep whole observations in the replay"
+        require(replay.frame_stack == 1, f"{stacked}; use frame_stack 1")
+        self.replay = make_replay(replay, self.empty_rollout() if like is None else like, self.config.discount)
         self._user_replay = UserReplay(self.replay, self.spaces, self.clip_rewards, self._now)
+        if self._snapshot is not None:
+            self.replay.restore(self._snapshot, np.full(self.num_envs, NEW_EPISODES in self._snapshot.values))
+        elif replay.prefill is not None:
+            self._user_replay.prefill(replay.prefill)
 
     def empty_rollout(self) -> Rollout:
         """A rollout of zeros, for the shapes and types of a replay."""

@@ -13,15 +13,17 @@ from birl.compiled_ids import is_compiled
 from birl.config import require
 from birl.envs.make import open_envs
 from birl.envs.spaces import has_images
+from birl.parts import ReplayConfig
 from birl.registry import require_compiled_supported, require_ray_supported
 from birl.rollouts.collector import Act, Collector
 from birl.rollouts.episode_stats import EpisodeStats, without_unknown
 from birl.rollouts.finite import check_finite_metrics, for_learning
-from birl.rollouts.replay import Replay
+from birl.rollouts.learning import learn_on_host
+from birl.rollouts.replay import Replay, make_replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
 from birl.traced import place_together
-from birl.types import Array, Cycle, Envs, Metrics, PyTree, Rollout, Snapshot, Update
+from birl.types import Array, Cycle, Envs, Metrics, PyTree, Rollout, RolloutSource, Snapshot, Update
 
 State = TypeVar("State")
 
@@ -37,11 +39,10 @@ class Collects(Protocol):
     def set_env_attribute(self, name: str, value: Any) -> None: ...
 
 
-class RolloutSource:
-    """Collects rollouts, wherever their environments are, and reports on them.
+class HostSource:
+    """Rollouts of environments on the host (see types.Source and types.RolloutSource)."""
 
-    Behind it are the check for NaNs, reward clipping, timing, episode statistics and snapshots.
-    """
+    replay: Replay | None = None
 
     def __init__(
         self,
@@ -53,21 +54,15 @@ class RolloutSource:
         self.config = config
         self.num_envs = num_envs
         self.spaces = spaces  # observation space, action space
-        self.clip_rewards: bool = config.normalize.clip_rewards
         self._make_collector = make_collector
         self._snapshot: Snapshot | None = None  # that the run continues from
-        self.replay: Replay | None = None
         self._user_replay: UserReplay | None = None
         self._collected_at = 0.0
 
     def start(
         self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None, behaviour: PyTree = None
     ) -> State:
-        """Reset the environments, or restore them; the state, ready to be learned with.
-
-        `memory` is the first memory if it is not the network's own. `behaviour` are zeros like the
-        distributions to keep with each step.
-        """
+        """Reset the environments, or restore them; the state, ready to be learned with."""
         if memory is None:
             memory = state.network.initial_memory(self.num_envs)  # type: ignore[attr-defined]
         options = {} if behaviour is None else {"behaviour": behaviour}
@@ -76,22 +71,21 @@ class RolloutSource:
         self._snapshot = snapshot
         return place_together(speed.replicate_unplaced, state, self.config)
 
-    def add_replay(self, replay: Replay, prefill: str | None = None) -> Replay:
-        """Restore a replay from the snapshot; without one, fill it with the transitions of a file.
-
-        It is reported and saved with the rest.
-        """
-        self._user_replay = UserReplay(replay, self.spaces, self.clip_rewards, self._now)
+    def add_replay(self, replay: ReplayConfig, like: Rollout | None = None) -> None:
+        """Keep rollouts in a replay; it is reported and saved with the rest."""
+        here = self._here
+        like = here.empty_rollout() if like is None else like
+        self.replay = make_replay(replay, like, self.config.discount)
+        now = partial(_now_of, here)
+        self._user_replay = UserReplay(self.replay, self.spaces, self.config.normalize.clip_rewards, now)
         if self._snapshot is not None:
-            replay.restore(self._snapshot, self.collector.fresh)  # type: ignore[attr-defined]
-        elif prefill is not None:
-            self._user_replay.prefill(prefill)
-        self.replay = replay
-        return replay
+            self.replay.restore(self._snapshot, here.fresh)
+        elif replay.prefill is not None:
+            self._user_replay.prefill(replay.prefill)
 
     def empty_rollout(self) -> Rollout:
         """A rollout of zeros, for the shapes and types of a replay."""
-        return self.collector.empty_rollout()  # type: ignore[attr-defined]
+        return self._here.empty_rollout()
 
     def advance(self, cycle: Cycle[State], state: State) -> tuple[State, Metrics]:
         """The state and the metrics after one cycle: a rollout, and what is learned from it."""
@@ -101,7 +95,12 @@ class RolloutSource:
         """The next rollout, checked and ready to learn from."""
         rollout = self.collector.collect(policy, key, steps_per_key)
         self._collected_at = time.perf_counter()
-        return for_learning(rollout, self.clip_rewards)
+        return for_learning(rollout, self.config.normalize.clip_rewards)
+
+    def learn(self, update: Callable[..., Any], state: State, rollout: Rollout, config: Any) -> tuple[State, Metrics]:
+        """Add the rollout to the replay, and update the state, with batches if steps are due."""
+        assert self.replay is not None, "add_replay comes first"
+        return learn_on_host(update, state, self.replay, rollout, config)
 
     def report(self, state: Any, metrics: Metrics) -> Update:
         """The Update to yield: checked metrics, episode statistics, times, a way to snapshot."""
@@ -110,19 +109,21 @@ class RolloutSource:
         metrics |= without_unknown(self.collector.episode_stats.metrics())
         if self.replay is not None:
             metrics |= {"replay/steps": len(self.replay), "replay/bytes": self.replay.bytes}
-        return Update(state, metrics, self.snapshot, self._user_replay, self.set_env_attribute)
+        return Update(state, metrics, self.snapshot, self._user_replay, self.collector.set_env_attribute)
 
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         snapshot = self.collector.snapshot()
         return snapshot if self.replay is None else self.replay.snapshot(snapshot)
 
-    def set_env_attribute(self, name: str, value: Any) -> None:
-        """Set an attribute of every environment when its next episode begins."""
-        self.collector.set_env_attribute(name, value)
+    @property
+    def _here(self) -> Collector:
+        assert isinstance(self.collector, Collector), "algorithms with a replay take no rollouts from Ray"
+        return self.collector
 
-    def _now(self) -> Now:
-        return Now(self.collector.observations, self.collector.masks)  # type: ignore[attr-defined]
+
+def _now_of(collector: Collector) -> Now:
+    return Now(collector.observations, collector.masks)
 
 
 @contextmanager
@@ -139,13 +140,13 @@ def open_rollouts(config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | Non
         speed.prepare_jax(config)
         wrong = f"envs {envs!r} cannot be compiled: env.backend 'compiled' makes environments of its own"
         require(envs is None, f"{wrong}; name them by env.id, or use backend gymnasium")
-        yield CompiledSource(config, act)  # type: ignore[misc]  # it has the same methods
+        yield CompiledSource(config, act)
         return
     if config.env.ray_actors == 0:
         with open_envs(config.env, config.run.seed, envs) as here:
             spaces = here.observation_space, here.action_space
             speed.prepare_jax(config, has_images(spaces[0]))
-            yield RolloutSource(config, here.num_envs, spaces, partial(Collector, here, act))
+            yield HostSource(config, here.num_envs, spaces, partial(Collector, here, act))
         return
     wrong = f"envs {envs!r} cannot go to env.ray_actors {config.env.ray_actors}, which make environments of their own"
     remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
@@ -155,4 +156,4 @@ def open_rollouts(config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | Non
     with open_ray_actors(config.env) as (actors, spaces):
         speed.prepare_jax(config, has_images(spaces[0]))
         make = partial(RayCollector, config.env, actors, act)
-        yield RolloutSource(config, config.env.num_envs, spaces, make)
+        yield HostSource(config, config.env.num_envs, spaces, make)

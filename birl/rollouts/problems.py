@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.errors import NonFiniteError
-from birl.rollouts.gradient_steps import LEARNED
+from birl.rollouts.learning import LEARNED
 from birl.types import Array, Metrics, PyTree, Rollout
 
 NONE, GRADIENT, REWARD = range(3)  # kinds; the parts of an observation are numbered from REWARD + 1

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from birl.rollouts.replay import Replay
+from birl.rollouts.replay import Replay, RingShape
 from birl.rollouts.transition_arrays import CHUNK, TransitionArrays
 from birl.types import PyTree, Rollout
 
@@ -45,21 +45,23 @@ def insert(replay: Replay, transitions: TransitionArrays, now: Now | None = None
 
     `now` is where the environments are, if the replay holds steps of theirs already.
     """
+    shape = replay.shape
     follows = follows_last(transitions)
-    leads = _leads(transitions, replay.frame_stack)
-    head = 1 if now is not None and replay.last_valid.any() else 0
-    tail = replay.frame_stack - 1 if now is not None else 0
-    first = _first_that_fits(follows, leads, replay, replay.ring_size - head - tail)
+    leads = _leads(transitions, shape.frame_stack)
+    last_valid = replay.last_valid(replay.on_host())
+    head = 1 if now is not None and last_valid.any() else 0
+    tail = shape.frame_stack - 1 if now is not None else 0
+    first = _first_that_fits(follows, leads, shape, shape.ring_size - head - tail)
     if first == len(follows):
         return 0
-    layout = _lay_out(follows, leads, first, replay, head, tail)
+    layout = _lay_out(follows, leads, first, shape, head, tail)
     steps = _fill(layout, transitions, replay)
     if now is not None:
-        _bridge(steps, layout.begins, now, replay, head, tail)
-    for start in range(0, len(layout.kinds), replay.length):
-        span = slice(start, start + replay.length)
-        replay.append(jax.tree.map(lambda column, span=span: column[span], steps), layout.begins[span], ())
-    replay.continues[:] = tail > 0
+        _bridge(steps, layout.begins, now, last_valid, shape.frame_stack, head, tail)
+    for start in range(0, len(layout.kinds), shape.length):
+        span = slice(start, start + shape.length)
+        replay.append(jax.tree.map(lambda column, span=span: column[span], steps), (), layout.begins[span])
+    replay.arrays = replay.arrays._replace(follows=replay.arrays.follows | (tail > 0))
     return len(follows) - first
 
 
@@ -89,23 +91,23 @@ def _leads(transitions: TransitionArrays, frame_stack: int) -> np.ndarray:
     return np.where(repeated, 0, frame_stack - 1)
 
 
-def _first_that_fits(follows: np.ndarray, leads: np.ndarray, replay: Replay, height: int) -> int:
+def _first_that_fits(follows: np.ndarray, leads: np.ndarray, shape: RingShape, height: int) -> int:
     """The first transition such that it and all later ones fit in columns of this height."""
     extra = np.where(follows, 0, 1 + leads)  # rows of a segment that are no steps
     rows = np.cumsum((1 + extra)[::-1])[::-1]  # from each transition to the end
     needed = rows + np.where(follows, 1 + leads, 0)  # a segment that begins in its middle
     # Each column may end with a cut or a gap of that many rows, but for a single column.
-    room = height * replay.num_envs - (replay.frame_stack * replay.num_envs if replay.num_envs > 1 else 0)
+    room = height * shape.num_envs - (shape.frame_stack * shape.num_envs if shape.num_envs > 1 else 0)
     return int(np.argmax(needed <= room)) if (needed <= room).any() else len(follows)
 
 
-def _lay_out(follows: np.ndarray, leads: np.ndarray, first: int, replay: Replay, head: int, tail: int) -> Layout:
+def _lay_out(follows: np.ndarray, leads: np.ndarray, first: int, ring: RingShape, head: int, tail: int) -> Layout:
     """The rows for the transitions from `first`, with room for the head and the tail."""
     starts = [first, *(first + 1 + np.flatnonzero(~follows[first + 1 :])).tolist(), len(follows)]
     total = sum(end - start + 1 + int(leads[start]) for start, end in pairwise(starts))
-    height = -(-total // replay.num_envs) + (replay.frame_stack if replay.num_envs > 1 else 0)
-    rows = -(-(head + height + tail) // replay.length) * replay.length
-    shape = rows, replay.num_envs
+    height = -(-total // ring.num_envs) + (ring.frame_stack if ring.num_envs > 1 else 0)
+    rows = -(-(head + height + tail) // ring.length) * ring.length
+    shape = rows, ring.num_envs
     layout = Layout(
         np.zeros(shape, np.int64), np.zeros(shape, np.int8), np.zeros(shape, np.int64), np.ones(shape, bool)
     )
@@ -134,9 +136,10 @@ def _put_segment(layout: Layout, place: tuple[slice, int], start: int, lead: int
 
 def _fill(layout: Layout, transitions: TransitionArrays, replay: Replay) -> Rollout:
     """Columns [R, B, ...] like the replay's, with the transitions in them."""
-    steps = jax.tree.map(lambda column: np.zeros((len(layout.kinds), *column.shape[1:]), column.dtype), replay.columns)
+    rows = len(layout.kinds)
+    steps = jax.tree.map(lambda column: np.zeros((rows, *column.shape[1:]), column.dtype), replay.arrays.columns)
     here, after, older = layout.kinds == STEP, layout.kinds == SUCCESSOR, layout.frames > 0
-    stacked = replay.frame_stack > 1
+    stacked = replay.shape.frame_stack > 1
 
     def put(column: np.ndarray, seen: np.ndarray, following: np.ndarray, newest: bool) -> None:
         column[here] = seen[layout.transitions[here], -1] if newest else seen[layout.transitions[here]]
@@ -163,18 +166,20 @@ def _fill(layout: Layout, transitions: TransitionArrays, replay: Replay) -> Roll
     return steps
 
 
-def _bridge(steps: Rollout, begins: np.ndarray, now: Now, replay: Replay, head: int, tail: int) -> None:
+def _bridge(
+    steps: Rollout, begins: np.ndarray, now: Now, last_valid: np.ndarray, frame_stack: int, head: int, tail: int
+) -> None:
     """Write where the environments are: after their last step, and before the next one.
 
     The head is the successor of the last row. The tail are the older frames of the next row.
     """
     for column, seen in zip(jax.tree.leaves(steps.observations), jax.tree.leaves(now.observations), strict=True):
         if head:
-            column[0] = seen if replay.frame_stack == 1 else seen[:, -1]
+            column[0] = seen if frame_stack == 1 else seen[:, -1]
         if tail:
             column[-tail:] = np.moveaxis(seen[:, :-1], 0, 1)
     if head:
-        begins[0] = ~replay.last_valid
+        begins[0] = ~last_valid
         if steps.action_masks is not None:
             steps.action_masks[0] = now.action_masks
     if tail:

@@ -12,9 +12,8 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.registry import algorithms_with_prefill
-from birl.rollouts.device_replay import AnyReplay
 from birl.rollouts.free_memory import free_memory
-from birl.rollouts.replay import Replay
+from birl.rollouts.replay import Replay, ReplayArrays, stacked_observations
 from birl.rollouts.transition_arrays import Arrays, TransitionFormat, masks_apart, named_arrays
 from birl.rollouts.transition_files import Headers, read_transitions, write_transitions
 from birl.rollouts.transition_rows import Now, insert
@@ -27,19 +26,18 @@ class UserReplay:
     """The replay of a run. What is added is sampled, and saved in checkpoints, like other steps."""
 
     def __init__(
-        self, replay: AnyReplay, spaces: tuple[gym.Space, gym.Space], clip_rewards: bool, now: Callable[[], Now]
+        self, replay: Replay, spaces: tuple[gym.Space, gym.Space], clip_rewards: bool, now: Callable[[], Now]
     ) -> None:
         self._replay = replay
         self._clip_rewards = clip_rewards
         self._now = now  # where the environments are
-        host = replay.to_host()
-        masked = host.columns.action_masks is not None
-        self._format = TransitionFormat(*spaces, masked, host.frame_stack)
+        masked = replay.arrays.columns.action_masks is not None
+        self._format = TransitionFormat(*spaces, masked, replay.shape.frame_stack)
 
     def __len__(self) -> int:
         """The number of transitions in the replay."""
-        replay = self._replay.to_host()
-        return int(np.count_nonzero(replay.columns.valid[: replay.written]))
+        arrays = self._replay.on_host()
+        return int(np.count_nonzero(arrays.columns.valid[: int(arrays.written)]))
 
     def add(
         self,
@@ -73,8 +71,7 @@ class UserReplay:
         """Put the transitions of a file, or of a Minari dataset, into the empty replay."""
         self._require_single_steps()
         label = f"prefill {source}"
-        replay = self._replay.to_host()
-        size = replay.ring_size * replay.num_envs
+        size = self._replay.shape.ring_size * self._replay.shape.num_envs
         if source.startswith(MINARI):
             from birl.rollouts.minari import read_dataset  # which needs an extra
 
@@ -89,11 +86,11 @@ class UserReplay:
         The newest step of each environment is left out: its successor is not in the replay yet.
         """
         self._require_single_steps()
-        replay = self._replay.to_host()
-        valid = replay.columns.valid
-        every_row = np.arange(replay.sampleable.start, max(replay.written - 1, replay.sampleable.start))
+        arrays = self._replay.on_host()
+        first = self._replay.rows(arrays).start
+        every_row = np.arange(first, max(int(arrays.written) - 1, first))
         # One environment after the other, so that steps that follow one another stay together.
-        envs, found = np.nonzero(valid[every_row % replay.ring_size].T)
+        envs, found = np.nonzero(arrays.columns.valid[every_row % self._replay.shape.ring_size].T)
         rows = every_row[found]
         require(rows.size > 0, f"{path}: the replay holds no transitions yet; save it after an update")
 
@@ -101,7 +98,7 @@ class UserReplay:
             Path(path),
             len(rows),
             list(self._format.expected()),
-            lambda name, span: self._rows_of(replay, name, rows[span], envs[span]),
+            lambda name, span: self._rows_of(arrays, name, rows[span], envs[span]),
         )
 
     def _insert(self, arrays: Arrays, label: str, now: Now | None) -> None:
@@ -110,9 +107,7 @@ class UserReplay:
             transitions = transitions._replace(rewards=np.sign(transitions.rewards))
         count = len(transitions.rewards)
         require(count > 0, f"{label} holds no transitions")
-        replay = self._replay.to_host(writeable=True)
-        kept = insert(replay, transitions, now)
-        self._replay.take_over(replay)
+        kept = insert(self._replay, transitions, now)
         if kept < count:
             why = "episode ends, and steps whose successor is not the next one, take a place of their own"
             warnings.warn(
@@ -121,19 +116,20 @@ class UserReplay:
                 stacklevel=2,
             )
 
-    def _rows_of(self, replay: Replay, name: str, rows: np.ndarray, envs: np.ndarray) -> np.ndarray:
+    def _rows_of(self, arrays: ReplayArrays, name: str, rows: np.ndarray, envs: np.ndarray) -> np.ndarray:
         """Some rows of one array, as `add` takes it."""
-        here, following = (rows % replay.ring_size, envs), ((rows + 1) % replay.ring_size, envs)
+        shape, named = self._replay.shape, arrays.columns._asdict()
+        here, following = (rows % shape.ring_size, envs), ((rows + 1) % shape.ring_size, envs)
         match name.partition("/")[0]:
             case "observations":
-                return named_arrays("observations", replay.observations(rows, envs))[name]
+                return named_arrays("observations", stacked_observations(arrays, shape, rows, envs))[name]
             case "next_observations":
-                return named_arrays("next_observations", replay.observations(rows + 1, envs))[name]
+                return named_arrays("next_observations", stacked_observations(arrays, shape, rows + 1, envs))[name]
             case "actions":
-                return self._format.own_actions(replay.columns.actions[here])
+                return self._format.own_actions(arrays.columns.actions[here])
             case "next_action_masks":
-                return replay.columns.action_masks[following]
-        return replay.columns._asdict()[name][here]
+                return named["action_masks"][following]
+        return named[name][here]
 
     def _require_fits(self, label: str, headers: Headers) -> None:
         """Raise ConfigError unless arrays of these shapes and types fit, also in memory."""
@@ -148,7 +144,7 @@ class UserReplay:
     def _require_single_steps(self) -> None:
         """Raise ConfigError if the algorithm learns from sequences."""
         names = ", ".join(algorithms_with_prefill())
-        columns = self._replay.to_host().columns
+        columns = self._replay.arrays.columns
         wrong = "transitions cannot be added to a replay of sequences"
         require(columns.behaviour is None, f"{wrong} with the probabilities of their actions; use {names}")
         require(not self._replay.recurrent, f"{wrong} with the memory of a recurrent network; use core feedforward")

@@ -235,7 +235,8 @@ class Run:
         if "replay/bytes" in update.metrics and not self._replay_reported:
             self._replay_reported = True
             size = memory_size(update.metrics["replay/bytes"])
-            self._console.message(f"replay: {self.config.replay.replay_size:,} transitions, {size}")
+            transitions = flat_settings(self.config)["replay_size"]
+            self._console.message(f"replay: {transitions:,} transitions, {size}")
 
     def _write_config(self) -> None:
         """Write the settings of a resumed run, once."""
