@@ -25,6 +25,7 @@ CoreName = Literal["feedforward", "lstm", "lnlstm", "gru"]
 RMSPropName = Literal["rmsprop", "rmsprop-tf"]
 OptimizerName = Literal["adam", "rmsprop", "rmsprop-tf"]
 NoiseName = Literal["ou", "gaussian", "parameter"]
+ValueName = Literal["mean", "quantiles", "categorical"]
 PoolName = Literal["none", "serial", "processes", "ray"]
 
 
@@ -46,6 +47,19 @@ class NetworkConfig:
     def recurrent(self) -> bool:
         """Whether there is a recurrent core."""
         return self.core != "feedforward"
+
+
+@part
+class ValueConfig:
+    """What is learned of the return of an action."""
+
+    # its mean, quantiles of it (QR-DQN: Dabney et al. 2018), or probabilities of atoms (C51: Bellemare et al. 2017)
+    values: ValueName = "mean"
+    num_quantiles: Annotated[PositiveInt, Choices((25, 50, 200))] = 50  # quantiles of each value
+    num_atoms: Annotated[PositiveInt, Choices((21, 51, 101))] = 51  # atoms of each value
+    value_min: float = -100.0  # lowest atom; returns below it cannot be told apart
+    value_max: float = 100.0  # highest atom
+    dueling: Annotated[bool, EITHER] = False  # separate heads for value and advantages (Wang et al. 2016)
 
 
 @part

@@ -97,7 +97,7 @@ def init(
     kind: type = Config,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_q_network, network=config.network, dueling=False)
+    make = make_network or partial(make_q_network, network=config.network)
     return initial_state(config, kind, observation_space, action_space, make, has_target=True)
 
 

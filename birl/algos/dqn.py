@@ -14,7 +14,7 @@ soft updates; priorities change after all gradient steps of an update, not after
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -26,9 +26,10 @@ from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFraction, PositiveInt, Probability, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
-from birl.maths.returns import n_step_returns
+from birl.maths.exploration import greedy_actions
+from birl.maths.returns import n_step_terms
 from birl.maths.schedules import linear, value_at
-from birl.nets.acting import without_first
+from birl.maths.value_distributions import ValueDistribution
 from birl.nets.models import remembers
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
@@ -38,18 +39,17 @@ from birl.nets.values import (
     MakeQNetwork,
     QNetworkLike,
     act,
-    double_q_values,
     make_q_network,
-    q_of_actions,
     values_after_burn_in,
+    values_here,
 )
-from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
+from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig, ValueConfig
 from birl.registry import Supports
 from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
-from birl.settings import IN_NETWORK, Search
+from birl.settings import Search
 from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
@@ -73,6 +73,7 @@ class Config:
     env: EnvConfig = EnvConfig(num_envs=1)
     run: RunConfig = RunConfig()
     network: Annotated[NetworkConfig, VALUES_ONLY, Search(activation=None)] = NetworkConfig(activation="relu")
+    values: Annotated[ValueConfig, Search(num_quantiles=None, num_atoms=None)] = ValueConfig()
     normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
     optimizer: OptimizerConfig = OptimizerConfig("adam", max_grad_norm=10.0)
     replay: Annotated[
@@ -86,7 +87,6 @@ class Config:
     rollout_length: PositiveInt = 4  # steps of each environment between updates; if recurrent, the length of sequences
     discount: Discount = 0.99  # γ
     double: bool = True  # the network chooses the next action, the target network values it
-    dueling: Annotated[bool, EITHER, IN_NETWORK] = False  # separate heads for value and advantages
     exploration: Annotated[Probability, EXPLORATIONS] = linear(1.0, 0.05, 0.2)  # ε: probability of a random action
     # gradient steps between updates of the target network
     target_every: Annotated[PositiveInt, Choices((50, 100, 250, 1000))] = 250
@@ -109,6 +109,14 @@ class State(NamedTuple):
     owed: Array  # gradient steps that update_ratio asks for and that were not taken yet
 
 
+class Compared(NamedTuple):
+    """What the network predicts and what it should have predicted, for arrays [N] or [T, N]."""
+
+    predicted: ValueDistribution
+    targets: Any  # what `predicted.loss` takes
+    valid: Array
+
+
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
@@ -121,7 +129,7 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    make = make_network or partial(make_q_network, network=config.network, dueling=config.dueling)
+    make = make_network or partial(make_q_network, network=config.network, kind=config.values)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
@@ -142,57 +150,59 @@ def policy(state: State) -> PyTree:
     return QPolicy(state.network, state.normalizer.observations, state.epsilon)
 
 
-def transition_errors(
+def compare_transitions(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Transitions, config: Config
-) -> tuple[Array, Array, Array]:
-    """[N] r + γᵏ max Q'(s', ·) - Q(s, a) (Mnih et al. 2015, algorithm 1); valid; targets."""
+) -> Compared:
+    """[N] Q(s, a), and r + γᵏ max Q'(s', ·) (Mnih et al. 2015, algorithm 1)."""
     observations, next_observations = (
-        jax.tree.map(lambda x: x[None], normalize_observations(normalizer.observations, each))
-        for each in (batch.observations, batch.next_observations)
+        normalize_observations(normalizer.observations, each) for each in (batch.observations, batch.next_observations)
     )
-    resets = jnp.zeros((1, *batch.rewards.shape), bool)
-    target_values = target(next_observations, (), resets)[0][0]
-    selector_values = network(next_observations, (), resets)[0][0] if config.double else target_values
-    bootstrap = double_q_values(selector_values, target_values, batch.next_action_masks)
-    targets = batch.rewards * reward_scale(normalizer) + batch.discounts * bootstrap
-    errors = jax.lax.stop_gradient(targets) - q_of_actions(network(observations, (), resets)[0][0], batch.actions)
-    return errors, jnp.ones_like(errors), targets
+    values, next_values, next_targets = (
+        values_here(each, inputs, (), jnp.zeros(batch.rewards.shape, bool))[0]
+        for each, inputs in ((network, observations), (network, next_observations), (target, next_observations))
+    )
+    best = greedy_actions((next_values if config.double else next_targets).mean(), batch.next_action_masks)
+    targets = next_targets.of(best).backup(batch.rewards * reward_scale(normalizer), batch.discounts)
+    return Compared(values.of(batch.actions), targets, jnp.ones_like(batch.rewards))
 
 
-def sequence_errors(
+def compare_sequences(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Rollout, config: Config
-) -> tuple[Array, Array, Array]:
-    """[T, N] r + γᵏ max Q'(s', ·) - Q(s, a) of sequences after the burn-in; `valid`; targets."""
-    observations = normalize_observations(normalizer.observations, batch.observations)
-    resets = rollout_resets(batch)
-    action_values = values_after_burn_in(network, observations, batch.memory, resets, config.replay.burn_in)
-    target_values = values_after_burn_in(target, observations, batch.memory, resets, config.replay.burn_in)
-    batch = jax.tree.map(
-        lambda x: x[config.replay.burn_in :], batch._replace(observations=None, memory=None, resets=None)
-    )
-    selector_values = action_values if config.double else target_values
-    bootstrap = double_q_values(selector_values[1:], target_values[1:], without_first(batch.action_masks))
+) -> Compared:
+    """[T, N] Q(s, a) of sequences after the burn-in, and r + γᵏ max Q'(s', ·)."""
+    inputs = normalize_observations(normalizer.observations, batch.observations), batch.memory, rollout_resets(batch)
+    burn_in = config.replay.burn_in
+    values, target_values = (values_after_burn_in(each, *inputs, burn_in) for each in (network, target))
+    batch = jax.tree.map(lambda x: x[burn_in:], batch._replace(observations=None, memory=None, resets=None))
+    best = greedy_actions((values if config.double else target_values).mean(), batch.action_masks)
     steps = batch.rewards * reward_scale(normalizer), batch.terminated, batch.truncated, batch.valid
-    targets = n_step_returns(*steps, bootstrap, config.discount, config.replay.n_step)
-    return jax.lax.stop_gradient(targets) - q_of_actions(action_values[:-1], batch.actions), batch.valid, targets
+    rewards, discounts, counts = n_step_terms(*steps, config.discount, config.replay.n_step)
+    length, sequences = rewards.shape
+    successors = jnp.arange(length)[:, None] + counts, jnp.arange(sequences)
+    targets = target_values.of(best).rows(successors).backup(rewards, discounts)
+    return Compared(values.rows(slice(length)).of(batch.actions), targets, batch.valid)
 
 
 def loss(
     network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Batch, correction: Array, config: Config
 ) -> tuple[Array, tuple[Metrics, Array]]:
-    """The weighted Huber loss, with (metrics, TD errors).
+    """The weighted loss of what is learned of the values, with (metrics, new priorities).
 
     The weight of an error is P^-β, divided by the largest weight (Schaul et al. 2016, section 3.4).
     """
-    if isinstance(batch.steps, Transitions):
-        errors, valid, targets = transition_errors(network, target, normalizer, batch.steps, config)
-    else:
-        errors, valid, targets = sequence_errors(network, target, normalizer, batch.steps, config)
+    compare = compare_transitions if isinstance(batch.steps, Transitions) else compare_sequences
+    predicted, targets, valid = compare(network, target, normalizer, batch.steps, config)
+    errors, priorities = predicted.loss(jax.lax.stop_gradient(targets))
     weights = (batch.probabilities / batch.probabilities.min()) ** -correction
-    value = losses.masked_mean(weights * losses.huber(errors), valid)
-    metrics = {"loss/value": value, "value/td_error": losses.masked_mean(jnp.abs(errors), valid)}
-    metrics |= {"value/mean": losses.masked_mean(targets, valid)}
-    return value, (metrics, errors)
+    value = losses.masked_mean(weights * errors, valid)
+    return value, (
+        {
+            "loss/value": value,
+            "value/td_error": losses.masked_mean(jnp.abs(targets.mean() - predicted.mean()), valid),
+            "value/mean": losses.masked_mean(targets.mean(), valid),
+        },
+        priorities,
+    )
 
 
 def learn(state: State, batch: Batch, config: Config) -> tuple[State, tuple[Metrics, Array]]:

@@ -8,7 +8,7 @@ the trace. If both are set, terminated wins. Rows that are not `valid` are no tr
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 Scalar = float | Float[Array, ""]
 Flags = Bool[Array, "T B"] | Float[Array, "T B"]
@@ -73,6 +73,21 @@ def n_step_returns(
     a = jnp.concatenate([a, jnp.ones((n - 1, B), a.dtype)])[rows]
     successors = _successor_values(next_values, terminated)[jnp.minimum(rows[-1], T - 1)]
     return backward_recurrence(x.reshape(n, T * B), a.reshape(n, T * B), successors.reshape(T * B))[0].reshape(T, B)
+
+
+def n_step_terms(
+    rewards: Float[Array, "T B"], terminated: Flags, truncated: Flags, valid: Flags, discount: Scalar, n: int
+) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Int[Array, "T B"]]:
+    """The sum of rewards, the factor of the bootstrap, and how many rows later that is taken.
+
+    n_step_returns(...) = sums + factors · V(s_{t+k}): for a V that is a distribution.
+    """
+    zeros, ones = jnp.zeros_like(rewards), jnp.ones_like(rewards)
+    sums = n_step_returns(rewards, terminated, truncated, valid, zeros, discount, n)
+    factors = n_step_returns(zeros, terminated, truncated, valid, ones, discount, n)
+    continues = _continues(terminated, truncated, valid).astype(rewards.dtype)
+    counts = backward_recurrence(ones, continues, jnp.zeros_like(rewards[0]))
+    return sums, factors, jnp.minimum(counts, n).astype(jnp.int32)
 
 
 def sarsa_targets(

@@ -27,7 +27,7 @@ Rows = int | slice | Array
 
 
 class ValueDistribution(Protocol):
-    """The values of actions in a batch of states: Scalar, Quantiles or Categorical."""
+    """The values of actions in a batch of states: means, quantiles or probabilities."""
 
     def mean(self) -> Array: ...
     def rows(self, index: Rows) -> Any: ...
@@ -41,7 +41,7 @@ class ValueDistribution(Protocol):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Scalar:
+class ScalarValues:
     """Expected values alone (Mnih et al. 2015)."""
 
     values: Any  # [..., A]
@@ -50,20 +50,20 @@ class Scalar:
         """The values."""
         return self.values
 
-    def rows(self, index: Rows) -> "Scalar":
+    def rows(self, index: Rows) -> "ScalarValues":
         """The part at this index of the first axis."""
-        return Scalar(self.values[index])
+        return ScalarValues(self.values[index])
 
-    def of(self, actions: Int[Array, "*batch"]) -> "Scalar":
+    def of(self, actions: Int[Array, "*batch"]) -> "ScalarValues":
         """[...] the values of these actions."""
-        return Scalar(jnp.take_along_axis(self.values, actions[..., None], axis=-1)[..., 0])
+        return ScalarValues(jnp.take_along_axis(self.values, actions[..., None], axis=-1)[..., 0])
 
-    def backup(self, rewards: Float[Array, "*batch"], discounts: Float[Array, "*batch"]) -> "Scalar":
+    def backup(self, rewards: Float[Array, "*batch"], discounts: Float[Array, "*batch"]) -> "ScalarValues":
         """r + γ v."""
         _require_one_shape(self.values.shape, rewards.shape, discounts.shape)
-        return Scalar(rewards + discounts * self.values)
+        return ScalarValues(rewards + discounts * self.values)
 
-    def loss(self, targets: "Scalar") -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    def loss(self, targets: "ScalarValues") -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
         """The Huber loss of each error δ, and |δ| as its priority."""
         _require_one_shape(self.values.shape, targets.values.shape)
         errors = targets.values - self.values
@@ -72,7 +72,7 @@ class Scalar:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Quantiles:
+class QuantileValues:
     """K quantiles of each value: at fixed fractions (QR-DQN: Dabney et al. 2018, arXiv 1710.10044).
 
     Or at sampled ones (IQN: Dabney et al. 2018, arXiv 1806.06923).
@@ -85,20 +85,20 @@ class Quantiles:
         """The mean of the quantiles, which estimates the expected value."""
         return self.values.mean(-1)
 
-    def rows(self, index: Rows) -> "Quantiles":
+    def rows(self, index: Rows) -> "QuantileValues":
         """The part at this index of the first axis."""
-        return Quantiles(self.values[index], self.fractions if self.fractions.ndim == 1 else self.fractions[index])
+        return QuantileValues(self.values[index], self.fractions if self.fractions.ndim == 1 else self.fractions[index])
 
-    def of(self, actions: Int[Array, "*batch"]) -> "Quantiles":
+    def of(self, actions: Int[Array, "*batch"]) -> "QuantileValues":
         """[..., K] the quantiles of these actions."""
-        return Quantiles(_of(self.values, actions), self.fractions)
+        return QuantileValues(_of(self.values, actions), self.fractions)
 
-    def backup(self, rewards: Float[Array, "*batch"], discounts: Float[Array, "*batch"]) -> "Quantiles":
+    def backup(self, rewards: Float[Array, "*batch"], discounts: Float[Array, "*batch"]) -> "QuantileValues":
         """r + γ z of every quantile z."""
         _require_one_shape(self.values.shape[:-1], rewards.shape, discounts.shape)
-        return Quantiles(rewards[..., None] + discounts[..., None] * self.values, self.fractions)
+        return QuantileValues(rewards[..., None] + discounts[..., None] * self.values, self.fractions)
 
-    def loss(self, targets: "Quantiles") -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    def loss(self, targets: "QuantileValues") -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
         """The quantile Huber loss with κ = 1, which is also the priority.
 
         The targets may be of another number and at other fractions.
@@ -111,7 +111,7 @@ class Quantiles:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Categorical:
+class CategoricalValues:
     """Probabilities softmax(logits) of K fixed values, the atoms (C51: Bellemare et al. 2017)."""
 
     logits: Any  # [..., A, K]
@@ -121,13 +121,13 @@ class Categorical:
         """Σ p z."""
         return jnp.sum(jax.nn.softmax(self.logits) * self.support, axis=-1)
 
-    def rows(self, index: Rows) -> "Categorical":
+    def rows(self, index: Rows) -> "CategoricalValues":
         """The part at this index of the first axis."""
-        return Categorical(self.logits[index], self.support)
+        return CategoricalValues(self.logits[index], self.support)
 
-    def of(self, actions: Int[Array, "*batch"]) -> "Categorical":
+    def of(self, actions: Int[Array, "*batch"]) -> "CategoricalValues":
         """[..., K] the logits of these actions."""
-        return Categorical(_of(self.logits, actions), self.support)
+        return CategoricalValues(_of(self.logits, actions), self.support)
 
     def backup(self, rewards: Float[Array, "*batch"], discounts: Float[Array, "*batch"]) -> "Projected":
         """The distribution of r + γ Z, projected on the same atoms."""
@@ -145,7 +145,7 @@ class Categorical:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Projected:
-    """What a Categorical learns to predict: probabilities of its atoms, many of them exactly 0."""
+    """What CategoricalValues learn to predict: probabilities of its atoms, many of them exactly 0."""
 
     probabilities: Any  # [..., K]
     support: Any  # [K]

@@ -11,7 +11,7 @@ from birl.nets.compatible import CompatibleActorCritic
 from birl.nets.continuous import ActionBounds
 from birl.nets.models import ActorCriticLike, ActorQCritic
 from birl.nets.normalize import normalize_observations
-from birl.nets.values import QNetworkLike
+from birl.nets.values import QNetworkLike, values_here
 from birl.types import PyTree
 
 
@@ -79,8 +79,8 @@ class QPolicy(NamedTuple):
 
     def inside(self, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None) -> Inside:
         """Q(s, ·), of forbidden actions too."""
-        observations = _one_step(normalize_observations(self.moments, observations))
-        return Inside(None, self.network(observations, memory, resets[None])[0][0])
+        observations = normalize_observations(self.moments, observations)
+        return Inside(None, values_here(self.network, observations, memory, resets)[0].mean())
 
 
 class DeterministicPolicy(NamedTuple):

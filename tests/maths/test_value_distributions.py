@@ -12,10 +12,10 @@ from hypothesis import given
 
 from birl.maths import losses
 from birl.maths.value_distributions import (
-    Categorical,
+    CategoricalValues,
     Projected,
-    Quantiles,
-    Scalar,
+    QuantileValues,
+    ScalarValues,
     atoms,
     drop_largest,
     midpoints,
@@ -34,14 +34,14 @@ SUPPORT = atoms(-1.0, 2.0, 4)  # -1, 0, 1, 2
 compiled_project = jit(project)
 
 
-def kinds(values: np.ndarray = VALUES) -> dict[str, Scalar | Quantiles | Categorical]:
+def kinds(values: np.ndarray = VALUES) -> dict[str, ScalarValues | QuantileValues | CategoricalValues]:
     """One of each kind for a batch of 2 and 3 actions."""
     values = jnp.asarray(values)
     return {
-        "scalar": Scalar(values[..., 0]),
-        "quantiles": Quantiles(values, midpoints(4)),
-        "sampled quantiles": Quantiles(values, jnp.array([[0.1, 0.7, 0.2, 0.9], [0.3, 0.6, 0.5, 0.4]])),
-        "categorical": Categorical(values, SUPPORT),
+        "scalar": ScalarValues(values[..., 0]),
+        "quantiles": QuantileValues(values, midpoints(4)),
+        "sampled quantiles": QuantileValues(values, jnp.array([[0.1, 0.7, 0.2, 0.9], [0.3, 0.6, 0.5, 0.4]])),
+        "categorical": CategoricalValues(values, SUPPORT),
     }
 
 
@@ -115,7 +115,7 @@ def test_jit_vmap_and_more_batch_axes_change_neither_loss_nor_priority(kind):
         return values.of(actions).loss(targets.of(actions).backup(rewards, discounts))
 
     inputs = kinds()[kind], kinds(OTHERS)[kind], ACTIONS, REWARDS, DISCOUNTS
-    shared = {"quantiles": Quantiles(0, None), "categorical": Categorical(0, None)}.get(kind, 0)
+    shared = {"quantiles": QuantileValues(0, None), "categorical": CategoricalValues(0, None)}.get(kind, 0)
     mapped = jit(jax.vmap(loss, in_axes=(shared, shared, 0, 0, 0)))(*inputs)
     np.testing.assert_allclose(jit(loss)(*inputs), loss(*inputs), rtol=1e-5)
     np.testing.assert_allclose(mapped, loss(*inputs), rtol=1e-5)
@@ -155,7 +155,7 @@ def test_a_batch_of_another_shape_is_refused(kind, types_unchecked):
 
 def test_the_scalar_loss_is_huber_of_target_minus_value_bit_for_bit_and_its_priority_the_error():
     values, targets = GENERATOR.normal(scale=3.0, size=(2, 50)).astype(np.float32)
-    loss, priorities = Scalar(jnp.asarray(values)).loss(Scalar(jnp.asarray(targets)))
+    loss, priorities = ScalarValues(jnp.asarray(values)).loss(ScalarValues(jnp.asarray(targets)))
     np.testing.assert_array_equal(loss, losses.huber(jnp.asarray(targets - values)))
     np.testing.assert_array_equal(priorities, np.abs(targets - values))
 
@@ -238,10 +238,10 @@ def test_the_categorical_loss_is_the_cross_entropy_and_its_gradient_probability_
     logits = jnp.array([0.3, -1.0, 2.0, 0.0])
     p = np.exp(logits) / np.exp(logits).sum()
     targets = Projected(jnp.asarray(m), SUPPORT)
-    loss, priority = Categorical(logits, SUPPORT).loss(targets)
+    loss, priority = CategoricalValues(logits, SUPPORT).loss(targets)
     assert loss == pytest.approx(-0.5 * np.log(p[0]) - 0.5 * np.log(p[2]), rel=1e-5)
     assert priority == pytest.approx(0.5 * np.log(0.5 / p[0]) + 0.5 * np.log(0.5 / p[2]), rel=1e-5)
-    gradient = jax.grad(lambda logits: Categorical(logits, SUPPORT).loss(targets)[0])(logits)
+    gradient = jax.grad(lambda logits: CategoricalValues(logits, SUPPORT).loss(targets)[0])(logits)
     np.testing.assert_allclose(gradient, p - m, atol=1e-6)
 
 
@@ -249,12 +249,12 @@ def test_a_categorical_that_predicts_its_target_has_priority_0_and_no_gradient()
     chosen = kinds()["categorical"].of(ACTIONS)
     targets = chosen.backup(jnp.zeros(2), jnp.ones(2))
     np.testing.assert_allclose(chosen.loss(targets)[1], 0.0, atol=1e-6)
-    gradient = jax.grad(lambda logits: Categorical(logits, SUPPORT).loss(targets)[0].sum())(chosen.logits)
+    gradient = jax.grad(lambda logits: CategoricalValues(logits, SUPPORT).loss(targets)[0].sum())(chosen.logits)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
 
 
 def test_extreme_logits_give_a_finite_loss():
-    loss, priority = Categorical(jnp.array([1e4, -1e4, 0.0, 0.0]), SUPPORT).loss(Projected(jnp.eye(4)[1], SUPPORT))
+    loss, priority = CategoricalValues(jnp.array([1e4, -1e4, 0.0, 0.0]), SUPPORT).loss(Projected(jnp.eye(4)[1], SUPPORT))
     assert loss == pytest.approx(2e4)
     assert priority == pytest.approx(2e4)
 
@@ -265,8 +265,8 @@ def test_extreme_logits_give_a_finite_loss():
 @pytest.mark.parametrize("error", [-3.0, -0.5, 0.0, 0.25, 8.0])
 def test_one_quantile_at_one_half_has_half_the_loss_of_a_scalar(error):
     target = jnp.array([error])
-    half, _ = Quantiles(jnp.zeros((1, 1)), midpoints(1)).loss(Quantiles(target[:, None], midpoints(1)))
-    whole, _ = Scalar(jnp.zeros(1)).loss(Scalar(target))
+    half, _ = QuantileValues(jnp.zeros((1, 1)), midpoints(1)).loss(QuantileValues(target[:, None], midpoints(1)))
+    whole, _ = ScalarValues(jnp.zeros(1)).loss(ScalarValues(target))
     np.testing.assert_array_equal(half, 0.5 * whole)
 
 
@@ -285,12 +285,12 @@ def test_quantile_huber_is_dabney_2018_equation_10_by_hand():
 
 def test_the_order_and_repetition_of_targets_do_not_matter():
     chosen, targets = kinds()["quantiles"].of(ACTIONS), kinds(OTHERS)["quantiles"].of(ACTIONS)
-    repeated = Quantiles(jnp.repeat(targets.values, 3, axis=-1)[:, ::-1], midpoints(12))  # of another number
+    repeated = QuantileValues(jnp.repeat(targets.values, 3, axis=-1)[:, ::-1], midpoints(12))  # of another number
     np.testing.assert_allclose(chosen.loss(repeated)[0], chosen.loss(targets)[0], rtol=1e-5)
 
 
 def test_the_priority_of_quantiles_sees_a_wrong_shape_whose_mean_is_right():
-    narrow, wide = (Quantiles(jnp.array([[-x, x]]), midpoints(2)) for x in (0.0, 5.0))
+    narrow, wide = (QuantileValues(jnp.array([[-x, x]]), midpoints(2)) for x in (0.0, 5.0))
     assert narrow.loss(wide)[1] > narrow.loss(narrow)[1] == 0.0
 
 
@@ -331,10 +331,10 @@ def test_in_expectation_the_gradient_is_0_at_the_true_quantiles():
 def test_gradient_descent_on_a_bandit_finds_the_exact_quantiles_of_its_rewards():
     scale = 100.0  # of rewards, beside which κ = 1 is small
     rewards = jnp.asarray(scale * mixture_quantiles((np.arange(500) + 0.5) / 500), jnp.float32)
-    targets = Quantiles(jnp.zeros((500, 1)), midpoints(1)).backup(rewards, jnp.zeros(500))
+    targets = QuantileValues(jnp.zeros((500, 1)), midpoints(1)).backup(rewards, jnp.zeros(500))
 
     def loss(values):
-        predicted = Quantiles(jnp.broadcast_to(values, (500, len(FRACTIONS))), jnp.asarray(FRACTIONS, jnp.float32))
+        predicted = QuantileValues(jnp.broadcast_to(values, (500, len(FRACTIONS))), jnp.asarray(FRACTIONS, jnp.float32))
         return predicted.loss(targets)[0].mean()
 
     def step(values, size):
