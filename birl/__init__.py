@@ -5,51 +5,11 @@ scripts/stub.py writes.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from birl.algos import (
-        a2c,
-        a3c,
-        acer,
-        async_q,
-        ddpg,
-        dpg,
-        dqn,
-        ppo,
-        qac,
-        reinforce,
-        sac,
-        td3,
-        trpo,
-    )
-    from birl.algos.async_q import async_nstep_q, async_sarsa
-    from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
-    from birl.envs.check import check_env
-    from birl.envs.compiled.interface import CompiledEnv
-    from birl.experiments.compare import compare
-    from birl.experiments.diagnose import diagnose
-    from birl.experiments.diagnosis.proof import prove
-    from birl.experiments.fork import fork, open_fork
-    from birl.experiments.report.making import report
-    from birl.experiments.solve import solve
-    from birl.experiments.tune import tune
-    from birl.exporting.export import export
-    from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
-    from birl.presets import preset
-    from birl.run.configure import configure
-    from birl.run.driver import resume, train
-    from birl.run.evaluate import evaluate
-    from birl.run.loading import load
-    from birl.run.policy import Policy
-    from birl.run.record import play, record
-    from birl.run.starting import reopen, start
-    from birl.sharing.card import card
-    from birl.sharing.pull import pull
-    from birl.sharing.push import push
+from typing import Any
 
 __version__ = "0.6.0"
 
+# By name: a module, or an object in one (see types.Algorithm). `register` adds your own.
 ALGORITHMS: dict[str, str] = {
     "reinforce": "birl.algos.reinforce",
     "qac": "birl.algos.qac",
@@ -66,6 +26,8 @@ ALGORITHMS: dict[str, str] = {
     "async-sarsa": "birl.algos.async_q:async_sarsa",
     "async-nstep-q": "birl.algos.async_q:async_nstep_q",
     "acer": "birl.algos.acer",
+    "qr-dqn": "birl.algos.dqn:qr_dqn",
+    "c51": "birl.algos.dqn:c51",
 }
 
 _HOMES = {
@@ -96,6 +58,7 @@ _HOMES = {
     "pull": "birl.sharing.pull",
     "push": "birl.sharing.push",
     "record": "birl.run.record",
+    "register": "birl.registry",
     "reopen": "birl.run.starting",
     "report": "birl.experiments.report.making",
     "resume": "birl.run.driver",
@@ -106,59 +69,7 @@ _HOMES = {
     "tune": "birl.experiments.tune",
 }
 
-__all__ = [
-    "ALGORITHMS",
-    "AtariConfig",
-    "CompiledEnv",
-    "ConfigError",
-    "EnvConfig",
-    "Policy",
-    "RunConfig",
-    "Wrapper",
-    "a2c",
-    "a3c",
-    "acer",
-    "async_nstep_q",
-    "async_q",
-    "async_sarsa",
-    "card",
-    "check_env",
-    "compare",
-    "configure",
-    "constant",
-    "ddpg",
-    "diagnose",
-    "dpg",
-    "dqn",
-    "evaluate",
-    "exponential",
-    "export",
-    "fork",
-    "linear",
-    "load",
-    "open_fork",
-    "piecewise",
-    "play",
-    "ppo",
-    "preset",
-    "prove",
-    "pull",
-    "push",
-    "qac",
-    "record",
-    "reinforce",
-    "reopen",
-    "report",
-    "resume",
-    "sac",
-    "schedule",
-    "solve",
-    "start",
-    "td3",
-    "train",
-    "trpo",
-    "tune",
-]
+__all__ = sorted(["ALGORITHMS", *(name.replace("-", "_") for name in ALGORITHMS), *_HOMES])
 
 
 def __dir__() -> list[str]:

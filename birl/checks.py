@@ -93,7 +93,7 @@ def require_config(config: Any, kind: type) -> None:
 
     Another algorithm's Config may have settings of the same names.
     """
-    if type(config) is kind:
+    if kind in (type(config), vars(type(config)).get("__wrapped__")):  # or a variant of it
         return
     own, given = own_name(kind), own_name(type(config))
     is_config = type(config).__name__ == "Config"

@@ -53,8 +53,7 @@ class NetworkConfig:
 class ValueConfig:
     """What is learned of the return of an action."""
 
-    # its mean, quantiles of it (QR-DQN: Dabney et al. 2018), or probabilities of atoms (C51: Bellemare et al. 2017)
-    values: ValueName = "mean"
+    values: ValueName = "mean"  # its mean, quantiles of it (QR-DQN), or probabilities of fixed values (C51)
     num_quantiles: Annotated[PositiveInt, Choices((25, 50, 200))] = 50  # quantiles of each value
     num_atoms: Annotated[PositiveInt, Choices((21, 51, 101))] = 51  # atoms of each value
     value_min: float = -100.0  # lowest atom; returns below it cannot be told apart

@@ -3,24 +3,55 @@
 An algorithm is imported only when it is asked for by name.
 """
 
+import functools
 import importlib
+import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 
 from birl import ALGORITHMS
-from birl.checks import home_of, own_name, validate_run
+from birl.checks import home_of, own_name, require_config, validate_run
 from birl.compiled_ids import is_compiled, is_compiled_id
 from birl.config import ConfigError, require
 from birl.errors import cut
 from birl.settings import flat_settings
 from birl.suggestions import suggest_algorithm
+from birl.traced import settings
 
 ActionKind = Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple"]
 EVERY_ACTION: tuple[ActionKind, ...] = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
+
+
+MetricNames = Literal["birl", "sb3", "cleanrl"]
+
+
+class Alias(NamedTuple):
+    """A metric's name in another library, and what its value is multiplied by there."""
+
+    name: str
+    factor: float = 1.0
+
+
+Aliases = Mapping[str, Alias]  # by Birl's name
+
+# What Stable-Baselines3 and CleanRL call the losses of some families.
+Q_LOSS: Mapping[MetricNames, Aliases] = {
+    "sb3": {"loss/value": Alias("train/loss")},
+    "cleanrl": {"loss/value": Alias("losses/td_loss"), "value/mean": Alias("losses/q_values")},
+}
+
+
+def critic_losses(factor: float, cleanrl: Alias) -> Mapping[MetricNames, Aliases]:
+    """What they call the losses of actor and critic; SB3's of the critic is `factor` times ours."""
+    return {
+        "sb3": {"loss/policy": Alias("train/actor_loss"), "loss/value": Alias("train/critic_loss", factor)},
+        "cleanrl": {"loss/policy": Alias("losses/actor_loss"), "loss/value": cleanrl},
+    }
 
 
 def rollout_rows(config: Any) -> int:
@@ -48,12 +79,79 @@ class Supports:
     values_need: str = ""  # the setting without which they are not learned
     distribution: bool = False  # `policy.distribution`
     rows: Callable[[Any], int] = rollout_rows  # that a gradient step learns from, by the Config: how long it takes
+    aliases: Mapping[MetricNames, Aliases] = field(default_factory=dict)  # names of metrics in other libraries
+
+
+def register(name: str, module: str) -> str:
+    """Make an algorithm of your own known; its whole name, which commands and functions take.
+
+    Write it at the end of your module: `birl.register("my-algo", __name__)`. Then `birl train
+    my_module:my-algo CartPole-v1` imports the module and finds it. `module` may be the name of an
+    object in a module, my_module:my_object.
+    """
+    wrong = f"algorithm {cut(name)} is not a name; use small letters, digits and hyphens, such as my-algo"
+    require(isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None, wrong)
+    home = module.partition(":")[0]
+    wrong = f"algorithm {name}: a script itself cannot be imported by birl resume, or by worker processes"
+    require(home != "__main__", f"{wrong}; put it into a module of its own, and import that")
+    whole = f"{home}:{name}"
+    ALGORITHMS[whole] = module
+    return whole
+
+
+def import_algorithm(name: str) -> str:
+    """The name of an algorithm that the user named; module:name imports its module first."""
+    module, _, own = str(name).rpartition(":")
+    if not module or name in ALGORITHMS:
+        return name
+    whole = f"{module}:{own.replace('_', '-')}"
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as problem:
+        raise ConfigError(f"algorithm {cut(name)} cannot be imported: {problem}") from problem
+    registered = ", ".join(one for one in ALGORITHMS if one.startswith(f"{module}:")) or "none"
+    remedy = f'it ends with birl.register("{own.replace("_", "-")}", __name__)'
+    require(whole in ALGORITHMS, f"module {module} registers no algorithm {own} (registered: {registered}); {remedy}")
+    return whole
+
+
+def variant(module: str, name: str, **defaults: Any) -> ModuleType:
+    """The algorithm of this module under another name, with other defaults (see types.Algorithm).
+
+    Its Config has the same settings, and is a class of its own.
+    """
+    algorithm = vars(sys.modules[module])
+    base = algorithm["Config"]
+    own = {
+        "__doc__": base.__doc__,
+        "__module__": module,
+        "__qualname__": f"{name}.Config",  # where other processes find it
+        "__annotations__": base.__annotations__,
+        "__wrapped__": base,  # whose source has the settings' help texts
+    }
+    start = base(**defaults)
+    kind = settings(type("Config", (), own | {one.name: getattr(start, one.name) for one in fields(base)}))
+
+    def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(config: Any, *inputs: Any, **options: Any) -> Any:
+            require_config(config, kind)
+            return function(config, *inputs, **options)
+
+        return call
+
+    found = ModuleType(f"birl.{name}", algorithm["__doc__"])
+    vars(found).update({key: value for key, value in algorithm.items() if not key.startswith("__")})
+    vars(found).update({"Config": kind} | {key: checked(algorithm[key]) for key in ("validate", "init", "train")})
+    return found
 
 
 def algorithm_named(name: str) -> Any:
     """The module of that algorithm, or the object in a module (see types.Algorithm)."""
     if name not in ALGORITHMS:
         remedy = (isinstance(name, str) and suggest_algorithm(name)) or f"use one of {', '.join(ALGORITHMS)}"
+        if isinstance(name, str) and ":" in name:
+            remedy = f"import {name.rpartition(':')[0]} first if you trust it, or use --trust on the command line"
         raise ConfigError(f"algorithm {cut(name)} is unknown; {remedy}")
     module, _, part = ALGORITHMS[name].partition(":")
     found = importlib.import_module(module)

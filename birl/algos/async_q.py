@@ -20,9 +20,7 @@ Q(s', ·; θ⁻) under the ε-greedy policy.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import partial
-from types import ModuleType
 from typing import Annotated, NamedTuple
 
 import gymnasium as gym
@@ -50,13 +48,21 @@ from birl.nets.policies import QPolicy
 from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, max_q_values, q_of_actions, rollout_values
 from birl.nets.values import act as act
 from birl.parts import VALUES_ONLY, ActorLearnerConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
-from birl.registry import Supports
+from birl.registry import Q_LOSS, Supports, variant
 from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.search import Choices, LogRange, Range
 from birl.traced import settings
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
 
-SUPPORTS = Supports(("Discrete",), masks=True, recurrent=True, passed_envs=False, actor_learners=True, values="Q(s, ·)")
+SUPPORTS = Supports(
+    ("Discrete",),
+    masks=True,
+    recurrent=True,
+    passed_envs=False,
+    actor_learners=True,
+    values="Q(s, ·)",
+    aliases=Q_LOSS,
+)
 
 
 @settings
@@ -82,23 +88,19 @@ class Config:
     learning_rate: Annotated[Rate, LogRange(1e-4, 5e-3)] = linear(7e-4, 0.0)  # η: size of a gradient step
 
 
-def validate(config: Config, kind: type = Config) -> None:
-    """Raise ConfigError if these settings cannot work, or are not of this kind."""
-    validate_settings(config, kind)
+def validate(config: Config) -> None:
+    """Raise ConfigError if these settings cannot work."""
+    validate_settings(config, Config)
     validate_actor_learners(config.env, config.learners)
     validate_exploration(config.final_explorations, config.exploration_chances, config.exploration_fraction)
 
 
 def init(
-    config: Config,
-    observation_space: gym.Space,
-    action_space: gym.Space,
-    make_network: MakeQNetwork | None = None,
-    kind: type = Config,
+    config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     make = make_network or partial(make_q_network, network=config.network)
-    return initial_state(config, kind, observation_space, action_space, make, has_target=True)
+    return initial_state(config, Config, observation_space, action_space, make, has_target=True)
 
 
 def policy(state: State) -> PyTree:
@@ -235,50 +237,19 @@ def train(
     state: State | None = None,
     snapshot: Snapshot | None = None,
     make_network: MakeQNetwork | None = None,
-    kind: type = Config,
 ) -> Iterator[Update]:
     """Learn until `total_steps`, yielding every `report_every` steps.
 
     With `state` and `snapshot`, training continues from there.
     """
-    validate(config, kind)
+    validate(config)
     require_own_envs(envs)
-    start = partial(init, config, make_network=make_network, kind=kind)
+    start = partial(init, config, make_network=make_network)
     yield from train_actor_learners(
         config, __name__, start, worker_step, apply_gradients, state, snapshot, until_end=True
     )
 
 
-def named(name: str) -> ModuleType:
-    """This algorithm under another name (see types.Algorithm).
-
-    Its Config has the same settings, and is a class of its own, which selects the targets.
-    """
-    own = {
-        "__doc__": Config.__doc__,
-        "__module__": __name__,
-        "__qualname__": f"{name}.Config",  # where other processes find it
-        "__annotations__": Config.__annotations__,
-        "__wrapped__": Config,  # whose source has the settings' help texts
-    }
-    kind = settings(type("Config", (), own | {setting.name: setting.default for setting in fields(Config)}))
-    module = ModuleType(f"birl.{name}", __doc__)
-    vars(module).update(
-        SUPPORTS=SUPPORTS,
-        Config=kind,
-        State=State,
-        validate=partial(validate, kind=kind),
-        init=partial(init, kind=kind),
-        policy=policy,
-        act=act,
-        loss=loss,
-        worker_step=worker_step,
-        apply_gradients=apply_gradients,
-        train=partial(train, kind=kind),
-    )
-    return module
-
-
-async_sarsa = named("async_sarsa")
-async_nstep_q = named("async_nstep_q")
+async_sarsa = variant(__name__, "async_sarsa")
+async_nstep_q = variant(__name__, "async_nstep_q")
 TARGETS = {Config: q_targets, async_sarsa.Config: sarsa_targets, async_nstep_q.Config: nstep_q_targets}

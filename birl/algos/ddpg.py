@@ -59,7 +59,7 @@ from birl.parts import (
     OptimizerConfig,
     ReplayConfig,
 )
-from birl.registry import Supports
+from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
@@ -68,7 +68,14 @@ from birl.settings import Search
 from birl.traced import settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, rows=lambda config: config.replay.batch_size)
+SUPPORTS = Supports(
+    ("Box",),
+    bounded=True,
+    prefill=True,
+    compiled=True,
+    rows=lambda config: config.replay.batch_size,
+    aliases=critic_losses(1.0, Alias("losses/qf1_loss")),
+)
 
 
 @settings

@@ -35,7 +35,7 @@ from birl.nets.features import FeaturesName
 from birl.nets.normalize import Normalizer, normalize_observations, normalize_rewards
 from birl.nets.policies import CompatiblePolicy
 from birl.parts import NormalizeConfig
-from birl.registry import Supports
+from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange, Range
@@ -44,7 +44,12 @@ from birl.traced import settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
-    ("Box",), bounded=True, compiled=True, values="V(s)", rows=lambda config: config.env.num_envs * config.num_features
+    ("Box",),
+    bounded=True,
+    compiled=True,
+    values="V(s)",
+    rows=lambda config: config.env.num_envs * config.num_features,
+    aliases=critic_losses(2.0, Alias("losses/qf1_loss", 2.0)),  # ours is half a mean squared error
 )
 
 

@@ -44,7 +44,7 @@ from birl.nets.values import (
     values_here,
 )
 from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig, ValueConfig
-from birl.registry import Supports
+from birl.registry import Q_LOSS, Supports, variant
 from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
@@ -63,6 +63,7 @@ SUPPORTS = Supports(
     compiled=True,
     values="Q(s, ·)",
     rows=lambda config: config.replay.batch_size,
+    aliases=Q_LOSS,
 )
 
 
@@ -257,3 +258,8 @@ def train(
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)
+
+
+# QR-DQN (Dabney et al. 2018, arXiv 1710.10044) and C51 (Bellemare et al. 2017, arXiv 1707.06887).
+qr_dqn = variant(__name__, "qr_dqn", values="quantiles")
+c51 = variant(__name__, "c51", values="categorical")

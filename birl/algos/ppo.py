@@ -34,7 +34,7 @@ from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state
 from birl.nets.policies import ActorCriticPolicy
 from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
-from birl.registry import EVERY_ACTION, Supports, rollout_rows
+from birl.registry import EVERY_ACTION, Alias, Supports, rollout_rows
 from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
@@ -53,6 +53,7 @@ SUPPORTS = Supports(
     values="V(s)",
     distribution=True,
     rows=lambda config: rollout_rows(config) // config.minibatches,
+    aliases={"sb3": {"loss/policy": Alias("train/policy_gradient_loss")}},
 )
 
 

@@ -49,7 +49,7 @@ from birl.parts import (
     OptimizerConfig,
     ReplayConfig,
 )
-from birl.registry import Supports
+from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
@@ -63,7 +63,13 @@ Network = ActorTwinCritics[Actor]
 Critics = tuple[ActionCritic, ActionCritic]
 
 SUPPORTS = Supports(
-    ("Box",), bounded=True, prefill=True, compiled=True, distribution=True, rows=lambda config: config.replay.batch_size
+    ("Box",),
+    bounded=True,
+    prefill=True,
+    compiled=True,
+    distribution=True,
+    rows=lambda config: config.replay.batch_size,
+    aliases=critic_losses(0.5, Alias("losses/qf_loss", 0.5)),  # ours is a sum of two
 )
 
 

@@ -38,7 +38,7 @@ from birl.nets.twin_critics import (
     twin_values,
 )
 from birl.parts import NO_CORE, STEPS_ONLY, WIDE, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
-from birl.registry import Supports
+from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
@@ -50,7 +50,14 @@ from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, 
 Network = ActorTwinCritics[DeterministicActor]
 Critics = tuple[ActionCritic, ActionCritic]
 
-SUPPORTS = Supports(("Box",), bounded=True, prefill=True, compiled=True, rows=lambda config: config.replay.batch_size)
+SUPPORTS = Supports(
+    ("Box",),
+    bounded=True,
+    prefill=True,
+    compiled=True,
+    rows=lambda config: config.replay.batch_size,
+    aliases=critic_losses(1.0, Alias("losses/qf_loss", 0.5)),  # ours is a sum of two
+)
 
 
 @settings

@@ -36,7 +36,7 @@ from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state
 from birl.nets.policies import ActorCriticPolicy
 from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
-from birl.registry import EVERY_ACTION, Supports
+from birl.registry import EVERY_ACTION, Alias, Supports
 from birl.rollouts.batch import Batch, make_batch
 from birl.rollouts.minibatch import shuffled_parts
 from birl.rollouts.open import open_rollouts
@@ -47,7 +47,14 @@ from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
-    EVERY_ACTION, masks=True, recurrent=True, ray_rollouts=True, compiled=True, values="V(s)", distribution=True
+    EVERY_ACTION,
+    masks=True,
+    recurrent=True,
+    ray_rollouts=True,
+    compiled=True,
+    values="V(s)",
+    distribution=True,
+    aliases={"sb3": {"loss/policy": Alias("train/policy_objective", -1.0)}},
 )
 
 

@@ -145,7 +145,7 @@ class CategoricalValues:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Projected:
-    """What CategoricalValues learn to predict: probabilities of its atoms, many of them exactly 0."""
+    """What CategoricalValues learn to predict: probabilities of the atoms, many of them 0."""
 
     probabilities: Any  # [..., K]
     support: Any  # [K]

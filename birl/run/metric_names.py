@@ -6,21 +6,10 @@ the closest one that it has.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
 
-MetricNames = Literal["birl", "sb3", "cleanrl"]
+from birl.registry import Alias, Aliases, MetricNames, supports
 
-
-class Alias(NamedTuple):
-    """A metric's name in another library, and what its value is multiplied by there."""
-
-    name: str
-    factor: float = 1.0
-
-
-Aliases = Mapping[str, Alias]  # by Birl's name
-
-# Of every algorithm, unless OWN has one for it.
+# Of every algorithm, unless its SUPPORTS has another one.
 COMMON: dict[MetricNames, Aliases] = {
     "birl": {},
     "sb3": {
@@ -63,37 +52,10 @@ COMMON: dict[MetricNames, Aliases] = {
     },
 }
 
-# Of one algorithm. DPG's `loss/value` is half a mean squared error, TD3's and SAC's a sum of two.
-OWN: dict[MetricNames, dict[str, Aliases]] = {
-    "birl": {},
-    "sb3": {
-        "ppo": {"loss/policy": Alias("train/policy_gradient_loss")},
-        "trpo": {"loss/policy": Alias("train/policy_objective", -1.0)},
-        "dqn": {"loss/value": Alias("train/loss")},
-        "async-q": {"loss/value": Alias("train/loss")},
-        "async-sarsa": {"loss/value": Alias("train/loss")},
-        "async-nstep-q": {"loss/value": Alias("train/loss")},
-        "dpg": {"loss/value": Alias("train/critic_loss", 2.0)},
-        "ddpg": {"loss/policy": Alias("train/actor_loss"), "loss/value": Alias("train/critic_loss")},
-        "td3": {"loss/policy": Alias("train/actor_loss"), "loss/value": Alias("train/critic_loss")},
-        "sac": {"loss/policy": Alias("train/actor_loss"), "loss/value": Alias("train/critic_loss", 0.5)},
-    },
-    "cleanrl": {
-        "dqn": {"loss/value": Alias("losses/td_loss"), "value/mean": Alias("losses/q_values")},
-        "async-q": {"loss/value": Alias("losses/td_loss")},
-        "async-sarsa": {"loss/value": Alias("losses/td_loss")},
-        "async-nstep-q": {"loss/value": Alias("losses/td_loss")},
-        "dpg": {"loss/value": Alias("losses/qf1_loss", 2.0)},
-        "ddpg": {"loss/policy": Alias("losses/actor_loss"), "loss/value": Alias("losses/qf1_loss")},
-        "td3": {"loss/policy": Alias("losses/actor_loss"), "loss/value": Alias("losses/qf_loss", 0.5)},
-        "sac": {"loss/policy": Alias("losses/actor_loss"), "loss/value": Alias("losses/qf_loss", 0.5)},
-    },
-}
-
 
 def aliases_of(algorithm: str, names: MetricNames) -> Aliases:
     """What another library calls the metrics of this algorithm."""
-    return {**COMMON[names], **OWN[names].get(algorithm, {})}
+    return {**COMMON[names], **supports(algorithm).aliases.get(names, {})}
 
 
 def rename(metrics: Mapping[str, float], aliases: Aliases) -> dict[str, float]:
