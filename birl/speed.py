@@ -164,6 +164,15 @@ def convolve(x: Array, weight: Array, bias: Array, stride: int) -> Array:
     return fast(x, weight, bias, stride, channels_first=False)
 
 
+def images_to_keep(config: Any) -> Keep | None:
+    """The encoder activations that acting keeps for the update of this Config's algorithm."""
+    if not accel_enabled():
+        return None
+    from birl.accel.image_cache import images_to_keep as to_keep
+
+    return to_keep(config)
+
+
 def cache_images(encoder: Any, images: PyTree) -> PyTree:
     """Images with their encoder's activations, for networks to use instead of computing them."""
     if not accel_enabled():

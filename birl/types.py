@@ -56,6 +56,8 @@ class Action(NamedTuple):
     extras: PyTree = None  # anything that `update` should get back in Rollout.extras
 
 
+# policy, observations, memory, resets, action masks, key; without a key the most likely actions
+Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]
 # step of the rollout, observations, memory, resets, action masks
 ActAt = Callable[[int, PyTree, PyTree, Array, Array | None], Action]
 

@@ -18,6 +18,16 @@ from birl.types import PyTree
 Keep = Literal["features", "layers"]  # which encoder activations to cache: the last layer's, or all
 
 
+# Algorithms that evaluate each rollout with the policy that collected it: PPO once before its
+# epochs, A2C in its loss, which is differentiated.
+KEPT: dict[str, Keep] = {"birl.algos.ppo": "features", "birl.algos.a2c": "layers"}
+
+
+def images_to_keep(config: Any) -> Keep | None:
+    """The activations to keep while collecting for the algorithm of this Config; None: none."""
+    return KEPT.get(type(config).__module__)
+
+
 def cache_images(encoder: Any, images: PyTree) -> PyTree:
     """Images [T, B, ...] with their encoder's activations; unchanged for any other encoder."""
     if not isinstance(encoder, FastImageEncoder):

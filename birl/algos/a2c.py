@@ -21,7 +21,7 @@ from birl.config import EnvConfig, RunConfig
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate, TraceDecay
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import linear, value_at
-from birl.nets.acting import act_keeping_layers as act
+from birl.nets.acting import act
 from birl.nets.actor_critic_loss import actor_critic_loss
 from birl.nets.gsde import require_own_head, steps_per_matrix, validate_gsde
 from birl.nets.learning_rates import learning_rates, require_value_network

@@ -26,7 +26,7 @@ from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import act_keeping_features as act
+from birl.nets.acting import act
 from birl.nets.gsde import require_own_head, steps_per_matrix, validate_gsde
 from birl.nets.learning_rates import learning_rates, require_value_network
 from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, remembers

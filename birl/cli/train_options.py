@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import tyro
 
 from birl import ALGORITHMS
+from birl.cli.modules import allow_modules_here
 from birl.cli.parsing import errors_in_one_line, reading_rules, require_no_unknown
 from birl.cli.setting_texts import text_of
 from birl.cli.settings_help import help_text, settings_of
 from birl.cli.sweeps import as_words, read_sweeps, require_not_set
 from birl.config import AtariConfig, ConfigError, require
 from birl.maths import schedules
-from birl.registry import algorithm_named, name_of
+from birl.registry import algorithm_named, import_algorithm, name_of
 from birl.run.configure import from_preset, with_settings
 from birl.run.group_plan import GroupPlan, plan_group
 from birl.run.sources import Source, from_file, like_run
@@ -92,6 +93,9 @@ def read_sweep(
 def training_help(words: list[str], columns: int) -> str:
     """The help of `birl train` for an algorithm, with the values of the preset if there is one."""
     task, start, words = _divided([word for word in words if word not in HELP])
+    if len(task) == 1 and ":" in task[0] and not (start.like or start.config):
+        allow_modules_here(task[0])
+        task = [import_algorithm(task[0])]
     if len(task) == 1 and task[0] in ALGORITHMS and not (start.like or start.config):
         config = with_options(algorithm_named(task[0]).Config(), words, f"birl train {task[0]}")
         about = f"The settings of {task[0]}. With an environment, this shows the values of its preset."
@@ -169,6 +173,9 @@ def start_texts(kind: Any = StartOptions, metavars: dict[str, str] = METAVARS) -
 def _task(task: list[str], start: StartOptions) -> tuple[str, str, list[Source]]:
     """The algorithm, the environment, and the settings to begin with."""
     algorithm = task[0] if len(task) == 2 or (task and task[0] in ALGORITHMS) else None
+    if algorithm is not None and ":" in algorithm:
+        allow_modules_here(algorithm)
+        algorithm = import_algorithm(algorithm)
     env_id = task[-1] if task and (len(task) == 2 or algorithm is None) else None
     sources = [like_run(start.like, env_id, start.trust)] if start.like else []
     sources += [from_file(start.config, env_id, start.trust)] if start.config else []

@@ -9,7 +9,7 @@ from birl import speed
 from birl.nets.models import ActorCritic, Distribution
 from birl.nets.normalize import normalize_observations
 from birl.nets.recurrent import rollout_resets
-from birl.types import Action, Array, PyTree, Rollout
+from birl.types import Act, Action, Array, PyTree, Rollout
 
 
 class RolloutEvaluation(NamedTuple):
@@ -29,28 +29,6 @@ def act(
     network, moments = policy
     observations = _one_step(normalize_observations(moments, observations))
     return _act(network, observations, memory, resets, action_masks, key)
-
-
-@jax.jit
-def act_keeping_features(
-    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
-) -> Action:
-    """Act, and keep an image encoder's features for `evaluate_rollout`.
-
-    For an algorithm that evaluates each rollout once with the policy that collected it.
-    """
-    return _act_keeping("features", policy, observations, memory, resets, action_masks, key)
-
-
-@jax.jit
-def act_keeping_layers(
-    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
-) -> Action:
-    """Act, and keep the outputs of an image encoder's layers for `evaluate_rollout`.
-
-    For an algorithm that differentiates the policy that collected the rollout.
-    """
-    return _act_keeping("layers", policy, observations, memory, resets, action_masks, key)
 
 
 def evaluate_rollout(policy: PyTree, rollout: Rollout) -> RolloutEvaluation:
@@ -89,11 +67,32 @@ def _act(network: Any, observations: PyTree, memory: PyTree, resets: Array, mask
     return Action(actions, memory, distribution)
 
 
-def _act_keeping(keep: speed.Keep, policy: PyTree, observations: PyTree, *others: PyTree) -> Action:
+@partial(jax.jit, static_argnames="keep")
+def _act_keeping(
+    policy: PyTree,
+    observations: PyTree,
+    memory: PyTree,
+    resets: Array,
+    action_masks: Array | None,
+    key: Array | None,
+    keep: speed.Keep,
+) -> Action:
+    """Act, and keep an image encoder's features, or the outputs of all its layers."""
     network, moments = policy
     observations = _one_step(normalize_observations(moments, observations))
     images = speed.cache_images(_shared_encoder(network), observations)
-    return _act(network, images, *others)._replace(extras=speed.kept_outputs(images, keep))
+    action = _act(network, images, memory, resets, action_masks, key)
+    return action._replace(extras=speed.kept_outputs(images, keep))
+
+
+# One object each, for programs are kept by the function that they were made of.
+_KEEPING = {keep: partial(_act_keeping, keep=keep) for keep in ("features", "layers")}
+
+
+def act_in_rollouts(chosen: Act, config: Any) -> Act:
+    """How to act while collecting: `act` may keep what `evaluate_rollout` would compute again."""
+    keep = speed.images_to_keep(config) if chosen is act else None
+    return chosen if keep is None else _KEEPING[keep]
 
 
 def _shared_encoder(network: Any) -> Any:

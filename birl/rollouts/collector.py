@@ -1,7 +1,6 @@
 """Policy + environments -> Rollout. The only file that steps environments for training."""
 
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from birl.rollouts.finite import check_finite
 from birl.types import (
     NEW_EPISODES,
     NOT_SAID,
+    Act,
     ActAt,
     Action,
     Array,
@@ -32,9 +32,6 @@ from birl.types import (
     StartActing,
     Step,
 )
-
-# policy, observations, memory, resets, action masks, key
-Act = Callable[[PyTree, PyTree, PyTree, Array, Array | None, Array | None], Action]
 
 
 class Collector:

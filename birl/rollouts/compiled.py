@@ -8,11 +8,10 @@ import jax.numpy as jnp
 
 from birl.envs.compiled.copies import CompiledCopies, Copies
 from birl.maths.keys import step_keys
-from birl.rollouts.collector import Act
 from birl.rollouts.episode_ring import EpisodeRing, add_finished, empty_ring
 from birl.rollouts.learning import UpdateState, learn_from_replay
 from birl.rollouts.problems import Problem, first_problem
-from birl.types import Array, Metrics, PyTree, Rollout
+from birl.types import Act, Array, Metrics, PyTree, Rollout
 
 State = TypeVar("State")
 

@@ -12,7 +12,7 @@ from birl.config import ConfigError, require
 from birl.errors import snapshot_errors
 from birl.parts import ReplayConfig
 from birl.rollouts.chunks import Pace
-from birl.rollouts.collector import Act, empty_rollout
+from birl.rollouts.collector import empty_rollout
 from birl.rollouts.compiled import Position
 from birl.rollouts.episode_ring import ring_metrics
 from birl.rollouts.episode_stats import without_unknown
@@ -24,7 +24,7 @@ from birl.rollouts.replay import Replay, make_replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
 from birl.settings import flat_settings
-from birl.types import NEW_EPISODES, Cycle, Metrics, PyTree, Rollout, Snapshot, Update
+from birl.types import NEW_EPISODES, Act, Cycle, Metrics, PyTree, Rollout, Snapshot, Update
 
 State = TypeVar("State")
 

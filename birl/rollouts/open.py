@@ -13,9 +13,10 @@ from birl.compiled_ids import is_compiled
 from birl.config import require
 from birl.envs.make import open_envs
 from birl.envs.spaces import has_images
+from birl.nets.acting import act_in_rollouts
 from birl.parts import ReplayConfig
 from birl.registry import require_compiled_supported, require_ray_supported
-from birl.rollouts.collector import Act, Collector
+from birl.rollouts.collector import Collector
 from birl.rollouts.episode_stats import EpisodeStats, without_unknown
 from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.rollouts.learning import learn_on_host
@@ -23,7 +24,7 @@ from birl.rollouts.replay import Replay, make_replay
 from birl.rollouts.transition_rows import Now
 from birl.rollouts.user_replay import UserReplay
 from birl.traced import place_together
-from birl.types import Array, Cycle, Envs, Metrics, PyTree, Rollout, RolloutSource, Snapshot, Update
+from birl.types import Act, Array, Cycle, Envs, Metrics, PyTree, Rollout, RolloutSource, Snapshot, Update
 
 State = TypeVar("State")
 
@@ -146,7 +147,8 @@ def open_rollouts(config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | Non
         with open_envs(config.env, config.run.seed, envs) as here:
             spaces = here.observation_space, here.action_space
             speed.prepare_jax(config, has_images(spaces[0]))
-            yield HostSource(config, here.num_envs, spaces, partial(Collector, here, act))
+            make = partial(Collector, here, act_in_rollouts(act, config))
+            yield HostSource(config, here.num_envs, spaces, make)
         return
     wrong = f"envs {envs!r} cannot go to env.ray_actors {config.env.ray_actors}, which make environments of their own"
     remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
@@ -155,5 +157,4 @@ def open_rollouts(config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | Non
 
     with open_ray_actors(config.env) as (actors, spaces):
         speed.prepare_jax(config, has_images(spaces[0]))
-        make = partial(RayCollector, config.env, actors, act)
-        yield HostSource(config, config.env.num_envs, spaces, make)
+        yield HostSource(config, config.env.num_envs, spaces, partial(RayCollector, config.env, actors, act))

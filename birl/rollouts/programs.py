@@ -10,9 +10,8 @@ from birl.config import EnvConfig
 from birl.envs.compiled.copies import CompiledCopies
 from birl.envs.compiled.host import programs_of
 from birl.rollouts.chunks import Chunk, run_chunk
-from birl.rollouts.collector import Act
 from birl.rollouts.compiled import CompiledCollector, Position
-from birl.types import Cycle
+from birl.types import Act, Cycle
 
 
 def collector_of(env: EnvConfig, act: Act, length: int) -> CompiledCollector:

@@ -20,10 +20,10 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_share, spaces_of
 from birl.errors import InexactResume, NonFiniteError, snapshot_errors
 from birl.maths.keys import numbered
-from birl.rollouts.collector import Act, Collector
+from birl.rollouts.collector import Collector
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.speed import prepare_jax
-from birl.types import NOT_SAID, Array, PyTree, Rollout, Snapshot
+from birl.types import NOT_SAID, Act, Array, PyTree, Rollout, Snapshot
 from birl.workers.faults import Failure, Fault, FaultLog, name_environments
 from birl.workers.process import START_TIMEOUT
 from birl.workers.ray import Actors, connected, machine_died, put, replying

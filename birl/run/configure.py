@@ -10,7 +10,7 @@ from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.errors import cut
 from birl.presets import find_preset
 from birl.presets.entry import core_of
-from birl.registry import algorithm_named, name_of
+from birl.registry import algorithm_named, import_algorithm, name_of
 from birl.run.evaluate import PASSED_IN
 from birl.run.sources import like_run
 from birl.settings import places_of, replaced
@@ -67,6 +67,7 @@ def from_preset(algorithm: str, env_id: str, change: Change, preset: bool = True
     Without `preset` they are the algorithm's. Hidden velocities and a core select another preset,
     so `change` may be called twice.
     """
+    algorithm = import_algorithm(algorithm)
     default = algorithm_named(algorithm).Config(env=EnvConfig(env_id))
     if not preset:
         return change(default), "default settings"

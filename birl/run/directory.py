@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -90,7 +91,7 @@ def task_directory(name: str, config: Any, ending: str) -> Path:
 
 def task_name(name: str, config: Any) -> str:
     """ALGORITHM-ENV, the beginning of a directory's name."""
-    return f"{name}-{config.env.id.replace('/', '-').replace(':', '-')}"
+    return re.sub("[/:]", "-", f"{name}-{config.env.id}")
 
 
 def claim_named(plain: Path, run_dir: str | None, overwrite: bool) -> tuple[Path, list[Path], Path | None]:

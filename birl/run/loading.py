@@ -10,7 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from birl.config import EnvConfig, Plain, require
-from birl.config_json import from_stored
 from birl.envs.by_name import MakeEnv, name_of_make_env
 from birl.envs.compiled.find import with_id
 from birl.envs.make import spaces_of
@@ -34,7 +33,7 @@ from birl.run.manifest import MANIFEST
 from birl.run.policy import Policy, make_policy
 from birl.run.policy_file import read_policy
 from birl.run.state_tensors import tensors_to_state
-from birl.run.trust import allowed_env, is_own, with_allowed_encoder
+from birl.run.trust import allowed_env, config_in, import_stored_algorithm, is_own, with_allowed_encoder
 from birl.speed import prepare_jax
 
 
@@ -64,11 +63,12 @@ def load(path: str | Path, make_network: Any = None, trust: bool = False, make_e
 def policy_in_file(path: Path, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
     """The policy in a policy file; ConfigError if it may not import its encoder (see trust.py)."""
     saved = read_policy(path.resolve())
+    own = is_own(saved.algorithm, saved.settings, saved.signature)
+    import_stored_algorithm(saved.algorithm, own, trust, path)
     try:
         config = saved.config()
     except ConfigError as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
-    own = is_own(saved.algorithm, saved.settings, saved.signature)
     config = with_allowed_encoder(config, make_encoder, own, trust, path)
     spaces = saved.observation_space, saved.action_space
     template = _fresh_state(config, spaces, saved.tensors, make_network, path)
@@ -86,7 +86,7 @@ def policy_in_file(path: Path, make_network: Any = None, trust: bool = False, ma
 def policy_of(saved: Checkpoint, make_network: Any = None, trust: bool = False, make_encoder: Any = None) -> Policy:
     """The policy in a checkpoint; ConfigError if it may not import its encoder (see trust.py)."""
     settings = settings_in(saved)
-    config = with_allowed_encoder(_config_in(settings), make_encoder, _is_own(settings), trust, saved.path)
+    config = with_allowed_encoder(_config_in(settings, trust), make_encoder, _is_own(settings), trust, saved.path)
     spaces = saved.observation_space, saved.action_space
     template = _fresh_state(config, spaces, saved.tensors, make_network, saved.path / "config.json")
     policy = make_policy(config, tensors_to_state(template, saved.tensors), *spaces)
@@ -106,7 +106,7 @@ def _shared_policy(run_dir: Path, make_network: Any, trust: bool, make_encoder: 
     """The policy file in a run, with the settings of the run's evaluations and environment."""
     policy = policy_in_file(run_dir / POLICY, make_network, trust, make_encoder)
     settings = read_settings(run_dir)
-    config = _config_in(settings)
+    config = _config_in(settings, trust)
     policy.config = dataclasses.replace(policy.config, run=config.run)
     policy.env = _known_env(settings, config)
     return policy
@@ -178,14 +178,14 @@ def config_of(
     env = _allowed_env(settings, trust, given, kwargs)
     if given is not None or kwargs is not None:
         _require_spaces(env, (saved.observation_space, saved.action_space))
-    return dataclasses.replace(_config_in(settings), env=env)
+    return dataclasses.replace(_config_in(settings, trust), env=env)
 
 
 def _allowed_env(
     settings: StoredSettings, trust: bool, given: str | EnvConfig | None, kwargs: dict[str, Plain] | None
 ) -> EnvConfig:
     """The environment of these settings or the `given` one, if it may be made (see trust.py)."""
-    stored = _config_in(settings).env
+    stored = _config_in(settings, trust).env
     if isinstance(given, EnvConfig):
         env = given
     else:
@@ -196,8 +196,8 @@ def _allowed_env(
     return env if kwargs is None else dataclasses.replace(env, kwargs=kwargs)
 
 
-def _config_in(settings: StoredSettings) -> Any:
-    return from_stored(algorithm_named(settings.algorithm).Config, settings.values)
+def _config_in(settings: StoredSettings, trust: bool = False) -> Any:
+    return config_in(settings.algorithm, settings.values, _is_own(settings), trust, settings.source)
 
 
 def _is_own(settings: StoredSettings) -> bool:

@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from birl.config import ConfigError, Wrapper, require
-from birl.config_json import from_stored
 from birl.errors import cut
 from birl.maths import schedules
-from birl.registry import algorithm_named
 from birl.run.directory import StoredSettings, read_settings
 from birl.run.evaluate import PASSED_IN
 from birl.run.files import parse_json, read_bytes
-from birl.run.trust import allowed_run, is_own
+from birl.run.trust import allowed_run, config_in, is_own
 from birl.settings import PARTS, flat_settings
 
 
@@ -56,8 +54,8 @@ def from_file(path: str | Path, env_id: str | None = None, trust: bool = False) 
 
 
 def _of_run(stored: StoredSettings, name: str, env_id: str | None, trust: bool) -> Source:
-    config = from_stored(algorithm_named(stored.algorithm).Config, stored.values)
     own = is_own(stored.algorithm, stored.values, stored.signature)
+    config = config_in(stored.algorithm, stored.values, own, trust, stored.source)
     config, notices = allowed_run(config, own, trust, env_id, stored.source)
     wrong = f"{name} was trained on environments that were passed in, which Birl cannot make"
     require(config.env.id != PASSED_IN, f"{wrong}; name an environment")

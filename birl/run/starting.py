@@ -34,7 +34,7 @@ from birl.run.loop import Run
 from birl.run.modules import local_notice
 from birl.run.opening import Opened, PassedIn
 from birl.run.progress import RunProgress
-from birl.run.trust import allowed_run, is_own, unsigned_notice
+from birl.run.trust import allowed_run, config_in, is_own, unsigned_notice
 from birl.run.versions import changed_versions
 from birl.settings import flat_settings
 from birl.types import Envs
@@ -178,7 +178,7 @@ def allowed_config(
     `env` and `make_encoder` are the user's own, instead of the run's.
     """
     own = is_own(settings.algorithm, settings.values, settings.signature)
-    config = from_stored(algorithm_named(settings.algorithm).Config, settings.values)
+    config = config_in(settings.algorithm, settings.values, own, trust, settings.source)
     snapshot = None if saved is None else saved.snapshot.values
     return allowed_run(config, own, trust, env, settings.source, make_encoder, snapshot)
 

@@ -24,12 +24,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from birl import ALGORITHMS
 from birl.config import EnvConfig, require
-from birl.config_json import to_json
+from birl.config_json import from_stored, to_json
 from birl.envs.compiled.find import with_id
 from birl.envs.snapshot import ATTRIBUTES, BEGUN_WITH
 from birl.errors import cut
 from birl.functions import passed_encoder
+from birl.registry import algorithm_named, import_algorithm
 from birl.run.files import NO_FOLLOW, NO_WAIT
 from birl.run.modules import ENV_ID, home_of, make_findable, named_modules
 from birl.settings import flat_settings, replaced
@@ -52,6 +54,23 @@ def is_own(algorithm: str, settings: dict[str, Any], signature: str | None) -> b
     if secret is None or not isinstance(signature, str):
         return False
     return hmac.compare_digest(_signature(secret, algorithm, settings).encode(), signature.encode(errors="replace"))
+
+
+def import_stored_algorithm(algorithm: str, own: bool, trust: bool, source: Path) -> None:
+    """Import the module of a stored name module:algorithm; ConfigError if that is not allowed."""
+    if ":" not in algorithm or algorithm in ALGORITHMS:
+        return
+    if own:
+        make_findable(algorithm)
+    elif not trust:
+        _require_none(_imports({"algorithm": algorithm}), source, None)
+    import_algorithm(algorithm)
+
+
+def config_in(algorithm: str, settings: dict[str, Any], own: bool, trust: bool, source: Path) -> Any:
+    """The Config in stored settings; ConfigError if its algorithm may not be imported."""
+    import_stored_algorithm(algorithm, own, trust, source)
+    return from_stored(algorithm_named(algorithm).Config, settings)
 
 
 def allowed_env(env: EnvConfig, own: bool, trust: bool, given: str | None, source: Path) -> tuple[EnvConfig, list[str]]:
@@ -228,7 +247,8 @@ def _require_none(risks: list[str], source: Path, env_id: str | None) -> None:
 
 
 def _signature(secret: bytes, algorithm: str, settings: dict[str, Any]) -> str:
-    homes = {setting: home_of(name) for setting, name in named_modules(settings).items()}
+    names = named_modules(settings) | ({"algorithm": algorithm} if ":" in algorithm else {})
+    homes = {setting: home_of(name) for setting, name in names.items()}
     # The directory of env.id's module has a place of its own, as in runs that name no other module.
     signed = {"algorithm": algorithm, "config": settings, "home": homes.pop(ENV_ID, None)}
     signed |= {"homes": homes} if homes else {}

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from birl.config import require
-from birl.config_json import from_json, from_stored, to_json
+from birl.config_json import from_json, to_json
 from birl.errors import CheckpointError
-from birl.registry import algorithm_named, validate
+from birl.registry import validate
 from birl.run.files import read_json, write_json
-from birl.run.trust import allowed_run, is_own, sign
+from birl.run.trust import allowed_run, config_in, is_own, sign
 from birl.search import Choices, Dimension, LogRange, Range, SearchSpace
 from birl.settings import declared_search
 
@@ -200,9 +200,9 @@ def is_search(directory: Path) -> bool:
 def _read_candidate(stored: Any, path: Path, signature: Any, trust: bool) -> tuple[Candidate, list[str]]:
     match stored:
         case {"algorithm": str(name), "config": dict(values), "space": dict(space)}:
-            config = from_stored(algorithm_named(name).Config, values)
-            dimensions = {setting: _read_dimension(one, setting, path) for setting, one in space.items()}
             own = signature is not None and is_own(name, values, signature)
+            config = config_in(name, values, own, trust, path)
+            dimensions = {setting: _read_dimension(one, setting, path) for setting, one in space.items()}
             config, notices = allowed_run(config, own, trust, None, path)
             validate(name, config)
             if not own and not trust:
