@@ -26,19 +26,19 @@ from birl.limits import Discount, PositiveFloat, PositiveFraction, PositiveInt, 
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import value_at
 from birl.nets.continuous import ActionCritic, random_in_warmup
+from birl.nets.critics import (
+    ActorCritics,
+    GaussianActor,
+    MakeActorCritics,
+    critic_loss,
+    critic_values,
+    make_actor_critics,
+    normalize_batch,
+)
 from birl.nets.gsde import StateDependentActor, make_sac_actor, matrix_steps, require_own_head, validate_gsde
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, group_leaves, initial_optimizer_state, soft_update, unclipped_step
 from birl.nets.policies import SquashedPolicy
-from birl.nets.twin_critics import (
-    ActorTwinCritics,
-    GaussianActor,
-    MakeActorTwinCritics,
-    make_actor_twin_critics,
-    normalize_batch,
-    twin_critic_loss,
-    twin_values,
-)
 from birl.parts import (
     NO_CORE,
     STEPS_ONLY,
@@ -59,8 +59,8 @@ from birl.traced import settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 Actor = GaussianActor | StateDependentActor
-Network = ActorTwinCritics[Actor]
-Critics = tuple[ActionCritic, ActionCritic]
+Network = ActorCritics[Actor]
+Critics = tuple[ActionCritic, ...]
 
 SUPPORTS = Supports(
     ("Box",),
@@ -136,12 +136,12 @@ def init(
     config: Config,
     observation_space: gym.Space,
     action_space: gym.Space,
-    make_network: MakeActorTwinCritics[Actor] | None = None,
+    make_network: MakeActorCritics[Actor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_own_head(config.actions, make_network)
     make_actor = partial(make_sac_actor, actions=config.actions)
-    make = make_network or partial(make_actor_twin_critics, make_actor=make_actor, network=config.network)
+    make = make_network or partial(make_actor_critics, make_actor=make_actor, network=config.network)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
@@ -182,7 +182,7 @@ def act(
 def targets_of(state: State, batch: Transitions, noise: Array) -> Array:
     """[N] r + γᵏ (min Q'(s', a') - α log π(a'|s')) (Haarnoja et al. 2018, section 4.2)."""
     next_actions, log_probs = state.network.actor(batch.next_observations).action_and_log_prob(noise)
-    next_values = twin_values(state.target, batch.next_observations, next_actions).min(axis=0)
+    next_values = critic_values(state.target, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * (next_values - jnp.exp(state.log_temperature) * log_probs)
 
 
@@ -191,7 +191,7 @@ def actor_loss(
 ) -> tuple[Array, Array]:
     """E[α log π(a|s) - min Q(s, a)], a ~ π (Haarnoja et al. 2018, section 6), and the entropy."""
     actions, log_probs = actor(batch.observations).action_and_log_prob(noise)
-    values = twin_values(critics, batch.observations, actions).min(axis=0)
+    values = critic_values(critics, batch.observations, actions).min(axis=0)
     return (temperature * log_probs - values).mean(), -log_probs.mean()
 
 
@@ -203,7 +203,7 @@ def temperature_loss(log_temperature: Array, entropy: Array, target_entropy: flo
 def loss(state: State, batch: Transitions, noise: Array) -> Array:
     """The critics' loss plus the actor's. `learn` differentiates each by its own parameters."""
     actor, critics = state.network.actor, state.network.critics
-    critics_loss, _ = twin_critic_loss(critics, targets_of(state, batch, noise[0]), batch)
+    critics_loss, _ = critic_loss(critics, targets_of(state, batch, noise[0]), batch)
     return critics_loss + actor_loss(actor, critics, jnp.exp(state.log_temperature), batch, noise[1])[0]
 
 
@@ -222,7 +222,7 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
     network = state.network
 
     targets = targets_of(state, batch, target_noise)
-    gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(network.critics, targets, batch)
+    gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critics, targets, batch)
     critics, critic_optimizer, norm = step(network.critics, state.critic_optimizer, gradients, rates.critic)
 
     (policy_loss, entropy), gradients = jax.value_and_grad(actor_loss, has_aux=True)(
@@ -275,7 +275,7 @@ def train(
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
     snapshot: Snapshot | None = None,
-    make_network: MakeActorTwinCritics[Actor] | None = None,
+    make_network: MakeActorCritics[Actor] | None = None,
 ) -> Iterator[Update]:
     """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)

@@ -26,17 +26,17 @@ from birl.limits import Discount, NotNegative, PositiveFraction, PositiveInt, Ra
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.schedules import value_at
 from birl.nets.continuous import ActionCritic, DeterministicActor, make_deterministic_actor, random_in_warmup
+from birl.nets.critics import (
+    ActorCritics,
+    MakeActorCritics,
+    critic_loss,
+    critic_values,
+    make_actor_critics,
+    normalize_batch,
+)
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
 from birl.nets.policies import DeterministicPolicy
-from birl.nets.twin_critics import (
-    ActorTwinCritics,
-    MakeActorTwinCritics,
-    make_actor_twin_critics,
-    normalize_batch,
-    twin_critic_loss,
-    twin_values,
-)
 from birl.parts import NO_CORE, STEPS_ONLY, WIDE, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
 from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps
@@ -47,8 +47,8 @@ from birl.settings import Search
 from birl.traced import settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
-Network = ActorTwinCritics[DeterministicActor]
-Critics = tuple[ActionCritic, ActionCritic]
+Network = ActorCritics[DeterministicActor]
+Critics = tuple[ActionCritic, ...]
 
 SUPPORTS = Supports(
     ("Box",),
@@ -113,10 +113,10 @@ def init(
     config: Config,
     observation_space: gym.Space,
     action_space: gym.Space,
-    make_network: MakeActorTwinCritics[DeterministicActor] | None = None,
+    make_network: MakeActorCritics[DeterministicActor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
-    make = make_network or partial(make_actor_twin_critics, make_actor=make_deterministic_actor, network=config.network)
+    make = make_network or partial(make_actor_critics, make_actor=make_deterministic_actor, network=config.network)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
@@ -166,7 +166,7 @@ def smoothed(actions: Array, noise: Array, config: Config) -> Array:
 def targets_of(target: Network, batch: Transitions, noise: Array, config: Config) -> Array:
     """[N] r + γᵏ min(Q'₁(s', ã), Q'₂(s', ã)) (Fujimoto et al. 2018, section 4.2)."""
     next_actions = smoothed(target.actor(batch.next_observations), noise, config)
-    next_values = twin_values(target.critics, batch.next_observations, next_actions).min(axis=0)
+    next_values = critic_values(target.critics, batch.next_observations, next_actions).min(axis=0)
     return batch.rewards + batch.discounts * next_values
 
 
@@ -177,7 +177,7 @@ def actor_loss(actor: DeterministicActor, critics: Critics, batch: Transitions) 
 
 def loss(network: Network, target: Network, batch: Transitions, noise: Array, config: Config) -> Array:
     """The critics' loss plus the actor's. `learn` differentiates each by its own parameters."""
-    critics_loss, _ = twin_critic_loss(network.critics, targets_of(target, batch, noise, config), batch)
+    critics_loss, _ = critic_loss(network.critics, targets_of(target, batch, noise, config), batch)
     return critics_loss + actor_loss(network.actor, network.critics, batch)
 
 
@@ -202,7 +202,7 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
     batch = normalize_batch(sampled.steps, state.network.bounds, state.normalizer)
     critics = state.network.critics
     targets = targets_of(state.target, batch, value_at(config.target_noise, progress) * sampled.noise, config)
-    gradients, metrics = jax.grad(twin_critic_loss, has_aux=True)(critics, targets, batch)
+    gradients, metrics = jax.grad(critic_loss, has_aux=True)(critics, targets, batch)
     critics, optimizer, norm = gradient_step(
         config.optimizer, critics, state.critic_optimizer, gradients, learning_rate
     )
@@ -241,7 +241,7 @@ def train(
     envs: Envs | gym.vector.VectorEnv | None = None,
     state: State | None = None,
     snapshot: Snapshot | None = None,
-    make_network: MakeActorTwinCritics[DeterministicActor] | None = None,
+    make_network: MakeActorCritics[DeterministicActor] | None = None,
 ) -> Iterator[Update]:
     """Learn until `total_steps`; yield after each update. Continue from `state` and `snapshot`."""
     validate(config)

@@ -51,15 +51,19 @@ class DeterministicActor(eqx.Module):
 
 
 class ActionCritic(eqx.Module):
-    """Q(s, a) of actions in [-1, 1], which are concatenated with the observation's features."""
+    """Q(s, a) of actions in [-1, 1], which are concatenated with the observation's features.
+
+    With K > 1 outputs a call returns [..., K], for example quantiles.
+    """
 
     encoder: Encoder  # of the observation; without dense layers
     mlp: MLP
     head: Linear
 
-    def __call__(self, observations: PyTree, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
+    def __call__(self, observations: PyTree, actions: Float[Array, "*batch A"]) -> Array:
         together = jnp.concatenate([self.encoder(observations), actions], axis=-1)
-        return self.head(self.mlp(together))[..., 0]
+        outputs = self.head(self.mlp(together))
+        return outputs[..., 0] if outputs.shape[-1] == 1 else outputs
 
 
 def bounds_of(space: gym.Space) -> ActionBounds:
@@ -108,14 +112,14 @@ def make_actor_encoder(rng: np.random.Generator, space: gym.Space, network: Netw
 
 
 def make_action_critic(
-    rng: np.random.Generator, space: gym.Space, actions: int, network: NetworkConfig
+    rng: np.random.Generator, space: gym.Space, actions: int, network: NetworkConfig, outputs: int = 1
 ) -> ActionCritic:
     """A critic for observations of this space; orthogonal weights, scale √2, and 1 in the head."""
     encoder, width = make_encoder(rng, space, network.encoder, (), network.activation, network.layer_norm)
     hidden_sizes = network.hidden_sizes if network.value_hidden_sizes is None else network.value_hidden_sizes
     sizes = (width + actions, *hidden_sizes)
     mlp = make_mlp(rng, sizes, network.activation, network.layer_norm)
-    return ActionCritic(encoder, mlp, make_linear(rng, sizes[-1], 1, scale=1.0))
+    return ActionCritic(encoder, mlp, make_linear(rng, sizes[-1], outputs, scale=1.0))
 
 
 class DeterministicActorCriticLike(Protocol):

@@ -21,10 +21,10 @@ from birl.maths.distributions import Distribution
 from birl.maths.squashed import BoundedGaussian
 from birl.maths.state_dependent import state_dependent_gaussian
 from birl.nets.continuous import ActionBounds, bounds_of, make_actor_encoder, scale_of
+from birl.nets.critics import GaussianActor, make_gaussian_actor
 from birl.nets.encoders import Encoder
 from birl.nets.heads import PolicyHeadLike, SquashedHead, make_policy_head, scaled
 from birl.nets.layers import Linear, full, make_linear
-from birl.nets.twin_critics import GaussianActor, make_gaussian_actor
 from birl.parts import ActionConfig, NetworkConfig
 from birl.types import PyTree
 

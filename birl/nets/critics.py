@@ -1,4 +1,4 @@
-"""Networks of TD3 and SAC: an actor and two critics (Fujimoto et al. 2018), and SAC's actor."""
+"""Networks of an actor and any number of critics, such as TD3's and SAC's; and SAC's actor."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -40,24 +40,24 @@ class GaussianActor(eqx.Module):
         return SquashedGaussian(means, jnp.clip(log_stds, *LOG_STD_RANGE))
 
 
-class ActorTwinCritics(eqx.Module, Generic[Actor]):
-    """An actor and two critics, which share no parameters; you can use your own Equinox modules."""
+class ActorCritics(eqx.Module, Generic[Actor]):
+    """An actor and critics, which share no parameters; you can use your own Equinox modules."""
 
     actor: Actor
-    critics: tuple[ActionCritic, ActionCritic]
+    critics: tuple[ActionCritic, ...]
     bounds: ActionBounds
 
     def initial_memory(self, num_envs: int) -> PyTree:
         return ()
 
 
-MakeActorTwinCritics = Callable[[np.random.Generator, gym.Space, gym.Space], ActorTwinCritics[Actor]]
+MakeActorCritics = Callable[[np.random.Generator, gym.Space, gym.Space], ActorCritics[Actor]]
 
 
-def twin_values(
-    critics: tuple[ActionCritic, ActionCritic], observations: PyTree, actions: Float[Array, "*batch A"]
-) -> Float[Array, "2 *batch"]:
-    """Q_1(s, a) and Q_2(s, a), stacked."""
+def critic_values(
+    critics: tuple[ActionCritic, ...], observations: PyTree, actions: Float[Array, "*batch A"]
+) -> Float[Array, "C *batch"]:
+    """Q_1(s, a) to Q_C(s, a), stacked; with K outputs each [C, ..., K]."""
     return jnp.stack([critic(observations, actions) for critic in critics])
 
 
@@ -73,18 +73,20 @@ def make_gaussian_actor(
     return GaussianActor(encoder, make_linear(rng, width, 2 * actions, scale=0.01))
 
 
-def make_actor_twin_critics(
+def make_actor_critics(
     rng: np.random.Generator,
     observation_space: gym.Space,
     action_space: gym.Space,
     make_actor: Callable[[np.random.Generator, gym.Space, int, NetworkConfig], Actor],
     network: NetworkConfig,
-) -> ActorTwinCritics[Actor]:
-    """An actor made by `make_actor` and two critics; ConfigError unless the Box is bounded."""
+    critics: int = 2,
+    outputs: int = 1,  # of each critic
+) -> ActorCritics[Actor]:
+    """An actor made by `make_actor`, and critics; ConfigError unless the Box is bounded."""
     bounds = bounds_of(action_space)
     actor = make_actor(rng, observation_space, bounds.size, network)
-    first, second = (make_action_critic(rng, observation_space, bounds.size, network) for _ in range(2))
-    return ActorTwinCritics(actor, (first, second), bounds)
+    made = (make_action_critic(rng, observation_space, bounds.size, network, outputs) for _ in range(critics))
+    return ActorCritics(actor, tuple(made), bounds)
 
 
 def normalize_batch(batch: Transitions, bounds: ActionBounds, normalizer: Normalizer) -> Transitions:
@@ -97,11 +99,10 @@ def normalize_batch(batch: Transitions, bounds: ActionBounds, normalizer: Normal
     )
 
 
-def twin_critic_loss(
-    critics: tuple[ActionCritic, ActionCritic], targets: Float[Array, " N"], batch: Transitions
+def critic_loss(
+    critics: tuple[ActionCritic, ...], targets: Float[Array, " N"], batch: Transitions
 ) -> tuple[Array, Metrics]:
-    """E[(Q₁(s, a) - y)²] + E[(Q₂(s, a) - y)²] (Fujimoto et al. 2018, algorithm 1), and metrics."""
-    values = twin_values(critics, batch.observations, batch.actions)
-    first, second = (losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
-    value = first + second
+    """Σᵢ E[(Qᵢ(s, a) - y)²] (Fujimoto et al. 2018, algorithm 1), and metrics."""
+    values = critic_values(critics, batch.observations, batch.actions)
+    value = sum(losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
     return value, {"loss/value": value, "value/mean": values.mean()}
