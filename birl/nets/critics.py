@@ -1,6 +1,8 @@
 """Networks of an actor and any number of critics, such as TD3's and SAC's; and SAC's actor."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Generic, TypeVar
 
 import equinox as eqx
@@ -104,5 +106,5 @@ def critic_loss(
 ) -> tuple[Array, Metrics]:
     """Σᵢ E[(Qᵢ(s, a) - y)²] (Fujimoto et al. 2018, algorithm 1), and metrics."""
     values = critic_values(critics, batch.observations, batch.actions)
-    value = sum(losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values)
+    value = reduce(add, (losses.value_loss(each, targets, jnp.ones_like(targets)) for each in values))
     return value, {"loss/value": value, "value/mean": values.mean()}
