@@ -5,6 +5,7 @@ in that algorithm's own `validate`.
 """
 
 import dataclasses
+import typing
 from math import isclose
 from typing import Any
 
@@ -12,7 +13,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.env_checks import require_importable, validate_env
 from birl.functions import function_named, is_local
 from birl.limits import Limit
-from birl.parts import ActorLearnerConfig, ReplayConfig
+from birl.parts import ActorLearnerConfig, OptimizerConfig, ReplayConfig, RMSPropName
 from birl.settings import Place, flat_settings, left_out_settings, places_of
 
 OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
@@ -173,6 +174,14 @@ def validate_actor_learners(env: EnvConfig, learners: ActorLearnerConfig) -> Non
     require(env.ray_actors == 0, f"{wrong}: use ray_actors 0 and pool ray")
     if learners.pool != "serial":
         require_importable(env, f"pool {learners.pool!r}", "pool serial")
+
+
+def require_rmsprop(optimizer: OptimizerConfig, learners: ActorLearnerConfig, otherwise: str = "") -> None:
+    """Raise ConfigError if actor-learners should share another optimizer than RMSProp."""
+    names = typing.get_args(RMSPropName)
+    wrong = f"optimizer {optimizer.optimizer!r} does not go with pool {learners.pool!r}"
+    remedy = f"actor-learners share the statistics of RMSProp; use optimizer {' or '.join(names)}{otherwise}"
+    require(optimizer.optimizer in names, f"{wrong}: {remedy}")
 
 
 def validate_exploration(finals: tuple[float, ...], chances: tuple[float, ...], fraction: float) -> None:

@@ -21,7 +21,7 @@ from birl.settings import places_of, plain
 
 STUB = Path(birl.__file__).with_suffix(".pyi")
 MODULES = {name: name.replace("-", "_") for name in birl.ALGORITHMS}
-SEEN_APART = (("env",), ("run",), ("atari",))  # parts whose settings are the same for all algorithms
+APART = (("env",), ("run",), ("atari",))  # parts whose settings are the same for all algorithms
 OPTIONS_OF = {"train": "start", "resume": "reopen", "fork": "open_fork"}  # whose keywords their `options` are
 PER_ALGORITHM = ("configure", "preset", "start", "train", "tune")  # the first argument is an algorithm
 TYPED = (*PER_ALGORITHM, "fork", "open_fork", "resume")
@@ -163,8 +163,8 @@ def _definition(found: Types, name: str, algorithm: str, settings: str, config: 
 
 def _settings(found: Types, kind: type) -> dict[str, str]:
     """The flat names of a dataclass's settings, with the types of what may be given."""
-    places = {name: place for name, place in places_of(kind).items() if place.path[:1] not in SEEN_APART and name != "id"}
-    return {name: found.given(plain(place.hint)) for name, place in places.items()}
+    own = {name: place for name, place in places_of(kind).items() if place.path[:1] not in APART and name != "id"}
+    return {name: found.given(plain(place.hint)) for name, place in own.items()}
 
 
 def _typed_dict(name: str, base: str, settings: dict[str, str]) -> str:

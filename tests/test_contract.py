@@ -47,6 +47,7 @@ from birl.run import checkpoint_folder
 from birl.run.display import number
 from birl.run.metric_names import COMMON, OWN, MetricNames, aliases_of, rename
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
+from birl.settings import flat_settings, places_of
 from birl.types import Rollout, Transitions, Update
 from tests.run.processes import SECONDS
 
@@ -200,7 +201,7 @@ class Run(NamedTuple):
 
 
 def settings_of(name: str, switches: bool = False) -> dict[str, Any]:
-    known = {field.name for field in dataclasses.fields(algorithm_named(name).Config)}
+    known = set(places_of(algorithm_named(name).Config))
     known -= {"pool"} if name == "acer" else set()  # whose pools are tested in tests/algos/test_acer_pools.py
     return {field: value for field, value in (SMALL | (SWITCHED_ON if switches else {})).items() if field in known}
 
@@ -281,9 +282,7 @@ def near(name: str, config: Any, env_steps: int, kind: type[np.signedinteger]) -
 def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
     config = config_of(name)
     total = 2**33
-    rates = {
-        field.name: linear(1e-3, 0.0) for field in dataclasses.fields(config) if field.name.endswith("learning_rate")
-    }
+    rates = {name: linear(1e-3, 0.0) for name in flat_settings(config) if name.endswith("learning_rate")}
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, total_steps=total), **rates)
     start = edge - 50
     updates = run(name, config, near(name, config, start, kind)).updates
@@ -667,7 +666,7 @@ def acts_on(name: str, state: Any, observation_space: gym.Space, masks: Any = No
 def test_what_it_supports_is_declared_once_and_its_config_has_the_fields_for_it(name):
     algorithm = algorithm_named(name)
     declared = supports(name)
-    fields = {field.name for field in dataclasses.fields(algorithm.Config)}
+    fields = set(places_of(algorithm.Config))
     assert type(declared) is Supports
     assert declared is algorithm.SUPPORTS
     assert declared.actions

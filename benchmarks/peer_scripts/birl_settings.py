@@ -6,8 +6,10 @@ from typing import Any
 import birl
 from birl.presets import preset
 from birl.registry import algorithm_named
+from birl.settings import places_of
 
 SCHEDULES = ("learning_rate", "clip_range", "exploration")
+APART = (("env",), ("run",))  # the parts whose settings are given here
 
 
 def config_of(settings: dict[str, Any]) -> Any:
@@ -40,8 +42,8 @@ def words_of(settings: dict[str, Any], total_steps: int) -> list[str]:
 
 def _own(settings: dict[str, Any]) -> dict[str, Any]:
     """Those that the algorithm's Config has itself."""
-    known = {field.name for field in dataclasses.fields(algorithm_named(settings["algorithm"]).Config)}
-    return {name: value for name, value in settings.items() if name in known - {"env", "run"}}
+    places = places_of(algorithm_named(settings["algorithm"]).Config)
+    return {name: value for name, value in settings.items() if name in places and places[name].path[:1] not in APART}
 
 
 def _value(name: str, value: Any) -> Any:

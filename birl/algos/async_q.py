@@ -34,7 +34,13 @@ from birl.asynchronous.actor_learner import ActorLearner, Work, initial_state
 from birl.asynchronous.exploration import final_exploration
 from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weights, WorkerResult
 from birl.asynchronous.pool import train_actor_learners
-from birl.checks import require_own_envs, validate_actor_learners, validate_exploration, validate_settings
+from birl.checks import (
+    require_own_envs,
+    require_rmsprop,
+    validate_actor_learners,
+    validate_exploration,
+    validate_settings,
+)
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveInt, Probability, Rate
 from birl.maths import losses
@@ -86,6 +92,7 @@ def validate(config: Config, kind: type = Config) -> None:
     """Raise ConfigError if these settings cannot work, or are not of this kind."""
     validate_settings(config, kind)
     validate_actor_learners(config.env, config.learners)
+    require_rmsprop(config.optimizer, config.learners)
     validate_exploration(config.final_explorations, config.exploration_chances, config.exploration_fraction)
 
 

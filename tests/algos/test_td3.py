@@ -247,7 +247,7 @@ def test_exploration_follows_its_schedule():
 
 
 def test_smoothing_noise_follows_its_schedule():
-    batches = jax.tree.map(lambda x: x[None], transitions(SMALL.batch_size))
+    batches = jax.tree.map(lambda x: x[None], transitions(SMALL.replay.batch_size))
     quiet, loud, falling = (
         update(state, rollout_of(2), batches, replace(SMALL, run=RunConfig(total_steps=8), target_noise=noise))[0]
         for state, noise in (

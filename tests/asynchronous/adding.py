@@ -49,7 +49,7 @@ def make_adding(config: a3c.Config, size: int = ORDERS + 1) -> tuple[Work, Share
     """The work of such actor-learners, and the parameters they begin with."""
     layouts = Layouts(parameter_layout(np.zeros(size, np.float32)), parameter_layout(np.zeros(1, np.float32)))
     work = Work(config, __name__, worker_step, apply_gradients, layouts, memory=())
-    n = config.actor_learners
+    n = config.learners.actor_learners
     vector = np.zeros(size, np.float32)
     keys = np.arange(2 * n, dtype=np.uint32).reshape(n, 2)
     return work, new_shared_parameters(vector, vector, vector[:0], np.zeros((n, 1), np.float32), keys, 0, 0)

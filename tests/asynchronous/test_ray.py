@@ -211,7 +211,7 @@ def test_with_gsde_every_environment_of_an_actor_keeps_its_matrix_for_a_rollout(
         state = rollouts.start(a2c.init(config, *rollouts.spaces))
         found = [
             rollouts.collect(a2c.policy(state), np.asarray(state.key), steps).actions
-            for steps in (steps_per_matrix(config), 1)
+            for steps in (steps_per_matrix(config.actions, config.rollout_length), 1)
         ]
     distinct = [[len(np.unique(actions[:, number], axis=0)) for number in range(4)] for actions in found]
     assert distinct == [[1] * 4, [5] * 4]

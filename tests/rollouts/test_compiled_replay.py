@@ -102,7 +102,7 @@ def test_steps_are_counted_and_gradient_steps_are_due_as_on_the_host(case):
         before, steps = steps, int(update.state.env_steps)
         assert 0 < steps - before <= 18
         due = 0
-        if before >= config.learning_starts:
+        if before >= config.replay.learning_starts:
             due, owed = due_steps(config, owed, steps - before)
         taken += due
         assert int(update.state.gradient_steps) == taken

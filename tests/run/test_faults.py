@@ -17,6 +17,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.probes import PROBES, Faulty
 from birl.errors import NonFiniteError
 from birl.nets.models import make_actor_critic
+from birl.parts import ActionConfig, NetworkConfig
 from birl.run import driver, opening
 from birl.run.checkpoint import load
 from birl.run.checkpoint_folder import numbered
@@ -153,7 +154,7 @@ def test_weights_that_overflow_in_a_single_step_are_not_saved_over_good_ones(tmp
 
 def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
     def make_broken(rng: np.random.Generator, *spaces: gym.Space) -> Any:
-        network = make_actor_critic(rng, *spaces, ppo.Config(hidden_sizes=(8,)))
+        network = make_actor_critic(rng, *spaces, NetworkConfig(hidden_sizes=(8,)), ActionConfig())
         return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), network)
 
     with pytest.raises(
