@@ -31,7 +31,7 @@ def validate_settings(config: Any, kind: type) -> None:
         value = getattr(place.part_of(config), name)
         if value is None:
             continue
-        _require_limits(name, value, place)
+        _require_limits(name, value, place, place.default_in(kind))
         if name == "encoder" and ":" in value:
             _require_encoder(config)
         if name in OF_OWN_TRUNKS:
@@ -41,7 +41,7 @@ def validate_settings(config: Any, kind: type) -> None:
         require(value == default, f"{part}.{name} {value!r}: {own_name(kind)} has no setting {name}; leave it out")
 
 
-def _require_limits(name: str, value: Any, place: Place) -> None:
+def _require_limits(name: str, value: Any, place: Place, usual: Any) -> None:
     """Raise ConfigError unless the value is within the limits of its type."""
     limits = place.about(Limit)
     if not limits or value == ():
@@ -53,7 +53,7 @@ def _require_limits(name: str, value: Any, place: Place) -> None:
             continue
         remedy = ""
         if limit.names_remedy:
-            remedy = ", or None to switch it off" if place.optional else f"; {place.field.default:g} is usual"
+            remedy = ", or None to switch it off" if place.optional else f"; {usual:g} is usual"
         raise ConfigError(f"{name} {limit.value.format(value=value, lowest=low, highest=high)} {limit.text}{remedy}")
 
 

@@ -45,14 +45,14 @@ POSITIVE = {
 NOT_NEGATIVE = {
     "learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "temperature_learning_rate",
     "clip_range", "exploration_noise", "target_noise", "target_noise_clip", "priority_correction", "replay_size",
-    "replay_ratio", "learning_starts", "cg_damping",
+    "replay_ratio", "learning_starts", "cg_damping", "burn_in",
 }  # fmt: skip
 SIZES = {"core_size", "hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"}  # of layers
 PROBABILITIES = {"exploration"}
 LIMITED = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | PROBABILITIES | SIZES | {"rmsprop_decay", "prefill"}
 RULES = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | {"rmsprop_decay"} | SIZES
 # Numbers that an algorithm's own `validate` checks, and numbers that may have any value.
-OWN_RULES = {"backtrack_factor", "exploration", "burn_in", "noise_adaptation"}
+OWN_RULES = {"backtrack_factor", "exploration", "noise_adaptation"}
 OWN_RULES |= {"final_explorations", "exploration_chances", "exploration_fraction"}
 WITHOUT_RULES = {"entropy_weight", "value_weight", "log_std", "target_entropy"}
 

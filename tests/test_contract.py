@@ -332,8 +332,10 @@ def test_the_config_of_another_algorithm_is_refused_by_name(name):
         algorithm.validate(config)
     with refused:
         next(algorithm.train(config))
-    with refused:
-        algorithm.init(config, spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))
+    for one in set(ALGORITHMS) - {name}:
+        wrong = rf"this is the Config of birl\.{one.replace('-', '_')}; {module} needs birl\.{module}\.Config"
+        with pytest.raises(ConfigError, match=wrong):
+            algorithm.init(algorithm_named(one).Config(), spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))
     with pytest.raises(ConfigError, match=rf"'CartPole-v1' is not a Config; {module} needs birl\.{module}\.Config"):
         next(algorithm.train("CartPole-v1"))
 
@@ -597,7 +599,7 @@ def test_what_is_normalised_may_be_measured_in_any_units(case, observations, rew
 @pytest.mark.parametrize("case", ["reinforce", "qac", "a2c", "ppo", "acer", "dqn, single steps"])
 def test_no_optimiser_is_given_a_gradient_longer_than_max_grad_norm(case):
     update, (state, *others) = last_call(case)
-    limit = others[-1].max_grad_norm
+    limit = others[-1].optimizer.max_grad_norm
     network = jax.tree.map(lambda x: x * 100 if np.ndim(x) == 2 else x, state.network)  # wrong by far: long gradients
     fresh = {
         field: jax.tree.map(lambda x: x * 0, getattr(state, field))

@@ -35,6 +35,7 @@ from birl.asynchronous.exploration import final_exploration
 from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weights, WorkerResult
 from birl.asynchronous.pool import train_actor_learners
 from birl.checks import (
+    require_config,
     require_own_envs,
     require_rmsprop,
     validate_actor_learners,
@@ -104,6 +105,7 @@ def init(
     kind: type = Config,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, kind)
     make = make_network or partial(make_q_network, network=config.network, dueling=False)
     return initial_state(config, kind, observation_space, action_space, make, has_target=True)
 
