@@ -182,7 +182,9 @@ def test_numbers_are_read_as_people_write_them():
     assert (config.run.stop_at_return, config.run.eval_max_steps) == (2000.0, None)
     config, _ = training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "1k", "8"])
     assert config.network.policy_hidden_sizes == (1000, 8)
-    assert training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "None"])[0].policy_hidden_sizes is None
+    assert (
+        training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "None"])[0].network.policy_hidden_sizes is None
+    )
 
 
 def test_each_wrapper_option_adds_one():
