@@ -35,7 +35,9 @@ def compiled_programs_on_disk() -> None:
 
 
 def small(algorithm, env=CARTS, **changes):
-    return algorithm.Config(env, RunConfig(total_steps=400), "serial", 2, report_every=20, hidden_sizes=(8,), **changes)
+    return algorithm.Config(
+        env, RunConfig(total_steps=400), pool="serial", actor_learners=2, report_every=20, hidden_sizes=(8,), **changes
+    )
 
 
 # Three names

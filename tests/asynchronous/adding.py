@@ -18,6 +18,7 @@ from birl.asynchronous.parameters import (
     parameter_layout,
 )
 from birl.config import EnvConfig, RunConfig
+from birl.parts import ActorLearnerConfig
 from birl.types import Action, Array, PyTree
 
 ORDERS = 8
@@ -42,7 +43,8 @@ def apply_gradients(shared: SharedParameters, result: WorkerResult, config: a3c.
 
 
 def make_config(pool: str, env: EnvConfig, actor_learners: int, total_steps: int = 10**9) -> a3c.Config:
-    return a3c.Config(env, RunConfig(total_steps=total_steps), pool, actor_learners, rollout_length=4)  # type: ignore[arg-type]
+    learners = ActorLearnerConfig(pool, actor_learners)  # type: ignore[arg-type]
+    return a3c.Config(env, RunConfig(total_steps=total_steps), learners, rollout_length=4)
 
 
 def make_adding(config: a3c.Config, size: int = ORDERS + 1) -> tuple[Work, SharedParameters]:
