@@ -407,10 +407,10 @@ def test_defaults_are_those_of_the_code(page):
     config = config_of(page)
     known = (
         options_of(AtariConfig) | options_of(RunConfig) | options_of(EnvConfig) | (options_of(config) if config else {})
-    )
+    ) | {"atari": AtariConfig()}
     known |= {
         f"env.{name}": default
-        for name, default in (options_of(EnvConfig) | (vars(known["env"]) if config else {})).items()
+        for name, default in (options_of(EnvConfig) | (vars(config().env) if config else {})).items()
     }
     wrong = []
     for table in option_tables(page):
