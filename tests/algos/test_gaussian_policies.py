@@ -269,7 +269,7 @@ def test_a_run_and_a_policy_of_a_version_that_did_not_scale_actions_keep_theirs(
     birl.load(tmp_path / "run").save(tmp_path / "policy.birl")
     monkeypatch.undo()
     assert f'"{NEW}"' not in (tmp_path / "run" / "config.json").read_text()
-    assert not birl.configure(like=tmp_path / "run").scale_actions
+    assert not birl.configure(like=tmp_path / "run").actions.scale_actions
     for path in (tmp_path / "run", tmp_path / "policy.birl"):
         action, _ = birl.load(path).act(np.array([0.3, -1.0, 0.7], np.float32))
         assert abs(action[0]) < 1
