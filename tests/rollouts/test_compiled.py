@@ -147,7 +147,7 @@ def test_episode_statistics_are_those_that_the_host_counts(rollouts: int, num_en
 
 
 def small(module: Any, **changes: Any) -> Any:
-    names = set(places_of(module.Config))
+    names = {"env", *places_of(module.Config)}
     settings: dict[str, Any] = {
         "rollout_length": 12, "hidden_sizes": (8,), "minibatches": 2, "epochs": 2, "num_features": 8,
     } | changes  # fmt: skip
