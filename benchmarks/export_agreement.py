@@ -12,7 +12,7 @@ import runpy
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from birl.exporting.numpy_folder import CODE, WEIGHTS, numpy_files
 from birl.exporting.onnx_file import onnx_bytes
 from birl.registry import algorithm_named, supports
 from birl.run.policy import Policy, make_policy
+from birl.settings import places_of
 
 OBSERVATIONS, BATCH = 1000, 8
 SECTION = "export"
@@ -98,7 +99,7 @@ def cases() -> Iterator[Case]:
     for name in birl.ALGORITHMS:
         declared = supports(name)
         first = declared.actions[0]
-        has_encoder = any(field.name == "encoder" for field in fields(algorithm_named(name).Config))
+        has_encoder = "encoder" in places_of(algorithm_named(name).Config)
         yield from (Case(name, actions=first, core=core) for core in CORES if declared.recurrent or core == CORES[0])
         for actions in declared.actions:
             masks = declared.masks and mask_width(ACTION_SPACES[actions]) is not None
@@ -126,7 +127,7 @@ def random_policy(case: Case, seed: int = 0) -> Policy:
     """The policy of an untrained network, with random parameters and statistics."""
     algorithm, rng = algorithm_named(case.algorithm), np.random.default_rng(seed)
     config = algorithm.Config()
-    known = {field.name for field in fields(config)}
+    known = places_of(type(config))
     numbers = "Box" in case.observations or case.observations in ("Dict", "image of numbers")
     settings = {"core": case.core, "encoder": case.encoder, "normalize_observations": numbers} | dict(case.more)
     config = replace(config, **{name: value for name, value in settings.items() if name in known})

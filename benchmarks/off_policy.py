@@ -188,7 +188,7 @@ def measure_ratio() -> Figures:
 def measure_limit() -> Figures:
     """The arithmetic of a DDPG update against what matrix products alone reach here."""
     config = ddpg_config(64, 1.0, 10_000)
-    size, width = config.batch_size, config.hidden_sizes[0]
+    size, width = config.replay.batch_size, config.network.hidden_sizes[0]
     with birl.envs.make.open_envs(config.env, 1, None) as envs:
         state = ddpg.init(config, envs.observation_space, envs.action_space)
     inputs, actions = 3, 1

@@ -4,7 +4,7 @@
 
 Each case is a short run with a fixed seed. Its digest covers every array of the final state and
 every metric but the times. The earlier version is checked out beside this one and runs in this
-one's venv. Exit code 1 if a digest differs.
+one's venv. Exit code 1 if a digest differs, or a run fails.
 """
 
 import argparse
@@ -206,10 +206,10 @@ def main() -> int:
             subprocess.run(["git", "clone", "--quiet", str(ROOT), scratch], check=True)
             subprocess.run(["git", "checkout", "--quiet", arguments.revision], cwd=scratch, check=True)
             before = digests(Path(scratch), arguments.cases)
+    # A run that fails has an error in place of its digest, maybe the same one in both versions.
+    different = [name for name in arguments.cases if before[name] != after[name] or ": " in after[name]]
     for name in arguments.cases:
-        same = "same" if before[name] == after[name] else "DIFFERENT"
-        print(f"{same:10} {name:24} {before[name]} {after[name]}")
-    different = [name for name in arguments.cases if before[name] != after[name]]
+        print(f"{'DIFFERENT' if name in different else 'same':10} {name:24} {before[name]} {after[name]}")
     print(f"{len(arguments.cases) - len(different)} of {len(arguments.cases)} runs are the same bit for bit")
     return 1 if different else 0
 

@@ -108,6 +108,7 @@ class Settings(TypedDict, total=False):
     wandb: str | PathLike[str] | None
     trackio: str | PathLike[str] | None
     metric_names: Literal['birl', 'sb3', 'cleanrl']
+    clip_rewards: bool
     discount: float
     normalize_observations: bool
     normalize_rewards: bool
@@ -119,19 +120,22 @@ class ReinforceSettings(Settings, total=False):
     entropy_weight: float | Schedule | str | Callable[..., Any]
     value_weight: float
     learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
     scale_actions: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
 
 class QacSettings(Settings, total=False):
     critic: Literal['q', 'v']
@@ -140,19 +144,22 @@ class QacSettings(Settings, total=False):
     entropy_weight: float | Schedule | str | Callable[..., Any]
     learning_rate: float | Schedule | str | Callable[..., Any]
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
     scale_actions: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
 
 class A2CSettings(Settings, total=False):
     gae_lambda: float
@@ -160,16 +167,12 @@ class A2CSettings(Settings, total=False):
     value_weight: float
     learning_rate: float | Schedule | str | Callable[..., Any]
     value_learning_rate: float | Schedule | str | Callable[..., Any] | None
-    max_grad_norm: float | None
-    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
-    optimizer_epsilon: float
-    rmsprop_decay: float
-    clip_rewards: bool
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
     share_trunk: bool
@@ -179,6 +182,10 @@ class A2CSettings(Settings, total=False):
     squash_actions: bool
     gsde: bool
     gsde_every: int | None
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
 
 class PpoSettings(Settings, total=False):
     epochs: int
@@ -195,14 +202,12 @@ class PpoSettings(Settings, total=False):
     value_weight: float
     learning_rate: float | Schedule | str | Callable[..., Any]
     value_learning_rate: float | Schedule | str | Callable[..., Any] | None
-    max_grad_norm: float | None
-    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
-    clip_rewards: bool
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
     share_trunk: bool
@@ -212,6 +217,10 @@ class PpoSettings(Settings, total=False):
     squash_actions: bool
     gsde: bool
     gsde_every: int | None
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
 
 class TrpoSettings(Settings, total=False):
     gae_lambda: float
@@ -225,44 +234,50 @@ class TrpoSettings(Settings, total=False):
     epochs: int
     minibatches: int
     learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
     log_std: float
     state_dependent_std: bool
     scale_actions: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
 
 class DqnSettings(Settings, total=False):
-    update_ratio: float
-    learning_starts: int
-    batch_size: int
-    replay_size: int
-    prefill: str | PathLike[str] | None
-    frame_stack: int
-    n_step: int
     double: bool
     dueling: bool
-    prioritized: bool
-    priority_exponent: float
-    priority_correction: float | Schedule | str | Callable[..., Any]
     exploration: float | Schedule | str | Callable[..., Any]
     target_every: int
     target_rate: float
-    burn_in: int
     learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer_epsilon: float
-    clip_rewards: bool
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+    replay_size: int
+    batch_size: int
+    learning_starts: int
+    update_ratio: float
+    n_step: int
+    prefill: str | PathLike[str] | None
+    frame_stack: int
+    prioritized: bool
+    priority_exponent: float
+    priority_correction: float | Schedule | str | Callable[..., Any]
+    burn_in: int
 
 class DpgSettings(Settings, total=False):
     exploration_noise: float | Schedule | str | Callable[..., Any]
@@ -275,36 +290,32 @@ class DpgSettings(Settings, total=False):
     feature_scale: float
 
 class DdpgSettings(Settings, total=False):
-    update_ratio: float
-    learning_starts: int
-    batch_size: int
-    replay_size: int
-    prefill: str | PathLike[str] | None
-    n_step: int
     target_rate: float
-    noise: Literal['ou', 'gaussian', 'parameter']
-    exploration_noise: float | Schedule | str | Callable[..., Any]
-    noise_rate: float
-    noise_time_step: float
-    noise_adaptation: float
     actor_learning_rate: float | Schedule | str | Callable[..., Any]
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer_epsilon: float
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
     layer_norm: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+    replay_size: int
+    batch_size: int
+    learning_starts: int
+    update_ratio: float
+    n_step: int
+    prefill: str | PathLike[str] | None
+    noise: Literal['ou', 'gaussian', 'parameter']
+    exploration_noise: float | Schedule | str | Callable[..., Any]
+    noise_rate: float
+    noise_time_step: float
+    noise_adaptation: float
 
 class Td3Settings(Settings, total=False):
-    update_ratio: float
-    learning_starts: int
-    batch_size: int
-    replay_size: int
-    prefill: str | PathLike[str] | None
-    n_step: int
     exploration_noise: float | Schedule | str | Callable[..., Any]
     target_noise: float | Schedule | str | Callable[..., Any]
     target_noise_clip: float
@@ -312,131 +323,138 @@ class Td3Settings(Settings, total=False):
     target_rate: float
     actor_learning_rate: float | Schedule | str | Callable[..., Any]
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer_epsilon: float
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
     layer_norm: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+    replay_size: int
+    batch_size: int
+    learning_starts: int
+    update_ratio: float
+    n_step: int
+    prefill: str | PathLike[str] | None
 
 class SacSettings(Settings, total=False):
-    update_ratio: float
-    learning_starts: int
-    batch_size: int
-    replay_size: int
-    prefill: str | PathLike[str] | None
-    n_step: int
     temperature: float
     temperature_learning_rate: float | Schedule | str | Callable[..., Any]
     target_entropy: float | None
     target_rate: float
     actor_learning_rate: float | Schedule | str | Callable[..., Any]
     critic_learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer_epsilon: float
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
     layer_norm: bool
+    log_std: float
     gsde: bool
     gsde_every: int | None
-    log_std: float
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+    replay_size: int
+    batch_size: int
+    learning_starts: int
+    update_ratio: float
+    n_step: int
+    prefill: str | PathLike[str] | None
 
 class A3CSettings(Settings, total=False):
-    pool: Literal['serial', 'processes', 'ray']
-    actor_learners: int
-    report_every: int
     entropy_weight: float | Schedule | str | Callable[..., Any]
     value_weight: float
     learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer: Literal['rmsprop', 'rmsprop-tf']
-    optimizer_epsilon: float
-    rmsprop_decay: float
-    clip_rewards: bool
+    pool: Literal['none', 'serial', 'processes', 'ray']
+    actor_learners: int
+    report_every: int
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
     scale_actions: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
 
 class AsyncQSettings(Settings, total=False):
-    pool: Literal['serial', 'processes', 'ray']
-    actor_learners: int
-    report_every: int
     target_every: int
     final_explorations: list[float] | tuple[float, ...]
     exploration_chances: list[float] | tuple[float, ...]
     exploration_fraction: float
     exploration: float | Schedule | str | Callable[..., Any] | None
     learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer: Literal['rmsprop', 'rmsprop-tf']
-    optimizer_epsilon: float
-    rmsprop_decay: float
-    clip_rewards: bool
-    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
-    hidden_sizes: list[int] | tuple[int, ...]
-    activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
-    core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
-    core_size: int
-
-class AsyncSarsaSettings(Settings, total=False):
-    pool: Literal['serial', 'processes', 'ray']
-    actor_learners: int
-    report_every: int
-    target_every: int
-    final_explorations: list[float] | tuple[float, ...]
-    exploration_chances: list[float] | tuple[float, ...]
-    exploration_fraction: float
-    exploration: float | Schedule | str | Callable[..., Any] | None
-    learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer: Literal['rmsprop', 'rmsprop-tf']
-    optimizer_epsilon: float
-    rmsprop_decay: float
-    clip_rewards: bool
-    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
-    hidden_sizes: list[int] | tuple[int, ...]
-    activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
-    core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
-    core_size: int
-
-class AsyncNstepQSettings(Settings, total=False):
-    pool: Literal['serial', 'processes', 'ray']
-    actor_learners: int
-    report_every: int
-    target_every: int
-    final_explorations: list[float] | tuple[float, ...]
-    exploration_chances: list[float] | tuple[float, ...]
-    exploration_fraction: float
-    exploration: float | Schedule | str | Callable[..., Any] | None
-    learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer: Literal['rmsprop', 'rmsprop-tf']
-    optimizer_epsilon: float
-    rmsprop_decay: float
-    clip_rewards: bool
-    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
-    hidden_sizes: list[int] | tuple[int, ...]
-    activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
-    core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
-    core_size: int
-
-class AcerSettings(Settings, total=False):
     pool: Literal['none', 'serial', 'processes', 'ray']
     actor_learners: int
     report_every: int
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    hidden_sizes: list[int] | tuple[int, ...]
+    activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
+    core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
+    core_size: int
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+
+class AsyncSarsaSettings(Settings, total=False):
+    target_every: int
+    final_explorations: list[float] | tuple[float, ...]
+    exploration_chances: list[float] | tuple[float, ...]
+    exploration_fraction: float
+    exploration: float | Schedule | str | Callable[..., Any] | None
+    learning_rate: float | Schedule | str | Callable[..., Any]
+    pool: Literal['none', 'serial', 'processes', 'ray']
+    actor_learners: int
+    report_every: int
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    hidden_sizes: list[int] | tuple[int, ...]
+    activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
+    core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
+    core_size: int
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+
+class AsyncNstepQSettings(Settings, total=False):
+    target_every: int
+    final_explorations: list[float] | tuple[float, ...]
+    exploration_chances: list[float] | tuple[float, ...]
+    exploration_fraction: float
+    exploration: float | Schedule | str | Callable[..., Any] | None
+    learning_rate: float | Schedule | str | Callable[..., Any]
+    pool: Literal['none', 'serial', 'processes', 'ray']
+    actor_learners: int
+    report_every: int
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    hidden_sizes: list[int] | tuple[int, ...]
+    activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
+    core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
+    core_size: int
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+
+class AcerSettings(Settings, total=False):
     entropy_weight: float | Schedule | str | Callable[..., Any]
     value_weight: float
     importance_truncation: float
@@ -449,22 +467,25 @@ class AcerSettings(Settings, total=False):
     batch_size: int | None
     frame_stack: int
     learning_rate: float | Schedule | str | Callable[..., Any]
-    max_grad_norm: float | None
-    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
-    optimizer_epsilon: float
-    rmsprop_decay: float
-    clip_rewards: bool
+    pool: Literal['none', 'serial', 'processes', 'ray']
+    actor_learners: int
+    report_every: int
     encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
     hidden_sizes: list[int] | tuple[int, ...]
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
     share_trunk: bool
     log_std: float
     state_dependent_std: bool
     scale_actions: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
 
 class AnySettings(Settings, total=False):
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
@@ -481,7 +502,6 @@ class AnySettings(Settings, total=False):
     cg_damping: float
     cg_steps: int
     clip_range: float | Schedule | str | Callable[..., Any]
-    clip_rewards: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
     critic: Literal['q', 'v']
@@ -520,13 +540,13 @@ class AnySettings(Settings, total=False):
     normalize_advantages: bool
     num_features: int
     objective: Literal['clip', 'kl']
-    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf'] | Literal['rmsprop', 'rmsprop-tf']
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
     optimizer_epsilon: float
     penalty_target_kl: float
     penalty_weight: float
     policy_delay: int
     policy_hidden_sizes: list[int] | tuple[int, ...] | None
-    pool: Literal['serial', 'processes', 'ray'] | Literal['none', 'serial', 'processes', 'ray']
+    pool: Literal['none', 'serial', 'processes', 'ray']
     prefill: str | PathLike[str] | None
     prioritized: bool
     priority_correction: float | Schedule | str | Callable[..., Any]

@@ -5,6 +5,7 @@ in that algorithm's own `validate`.
 """
 
 import dataclasses
+import typing
 from math import isclose
 from typing import Any
 
@@ -12,7 +13,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.env_checks import require_importable, validate_env
 from birl.functions import function_named, is_local
 from birl.limits import Limit
-from birl.parts import ActorLearnerConfig, ReplayConfig
+from birl.parts import ActorLearnerConfig, OptimizerConfig, ReplayConfig, RMSPropName
 from birl.settings import Place, flat_settings, left_out_settings, places_of
 
 OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
@@ -30,7 +31,7 @@ def validate_settings(config: Any, kind: type) -> None:
         value = getattr(place.part_of(config), name)
         if value is None:
             continue
-        _require_limits(name, value, place)
+        _require_limits(name, value, place, place.default_in(kind))
         if name == "encoder" and ":" in value:
             _require_encoder(config)
         if name in OF_OWN_TRUNKS:
@@ -40,7 +41,7 @@ def validate_settings(config: Any, kind: type) -> None:
         require(value == default, f"{part}.{name} {value!r}: {own_name(kind)} has no setting {name}; leave it out")
 
 
-def _require_limits(name: str, value: Any, place: Place) -> None:
+def _require_limits(name: str, value: Any, place: Place, usual: Any) -> None:
     """Raise ConfigError unless the value is within the limits of its type."""
     limits = place.about(Limit)
     if not limits or value == ():
@@ -52,7 +53,7 @@ def _require_limits(name: str, value: Any, place: Place) -> None:
             continue
         remedy = ""
         if limit.names_remedy:
-            remedy = ", or None to switch it off" if place.optional else f"; {place.field.default:g} is usual"
+            remedy = ", or None to switch it off" if place.optional else f"; {usual:g} is usual"
         raise ConfigError(f"{name} {limit.value.format(value=value, lowest=low, highest=high)} {limit.text}{remedy}")
 
 
@@ -173,6 +174,14 @@ def validate_actor_learners(env: EnvConfig, learners: ActorLearnerConfig) -> Non
     require(env.ray_actors == 0, f"{wrong}: use ray_actors 0 and pool ray")
     if learners.pool != "serial":
         require_importable(env, f"pool {learners.pool!r}", "pool serial")
+
+
+def require_rmsprop(optimizer: OptimizerConfig, learners: ActorLearnerConfig, otherwise: str = "") -> None:
+    """Raise ConfigError if actor-learners should share another optimizer than RMSProp."""
+    names = typing.get_args(RMSPropName)
+    wrong = f"optimizer {optimizer.optimizer!r} does not go with pool {learners.pool!r}"
+    remedy = f"actor-learners share the statistics of RMSProp; use optimizer {' or '.join(names)}{otherwise}"
+    require(optimizer.optimizer in names, f"{wrong}: {remedy}")
 
 
 def validate_exploration(finals: tuple[float, ...], chances: tuple[float, ...], fraction: float) -> None:

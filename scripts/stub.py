@@ -4,7 +4,6 @@ A function that takes settings by name has an overload for each algorithm, with 
 Config. All comes from the signatures and the Configs.
 """
 
-import dataclasses
 import inspect
 import os
 import types
@@ -18,9 +17,11 @@ import birl
 from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.config_json import ReadsText
 from birl.registry import algorithm_named
+from birl.settings import places_of, plain
 
 STUB = Path(birl.__file__).with_suffix(".pyi")
 MODULES = {name: name.replace("-", "_") for name in birl.ALGORITHMS}
+APART = (("env",), ("run",), ("atari",))  # parts whose settings are the same for all algorithms
 OPTIONS_OF = {"train": "start", "resume": "reopen", "fork": "open_fork"}  # whose keywords their `options` are
 PER_ALGORITHM = ("configure", "preset", "start", "train", "tune")  # the first argument is an algorithm
 TYPED = (*PER_ALGORITHM, "fork", "open_fork", "resume")
@@ -162,9 +163,8 @@ def _definition(found: Types, name: str, algorithm: str, settings: str, config: 
 
 def _settings(found: Types, kind: type) -> dict[str, str]:
     """The flat names of a dataclass's settings, with the types of what may be given."""
-    hints = typing.get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind) if field.name not in ("env", "run", "atari", "id")]
-    return {name: found.given(hints[name]) for name in names}
+    own = {name: place for name, place in places_of(kind).items() if place.path[:1] not in APART and name != "id"}
+    return {name: found.given(plain(place.hint)) for name, place in own.items()}
 
 
 def _typed_dict(name: str, base: str, settings: dict[str, str]) -> str:

@@ -85,7 +85,7 @@ tests/algos/test_td3.py
   test_the_target_is_the_smaller_value_of_the_two_target_critics
     algos/td3.py, Fujimoto et al. 2018, section 4.2
   test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target
-    nets/twin_critics.py, Fujimoto et al. 2018, algorithm 1
+    nets/critics.py, Fujimoto et al. 2018, algorithm 1
   test_the_actor_climbs_the_first_critic_by_the_chain_rule
     algos/td3.py, Silver et al. 2014, eq. 9
   test_targets_move_by_the_target_rate_to_the_new_networks

@@ -11,6 +11,7 @@ from typing import Any
 
 from birl.maths import schedules
 from birl.registry import algorithm_named
+from birl.settings import flat_settings
 
 Row = list[str]
 
@@ -59,7 +60,7 @@ def same(cell: str, value: object) -> bool:
 def settings_of(algorithm: str) -> dict[str, Any]:
     """Every setting of an algorithm, of its environment and of its run, by flat name."""
     config = algorithm_named(algorithm.lower()).Config()
-    return vars(config.env.atari) | vars(config.env) | vars(config.run) | vars(config)
+    return vars(config.env) | vars(config.run) | flat_settings(config)
 
 
 def wrong_defaults(rows: list[Row], algorithm: str) -> list[str]:

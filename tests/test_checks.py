@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from birl import ALGORITHMS
-from birl.algos import a3c, acer, dqn, ppo
+from birl.algos import a3c, dqn, ppo
 from birl.checks import (
     highest,
     lowest,
@@ -26,7 +26,8 @@ from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
 from birl.env_checks import ATARI_OPTIONS, MOST_ENVS, is_atari, validate_env
 from birl.limits import MOST_UNITS, Limit
 from birl.maths.schedules import linear, piecewise
-from birl.registry import algorithm_named
+from birl.parts import ActorLearnerConfig, ReplayConfig
+from birl.registry import algorithm_named, supports
 from birl.settings import places_of, plain
 
 # Which range a setting has, in every algorithm that has it.
@@ -44,14 +45,14 @@ POSITIVE = {
 NOT_NEGATIVE = {
     "learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "temperature_learning_rate",
     "clip_range", "exploration_noise", "target_noise", "target_noise_clip", "priority_correction", "replay_size",
-    "replay_ratio", "learning_starts", "cg_damping",
+    "replay_ratio", "learning_starts", "cg_damping", "burn_in",
 }  # fmt: skip
 SIZES = {"core_size", "hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"}  # of layers
 PROBABILITIES = {"exploration"}
 LIMITED = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | PROBABILITIES | SIZES | {"rmsprop_decay", "prefill"}
 RULES = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | {"rmsprop_decay"} | SIZES
 # Numbers that an algorithm's own `validate` checks, and numbers that may have any value.
-OWN_RULES = {"backtrack_factor", "exploration", "burn_in", "noise_adaptation"}
+OWN_RULES = {"backtrack_factor", "exploration", "noise_adaptation"}
 OWN_RULES |= {"final_explorations", "exploration_chances", "exploration_fraction"}
 WITHOUT_RULES = {"entropy_weight", "value_weight", "log_std", "target_entropy"}
 
@@ -63,7 +64,8 @@ def configs_with(field: str) -> list[Any]:
 
 
 def field_types(config: Any) -> dict[str, Any]:
-    return {name: plain(place.hint) for name, place in places_of(type(config)).items() if not place.path}
+    apart = ("env",), ("run",)  # whose numbers have checks of their own
+    return {name: plain(place.hint) for name, place in places_of(type(config)).items() if place.path[:1] not in apart}
 
 
 def holds_numbers(kind: Any) -> bool:
@@ -132,7 +134,7 @@ def test_a_fraction_must_lie_between_0_and_1(field):
 @pytest.mark.parametrize("field", sorted(POSITIVE))
 def test_what_must_be_positive_may_not_be_0_and_the_error_names_a_usual_value_or_none(field):
     for config in configs_with(field):
-        default = type(config).__dataclass_fields__[field].default
+        default = places_of(type(config))[field].default_in(type(config))
         remedy = ", or None to switch it off" if is_optional(config, field) else f"; {default:g} is usual"
         check(config, **{field: 1e-9})
         with pytest.raises(ConfigError, match=f"^{field} 0.0 must be positive{remedy}$"):
@@ -259,17 +261,30 @@ def test_actor_learners_refuse_environments_that_are_passed_in():
 
 
 def test_actor_learners_step_their_own_environments():
-    validate_actor_learners(a3c.Config())
+    config = a3c.Config()
+    validate_actor_learners(config.env, config.learners)
     with pytest.raises(ConfigError, match=r"^env\.workers 1 does not go with actor-learners: .* use workers 0"):
-        validate_actor_learners(a3c.Config(env=EnvConfig(workers=1)))
+        validate_actor_learners(EnvConfig(workers=1), config.learners)
+    with pytest.raises(ConfigError, match=r"^pool none: there are no actor-learners; use serial, processes or ray$"):
+        validate_actor_learners(config.env, ActorLearnerConfig(pool="none"))
     with pytest.raises(ConfigError, match=r"^env\.ray_actors 1 does not go with actor-learners: .* pool ray$"):
-        validate_actor_learners(a3c.Config(env=EnvConfig(ray_actors=1)))
+        validate_actor_learners(EnvConfig(ray_actors=1), config.learners)
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if supports(name).actor_learners])
+def test_actor_learners_share_an_rmsprop_and_no_adam(algorithm):
+    module = algorithm_named(algorithm)
+    module.validate(module.Config(pool="serial", optimizer="rmsprop-tf"))
+    message = r"^optimizer 'adam' does not go with pool 'serial': .*; use optimizer rmsprop or rmsprop-tf"
+    with pytest.raises(ConfigError, match=message):
+        module.validate(module.Config(pool="serial", optimizer="adam"))
 
 
 def test_learning_from_a_replay_begins_before_the_run_ends():
-    validate_replay(acer.Config(run=RunConfig(total_steps=1001), learning_starts=1000))
+    replay = ReplayConfig(learning_starts=1000)
+    validate_replay(replay, RunConfig(total_steps=1001))
     with pytest.raises(ConfigError, match=r"^learning_starts 1000 lies beyond the run's 1000 .* for example 100$"):
-        validate_replay(acer.Config(run=RunConfig(total_steps=1000), learning_starts=1000))
+        validate_replay(replay, RunConfig(total_steps=1000))
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_config_survives_json(config):
 
 def test_what_comes_back_has_the_types_that_went_in():
     back = from_json(ppo.Config, json.loads(json.dumps(to_json(UNUSUAL))))
-    assert type(back.hidden_sizes) is tuple  # a list would not be hashable, and the config is a static argument
+    assert type(back.network.hidden_sizes) is tuple  # a list would not be hashable, and the config is a static argument
     assert type(back.learning_rate) is type(UNUSUAL.learning_rate)
     assert {name: type(value) for name, value in back.env.kwargs.items()} == {
         "gravity": float,

@@ -47,6 +47,7 @@ from birl.run import checkpoint_folder
 from birl.run.display import number
 from birl.run.metric_names import COMMON, OWN, MetricNames, aliases_of, rename
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
+from birl.settings import flat_settings, places_of
 from birl.types import Rollout, Transitions, Update
 from tests.run.processes import SECONDS
 
@@ -200,7 +201,7 @@ class Run(NamedTuple):
 
 
 def settings_of(name: str, switches: bool = False) -> dict[str, Any]:
-    known = {field.name for field in dataclasses.fields(algorithm_named(name).Config)}
+    known = set(places_of(algorithm_named(name).Config))
     known -= {"pool"} if name == "acer" else set()  # whose pools are tested in tests/algos/test_acer_pools.py
     return {field: value for field, value in (SMALL | (SWITCHED_ON if switches else {})).items() if field in known}
 
@@ -281,9 +282,7 @@ def near(name: str, config: Any, env_steps: int, kind: type[np.signedinteger]) -
 def test_steps_and_schedules_go_on_where_32_bits_end(name, edge, kind):
     config = config_of(name)
     total = 2**33
-    rates = {
-        field.name: linear(1e-3, 0.0) for field in dataclasses.fields(config) if field.name.endswith("learning_rate")
-    }
+    rates = {name: linear(1e-3, 0.0) for name in flat_settings(config) if name.endswith("learning_rate")}
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, total_steps=total), **rates)
     start = edge - 50
     updates = run(name, config, near(name, config, start, kind)).updates
@@ -333,8 +332,10 @@ def test_the_config_of_another_algorithm_is_refused_by_name(name):
         algorithm.validate(config)
     with refused:
         next(algorithm.train(config))
-    with refused:
-        algorithm.init(config, spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))
+    for one in set(ALGORITHMS) - {name}:
+        wrong = rf"this is the Config of birl\.{one.replace('-', '_')}; {module} needs birl\.{module}\.Config"
+        with pytest.raises(ConfigError, match=wrong):
+            algorithm.init(algorithm_named(one).Config(), spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))
     with pytest.raises(ConfigError, match=rf"'CartPole-v1' is not a Config; {module} needs birl\.{module}\.Config"):
         next(algorithm.train("CartPole-v1"))
 
@@ -598,7 +599,7 @@ def test_what_is_normalised_may_be_measured_in_any_units(case, observations, rew
 @pytest.mark.parametrize("case", ["reinforce", "qac", "a2c", "ppo", "acer", "dqn, single steps"])
 def test_no_optimiser_is_given_a_gradient_longer_than_max_grad_norm(case):
     update, (state, *others) = last_call(case)
-    limit = others[-1].max_grad_norm
+    limit = others[-1].optimizer.max_grad_norm
     network = jax.tree.map(lambda x: x * 100 if np.ndim(x) == 2 else x, state.network)  # wrong by far: long gradients
     fresh = {
         field: jax.tree.map(lambda x: x * 0, getattr(state, field))
@@ -667,7 +668,7 @@ def acts_on(name: str, state: Any, observation_space: gym.Space, masks: Any = No
 def test_what_it_supports_is_declared_once_and_its_config_has_the_fields_for_it(name):
     algorithm = algorithm_named(name)
     declared = supports(name)
-    fields = {field.name for field in dataclasses.fields(algorithm.Config)}
+    fields = set(places_of(algorithm.Config))
     assert type(declared) is Supports
     assert declared is algorithm.SUPPORTS
     assert declared.actions

@@ -6,7 +6,6 @@ are marked on the page, with a reason.
 """
 
 import ast
-import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -39,6 +38,7 @@ from birl.presets import mujoco, presets_of
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import group
 from birl.run.lane_turns import take_turns
+from birl.settings import places_of
 from tests import markdown
 from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
 from tests.run.processes import call, call_well
@@ -374,11 +374,10 @@ def without_words(block: Block) -> Any:
 
 
 def options_of(kind: Any) -> dict[str, Any]:
-    """The fields of a Config with their defaults."""
-    return {
-        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        for field in dataclasses.fields(kind)
-    }
+    """The settings of a Config or a part, and their defaults, without its environment and run."""
+    apart = ("env",), ("run",), ("atari",)
+    places = {name: place for name, place in places_of(kind).items() if place.path[:1] not in apart}
+    return {name: place.default_in(kind) for name, place in places.items()}
 
 
 def config_of(page: Path) -> Any:
@@ -408,10 +407,10 @@ def test_defaults_are_those_of_the_code(page):
     config = config_of(page)
     known = (
         options_of(AtariConfig) | options_of(RunConfig) | options_of(EnvConfig) | (options_of(config) if config else {})
-    )
+    ) | {"atari": AtariConfig()}
     known |= {
         f"env.{name}": default
-        for name, default in (options_of(EnvConfig) | (vars(known["env"]) if config else {})).items()
+        for name, default in (options_of(EnvConfig) | (vars(config().env) if config else {})).items()
     }
     wrong = []
     for table in option_tables(page):

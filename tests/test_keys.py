@@ -3,7 +3,6 @@
 Each test follows the key of one cycle, from the first action to the key of the next cycle.
 """
 
-import dataclasses
 import sys
 from collections import defaultdict
 from itertools import islice
@@ -19,6 +18,7 @@ from birl.maths.count import Count
 from birl.maths.keys import FIRST_STREAM, step_keys, stream
 from birl.registry import algorithm_named
 from birl.rollouts.collector import Collector
+from birl.settings import places_of
 from tests.keys import Key, Uses, keys_of
 
 SMALL: dict[str, Any] = {
@@ -67,7 +67,7 @@ def watch_compiled(monkeypatch: Any) -> list[tuple[Any, Any, Any]]:
 
 def config_of(name: str, changes: dict[str, Any]) -> Any:
     algorithm = algorithm_named(name)
-    fields = {field.name for field in dataclasses.fields(algorithm.Config)} - ({"pool"} if name == "acer" else set())
+    fields = set(places_of(algorithm.Config)) - ({"pool"} if name == "acer" else set())
     settings = {key: value for key, value in ({"rollout_length": 1} | SMALL | POOL).items() if key in fields} | changes
     task = settings.pop("env", "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1")
     return algorithm.Config(env=EnvConfig(task, num_envs=2), run=RunConfig(total_steps=100), **settings)

@@ -3,12 +3,11 @@
 CleanRL is not installed here; the arguments are those of its master in 2026.
 """
 
-import dataclasses
-
 import pytest
 
 from birl.maths.schedules import linear
 from birl.run import metric_names
+from birl.settings import flat_settings, places_of
 from tests import markdown
 from tests.run.processes import call
 from tests.setting_tables import signature, spans, table_after, value_for, wrong_defaults
@@ -80,8 +79,9 @@ def test_the_command_has_the_settings_of_cleanrl_s_ppo(monkeypatch):
     assert config.clip_range == config.value_clip == float(ppo["clip_coef"])
     assert config.value_weight == float(ppo["vf_coef"]) / 2  # CleanRL halves the squared error
     assert config.entropy_weight == float(ppo["ent_coef"])
-    assert config.max_grad_norm == float(ppo["max_grad_norm"])
+    assert config.optimizer.max_grad_norm == float(ppo["max_grad_norm"])
     named = {option[2:].partition(" ")[0].replace("-", "_") for option in line.split(" ") if option.startswith("--")}
-    others = {field.name for field in dataclasses.fields(config)} - named - {"env", "run"}
-    default = type(config)()
-    assert [name for name in sorted(others) if vars(config)[name] != vars(default)[name]] == []  # not the preset's
+    apart = ("env",), ("run",)
+    others = {name for name, place in places_of(type(config)).items() if place.path[:1] not in apart} - named
+    found, default = flat_settings(config), flat_settings(type(config)())
+    assert [name for name in sorted(others) if found[name] != default[name]] == []  # not the preset's

@@ -153,7 +153,7 @@ def test_every_public_name_is_on_a_page_of_the_api():
     text = "\n".join(api_pages(ROOT, "en").values())
     named = set(re.findall(r"^::: birl\.(\w+)$", text, re.MULTILINE))
     algorithms = {name.replace("-", "_") for name in birl.ALGORITHMS}
-    assert set(birl.__all__) - {"ALGORITHMS"} == named - {"types"} | algorithms
+    assert set(birl.__all__) - {"ALGORITHMS"} == named - {"types", "parts"} | algorithms
     assert set(re.findall(r"^::: (birl\.algos\.\w+)$", text, re.MULTILINE)) == {
         home.partition(":")[0] for home in birl.ALGORITHMS.values()
     }
@@ -167,7 +167,10 @@ def test_a_public_name_without_a_page_is_refused(monkeypatch):
 
 def test_the_page_of_an_algorithm_has_its_settings_with_their_comments_and_what_it_imports():
     page = api_pages(ROOT, "en")["api/algorithms/ppo.md"]
-    assert "    gae_lambda: Fraction = 0.95  # λ\n" in page
+    assert "    gae_lambda: TraceDecay = 0.95  # λ\n" in page
+    assert "    network: NetworkConfig = NetworkConfig(" in page
+    parts = api_pages(ROOT, "en")["api/parts.md"]
+    assert "    layer_norm: bool = False  # layer normalization after each hidden layer\n" in parts
     assert "__post_init__" not in page
     assert "::: birl.algos.ppo.act\n" in page  # imported
     assert "::: birl.algos.a3c.State\n" in api_pages(ROOT, "en")["api/algorithms/a3c.md"]

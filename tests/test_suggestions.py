@@ -1,20 +1,17 @@
 """An unknown name is answered with what the user may have meant."""
 
-import dataclasses
-
 import pytest
 
 import birl
-from birl.config import AtariConfig, EnvConfig, RunConfig
 from birl.registry import algorithm_named
+from birl.settings import places_of
 from birl.suggestions import ELSEWHERE, VARIANTS, suggest_algorithm, suggest_compiled, suggest_env, suggest_setting
 
-SHARED = [field.name for part in (EnvConfig, AtariConfig, RunConfig) for field in dataclasses.fields(part)]
 PLANNED = {"wrapper"}  # options that are not fields of a Config
 
 
 def settings_of(algorithm: str) -> list[str]:
-    return [field.name for field in dataclasses.fields(algorithm_named(algorithm).Config)] + SHARED
+    return list(places_of(algorithm_named(algorithm).Config))
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,15 @@ import numpy as np
 import pytest
 
 from birl import ALGORITHMS, traced
-from birl.algos import a2c, async_q, dqn, ppo, sac
+from birl.algos import a2c, async_q, ddpg, dqn, ppo, sac
 from birl.asynchronous import replay_learner
 from birl.config import EnvConfig, RunConfig
 from birl.config_json import from_json, to_json
 from birl.maths.count import count_of
 from birl.maths.schedules import Schedule, exponential, linear, piecewise, value_at
 from birl.registry import algorithm_named
-from birl.traced import CONSTANT_FLOATS, traced_fields
+from birl.settings import flat_settings, places_of
+from birl.traced import traced_settings
 from tests.run.processes import ENVIRONMENT, SECONDS
 from tests.test_contract import config_of
 
@@ -82,7 +83,7 @@ def update_of(name: str, config: Any) -> tuple[ModuleType, str, tuple[int, ...]]
         return async_q, "gradients", (5,)
     if name == "a3c":
         return importlib.import_module("birl.algos.a3c"), "gradients", (4,)
-    if name == "acer" and config.pool != "none":
+    if name == "acer" and config.learners.pool != "none":
         return replay_learner, "flat_gradients", (3, 4)
     return importlib.import_module(f"birl.algos.{name}"), "update", ()
 
@@ -125,7 +126,8 @@ def another(value: Any) -> Any:
 
 def changes_of(config: Any) -> dict[str, Any]:
     """Another value for each traced setting that is set."""
-    values = {name: getattr(config, name) for name in traced_fields(type(config))}
+    flat = flat_settings(config)
+    values = {name: flat[name] for name in traced_settings(type(config))}
     return {name: another(value) for name, value in values.items() if value is not None}
 
 
@@ -149,7 +151,8 @@ def test_another_value_of_a_float_setting_compiles_nothing(name, settings):
     run = RunConfig(total_steps=5000, seed=9, run_dir="elsewhere", eval_every=10, log_every=7)
     call(replace(config, run=run, env=replace(config.env, id="Acrobot-v1", kwargs={"a": 1})))
     assert call.update._cache_size() == programs
-    call(replace(config, normalize_observations=not config.normalize_observations))  # a constant: this is counted
+    before = config.normalize.normalize_observations
+    call(replace(config, normalize_observations=not before))  # a constant: this is counted
     assert call.update._cache_size() == programs + 1
 
 
@@ -187,8 +190,10 @@ def test_vmap_over_stacked_configs_gives_the_result_of_each(algorithm, changes):
 
 def test_the_settings_that_people_sweep_are_traced():
     swept = {"learning_rate", "discount", "gae_lambda", "entropy_weight", "clip_range", "value_weight"}
-    assert swept | {"max_grad_norm", "target_kl", "value_clip"} <= set(traced_fields(ppo.Config))
-    assert not CONSTANT_FLOATS & set(traced_fields(dqn.Config))
+    assert swept | {"max_grad_norm", "target_kl", "value_clip"} <= set(traced_settings(ppo.Config))
+    constant = {"update_ratio", "noise_rate", "noise_time_step"}
+    assert constant < places_of(ddpg.Config).keys()
+    assert not constant & {*traced_settings(dqn.Config), *traced_settings(ddpg.Config)}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -211,7 +216,7 @@ def test_a_compiled_function_sees_the_constants_and_the_total():
 
     @jax.jit
     def read(config):
-        seen.append((config.epochs, config.env.num_envs, config.optimizer))
+        seen.append((config.epochs, config.env.num_envs, config.optimizer.optimizer))
         return config.run.total_steps, config.discount
 
     total, discount = read(config)

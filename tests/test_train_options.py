@@ -10,11 +10,12 @@ import pytest
 import birl
 from birl.cli.parsing import box_text
 from birl.cli.setting_texts import comments_of
-from birl.cli.settings_help import SECTIONS, section_of, settings_of
+from birl.cli.settings_help import SECTIONS, settings_of
 from birl.cli.train_options import read_request, training_config
 from birl.config import AtariConfig, EnvConfig, RunConfig, Wrapper
 from birl.registry import algorithm_named
 from birl.run.directory import write_config
+from birl.settings import places_of
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
 
 PENDULUM = birl.ppo.Config(
@@ -35,12 +36,12 @@ def sections_in(text: str) -> list[str]:
 def test_the_help_of_an_algorithm_has_every_setting_with_a_text_and_its_value(algorithm):
     said = call_well("train", algorithm, "--help")
     config = algorithm_named(algorithm).Config()
-    names = [field.name for part in (config, config.env, config.run) for field in dataclasses.fields(part)]
-    wanted = {"--" + name.replace("_", "-") for name in names} - {"--env", "--run", "--id", "--atari", "--wrappers"}
+    names = [name for name, place in places_of(type(config)).items() if "atari" not in place.path]
+    wanted = {"--" + name.replace("_", "-") for name in names} - {"--id", "--wrappers"}
     assert wanted <= set(options_in(said))
     assert max(map(len, said.splitlines())) <= 80
     for setting in settings_of(config):
-        assert len(setting.text.split()) >= 2, f"{setting.name} has no text: write a comment, or one in TEXTS"
+        assert len(setting.text.split()) >= 2, f"{setting.name} has no text: write a comment, or Help in its type"
         assert re.search(rf"^  {re.escape(setting.option)}|{setting.option[2:]}", said, re.MULTILINE)
     assert sections_in(said) == [name for name in SECTIONS if name != "Atari"]
 
@@ -70,16 +71,18 @@ def test_the_help_has_sections_and_ataris_only_for_an_atari_game():
     ("name", "section"),
     [
         ("hidden_sizes", "network"),
-        ("value_hidden_sizes", "network"),
-        ("critic_activation", "network"),
-        ("encoder", "network"),
-        ("core", "network"),
+        ("log_std", "network"),
+        ("batch_size", "algorithm"),
         ("learning_rate", "algorithm"),
-        ("something_new", "algorithm"),
+        ("dueling", "network"),
+        ("num_envs", "environment"),
+        ("seed", "run"),
     ],
 )
-def test_a_new_setting_has_a_section_by_its_name(name, section):
-    assert section_of(name) == section
+def test_a_setting_is_in_the_section_of_its_part_or_in_the_one_it_names(name, section):
+    kind = birl.dqn.Config if name in places_of(birl.dqn.Config) else birl.ppo.Config
+    assert places_of(kind)[name].section == section
+    assert {setting.name: setting.section for setting in settings_of(kind())}[name] == section
 
 
 def test_comments_are_read_behind_a_field_and_above_it():
@@ -170,12 +173,18 @@ def test_numbers_are_read_as_people_write_them():
     config, _ = training_config(
         "ppo", "CartPole-v1", [*words.split(), "--stop-at-return", "2k", "--eval-max-steps", "None"]
     )
-    assert (config.run.total_steps, config.run.eval_every, config.hidden_sizes) == (2_000_000, 100_000, (1000, 64))
+    assert (config.run.total_steps, config.run.eval_every, config.network.hidden_sizes) == (
+        2_000_000,
+        100_000,
+        (1000, 64),
+    )
     assert (config.env.max_episode_steps, config.env.step_timeout) == (1000, 100.0)
     assert (config.run.stop_at_return, config.run.eval_max_steps) == (2000.0, None)
     config, _ = training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "1k", "8"])
-    assert config.policy_hidden_sizes == (1000, 8)
-    assert training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "None"])[0].policy_hidden_sizes is None
+    assert config.network.policy_hidden_sizes == (1000, 8)
+    assert (
+        training_config("ppo", "CartPole-v1", ["--policy-hidden-sizes", "None"])[0].network.policy_hidden_sizes is None
+    )
 
 
 def test_each_wrapper_option_adds_one():

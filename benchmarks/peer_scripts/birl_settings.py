@@ -9,6 +9,7 @@ from birl.registry import algorithm_named
 from birl.settings import places_of
 
 SCHEDULES = ("learning_rate", "clip_range", "exploration")
+APART = (("env",), ("run",))  # the parts whose settings are given here
 
 
 def config_of(settings: dict[str, Any]) -> Any:
@@ -42,8 +43,7 @@ def words_of(settings: dict[str, Any], total_steps: int) -> list[str]:
 def _own(settings: dict[str, Any]) -> dict[str, Any]:
     """Those that the algorithm's Config has itself."""
     places = places_of(algorithm_named(settings["algorithm"]).Config)
-    known = {name for name, place in places.items() if place.path[:1] not in (("env",), ("run",))}
-    return {name: value for name, value in settings.items() if name in known}
+    return {name: value for name, value in settings.items() if name in places and places[name].path[:1] not in APART}
 
 
 def _value(name: str, value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import gymnasium as gym
 import jax
 
-from birl.checks import validate_settings
+from birl.checks import require_config, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate, TraceDecay
 from birl.maths.count import Count, count_of
@@ -86,6 +86,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     require_own_head(config.actions, make_network)
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)

@@ -29,7 +29,7 @@ import numpy as np
 from birl.asynchronous.actor_learner import ActorLearner, Work, initial_state
 from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weights, WorkerResult
 from birl.asynchronous.pool import train_actor_learners
-from birl.checks import require_own_envs, validate_actor_learners, validate_settings
+from birl.checks import require_config, require_own_envs, require_rmsprop, validate_actor_learners, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
 from birl.maths.keys import stream
@@ -78,12 +78,14 @@ def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
     validate_actor_learners(config.env, config.learners)
+    require_rmsprop(config.optimizer, config.learners)
 
 
 def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     return initial_state(config, Config, observation_space, action_space, make, has_target=False)
 

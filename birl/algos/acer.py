@@ -19,7 +19,6 @@ includes it; the Q loss has a weight; where a time limit truncates an episode, V
 average network also starts a sequence from the stored memory.
 """
 
-import typing
 from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -35,8 +34,8 @@ from birl.asynchronous.parameters import State as SharedState
 from birl.asynchronous.pool import train_actor_learners
 from birl.asynchronous.replay_cycle import ReplayShare, validate_share
 from birl.asynchronous.replay_learner import Learner, replay_worker_step
-from birl.checks import require_config, require_own_envs, validate_actor_learners, validate_settings
-from birl.config import ConfigError, EnvConfig, RunConfig, require
+from birl.checks import require_config, require_own_envs, require_rmsprop, validate_actor_learners, validate_settings
+from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.limits import Discount, EntropyWeight, Fraction, Natural, NotNegative, PositiveFloat, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
@@ -63,7 +62,6 @@ from birl.parts import (
     NormalizeConfig,
     OptimizerConfig,
     ReplayConfig,
-    RMSPropName,
 )
 from birl.registry import Supports
 from birl.rollouts.finite import check_finite_metrics
@@ -135,9 +133,7 @@ def validate(config: Config) -> None:
     if config.learners.pool == "none":
         return
     validate_actor_learners(config.env, config.learners)
-    wrong = f"optimizer {config.optimizer.optimizer!r} does not go with pool {config.learners.pool!r}"
-    remedy = "actor-learners share the statistics of RMSProp; use optimizer rmsprop or rmsprop-tf, or pool none"
-    require(config.optimizer.optimizer in typing.get_args(RMSPropName), f"{wrong}: {remedy}")
+    require_rmsprop(config.optimizer, config.learners, otherwise=", or pool none")
     validate_share(config.replay_size, config.rollout_length, config.env, config.learners)
 
 

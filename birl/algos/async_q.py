@@ -32,7 +32,14 @@ from birl.asynchronous.actor_learner import ActorLearner, Work, initial_state
 from birl.asynchronous.exploration import final_exploration
 from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weights, WorkerResult
 from birl.asynchronous.pool import train_actor_learners
-from birl.checks import require_own_envs, validate_actor_learners, validate_exploration, validate_settings
+from birl.checks import (
+    require_config,
+    require_own_envs,
+    require_rmsprop,
+    validate_actor_learners,
+    validate_exploration,
+    validate_settings,
+)
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveInt, Probability, Rate
 from birl.maths import losses
@@ -92,6 +99,7 @@ def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
     validate_actor_learners(config.env, config.learners)
+    require_rmsprop(config.optimizer, config.learners)
     validate_exploration(config.final_explorations, config.exploration_chances, config.exploration_fraction)
 
 
@@ -99,6 +107,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeQNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(make_q_network, network=config.network)
     return initial_state(config, Config, observation_space, action_space, make, has_target=True)
 

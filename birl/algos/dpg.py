@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import validate_settings
+from birl.checks import require_config, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFloat, PositiveInt, Rate
 from birl.maths import losses
@@ -114,6 +114,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeCompatible | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(
         make_compatible,
         actor_features=config.actor_features,

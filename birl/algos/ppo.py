@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import require_minibatches, validate_settings
+from birl.checks import require_config, require_minibatches, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveFloat, PositiveInt, PositiveRate, Rate, TraceDecay
 from birl.maths import losses
@@ -129,6 +129,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     require_own_head(config.actions, make_network)
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)

@@ -20,7 +20,7 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 
-from birl.checks import validate_settings
+from birl.checks import require_config, validate_settings
 from birl.config import EnvConfig, RunConfig, require
 from birl.envs.make import episode_limit
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
@@ -108,6 +108,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     optimizer = initial_optimizer_state(config.optimizer, network)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import validate_replay, validate_settings
+from birl.checks import require_config, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFloat, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
@@ -139,6 +139,7 @@ def init(
     make_network: MakeActorCritics[Actor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     require_own_head(config.actions, make_network)
     make_actor = partial(make_sac_actor, actions=config.actions)
     make = make_network or partial(make_actor_critics, make_actor=make_actor, network=config.network)

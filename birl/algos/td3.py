@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import validate_replay, validate_settings
+from birl.checks import require_config, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, NotNegative, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of, increment_wrapped
@@ -116,6 +116,7 @@ def init(
     make_network: MakeActorCritics[DeterministicActor] | None = None,
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(make_actor_critics, make_actor=make_deterministic_actor, network=config.network)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(

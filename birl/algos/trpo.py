@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from birl.checks import require_minibatches, validate_settings
+from birl.checks import require_config, require_minibatches, validate_settings
 from birl.config import EnvConfig, RunConfig, require
 from birl.limits import Discount, NotNegative, PositiveFloat, PositiveInt, Rate, TraceDecay
 from birl.maths import losses
@@ -125,6 +125,7 @@ def init(
     config: Config, observation_space: gym.Space, action_space: gym.Space, make_network: MakeNetwork | None = None
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
+    require_config(config, Config)
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     optimizer = initial_optimizer_state(config.optimizer, require_own_critic(network, observation_space))

@@ -6,12 +6,14 @@ import typing
 from typing import Any, Literal, NamedTuple
 
 from birl.cli.setting_texts import text_of
+from birl.config import Wrapper
 from birl.env_checks import is_atari
 from birl.maths import schedules
 from birl.run.sources import value_text
 from birl.settings import places_of, plain
 
 OPTION_NAMES = {"wrappers": "wrapper"}  # each use of the option adds one
+METAVARS = {int: "INT", float: "NUMBER", Wrapper: "MODULE:CLASS[,KEY=VALUE...]"}
 SECTIONS = {
     "start": "where the settings come from, and how many runs to train",
     "algorithm": "how it learns",
@@ -20,7 +22,6 @@ SECTIONS = {
     "Atari": "preprocessing of the games",
     "run": "how long to train, what to write, and when to evaluate",
 }
-SECTION_OF_PART = {("env",): "environment", ("env", "atari"): "Atari", ("run",): "run"}
 FOOTER = f"""In brackets: the value without the option.
 INT and NUMBER: 50000, 50k, 5e4 or 0.05M.
 SCHEDULE: a NUMBER, or one over the run:
@@ -104,4 +105,4 @@ def _values(hint: Any, is_repeated: bool = False) -> tuple[list[str], str]:
         return [], metavar if is_repeated else f"{metavar} ..."
     if origin is dict:
         return [], "NAME VALUE ..."
-    return [], {int: "INT", float: "NUMBER"}.get(hint, "TEXT")
+    return [], METAVARS.get(hint, "TEXT")

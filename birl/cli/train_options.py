@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
@@ -16,7 +16,7 @@ from birl.cli.parsing import errors_in_one_line, reading_rules, require_no_unkno
 from birl.cli.setting_texts import text_of
 from birl.cli.settings_help import help_text, settings_of
 from birl.cli.sweeps import as_words, read_sweeps, require_not_set
-from birl.config import AtariConfig, ConfigError, require
+from birl.config import AtariConfig, ConfigError, Wrapper, require
 from birl.maths import schedules
 from birl.registry import algorithm_named, import_algorithm, name_of
 from birl.run.configure import from_preset, with_settings
@@ -27,6 +27,8 @@ from birl.suggestions import suggest_algorithm, suggest_setting
 
 HELP = ("-h", "--help")
 METAVARS = {"like": "RUN", "config": "FILE", "seeds": "INT", "sweep": "NAME=VALUE,VALUE", "jobs": "INT"}
+# Each --wrapper adds one.
+WRAPPERS = Annotated[tuple[Wrapper, ...], tyro.conf.arg(name="wrapper"), tyro.conf.UseAppendAction]
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,15 @@ def training_config(
 def with_options(config: Any, words: list[str], prog: str) -> Any:
     """The Config, changed by these options; ConfigError if one is unknown or cannot be read."""
     settings = settings_of(config)
-    kind = dataclasses.make_dataclass("Settings", [(setting.name, setting.hint) for setting in settings])
+    hints = {setting.name: setting.hint for setting in settings} | {"wrappers": WRAPPERS}
+    kind = dataclasses.make_dataclass("Settings", hints.items())
     values = {setting.name: setting.value for setting in settings}
     if any(word.partition("=")[0] == "--wrapper" for word in words):
         values["wrappers"] = ()  # options replace what they change; without this, tyro would append
     default = kind(**values)
     rules = reading_rules()
     rules.primitive_rule(_schedule_rule)
+    rules.primitive_rule(_wrapper_rule)
     with rules, errors_in_one_line():
         found, unknown = tyro.cli(kind, default=default, args=words, prog=prog, return_unknown_args=True)
     for word in unknown:
@@ -222,4 +226,17 @@ def _schedule_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructo
         instance_from_str=lambda given: None if optional and given[0] == "None" else schedules.parse(given[0]),
         is_instance=lambda value: isinstance(value, float | schedules.Schedule) or (optional and value is None),
         str_from_instance=lambda value: ["None" if value is None else schedules.shown(value)],
+    )
+
+
+def _wrapper_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+    """Read a wrapper from one word, such as my_module:MyWrapper,size=3."""
+    if info.type is not Wrapper:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="WRAPPER",
+        instance_from_str=lambda given: Wrapper.from_text(given[0]),
+        is_instance=lambda value: isinstance(value, Wrapper),
+        str_from_instance=lambda value: [value.text()],
     )

@@ -234,9 +234,8 @@ class Run:
         self._parts.exactness.warn_if_inexact(self._saved.snapshot if self._saved else None)
         if "replay/bytes" in update.metrics and not self._replay_reported:
             self._replay_reported = True
-            size = memory_size(update.metrics["replay/bytes"])
-            transitions = flat_settings(self.config)["replay_size"]
-            self._console.message(f"replay: {transitions:,} transitions, {size}")
+            number, size = flat_settings(self.config)["replay_size"], memory_size(update.metrics["replay/bytes"])
+            self._console.message(f"replay: {number:,} transitions, {size}")
 
     def _write_config(self) -> None:
         """Write the settings of a resumed run, once."""

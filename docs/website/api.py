@@ -73,6 +73,15 @@ GROUPS = (
         ("fork", "open_fork", "compare", "report", "diagnose", "prove", "tune", "solve"),
     ),
     Group(
+        "parts.md",
+        "Parts of settings",
+        "设置的部分",
+        "The Config of each [algorithm](../algorithms.md) has those that it needs: `ppo.Config().network`.",
+        "每个[算法](../algorithms.md)的 Config 有它需要的部分：`ppo.Config().network`。",
+        (),
+        ("birl.parts",),
+    ),
+    Group(
         "schedules.md",
         "Schedules",
         "调度",

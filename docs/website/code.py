@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 RECORDS = {"NamedTuple", "Protocol"}  # bases of classes that are shown with their fields
+DECORATORS = {"dataclass", "settings", "part"}  # of such classes
 
 
 class CodeError(Exception):
@@ -52,11 +53,11 @@ def home_of(root: Path, module: str, name: str) -> tuple[str, Definition]:
 
 
 def is_record(node: Definition) -> bool:
-    """Whether the fields of a class say most about it: a dataclass, NamedTuple or Protocol."""
+    """Whether the fields of a class say most about it: dataclass, Config, NamedTuple, Protocol."""
     if not isinstance(node, ast.ClassDef):
         return False
-    dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
-    return dataclass or any(ast.unparse(base) in RECORDS for base in node.bases)
+    decorators = {ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list}
+    return bool(decorators & DECORATORS) or any(ast.unparse(base) in RECORDS for base in node.bases)
 
 
 def fields_of(root: Path, module: str, node: Definition) -> str:

@@ -12,13 +12,13 @@ from gymnasium import spaces
 
 from birl.accel import numpy_acting as stepwise
 from birl.accel.numpy_acting import take_apart
-from birl.algos import ppo
 from birl.maths.distributions import Categorical
 from birl.maths.keys import step_keys
 from birl.nets.acting import act
 from birl.nets.layers import ACTIVATIONS
 from birl.nets.models import make_actor_critic
 from birl.nets.normalize import initial_normalizer, update_observation_moments
+from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig
 from birl.speed import compiled_acting
 from birl.types import Action
 
@@ -46,10 +46,12 @@ def batch(space, seed=0):
 
 
 def make_policy(observations=VECTOR, actions=ACTIONS["discrete"], normalised=False, **settings):
-    network = make_actor_critic(np.random.default_rng(0), observations, actions, ppo.Config(**settings))
+    network = make_actor_critic(
+        np.random.default_rng(0), observations, actions, NetworkConfig(**settings), ActionConfig()
+    )
     # With the policy head's initial weights all actions would be equally likely.
     network = jax.tree.map(lambda x: x + 0.3 * np.sin(np.arange(x.size, dtype=np.float32)).reshape(x.shape), network)
-    moments = initial_normalizer(observations, ENVS, normalised, False).observations
+    moments = initial_normalizer(observations, ENVS, NormalizeConfig(normalize_observations=normalised)).observations
     return network, update_observation_moments(
         moments, jax.tree.map(lambda o: jnp.asarray(o)[None], batch(observations, 1))
     )

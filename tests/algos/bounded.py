@@ -16,7 +16,7 @@ from birl.config import EnvConfig, RunConfig
 from birl.envs.probes_episodes import Truncation
 from birl.envs.probes_one_step import NOTHING, ConstantReward, OneStep
 from birl.nets.continuous import ActionBounds
-from birl.nets.twin_critics import ActorTwinCritics, twin_values
+from birl.nets.critics import ActorCritics, critic_values
 from birl.rollouts.replay import Replay
 from birl.types import Rollout, Transitions, Update
 
@@ -89,12 +89,12 @@ def best_action(algorithm: Any, state: Any, observation: np.ndarray) -> float:
 
 def values_at(state: Any, observation: np.ndarray = NOTHING, action: float = 0.5) -> list[float]:
     """Both critics' values of one action of the environment."""
-    return twin_values(
+    return critic_values(
         state.network.critics, observation[None], state.network.bounds.to_unit(np.array([[action]], np.float32))
     )[:, 0].tolist()
 
 
-def critics_of(network: ActorTwinCritics, *constants: float) -> Any:
+def critics_of(network: ActorCritics, *constants: float) -> Any:
     """The network's critics with these values, whatever the state and the action."""
     return tuple(
         eqx.tree_at(
@@ -153,7 +153,7 @@ def terminated_and_cut(discount: float) -> Transitions:
 
 def bare(actor: Callable[[Any], Any], *critics: Callable[[Any, Any], Any]) -> Any:
     """A network of plain functions."""
-    return ActorTwinCritics(actor, critics, ActionBounds((-2.0, -2.0), (3.0, 3.0)))
+    return ActorCritics(actor, critics, ActionBounds((-2.0, -2.0), (3.0, 3.0)))
 
 
 def parameters_equal(left: Any, right: Any) -> bool:

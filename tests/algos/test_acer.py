@@ -390,7 +390,8 @@ def test_the_critic_estimates_one_number_for_each_step(kind):
 
     def estimated(state, rollout):
         evaluation = evaluate_rollout((state.network, None), rollout)
-        critic = critic_estimates(state.network, evaluation, rollout, KEY, config)
+        settings = config.discount, config.importance_truncation, config.advantage_samples
+        critic = critic_estimates(state.network, evaluation, rollout, KEY, *settings)
         return critic.action_values, critic.targets, critic.objective(without_last(evaluation.distributions))
 
     assert [x.shape for x in jax.eval_shape(estimated, state, rollout)] == [(T, B)] * 3
@@ -402,9 +403,7 @@ def test_update_takes_the_step_of_gradients_and_moves_the_average_by_its_decay(k
     config = replace(config, average_decay=0.9)
     key = jax.random.fold_in(stream(state.key, "learning"), 0)
     found, _ = gradients(state.network, state.average, state.normalizer, rollout, key, jnp.float32(0.0), config)
-    step = jit(
-        partial(gradient_step, acer.optimizer_of(config), max_grad_norm=config.max_grad_norm), static_argnames=()
-    )
+    step = jit(partial(gradient_step, config.optimizer), static_argnames=())
     expected, _, norm = step(state.network, state.optimizer, found, 1e-2)
     after, metrics = update(state, rollout, config)
     close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)

@@ -35,7 +35,9 @@ def compiled_programs_on_disk() -> None:
 
 
 def small(algorithm, env=CARTS, **changes):
-    return algorithm.Config(env, RunConfig(total_steps=400), "serial", 2, report_every=20, hidden_sizes=(8,), **changes)
+    return algorithm.Config(
+        env, RunConfig(total_steps=400), pool="serial", actor_learners=2, report_every=20, hidden_sizes=(8,), **changes
+    )
 
 
 # Three names
@@ -214,7 +216,8 @@ def test_in_a_run_the_target_network_changes_with_every_target_every_steps_of_al
 def test_each_actor_learner_explores_with_its_own_epsilon_as_far_as_the_run_is(algorithm):
     # pfrl #183: a schedule that is not restored
     config = small(algorithm, exploration_fraction=0.5)
-    finals = [final_exploration(config, number) for number in range(2)]
+    drawn = config.final_explorations, config.exploration_chances, config.run.seed
+    finals = [final_exploration(*drawn, number) for number in range(2)]
     with closing(algorithm.train(config)) as training:
         middle = next(update for update in training if int(update.state.env_steps) >= 100)
         state = middle.state

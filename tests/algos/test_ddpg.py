@@ -350,7 +350,7 @@ def test_a_perturbation_stays_through_an_episode_wherever_rollouts_end_and_the_n
         SerialEnvs([partial(Still, length + 2), partial(Still, length + 3)]),
         ddpg.act,
         length,
-        initial_noise_memory(state.network.initial_memory(2), config.noise, 2),
+        initial_noise_memory(state.network.initial_memory(2), config.exploration.noise, 2),
     )
     collector.start(0)
     rollouts = []

@@ -90,9 +90,10 @@ def replayed(config: dqn.Config) -> Replayed:
         state = state._replace(network=perturbed(state.network, 1), target=perturbed(state.network, 2))
         collector = Collector(envs, dqn.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
         collector.start(config.run.seed)
-        exponent = config.priority_exponent if config.prioritized else None
+        kept = config.replay
+        exponent = kept.priority_exponent if kept.prioritized else None
         replay = Replay(
-            config.replay_size, collector.empty_rollout(), config.discount, config.n_step, config.frame_stack, exponent
+            kept.replay_size, collector.empty_rollout(), config.discount, kept.n_step, kept.frame_stack, exponent
         )
         rollouts = [collector.collect(dqn.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
         for rollout in rollouts:

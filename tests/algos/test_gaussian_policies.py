@@ -23,6 +23,7 @@ from birl.rollouts.open import RolloutSource
 from birl.run import checkpoint, directory, policy_file
 from birl.run.policy import make_policy
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
+from birl.settings import places_of
 from birl.types import Rollout, Update
 
 NEW = "scale_actions"
@@ -41,7 +42,7 @@ STATE_DEPENDENT = ["a2c", "a3c", "acer", "ppo", "qac", "reinforce", "trpo"]
 
 def config_of(name: str, **changes: Any) -> Any:
     Config = algorithm_named(name).Config
-    fields = {field.name for field in dataclasses.fields(Config)} - ({"pool"} if name == "acer" else set())
+    fields = set(places_of(Config)) - ({"pool"} if name == "acer" else set())
     small = {key: value for key, value in SMALL.items() if key in fields}
     return Config(**{"env": PENDULUM, "run": RunConfig(total_steps=10_000)} | small | changes)
 
@@ -268,12 +269,12 @@ def test_a_run_and_a_policy_of_a_version_that_did_not_scale_actions_keep_theirs(
     birl.load(tmp_path / "run").save(tmp_path / "policy.birl")
     monkeypatch.undo()
     assert f'"{NEW}"' not in (tmp_path / "run" / "config.json").read_text()
-    assert not birl.configure(like=tmp_path / "run").scale_actions
+    assert not birl.configure(like=tmp_path / "run").actions.scale_actions
     for path in (tmp_path / "run", tmp_path / "policy.birl"):
         action, _ = birl.load(path).act(np.array([0.3, -1.0, 0.7], np.float32))
         assert abs(action[0]) < 1
     birl.resume(tmp_path / "run", total_steps=80)
-    assert not birl.load(tmp_path / "run").config.scale_actions
+    assert not birl.load(tmp_path / "run").config.actions.scale_actions
 
 
 def test_a_compiled_environment_gets_scaled_actions(monkeypatch):

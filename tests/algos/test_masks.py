@@ -81,7 +81,7 @@ class TrueActorQ(eqx.Module):
 def true_actor_q_critic(table):
     """QAC's network, whose heads stand on the observation itself."""
     network = make_actor_q_critic(
-        np.random.default_rng(0), Alternating.observation_space, Alternating.action_space, QAC
+        np.random.default_rng(0), Alternating.observation_space, Alternating.action_space, QAC.network, QAC.actions
     )
     head = network.action_value_head.linear
     return eqx.tree_at(lambda n: n.action_value_head.linear, network, Linear(table, jnp.zeros_like(head.bias)))

@@ -1,6 +1,5 @@
 """Every algorithm with an encoder is trained with one of the user's own, and resumed exactly."""
 
-import dataclasses
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -18,6 +17,7 @@ from birl.config_json import from_json
 from birl.registry import algorithm_named
 from birl.run import checkpoint as checkpoints
 from birl.run.state_tensors import tensors_to_state
+from birl.settings import places_of
 from tests.algos.test_image_cache import CONFIGS, pictures
 from tests.nets.own_encoders import make_frozen, make_parts, make_perceptron, make_pictures, make_squares
 from tests.test_contract import assert_same_bits, config_of, fresh_state, run, spaces_of
@@ -34,7 +34,7 @@ def own_layers(state):
 
 
 def test_which_algorithms_have_an_encoder_is_known():
-    fields = {name: {field.name for field in dataclasses.fields(algorithm_named(name).Config)} for name in ALGORITHMS}
+    fields = {name: set(places_of(algorithm_named(name).Config)) for name in ALGORITHMS}
     assert {name for name in ALGORITHMS if "encoder" not in fields[name]} == WITHOUT
 
 

@@ -357,7 +357,8 @@ def test_a_state_value_learns_from_rollouts_of_one_step():
 def test_a_network_of_the_users_own_is_used():
     def make_own(rng, observation_space, action_space):
         assert isinstance(action_space, spaces.Discrete)
-        return qac.make_actor_q_critic(rng, observation_space, action_space, replace(SMALL, hidden_sizes=(5,)))
+        network = replace(SMALL.network, hidden_sizes=(5,))
+        return qac.make_actor_q_critic(rng, observation_space, action_space, network, SMALL.actions)
 
     first = next(qac.train(SMALL, make_network=make_own))
     assert first.state.network.policy_head.linear.weight.shape == (5, 2)

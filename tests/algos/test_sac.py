@@ -15,7 +15,7 @@ from birl.accel.numpy_acting import take_apart
 from birl.algos import sac
 from birl.config import ConfigError, RunConfig
 from birl.maths.squashed import SquashedGaussian
-from birl.nets.twin_critics import twin_critic_loss
+from birl.nets.critics import critic_loss
 from birl.speed import prepare_jax
 from tests import oracle
 from tests.algos import bounded
@@ -122,7 +122,7 @@ def test_a_terminated_step_has_neither_bootstrap_nor_entropy_and_a_truncated_one
 
 def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target():
     batch = transitions(20)
-    value, _ = twin_critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), jnp.asarray(batch.rewards), batch)
+    value, _ = critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), jnp.asarray(batch.rewards), batch)
     errors = batch.observations[:, 0] - batch.rewards, batch.actions[:, 1] - batch.rewards
     assert value == pytest.approx(sum(np.mean(error**2) for error in errors), rel=1e-5)
 
@@ -131,7 +131,7 @@ def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target()
 def test_targets_of_another_shape_are_an_error_and_not_a_broadcast():
     batch = transitions(20)
     with pytest.raises(ValueError, match="shapes"):
-        twin_critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), batch.rewards[:, None], batch)
+        critic_loss((lambda o, a: o[:, 0], lambda o, a: a[:, 1]), batch.rewards[:, None], batch)
 
 
 def test_there_is_no_target_actor_and_the_target_critics_move_by_the_target_rate_in_each_gradient_step():

@@ -15,7 +15,7 @@ from birl.accel.numpy_acting import take_apart
 from birl.algos import td3
 from birl.config import ConfigError, RunConfig
 from birl.maths.schedules import linear
-from birl.nets.twin_critics import normalize_batch, twin_critic_loss
+from birl.nets.critics import critic_loss, normalize_batch
 from birl.speed import prepare_jax
 from birl.types import Metrics
 from tests.algos import bounded
@@ -93,7 +93,7 @@ def test_the_critics_loss_is_the_sum_of_both_mean_squared_errors_to_one_target()
     batch = transitions(20)
     critics = (lambda o, a: o[:, 0], lambda o, a: a[:, 1])
     made = td3.targets_of(target, batch, SMALL.target_noise * noise_of(len(batch.rewards)), SMALL)
-    value, metrics = twin_critic_loss(critics, made, batch)
+    value, metrics = critic_loss(critics, made, batch)
     targets = batch.rewards + batch.discounts * 2.0
     errors = batch.observations[:, 0] - targets, batch.actions[:, 1] - targets
     assert value == pytest.approx(sum(np.mean(error**2) for error in errors), rel=1e-5)
@@ -247,7 +247,7 @@ def test_exploration_follows_its_schedule():
 
 
 def test_smoothing_noise_follows_its_schedule():
-    batches = jax.tree.map(lambda x: x[None], transitions(SMALL.batch_size))
+    batches = jax.tree.map(lambda x: x[None], transitions(SMALL.replay.batch_size))
     quiet, loud, falling = (
         update(state, rollout_of(2), batches, replace(SMALL, run=RunConfig(total_steps=8), target_noise=noise))[0]
         for state, noise in (

@@ -1,7 +1,7 @@
 """TRPO: what must hold exactly in every update, and probes whose answers are known."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -22,6 +22,7 @@ from birl.nets.dependence import split_actor_critic
 from birl.nets.layers import Linear, make_linear
 from birl.rollouts.collector import Collector
 from birl.rollouts.finite import check_finite_metrics
+from birl.settings import places_of
 from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle
@@ -216,7 +217,7 @@ def test_a_fisher_matrix_from_every_second_of_pairs_of_equal_ones_is_that_of_all
     config = SETTINGS[name]
     state, rollout = collected(config)
     batch = batch_of(state, rollout, config)
-    axis = 1 if config.core == "gru" else 0  # equal sequences, or equal steps
+    axis = 1 if config.network.core == "gru" else 0  # equal sequences, or equal steps
     twice = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=axis), batch)
     twice_memory = jax.tree.map(lambda m: jnp.repeat(m, 2, axis=0), rollout.memory)
     once, _ = improve_policy(state, batch, rollout.memory, config)
@@ -229,9 +230,9 @@ def test_thinning_takes_every_kth_step_or_with_memory_every_kth_sequence():
         config = SETTINGS[name]
         state, rollout = collected(config)
         batch = batch_of(state, rollout, config)
-        thinned, memory = trpo.thin_out(batch, rollout.memory, 2 if config.core == "gru" else 3)
+        thinned, memory = trpo.thin_out(batch, rollout.memory, 2 if config.network.core == "gru" else 3)
         assert thinned.valid.shape == shape
-        rows = batch.observations[:, ::2] if config.core == "gru" else batch.observations[::3]
+        rows = batch.observations[:, ::2] if config.network.core == "gru" else batch.observations[::3]
         np.testing.assert_array_equal(thinned.observations, rows)
         assert all(leaf.shape[0] == shape[1] for leaf in jax.tree.leaves(memory))
 
@@ -552,7 +553,7 @@ def test_a_setting_that_cannot_work_is_named_with_its_value_and_what_to_use_befo
 
 
 def test_one_trunk_for_policy_and_value_is_no_option():
-    assert "share_trunk" not in {field.name for field in fields(trpo.Config)}
+    assert "share_trunk" not in places_of(trpo.Config)
     assert collected(SMALL)[0].network.critic is not None
 
 

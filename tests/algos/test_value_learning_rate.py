@@ -77,7 +77,7 @@ def test_with_a_network_of_the_users_own_it_is_refused_before_the_first_step(nam
     shared = replace(config, share_trunk=True)
 
     def make_shared(rng, observation_space, action_space):
-        return make_actor_critic(rng, observation_space, action_space, shared)
+        return make_actor_critic(rng, observation_space, action_space, shared.network, shared.actions)
 
     with pytest.raises(ConfigError, match="this ActorCritic has one trunk for both; use None"):
         next(algorithm_named(name).train(config, make_network=make_shared))
@@ -88,7 +88,7 @@ def test_a_network_of_the_users_own_that_is_birls_actor_critic_has_it(name):
     config = replace(config_of(name), value_learning_rate=1e-3)
 
     def make_network(rng, observation_space, action_space):
-        return make_actor_critic(rng, observation_space, action_space, config)
+        return make_actor_critic(rng, observation_space, action_space, config.network, config.actions)
 
     update = next(algorithm_named(name).train(config, make_network=make_network))
     assert update.metrics["optimizer/value_learning_rate"] == np.float32(1e-3)
@@ -98,7 +98,7 @@ def test_on_the_command_line_it_is_a_number_a_schedule_or_none():
     words = ["--value-learning-rate", "linear:1e-3:0", "--policy-hidden-sizes", "32", "16", "--value-hidden-sizes"]
     config, _ = training_config("ppo", "CartPole-v1", words)
     assert config.value_learning_rate == linear(1e-3, 0.0)
-    assert (config.policy_hidden_sizes, config.value_hidden_sizes) == ((32, 16), ())
+    assert (config.network.policy_hidden_sizes, config.network.value_hidden_sizes) == ((32, 16), ())
     config, _ = training_config("ppo", "CartPole-v1", ["--value-learning-rate", "0.5"])
     assert config.value_learning_rate == 0.5
     config, _ = training_config("ppo", "CartPole-v1", ["--value-learning-rate", "None"])

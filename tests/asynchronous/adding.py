@@ -18,6 +18,7 @@ from birl.asynchronous.parameters import (
     parameter_layout,
 )
 from birl.config import EnvConfig, RunConfig
+from birl.parts import ActorLearnerConfig
 from birl.types import Action, Array, PyTree
 
 ORDERS = 8
@@ -42,14 +43,15 @@ def apply_gradients(shared: SharedParameters, result: WorkerResult, config: a3c.
 
 
 def make_config(pool: str, env: EnvConfig, actor_learners: int, total_steps: int = 10**9) -> a3c.Config:
-    return a3c.Config(env, RunConfig(total_steps=total_steps), pool, actor_learners, rollout_length=4)  # type: ignore[arg-type]
+    learners = ActorLearnerConfig(pool, actor_learners)  # type: ignore[arg-type]
+    return a3c.Config(env, RunConfig(total_steps=total_steps), learners, rollout_length=4)
 
 
 def make_adding(config: a3c.Config, size: int = ORDERS + 1) -> tuple[Work, SharedParameters]:
     """The work of such actor-learners, and the parameters they begin with."""
     layouts = Layouts(parameter_layout(np.zeros(size, np.float32)), parameter_layout(np.zeros(1, np.float32)))
     work = Work(config, __name__, worker_step, apply_gradients, layouts, memory=())
-    n = config.actor_learners
+    n = config.learners.actor_learners
     vector = np.zeros(size, np.float32)
     keys = np.arange(2 * n, dtype=np.uint32).reshape(n, 2)
     return work, new_shared_parameters(vector, vector, vector[:0], np.zeros((n, 1), np.float32), keys, 0, 0)

@@ -6,16 +6,21 @@ from dataclasses import replace
 import pytest
 
 from birl.algos import async_q
-from birl.asynchronous.exploration import exploration_at, final_exploration
+from birl.algos.async_q import exploration_at
+from birl.asynchronous.exploration import final_exploration
 from birl.config import ConfigError, RunConfig
 from birl.maths.schedules import linear
 
 CONFIG = async_q.Config(run=RunConfig(total_steps=1000, seed=3))
 
 
+def final_of(config: async_q.Config, number: int) -> float:
+    return final_exploration(config.final_explorations, config.exploration_chances, config.run.seed, number)
+
+
 def test_final_explorations_are_drawn_with_their_chances():
     """(Mnih et al. 2016, section 5.1.)"""
-    counts = Counter(final_exploration(CONFIG, number) for number in range(5000))
+    counts = Counter(final_of(CONFIG, number) for number in range(5000))
     assert set(counts) == {0.1, 0.01, 0.5}
     shares = [counts[epsilon] / 5000 for epsilon in (0.1, 0.01, 0.5)]
     assert shares == pytest.approx([0.4, 0.3, 0.3], abs=0.03)  # four deviations
@@ -23,10 +28,7 @@ def test_final_explorations_are_drawn_with_their_chances():
 
 def test_an_actor_learner_that_begins_anew_has_the_same_and_another_seed_gives_others():
     first, again, other = (
-        [
-            final_exploration(replace(CONFIG, run=RunConfig(total_steps=steps, seed=seed)), number)
-            for number in range(50)
-        ]
+        [final_of(replace(CONFIG, run=RunConfig(total_steps=steps, seed=seed)), number) for number in range(50)]
         for steps, seed in ((1000, 3), (9000, 3), (1000, 4))
     )
     assert first == again != other
@@ -34,13 +36,13 @@ def test_an_actor_learner_that_begins_anew_has_the_same_and_another_seed_gives_o
 
 def test_what_has_no_chance_is_never_drawn():
     config = replace(CONFIG, final_explorations=(0.2, 0.3, 0.4), exploration_chances=(0.0, 1.0, 0.0))
-    assert {final_exploration(config, number) for number in range(200)} == {0.3}
+    assert {final_of(config, number) for number in range(200)} == {0.3}
 
 
 @pytest.mark.parametrize("number", range(6))
 def test_epsilon_falls_from_1_to_the_final_one_in_a_straight_line_and_stays(number):
     config = replace(CONFIG, exploration_fraction=0.4)
-    final = final_exploration(config, number)
+    final = final_of(config, number)
     found = [float(exploration_at(config, number, steps)) for steps in (0, 100, 200, 300, 400, 700, 1100)]
     assert found == pytest.approx(
         [1.0, *((1 - share) + share * final for share in (0.25, 0.5, 0.75)), final, final, final], rel=1e-6

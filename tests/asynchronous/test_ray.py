@@ -211,7 +211,7 @@ def test_with_gsde_every_environment_of_an_actor_keeps_its_matrix_for_a_rollout(
         state = rollouts.start(a2c.init(config, *rollouts.spaces))
         found = [
             rollouts.collect(a2c.policy(state), np.asarray(state.key), steps).actions
-            for steps in (steps_per_matrix(config), 1)
+            for steps in (steps_per_matrix(config.actions, config.rollout_length), 1)
         ]
     distinct = [[len(np.unique(actions[:, number], axis=0)) for number in range(4)] for actions in found]
     assert distinct == [[1] * 4, [5] * 4]
@@ -268,7 +268,7 @@ def test_acer_learns_in_a_cluster_from_a_replay_of_each_actor_learner(cluster):
         "report_every": 100,
         "hidden_sizes": (8,),
     }
-    *_, last = acer.train(acer.Config(env, RunConfig(total_steps=400), "ray", actor_learners=2, **settings))
+    *_, last = acer.train(acer.Config(env, RunConfig(total_steps=400), pool="ray", actor_learners=2, **settings))
     assert 400 <= int(last.state.env_steps) <= 400 + 10
     assert int(last.state.gradient_steps) > 2 * 400 / 10
     assert last.metrics["replay/steps"] >= 400
@@ -283,7 +283,9 @@ def lost_by(told: list[str]) -> set[str]:
 
 def test_a3c_goes_on_with_all_its_actor_learners_though_a_machine_dies(cluster):
     env = EnvConfig("CartPole-v1", num_envs=1, ray_address=cluster.address)
-    config = a3c.Config(env, RunConfig(total_steps=10**7), "ray", actor_learners=4, report_every=100, hidden_sizes=(8,))
+    config = a3c.Config(
+        env, RunConfig(total_steps=10**7), pool="ray", actor_learners=4, report_every=100, hidden_sizes=(8,)
+    )
     [doomed] = [node for node in cluster.list_all_nodes() if node != cluster.head_node]
     deadline = time.monotonic() + SECONDS
     enough = 10**7

@@ -1,20 +1,19 @@
 """Search spaces: every point is a valid Config, and the user's changes are read as written."""
 
 import dataclasses
-import sys
-import types
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import birl
-from birl.config import ConfigError, EnvConfig
-from birl.experiments.search_space import at_point, declared_space, search_space
+from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.experiments.search_space import at_point, search_space
 from birl.maths.schedules import linear
 from birl.registry import ALGORITHMS, algorithm_named, supports, validate
 from birl.run.configure import with_settings
 from birl.search import Choices, LogRange, Range, draw
+from birl.settings import declared_search, flat_settings
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (84, 84, 3), np.uint8)
@@ -33,7 +32,7 @@ def action_spaces_of(name):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_name_of_a_table_is_a_setting_and_every_value_fits_its_type(name):
     config = config_of(name)
-    for setting, dimension in declared_space(config).items():
+    for setting, dimension in declared_search(type(config)).items():
         match dimension:
             case Choices(values=values):
                 tried = values
@@ -41,7 +40,7 @@ def test_every_name_of_a_table_is_a_setting_and_every_value_fits_its_type(name):
                 tried = (low, high)
         for value in tried:
             changed = with_settings(config, {setting: value})
-            assert (vars(changed) | vars(changed.env))[setting] == value
+            assert flat_settings(changed)[setting] == value
 
 
 @pytest.mark.parametrize("observations", [VECTOR, IMAGE, DISCRETE, spaces.Dict({"a": VECTOR, "b": DISCRETE})])
@@ -123,19 +122,34 @@ def test_a_change_that_cannot_be_meant_is_refused(search, fix, message):
 def test_nothing_left_to_search_is_refused():
     config = config_of("ppo")
     with pytest.raises(ConfigError, match="no setting is left to search"):
-        search_space(config, VECTOR, BOX, fix=list(declared_space(config)))
+        search_space(config, VECTOR, BOX, fix=list(declared_search(type(config))))
 
 
-def test_an_algorithm_without_a_table_is_told_what_to_add():
-    module = types.ModuleType("without_table")
-    kind = dataclasses.make_dataclass("Config", [("learning_rate", float, 1e-3)], frozen=True)
-    kind.__module__ = "without_table"
-    sys.modules["without_table"] = module
-    try:
-        with pytest.raises(ConfigError, match=r"without_table has no table SEARCH .* LogRange"):
-            declared_space(kind())
-    finally:
-        del sys.modules["without_table"]
+@settings
+class Own:
+    """A Config of the user's own, which says only of one setting what to search."""
+
+    env: EnvConfig = EnvConfig()
+    run: RunConfig = RunConfig()
+    learning_rate: Annotated[float, LogRange(1e-4, 1e-2)] = 1e-3
+    discount: float = 0.99
+
+
+def test_an_own_algorithm_searches_what_its_settings_say_and_what_the_user_names():
+    assert search_space(Own(), VECTOR, DISCRETE)[0] == {"learning_rate": LogRange(1e-4, 1e-2)}
+    assert search_space(Own(), VECTOR, DISCRETE, ["discount=0.9:0.99"])[0].keys() == {"learning_rate", "discount"}
+    with pytest.raises(ConfigError, match=r"no setting is left to search; .* add --search NAME=LOW:HIGH"):
+        search_space(Own(), VECTOR, DISCRETE, fix=["learning_rate"])
+
+
+def test_an_algorithm_searches_a_parts_settings_as_it_says_or_else_as_the_part_does():
+    found = {name: declared_search(algorithm_named(name).Config) for name in ("ppo", "dqn", "sac", "td3")}
+    assert found["dqn"]["update_ratio"] == Choices((0.125, 0.25, 0.5, 1.0))
+    assert found["sac"]["update_ratio"] == Choices((0.25, 0.5, 1.0))
+    assert found["sac"]["batch_size"] == found["dqn"]["batch_size"] == Choices((32, 64, 128, 256, 512))
+    assert "normalize_rewards" in found["ppo"]
+    assert "normalize_rewards" not in found["dqn"], "left out by Search(normalize_rewards=None)"
+    assert "core_size" not in found["td3"], "a setting that TD3 has not"
 
 
 def test_a_number_scales_a_schedule_and_minibatches_divide():

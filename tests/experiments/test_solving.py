@@ -157,7 +157,7 @@ def test_the_end_has_the_time_that_the_search_has_left():
 
 def test_the_speed_of_training_is_that_of_updates_that_learn():
     config = next(one.config for one in fitting(EnvConfig("CartPole-v1")) if one.algorithm == "dqn")
-    assert config.learning_starts > 0
+    assert config.replay.learning_starts > 0
     assert training_speed(config, 0.05) > 0
 
 

@@ -31,10 +31,11 @@ from birl.run.directory import read_settings
 from birl.run.evaluate import Evaluation
 from birl.run.history import read_history
 from birl.run.loading import find_checkpoint
+from birl.settings import declared_search
 from tests.run.processes import COMMAND, ENVIRONMENT, assert_same_run, call, call_well, end_of, wait_until
 
 # One program serves all trials: only numbers that are traced are searched.
-FIXED = sorted(set(ppo.SEARCH) - {"learning_rate", "entropy_weight"})
+FIXED = sorted(set(declared_search(ppo.Config)) - {"learning_rate", "entropy_weight"})
 SETTINGS: dict[str, Any] = {
     "num_envs": 4, "rollout_length": 16, "epochs": 1, "minibatches": 1, "hidden_sizes": (8,), "eval_episodes": 2,
     "checkpoint_every": 64, "total_steps": 900,

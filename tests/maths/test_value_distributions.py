@@ -254,7 +254,9 @@ def test_a_categorical_that_predicts_its_target_has_priority_0_and_no_gradient()
 
 
 def test_extreme_logits_give_a_finite_loss():
-    loss, priority = CategoricalValues(jnp.array([1e4, -1e4, 0.0, 0.0]), SUPPORT).loss(Projected(jnp.eye(4)[1], SUPPORT))
+    loss, priority = CategoricalValues(jnp.array([1e4, -1e4, 0.0, 0.0]), SUPPORT).loss(
+        Projected(jnp.eye(4)[1], SUPPORT)
+    )
     assert loss == pytest.approx(2e4)
     assert priority == pytest.approx(2e4)
 

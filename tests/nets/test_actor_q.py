@@ -10,6 +10,7 @@ from gymnasium import spaces
 from birl.algos import acer
 from birl.config import ConfigError
 from birl.nets.actor_q import empty_behaviour, make_actor_q
+from birl.parts import ActionConfig, NetworkConfig
 
 T, B = 3, 2
 SEEN = spaces.Box(-1, 1, (4,), np.float32)
@@ -20,7 +21,8 @@ NEVER = np.zeros((T, B), bool)
 
 
 def network_for(space: spaces.Space, **settings):
-    return make_actor_q(np.random.default_rng(1), SEEN, space, acer.Config(hidden_sizes=(8,), core_size=6, **settings))
+    network = NetworkConfig(hidden_sizes=(8,), core_size=6, **settings)
+    return make_actor_q(np.random.default_rng(1), SEEN, space, network, ActionConfig())
 
 
 @pytest.mark.parametrize("core", ["feedforward", "lstm", "gru"])

@@ -1,6 +1,6 @@
 """Actors and critics for bounded actions, and scaling by the bounds of the space."""
 
-from typing import NamedTuple
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -11,21 +11,14 @@ from hypothesis import strategies as st
 
 from birl.config import ConfigError
 from birl.nets.continuous import bounds_of, make_action_critic, make_deterministic_actor
-from birl.nets.encoders import EncoderName
-from birl.nets.layers import Activation
+from birl.parts import NetworkConfig
 
 BOX = spaces.Box(-1, 1, (4,), np.float32)
 OBSERVATIONS = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 ACTIONS = np.random.default_rng(1).uniform(-1, 1, (6, 2)).astype(np.float32)
 
 
-class Settings(NamedTuple):
-    encoder: EncoderName = "mlp"
-    hidden_sizes: tuple[int, ...] = (8, 7)
-    policy_hidden_sizes: tuple[int, ...] | None = None
-    value_hidden_sizes: tuple[int, ...] | None = None
-    activation: Activation = "relu"
-    layer_norm: bool = False
+SMALL = NetworkConfig(hidden_sizes=(8, 7), activation="relu")
 
 
 # Bounds
@@ -92,7 +85,7 @@ def test_a_space_that_is_no_box_is_refused(space):
 
 
 def test_an_actors_first_actions_are_near_0_and_all_actions_are_within_the_bounds():
-    actor = make_deterministic_actor(np.random.default_rng(0), BOX, 2, Settings())
+    actor = make_deterministic_actor(np.random.default_rng(0), BOX, 2, SMALL)
     first = actor(OBSERVATIONS)
     assert first.shape == (6, 2)
     assert np.abs(first).max() < 0.1
@@ -103,8 +96,8 @@ def test_an_actors_first_actions_are_near_0_and_all_actions_are_within_the_bound
 @pytest.mark.parametrize("hidden_sizes", [(8, 7), (5,), ()])
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_a_critic_depends_on_all_of_the_observation_and_the_action(layer_norm, hidden_sizes):
-    settings = Settings(hidden_sizes=hidden_sizes, layer_norm=layer_norm)
-    critic = make_action_critic(np.random.default_rng(0), BOX, 2, settings)
+    network = replace(SMALL, hidden_sizes=hidden_sizes, layer_norm=layer_norm)
+    critic = make_action_critic(np.random.default_rng(0), BOX, 2, network)
     assert critic(OBSERVATIONS, ACTIONS).shape == (6,)
     of_observation, of_action = jax.grad(lambda o, a: critic(o, a).sum(), argnums=(0, 1))(OBSERVATIONS, ACTIONS)
     assert np.all(np.abs(of_action).sum(0) > 0)
@@ -113,15 +106,15 @@ def test_a_critic_depends_on_all_of_the_observation_and_the_action(layer_norm, h
 
 def test_layer_norm_follows_each_hidden_layer_only_if_it_is_switched_on():
     for layer_norm, count in ((True, 2), (False, 0)):
-        settings = Settings(layer_norm=layer_norm)
-        actor = make_deterministic_actor(np.random.default_rng(0), BOX, 2, settings)
-        critic = make_action_critic(np.random.default_rng(0), BOX, 2, settings)
+        network = replace(SMALL, layer_norm=layer_norm)
+        actor = make_deterministic_actor(np.random.default_rng(0), BOX, 2, network)
+        critic = make_action_critic(np.random.default_rng(0), BOX, 2, network)
         for mlp in (actor.encoder.mlp, critic.mlp):
             assert len([norm for norm in mlp.norms if norm is not None]) == count
 
 
 def test_a_critic_without_hidden_layers_is_linear_in_observation_and_action():
-    critic = make_action_critic(np.random.default_rng(0), BOX, 2, Settings(hidden_sizes=()))
+    critic = make_action_critic(np.random.default_rng(0), BOX, 2, replace(SMALL, hidden_sizes=()))
     expected = np.concatenate([OBSERVATIONS, ACTIONS], axis=-1) @ np.asarray(critic.head.weight)[:, 0]
     np.testing.assert_allclose(critic(OBSERVATIONS, ACTIONS), expected, atol=1e-5)
 
@@ -129,6 +122,6 @@ def test_a_critic_without_hidden_layers_is_linear_in_observation_and_action():
 def test_actor_and_critic_take_dict_observations_and_images():
     space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": BOX})
     observations = {"image": np.zeros((6, 36, 36, 1), np.uint8), "vector": OBSERVATIONS}
-    settings = Settings(encoder="cnn_small")
-    assert make_deterministic_actor(np.random.default_rng(0), space, 2, settings)(observations).shape == (6, 2)
-    assert make_action_critic(np.random.default_rng(0), space, 2, settings)(observations, ACTIONS).shape == (6,)
+    network = replace(SMALL, encoder="cnn_small")
+    assert make_deterministic_actor(np.random.default_rng(0), space, 2, network)(observations).shape == (6, 2)
+    assert make_action_critic(np.random.default_rng(0), space, 2, network)(observations, ACTIONS).shape == (6,)

@@ -1,6 +1,6 @@
 """Which leaves the policy depends on, found by tracing."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -12,29 +12,17 @@ from gymnasium import spaces
 from birl.config import ConfigError
 from birl.nets.dependence import leaves_used, require_own_critic, split_actor_critic
 from birl.nets.models import make_actor_critic
+from birl.parts import ActionConfig, NetworkConfig
 
 NUMBERS = spaces.Box(-1, 1, (3,), np.float32)
 OBSERVATIONS = np.zeros((5, 2, 3), np.float32)
-
-
-@dataclass(frozen=True)
-class Settings:
-    core: str = "feedforward"
-    share_trunk: bool = False
-    encoder: str = "mlp"
-    hidden_sizes: tuple[int, ...] = (4,)
-    policy_hidden_sizes: tuple[int, ...] | None = None
-    value_hidden_sizes: tuple[int, ...] | None = None
-    activation: str = "relu"
-    core_size: int = 3
-    log_std: float = 0.0
-    state_dependent_std: bool = False
-    scale_actions: bool = True
+SMALL = NetworkConfig(hidden_sizes=(4,), activation="relu", core_size=3)
 
 
 def network_of(action_space=None, **settings):
     action_space = action_space or spaces.Discrete(2)
-    return make_actor_critic(np.random.default_rng(0), NUMBERS, action_space, Settings(**settings))
+    network = replace(SMALL, **settings)
+    return make_actor_critic(np.random.default_rng(0), NUMBERS, action_space, network, ActionConfig())
 
 
 def paths(tree) -> set[str]:
@@ -79,7 +67,7 @@ def test_the_two_parts_combine_to_the_network_bit_for_bit():
 
 def test_the_critics_own_leaves_are_found_for_a_dict_space():
     space = spaces.Dict({"a": NUMBERS, "b": spaces.Discrete(3)})
-    network = make_actor_critic(np.random.default_rng(0), space, spaces.Discrete(2), Settings())
+    network = make_actor_critic(np.random.default_rng(0), space, spaces.Discrete(2), SMALL, ActionConfig())
     assert {path.split(".")[1] for path in paths(require_own_critic(network, space))} == {"critic", "value_head"}
 
 

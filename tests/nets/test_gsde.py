@@ -9,21 +9,23 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.algos import ppo, sac
+from birl.algos import sac
 from birl.config import ConfigError
 from birl.maths.distributions import DiagonalGaussian
 from birl.maths.squashed import BoundedGaussian
 from birl.maths.state_dependent import StateDependentGaussian
 from birl.nets.gsde import MEAN_RANGE, make_gaussian_head, make_sac_actor, steps_per_matrix
+from birl.parts import ActionConfig
 
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([3, 1], np.float32))
 FEATURES = np.random.default_rng(1).normal(size=(3, 2, 5)).astype(np.float32)
-GSDE = ppo.Config(gsde=True, log_std=-2.0)
+GSDE = ActionConfig(gsde=True, log_std=-2.0)
+SAC = sac.Config().network, sac.Config(gsde=True).actions
 
 
-def head_for(config, space=BOX):
-    return make_gaussian_head(np.random.default_rng(0), space, 5, config)
+def head_for(actions, space=BOX):
+    return make_gaussian_head(np.random.default_rng(0), space, 5, actions)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def head_for(config, space=BOX):
     ],
 )
 def test_each_choice_of_settings_gets_its_distribution_with_the_first_log_std(changes, kind, inner):
-    distribution = jit(lambda head: head(FEATURES, None))(head_for(ppo.Config(log_std=-2.0, **changes)))
+    distribution = jit(lambda head: head(FEATURES, None))(head_for(ActionConfig(log_std=-2.0, **changes)))
     assert type(distribution) is kind
     gaussian = distribution.gaussian if inner else distribution
     assert type(gaussian) is (inner or kind)
@@ -51,7 +53,7 @@ def test_ppos_features_are_not_changed_by_the_deviation_and_sacs_are():
         return head_for(GSDE)(features, None).entropy().sum()
 
     assert not np.any(jit(jax.grad(entropy))(jnp.asarray(FEATURES)))
-    actor = make_sac_actor(np.random.default_rng(0), spaces.Box(-1, 1, (3,)), 2, sac.Config(gsde=True))
+    actor = make_sac_actor(np.random.default_rng(0), spaces.Box(-1, 1, (3,)), 2, *SAC)
     gradient = jit(jax.grad(lambda actor: actor(jnp.ones((4, 3))).gaussian.entropy().sum()))(actor)
     assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient.encoder))
 
@@ -66,7 +68,7 @@ def test_the_log_std_and_the_mean_are_learned():
 
 
 def test_sacs_mean_is_clipped_before_tanh():
-    actor = make_sac_actor(np.random.default_rng(0), spaces.Box(-1, 1, (3,)), 2, sac.Config(gsde=True))
+    actor = make_sac_actor(np.random.default_rng(0), spaces.Box(-1, 1, (3,)), 2, *SAC)
     means = jit(lambda actor, observations: actor(observations))(actor, np.full((1, 3), 1e6, np.float32)).gaussian.mean
     np.testing.assert_array_equal(np.abs(means), MEAN_RANGE[1])
 
@@ -80,11 +82,10 @@ def test_gsde_is_refused_by_name_for_actions_other_than_a_box(space):
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Dict(a=BOX), spaces.Box(0, np.inf, (2,), np.float32)])
 def test_squashed_actions_are_refused_by_name_without_a_bounded_box(space):
     with pytest.raises(ConfigError, match=r"squash_actions True: .* finite bounds.*; or use squash_actions False"):
-        head_for(ppo.Config(squash_actions=True), space)
+        head_for(ActionConfig(squash_actions=True), space)
 
 
 def test_a_matrix_is_for_a_rollout_or_for_as_many_steps_as_said():
-    config = replace(GSDE, rollout_length=128)
-    assert steps_per_matrix(config) == 128
-    assert steps_per_matrix(replace(config, gsde_every=4)) == 4
-    assert steps_per_matrix(replace(config, gsde=False)) == 1
+    assert steps_per_matrix(GSDE, 128) == 128
+    assert steps_per_matrix(replace(GSDE, gsde_every=4), 128) == 4
+    assert steps_per_matrix(replace(GSDE, gsde=False), 128) == 1

@@ -1,6 +1,5 @@
 """Dense layers of the policy and of the value that differ."""
 
-import dataclasses
 import re
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from gymnasium import spaces
 from birl import ALGORITHMS
 from birl.config import ConfigError
 from birl.registry import algorithm_named
+from birl.settings import places_of
 from tests.test_contract import assert_same_bits, config_of, fresh_state, run, spaces_of
 
 APART = ("reinforce", "qac", "a2c", "ppo", "trpo", "a3c", "acer", "ddpg", "td3", "sac")
@@ -35,7 +35,7 @@ def widths_of(network):
 
 
 def test_every_algorithm_with_a_policy_and_a_value_of_their_own_has_both_settings():
-    fields = {name: {field.name for field in dataclasses.fields(algorithm_named(name).Config)} for name in ALGORITHMS}
+    fields = {name: set(places_of(algorithm_named(name).Config)) for name in ALGORITHMS}
     assert {name for name in ALGORITHMS if "policy_hidden_sizes" in fields[name]} == set(APART)
     assert {name for name in ALGORITHMS if "value_hidden_sizes" in fields[name]} == set(APART)
     assert {name for name in ALGORITHMS if "share_trunk" in fields[name]} == set(WITH_A_SHARED_TRUNK)

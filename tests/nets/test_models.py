@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.algos import ppo
 from birl.nets.models import make_actor_critic, make_actor_q_critic
+from birl.parts import ActionConfig, NetworkConfig
 
 T, B = 3, 2
 BOX = spaces.Box(-1, 1, (4,), np.float32)
@@ -20,8 +20,8 @@ jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def network_for(action_space, core="feedforward", share_trunk=False, log_std=0.0):
-    settings = ppo.Config(hidden_sizes=(8,), core=core, core_size=6, share_trunk=share_trunk, log_std=log_std)
-    return make_actor_critic(np.random.default_rng(1), BOX, action_space, settings)
+    network = NetworkConfig(hidden_sizes=(8,), core=core, core_size=6, share_trunk=share_trunk)
+    return make_actor_critic(np.random.default_rng(1), BOX, action_space, network, ActionConfig(log_std=log_std))
 
 
 def test_initial_scales_are_root_2_hidden_0_01_policy_and_1_value():
@@ -97,8 +97,8 @@ def test_actor_and_critic_have_separate_memories():
 
 
 def q_network_for(action_space, core="feedforward", share_trunk=False):
-    settings = ppo.Config(hidden_sizes=(8,), core=core, core_size=6, share_trunk=share_trunk)
-    return make_actor_q_critic(np.random.default_rng(1), BOX, action_space, settings)
+    network = NetworkConfig(hidden_sizes=(8,), core=core, core_size=6, share_trunk=share_trunk)
+    return make_actor_q_critic(np.random.default_rng(1), BOX, action_space, network, ActionConfig())
 
 
 def action_values(network, actions):

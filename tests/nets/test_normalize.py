@@ -16,10 +16,12 @@ from birl.nets.normalize import (
     normalize_rewards,
     update_observation_moments,
 )
+from birl.parts import NormalizeConfig
 from birl.types import Rollout
 
 T, B, DISCOUNT = 12, 3, 0.9
 BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+REWARDS_ONLY, OBSERVATIONS_ONLY = NormalizeConfig(normalize_rewards=True), NormalizeConfig(normalize_observations=True)
 COUNTS = spaces.Box(-500, 1000, (3,), np.int32)
 SYMBOLS = spaces.Box(0, 255, (7, 7, 3), np.uint8)  # MiniGrid's view, whose symbols are numbers from 0 to 10
 IMAGE = spaces.Box(0, 255, (9, 8, 1), np.uint8)
@@ -66,7 +68,7 @@ def running_returns(rollout):
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns_with_resets_in_the_rollout():
     rollout = random_episodes(0, T, B)
     assert not rollout.valid.all()
-    scaled, normalizer = normalize(initial_normalizer(BOX, B, False, True), rollout)
+    scaled, normalizer = normalize(initial_normalizer(BOX, B, REWARDS_ONLY), rollout)
     returns = [total for _, total in running_returns(rollout)]
     np.testing.assert_allclose(scaled, rollout.rewards / np.std(returns), rtol=1e-4)
     assert float(normalizer.returns.mean) == pytest.approx(np.mean(returns), rel=1e-4)
@@ -76,7 +78,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns_with_resets_
 @pytest.mark.parametrize("seed", range(4))
 def test_running_returns_continue_in_the_next_rollout(seed):
     whole = random_episodes(seed, 2 * T, B)
-    _, middle = normalize(initial_normalizer(BOX, B, False, True), rows(whole, 0, T))
+    _, middle = normalize(initial_normalizer(BOX, B, REWARDS_ONLY), rows(whole, 0, T))
     scaled, normalizer = normalize(middle, rows(whole, T, 2 * T))
     returns = [total for _, total in running_returns(whole)]
     assert float(normalizer.returns.variance) == pytest.approx(np.var(returns), rel=1e-4)
@@ -88,7 +90,7 @@ def test_running_returns_start_at_0_where_a_rollout_begins_a_new_episode():
     assert not (whole.terminated | whole.truncated)[T - 1].any()  # all three episodes continue
     first = rows(whole, 0, T)
     second = rows(whole, T, 2 * T)._replace(resets=np.array([False, True, False]))
-    _, middle = normalize(initial_normalizer(BOX, B, False, True), first)
+    _, middle = normalize(initial_normalizer(BOX, B, REWARDS_ONLY), first)
     _, normalizer = normalize(middle, second)
     cut = whole._replace(truncated=whole.truncated.copy())
     cut.truncated[T - 1, 1] = True
@@ -102,7 +104,7 @@ def test_the_reward_of_a_reset_step_is_never_counted():
     strange = whole._replace(rewards=np.where(whole.valid, whole.rewards, 1e6).astype(np.float32))
     ends = []
     for rollout in (whole, strange):
-        _, middle = normalize(initial_normalizer(BOX, B, False, True), rows(rollout, 0, cut))
+        _, middle = normalize(initial_normalizer(BOX, B, REWARDS_ONLY), rows(rollout, 0, cut))
         ends.append(normalize(middle, rows(rollout, cut, 2 * T))[1])
     jax.tree.map(np.testing.assert_array_equal, *ends)
 
@@ -111,14 +113,14 @@ def test_scaled_rewards_are_clipped_at_10():
     rollout = random_episodes(0, T, B)
     rewards = np.where(np.arange(T)[:, None] == 0, np.array([1e4, 0, 0]), 0.01).astype(np.float32)
     outlier = rollout._replace(rewards=rewards)
-    normalizer = initial_normalizer(BOX, B, False, True)
+    normalizer = initial_normalizer(BOX, B, REWARDS_ONLY)
     normalizer = normalizer._replace(returns=normalizer.returns._replace(count=np.float32(1e12)))  # variance stays 1
     assert float(normalize(normalizer, outlier)[0][0, 0]) == 10.0
 
 
 def test_switched_off_normalisation_changes_nothing():
     rollout = random_episodes(0, T, B)
-    normalizer = initial_normalizer(BOX, B, False, False)
+    normalizer = initial_normalizer(BOX, B, NormalizeConfig())
     rewards, after = normalize_rewards(normalizer, rollout, DISCOUNT)
     assert rewards is rollout.rewards
     assert after == normalizer
@@ -130,7 +132,7 @@ def test_switched_off_normalisation_changes_nothing():
 def test_observations_are_normalised_by_the_mean_and_deviation_of_all_observations_so_far():
     rng = np.random.default_rng(0)
     rollouts = [rng.normal([5.0, -100.0], [0.1, 30.0], (T, B, 2)).astype(np.float32) for _ in range(3)]
-    moments = initial_normalizer(BOX, B, True, False).observations
+    moments = initial_normalizer(BOX, B, OBSERVATIONS_ONLY).observations
     for observations in rollouts:
         moments = learn(moments, observations)
     seen = np.concatenate(rollouts).reshape(-1, 2).astype(np.float64)
@@ -139,7 +141,7 @@ def test_observations_are_normalised_by_the_mean_and_deviation_of_all_observatio
 
 
 def test_initial_moments_leave_observations_unchanged_but_clipped_at_10():
-    moments = initial_normalizer(BOX, B, True, False).observations
+    moments = initial_normalizer(BOX, B, OBSERVATIONS_ONLY).observations
     np.testing.assert_allclose(normalized_by(moments, np.float32([[3.0, -50.0]])), [[3.0, -10.0]])
 
 
@@ -147,7 +149,7 @@ def test_in_a_dict_numbers_are_normalised_and_images_and_categories_are_not():
     space = spaces.Dict(
         {"image": IMAGE, "vector": BOX, "counts": COUNTS, "symbols": SYMBOLS, "kind": spaces.Discrete(3)}
     )
-    moments = initial_normalizer(space, B, True, False).observations
+    moments = initial_normalizer(space, B, OBSERVATIONS_ONLY).observations
     assert set(moments) == {"vector", "counts", "symbols"}
     rng = np.random.default_rng(0)
     observations = {
@@ -171,7 +173,7 @@ def test_in_a_dict_numbers_are_normalised_and_images_and_categories_are_not():
 def test_integers_are_normalised_like_floats(space):
     rng = np.random.default_rng(0)
     observations = rng.integers(space.low, space.high, (T, B, *space.shape), endpoint=True).astype(space.dtype)
-    moments = learn(initial_normalizer(space, B, True, False).observations, observations)
+    moments = learn(initial_normalizer(space, B, OBSERVATIONS_ONLY).observations, observations)
     numbers = observations.reshape(-1, *space.shape).astype(np.float64)
     expected = (observations - numbers.mean(0)) / np.maximum(numbers.std(0), 1e-4)
     np.testing.assert_allclose(normalized_by(moments, observations), expected, atol=1e-3)
@@ -194,8 +196,8 @@ def test_normalize_observations_is_refused_with_a_reason_if_there_are_no_numbers
     with pytest.raises(
         ConfigError, match=rf"normalize_observations.* has no numbers to normalise: {reason}.* leave it off"
     ):
-        initial_normalizer(space, B, True, False)
-    assert initial_normalizer(space, B, False, True).observations is None
+        initial_normalizer(space, B, OBSERVATIONS_ONLY)
+    assert initial_normalizer(space, B, REWARDS_ONLY).observations is None
 
 
 def test_merged_moments_of_three_workers_are_the_moments_of_all_samples():
@@ -214,7 +216,7 @@ def test_merged_moments_of_three_workers_are_the_moments_of_all_samples():
 
 
 def test_merged_moments_of_no_samples_are_the_initial_moments():
-    nothing = initial_normalizer(BOX, B, True, False).observations
+    nothing = initial_normalizer(BOX, B, OBSERVATIONS_ONLY).observations
     merged = merge_moments(jax.tree.map(lambda x: np.stack([x] * 3), nothing))
     assert (merged.count, merged.mean.tolist(), merged.variance.tolist()) == (0, [0, 0], [1, 1])
 

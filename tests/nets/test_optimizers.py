@@ -1,7 +1,6 @@
 """The gradient step against the optimisers' formulas in NumPy."""
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,28 +12,20 @@ from birl.nets.optimizers import (
     first_mean_square,
     gradient_step,
     initial_optimizer_state,
-    make_optimizer,
     shared_rmsprop,
     soft_update,
 )
+from birl.parts import OptimizerConfig
 
 PARAMETERS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
 GRADIENTS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}  # global norm 5
 
 
-class SharedSettings(NamedTuple):
-    """The settings that shared_rmsprop needs."""
-
-    optimizer: str
-    optimizer_epsilon: float
-    rmsprop_decay: float
-
-
 @partial(jax.jit, static_argnames=("name", "max_grad_norm"), compiler_options={"xla_backend_optimization_level": 0})
 def step(name, parameters, optimizer_state, gradients, learning_rate, max_grad_norm):
-    optimizer = make_optimizer(name)
-    optimizer_state = initial_optimizer_state(optimizer, parameters) if optimizer_state is None else optimizer_state
-    return gradient_step(optimizer, parameters, optimizer_state, gradients, learning_rate, max_grad_norm)
+    config = OptimizerConfig(name, max_grad_norm=max_grad_norm)
+    optimizer_state = initial_optimizer_state(config, parameters) if optimizer_state is None else optimizer_state
+    return gradient_step(config, parameters, optimizer_state, gradients, learning_rate)
 
 
 def second_moment(optimizer_state):
@@ -127,8 +118,9 @@ def test_shared_rmsprop_is_mnih_2016_equations_s2_and_s3_in_place(name):
     weights = np.float32([1.0, -2.0])
     mean_squares = np.full(2, first_mean_square(name), np.float32)
     kept_weights, kept_squares = weights, mean_squares
+    config = OptimizerConfig(name, optimizer_epsilon=1e-3, rmsprop_decay=0.9)
     for gradient in TWO_GRADIENTS:
-        shared_rmsprop(weights, mean_squares, np.float32(gradient), 0.1, SharedSettings(name, 1e-3, 0.9))
+        shared_rmsprop(weights, mean_squares, np.float32(gradient), 0.1, config)
     expected, mean_square = expected_steps(name, 0.1, 0.9, 1e-3)
     np.testing.assert_allclose(kept_weights, expected, rtol=1e-5)
     np.testing.assert_allclose(kept_squares, mean_square, rtol=1e-5)

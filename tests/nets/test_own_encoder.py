@@ -99,7 +99,7 @@ def test_a_name_that_is_none_is_refused_when_the_config_is_made(value):
 
 def test_a_function_becomes_its_name_and_the_settings_stay_data():
     config = ppo.Config(encoder=own_encoders.make_squares)
-    assert config.encoder == f"{HERE}:make_squares"
+    assert config.network.encoder == f"{HERE}:make_squares"
     assert from_json(ppo.Config, to_json(config)) == config
 
 
@@ -114,7 +114,7 @@ def test_a_function_that_only_this_process_has_is_refused_where_others_need_it()
     def here(rng, observation_space):
         return own_encoders.make_squares(rng, observation_space)
 
-    assert dqn.Config(encoder=here).encoder.startswith("local:here")
+    assert dqn.Config(encoder=here).network.encoder.startswith("local:here")
     ppo.validate(ppo.Config(encoder=here))
     a3c.validate(a3c.Config(encoder=here, pool="serial"))
     message = "is a function that only this process has, and {} uses other processes; put it into a module"

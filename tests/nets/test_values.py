@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.algos import dqn
 from birl.config import ConfigError
 from birl.nets.values import make_q_network, max_q_values, q_of_actions, rollout_values
+from birl.parts import NetworkConfig
 from birl.types import Rollout
 
 T, B, A = 3, 2, 5
@@ -18,8 +18,8 @@ NEVER = np.zeros((T, B), bool)
 
 
 def network_for(dueling: bool, core: str = "feedforward"):
-    settings = dqn.Config(hidden_sizes=(8,), core=core, core_size=6)
-    return make_q_network(np.random.default_rng(1), BOX, spaces.Discrete(A), settings, dueling)
+    network = NetworkConfig(hidden_sizes=(8,), activation="relu", core=core, core_size=6)
+    return make_q_network(np.random.default_rng(1), BOX, spaces.Discrete(A), network, dueling)
 
 
 def values_of(network) -> np.ndarray:
@@ -85,7 +85,7 @@ def test_memory_is_reset_where_an_episode_begins():
 )
 def test_a_space_that_is_not_discrete_is_refused(space):
     with pytest.raises(ConfigError, match=rf"action space {type(space).__name__}.* is not Discrete"):
-        make_q_network(np.random.default_rng(0), BOX, space, dqn.Config(), dueling=False)
+        make_q_network(np.random.default_rng(0), BOX, space, NetworkConfig(), dueling=False)
 
 
 @pytest.mark.parametrize("core", ["feedforward", "gru"])

@@ -24,6 +24,7 @@ from birl.rollouts.compiled import CompiledCollector
 from birl.rollouts.episode_ring import ring_metrics
 from birl.rollouts.episode_stats import EpisodeStats
 from birl.rollouts.programs import chunk_program, collector_of
+from birl.settings import places_of
 from birl.types import Action, Rollout, Update
 
 ON_POLICY = {"reinforce": reinforce, "qac": qac, "a2c": a2c, "ppo": ppo, "trpo": trpo}
@@ -146,7 +147,7 @@ def test_episode_statistics_are_those_that_the_host_counts(rollouts: int, num_en
 
 
 def small(module: Any, **changes: Any) -> Any:
-    names = {field.name for field in dataclasses.fields(module.Config)}
+    names = {"env", *places_of(module.Config)}
     settings: dict[str, Any] = {
         "rollout_length": 12, "hidden_sizes": (8,), "minibatches": 2, "epochs": 2, "num_features": 8,
     } | changes  # fmt: skip

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from birl.rollouts.gradient_steps import due_steps
 
 from birl.algos import ddpg, dqn, sac, td3
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.rollouts import chunks
-from birl.rollouts.gradient_steps import due_steps
 from birl.rollouts.programs import chunk_program, collector_of
 from birl.types import Snapshot, Update
 
@@ -102,7 +102,7 @@ def test_steps_are_counted_and_gradient_steps_are_due_as_on_the_host(case):
         before, steps = steps, int(update.state.env_steps)
         assert 0 < steps - before <= 18
         due = 0
-        if before >= config.learning_starts:
+        if before >= config.replay.learning_starts:
             due, owed = due_steps(config, owed, steps - before)
         taken += due
         assert int(update.state.gradient_steps) == taken

@@ -97,7 +97,8 @@ def counting() -> SerialEnvs:
 
 
 def open_counting(stack: ExitStack, config: Any = CONFIG, clip_rewards: bool = False) -> RolloutSource:
-    return stack.enter_context(open_rollouts(config, draw_and_count, counting(), clip_rewards=clip_rewards))
+    config = replace(config, clip_rewards=clip_rewards)
+    return stack.enter_context(open_rollouts(config, draw_and_count, counting()))
 
 
 def make_replay(source: RolloutSource) -> Replay:
@@ -164,7 +165,8 @@ def test_what_serves_only_to_count_games_is_dropped_before_learning(clip_rewards
     rewards = np.array([[-3.0], [0.5]], np.float32)
     said = np.zeros((2, 1), np.int8)
     rollout = Rollout(np.zeros((3, 1, 1)), flags, rewards, flags, flags, ~flags, (), game_over=~flags, successes=said)
-    source = RolloutSource(CONFIG, 1, (None, None), lambda length, memory: GivenRollout(rollout), clip_rewards)
+    config = replace(CONFIG, clip_rewards=clip_rewards)
+    source = RolloutSource(config, 1, (None, None), lambda length, memory: GivenRollout(rollout))
     source.start(STATE)
     learned_from = source.collect(NO_POLICY, key(0))
     assert learned_from.game_over is None

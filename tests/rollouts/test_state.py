@@ -12,6 +12,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.maths.count import count_of
 from birl.maths.keys import stream
 from birl.nets.normalize import Normalizer, initial_normalizer
+from birl.parts import NormalizeConfig
 from birl.rollouts.state import begin, count_rollout
 from birl.types import Rollout
 
@@ -76,7 +77,9 @@ def test_nothing_is_made_for_a_config_or_an_action_space_of_another_algorithm():
 
 
 def test_a_rollouts_valid_steps_are_counted_and_the_key_is_the_next_one():
-    state = State(initial_normalizer(NUMBERS, 2, False, False), np.array([3, 4], np.uint32), count_of(10), count_of(1))
+    state = State(
+        initial_normalizer(NUMBERS, 2, NormalizeConfig()), np.array([3, 4], np.uint32), count_of(10), count_of(1)
+    )
     valid = [[True, True], [True, False], [True, True]]
     after = count_rollout(state, rollout_of(jnp.zeros((4, 2, 2)), jnp.zeros((3, 2)), valid), discount=0.9)
     assert (int(after.env_steps), int(after.updates)) == (15, 2)
@@ -85,7 +88,9 @@ def test_a_rollouts_valid_steps_are_counted_and_the_key_is_the_next_one():
 
 
 def test_the_moments_are_those_of_all_observations_but_the_last_and_of_discounted_returns():
-    normalizer = initial_normalizer(spaces.Box(-9, 9, (1,), np.float32), 1, True, True)
+    normalizer = initial_normalizer(
+        spaces.Box(-9, 9, (1,), np.float32), 1, NormalizeConfig(normalize_observations=True, normalize_rewards=True)
+    )
     state = State(normalizer, np.array([3, 4], np.uint32), count_of(0), count_of(0))
     observations = [[[1.0]], [[3.0]], [[100.0]]]
     after = count_rollout(state, rollout_of(observations, [[2.0], [4.0]], [[True], [True]]), discount=0.5)

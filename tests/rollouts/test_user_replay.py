@@ -20,6 +20,7 @@ from gymnasium.wrappers import FrameStackObservation
 from birl.algos import acer, ddpg, dqn, sac, td3
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.serial import SerialEnvs
+from birl.parts import NormalizeConfig
 from birl.rollouts import user_replay
 from birl.rollouts.open import RolloutSource, open_rollouts
 from birl.rollouts.replay import Indices, Replay
@@ -93,12 +94,11 @@ class Opened:
         size=400,
         **switches,
     ):
-        config = dqn.Config(env=EnvConfig(num_envs=num_envs), run=RunConfig(seed=3), rollout_length=length)
+        normalize = NormalizeConfig(clip_rewards=switches.pop("clip_rewards", False))
+        config = dqn.Config(EnvConfig(num_envs=num_envs), RunConfig(seed=3), normalize=normalize, rollout_length=length)
         functions = counting_functions(SHAPES[:num_envs], kind)
         envs = SerialEnvs([lambda make=make: stacked(frames, make) for make in functions])
-        self.source: RolloutSource = stack.enter_context(
-            open_rollouts(config, draw, envs, **({"clip_rewards": True} if switches.pop("clip_rewards", False) else {}))
-        )
+        self.source: RolloutSource = stack.enter_context(open_rollouts(config, draw, envs))
         self.source.start(State(), snapshot)
         like = self.source.empty_rollout()
         self.replay = self.source.add_replay(Replay(size, like, DISCOUNT, frame_stack=frames, **switches), prefill)

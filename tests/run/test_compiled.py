@@ -20,6 +20,7 @@ from birl.registry import supports, validate
 from birl.run.configure import configured
 from birl.run.record import play, record
 from birl.run.trust import allowed_env
+from birl.settings import flat_settings
 from tests.envs.compiled.counting import Pulled
 from tests.envs.own import Walk
 from tests.run.processes import call_well, write_untrained
@@ -142,7 +143,8 @@ def test_presets_apply_to_the_compiled_environments_unchanged():
 def _switches(preset):
     """The settings that choose this preset among those of its task."""
     config = preset.config
-    core = {"core": config.core} if "core" in vars(config) else {}
+    flat = flat_settings(config)
+    core = {"core": flat["core"]} if "core" in flat else {}
     return {"hide_velocities": config.env.hide_velocities} | core
 
 

@@ -131,7 +131,7 @@ def test_texts_are_read_as_the_settings_types():
     (lane,) = request("--sweep", "total_steps=100k").group.lanes
     assert lane.config.run.total_steps == 100_000
     (lane,) = request("--sweep", "policy_hidden_sizes=8 16").group.lanes
-    assert lane.config.policy_hidden_sizes == (8, 16)
+    assert lane.config.network.policy_hidden_sizes == (8, 16)
     (lane,) = request("--sweep", "wrapper=gymnasium.wrappers:TransformReward").group.lanes
     assert lane.config.env.wrappers == (Wrapper("gymnasium.wrappers:TransformReward"),)
 

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from birl.registry import algorithm_named, supports
 from birl.run import checkpoint as checkpoints
 from birl.run import policy_file
 from birl.run.policy import Policy, make_policy
+from birl.settings import places_of
 from tests import markdown
 from tests.run.processes import call, write_untrained
 
@@ -34,7 +35,7 @@ BATCH = np.random.default_rng(0).uniform(-1, 1, (5, 3)).astype(np.float32)
 def policy_of(name: str, actions: gym.Space | None = None, **settings: Any) -> Policy:
     """An untrained policy of this algorithm."""
     algorithm = algorithm_named(name)
-    names = {field.name for field in fields(algorithm.Config)}
+    names = set(places_of(algorithm.Config))
     small = {"hidden_sizes": (8,), "normalize_observations": True, "actor_learners": 2, "core_size": 4}
     config = algorithm.Config(**{field: value for field, value in (small | settings).items() if field in names})
     space = actions or (BOX if "Discrete" not in supports(name).actions else DISCRETE)
@@ -95,7 +96,8 @@ def test_a_network_of_ones_own_is_given_again(tmp_path):
     from birl.nets.models import make_actor_critic
 
     def make_network(rng: Any, observation_space: gym.Space, action_space: gym.Space) -> Any:
-        return make_actor_critic(rng, observation_space, action_space, birl.ppo.Config(hidden_sizes=(5, 5)))
+        config = birl.ppo.Config(hidden_sizes=(5, 5))
+        return make_actor_critic(rng, observation_space, action_space, config.network, config.actions)
 
     config = birl.ppo.Config(hidden_sizes=(3,))
     policy = make_policy(config, birl.ppo.init(config, OBSERVATIONS, DISCRETE, make_network), OBSERVATIONS, DISCRETE)

@@ -15,6 +15,7 @@ from birl.presets import find_preset
 from birl.registry import action_kind, algorithm_named, algorithms_for, supports, validate
 from birl.run.configure import configured
 from birl.search import SearchSpace
+from birl.settings import places_of
 
 # By the kind of actions, in the order in which they are tried first.
 FITTING: dict[str, tuple[str, ...]] = {
@@ -77,7 +78,7 @@ def default_algorithms(action_space: gym.Space) -> list[str]:
 
 def first_settings(name: str, observation_space: gym.Space, action_space: gym.Space) -> dict[str, Any]:
     """Settings that suit these spaces better than the defaults, where there is no preset."""
-    fields = vars(algorithm_named(name).Config())
+    known = places_of(algorithm_named(name).Config)
     leaves = [leaf for _, leaf in walk(observation_space, "observation")]
     numbers = any(isinstance(leaf, spaces.Box) and not holds_pixels(leaf) for leaf in leaves)
     on_policy = name in OTHERS
@@ -90,7 +91,7 @@ def first_settings(name: str, observation_space: gym.Space, action_space: gym.Sp
         settings["eval_deterministic"] = False  # the mode of a policy that has learned little says nothing about it
     if name == "ppo":
         settings |= {"num_envs": 16, "entropy_weight": 0.0 if action_kind(action_space) == "Box" else 0.01}
-    if has_images(observation_space) and "encoder" in fields:
-        settings |= {"replay_size": 20_000} if "replay_size" in fields else {}
-        settings |= {"share_trunk": True} if "share_trunk" in fields else {}
+    if has_images(observation_space) and "encoder" in known:
+        settings |= {"replay_size": 20_000} if "replay_size" in known else {}
+        settings |= {"share_trunk": True} if "share_trunk" in known else {}
     return settings
