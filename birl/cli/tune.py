@@ -73,6 +73,7 @@ def tune(words: list[str]) -> int:
         from birl.run.modules import named_modules
 
         algorithm, env_id = task
+        allow_modules_here(algorithm)
         config, notice = training_config(algorithm, env_id, rest, preset=options.preset)
     allow_modules_here(*named_modules(to_json(config)).values())
     given = options.minutes is not None or options.trials is not None
