@@ -27,7 +27,7 @@ WORDS = {
 }
 
 
-def convolve(x: Array, weight: Array, bias: Array, stride: int, channels_first: bool) -> Array:
+def convolve(x: Array, weight: Array, bias: Array, stride: int, channels_first: bool = False) -> Array:
     """A valid convolution of images [N, height, width, channels], or [N, channels, height, width].
 
     Images are numbers or bytes; weights are [rows, columns, inputs, outputs].

@@ -34,10 +34,14 @@ def replicate_unplaced(tree: Tree) -> Tree:
     A compiled update leaves all arrays on all devices. If its first inputs lie elsewhere, it is
     compiled a second time: for A2C on Pong that took 0.4 s with the program on disk.
     """
-    leaves = jax.tree.leaves(tree)
-    if not any(map(is_on_several, leaves)):
+    if not has_several_devices(tree):
         return tree
     return jax.tree.map(lambda leaf: jax.device_put(leaf, sharding_of(leaf)), tree)
+
+
+def has_several_devices(tree: Tree) -> bool:
+    """Whether arrays of the tree lie on several devices."""
+    return any(map(is_on_several, jax.tree.leaves(tree)))
 
 
 def sharding_of(array: Any) -> NamedSharding:
@@ -66,7 +70,7 @@ def place_optimizer_state(optimizer: optax.GradientTransformation, state: Any, p
     it.
     """
     leaves = jax.tree.leaves(parameters)
-    if not any(map(is_on_several, leaves)):
+    if not has_several_devices(parameters):
         return state
     shardings = [sharding_of(leaf) for leaf in leaves if is_large(leaf)]
     small = [replicated()] if len(shardings) < len(leaves) else []

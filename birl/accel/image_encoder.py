@@ -114,6 +114,11 @@ class FastImageEncoder(eqx.Module):
         return jax.tree.map(put, self, places)
 
 
+def is_fast_encoder(node: Any) -> bool:
+    """Whether this is what `fast_image_encoder` returned for a plain encoder."""
+    return isinstance(node, FastImageEncoder)
+
+
 def fast_image_encoder(encoder: Any, activation: Callable[[Array], Array]) -> FastImageEncoder:
     """The fast form of a plain ImageEncoder, with the same parameters."""
     fast = FastImageEncoder(

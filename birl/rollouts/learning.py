@@ -76,7 +76,7 @@ def learn_on_host(
     Then the replay stays on one of them, and its programs are apart.
     """
     replay.require_fits(rollout)
-    if speed.is_on_several(state):
+    if speed.has_several_devices(state):
         state, _, metrics = learn_from_replay(update, state, replay, rollout, config)
     else:
         state, replay_after, metrics = _one_program(update, state, replay, rollout, config)
