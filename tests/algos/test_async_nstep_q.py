@@ -47,7 +47,14 @@ def test_with_rollouts_of_one_step_it_is_one_step_q_learning_and_with_longer_one
         networks = []
         for algorithm in (async_nstep_q, async_q):
             config = algorithm.Config(
-                env, run, "serial", 2, report_every=100, rollout_length=length, target_every=20, hidden_sizes=(8,)
+                env,
+                run,
+                pool="serial",
+                actor_learners=2,
+                report_every=100,
+                rollout_length=length,
+                target_every=20,
+                hidden_sizes=(8,),
             )
             *_, last = algorithm.train(config)
             networks.append(values_at(last.state.network, np.eye(4, dtype=np.float32)[None]))

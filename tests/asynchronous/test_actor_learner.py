@@ -92,7 +92,7 @@ def test_ranges_of_actor_learners_are_joined():
     [
         ({"actor_learners": 0}, "actor_learners 0 must be at least 1"),
         ({"report_every": 0}, "report_every 0 must be at least 1"),
-        ({"pool": "threads"}, "pool 'threads' is not one of serial, processes, ray"),
+        ({"pool": "threads"}, "pool 'threads' is not one of none, serial, processes, ray"),
         ({"env": EnvConfig(num_envs=4, workers=2)}, "env.workers 2 does not go with actor-learners: .* use workers 0"),
     ],
 )
