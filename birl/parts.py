@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 from birl.config_json import part
-from birl.limits import Decay, Fraction, Natural, PositiveFloat, PositiveInt, Prefill, Rate, Sizes, Units
+from birl.limits import BELOW_100, Decay, Fraction, Natural, PositiveFloat, PositiveInt, Prefill, Rate, Sizes, Units
 from birl.maths.schedules import linear
 from birl.search import EITHER, Choices, Range
 from birl.settings import CONSTANT, Search, Without
@@ -106,6 +106,7 @@ class ReplayConfig:
     prioritized: bool = False  # sample in proportion to |error|^α instead of uniformly (Schaul et al. 2016)
     priority_exponent: Fraction = 0.6  # α: how much priorities count; 0: not at all
     priority_correction: Rate = field(default_factory=partial(linear, 0.4, 1.0))  # β: 1 removes the bias
+    hindsight: Annotated[Natural, BELOW_100] = 0  # copies of each step, with goals that were reached later; 0: none
     burn_in: Natural = 0  # first steps of a sequence that only compute the memory
 
 

@@ -137,6 +137,20 @@ class HasAttributes(Protocol):
         """Set an attribute of every environment; in Birl's own when its next episode begins."""
 
 
+@runtime_checkable
+class HasGoals(Protocol):
+    """Environments with goals, which can say what another goal would have been worth."""
+
+    def require_goals(self) -> None:
+        """Raise ConfigError if the environments have no `compute_reward`."""
+
+    def goal_outcomes(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """[N] rewards and terminations for reaching these goals [N, ...] while others were desired.
+
+        None in place of terminations: the goal does not end an episode.
+        """
+
+
 class Update(NamedTuple):
     """What `train` yields after each update: the moment at which checkpoints are taken."""
 
