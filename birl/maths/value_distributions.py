@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 from birl.maths.losses import huber
 
 Number = float | Float[Array, ""]
-Rows = int | slice | Array
+Rows = int | slice | Array | tuple[Array, Array]
 
 
 class ValueDistribution(Protocol):
