@@ -1,6 +1,7 @@
 """Search spaces: every point is a valid Config, and the user's changes are read as written."""
 
 import dataclasses
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from birl.registry import ALGORITHMS, algorithm_named, supports, validate
 from birl.run.configure import with_settings
 from birl.search import Choices, LogRange, Range, draw
 from birl.settings import declared_search, flat_settings
+from birl.traced import settings
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (84, 84, 3), np.uint8)
