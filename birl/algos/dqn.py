@@ -21,7 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import require_config, require_sequences_fit, validate_burn_in, validate_replay, validate_settings
+from birl.checks import (
+    require_config,
+    require_sequences_fit,
+    validate_burn_in,
+    validate_replay,
+    validate_settings,
+    validate_values,
+)
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFraction, PositiveInt, Probability, Rate
 from birl.maths import losses
@@ -126,6 +133,7 @@ def validate(config: Config) -> None:
     validate_settings(config, Config)
     validate_replay(config.replay, config.run)
     validate_burn_in(config.replay.burn_in, config.rollout_length)
+    validate_values(config.values)
 
 
 def init(

@@ -578,6 +578,11 @@ WRONG = {
     },
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "max_grad_norm 0.0 must be positive, or None": {"max_grad_norm": 0.0},
+    "value_min 5 must lie below value_max 5: the atoms lie between them": {"value_min": 5.0, "value_max": 5.0},
+    "value_min 1 must lie below value_max -1: ": {"values": "categorical", "value_min": 1.0, "value_max": -1.0},
+    "num_atoms 1 must be at least 2: one atom has no distance to another; 51 is usual": {"num_atoms": 1},
+    "num_quantiles 0 must be at least 1": {"num_quantiles": 0},
+    "values 'median' is not one of mean, quantiles, categorical": {"values": "median"},
 }
 
 
@@ -621,6 +626,8 @@ slow = pytest.mark.slow  # seconds each
 VARIANTS = [
     pytest.param({"double": False}, id="vanilla"),
     pytest.param({"dueling": True, "prioritized": True}, id="double, dueling and prioritised"),
+    pytest.param({"values": "quantiles", "num_quantiles": 8}, id="quantiles"),
+    pytest.param({"values": "categorical", "value_min": 0.0, "value_max": 1.0}, id="categorical"),
     pytest.param({"target_every": 1, "target_rate": 0.05}, id="soft target", marks=slow),
     pytest.param({"hidden_sizes": (32,), "learning_rate": linear(1e-2, 1e-4)}, id="hidden layer", marks=slow),
     pytest.param(
