@@ -56,7 +56,7 @@ def test_every_kind_learns_with_every_switch(kind, switches):
         assert update.metrics["loss/value"] > 0
         assert update.metrics["value/td_error"] > 0
     first, last = (update.state.network for update in (updates[0], updates[-1]))
-    assert np.any(first.head.weight != last.head.weight)
+    assert np.any(first.head.bias != last.head.bias)
     observations = replayed(SWITCHES[switches][0]).rollouts[0].observations[0]
     values, _ = values_here(last, observations, last.initial_memory(4), np.zeros(4, bool))
     assert type(values) is KINDS[kind]
