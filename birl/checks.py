@@ -13,7 +13,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.env_checks import require_importable, validate_env
 from birl.functions import function_named, is_local
 from birl.limits import Limit
-from birl.parts import ActorLearnerConfig, OptimizerConfig, ReplayConfig, RMSPropName
+from birl.parts import ActorLearnerConfig, OptimizerConfig, ReplayConfig, RMSPropName, ValueConfig
 from birl.settings import Place, flat_settings, left_out_settings, places_of
 
 OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
@@ -157,6 +157,14 @@ def validate_replay(replay: ReplayConfig, run: RunConfig) -> None:
     end = run.total_steps
     wrong = f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned"
     require(start < end, f"{wrong}; use fewer, for example {end // 10}")
+
+
+def validate_values(values: ValueConfig) -> None:
+    """Check that there are atoms, with distances between them."""
+    wrong = f"value_min {values.value_min:g} must lie below value_max {values.value_max:g}"
+    require(values.value_min < values.value_max, f"{wrong}: the atoms lie between them; use -100 and 100, for example")
+    few = f"num_atoms {values.num_atoms} must be at least 2: one atom has no distance to another"
+    require(values.num_atoms >= 2, f"{few}; 51 is usual")
 
 
 def validate_burn_in(burn_in: int, rollout_length: int) -> None:

@@ -56,8 +56,8 @@ class ValueConfig:
     values: ValueName = "mean"  # its mean, quantiles of it (QR-DQN), or probabilities of fixed values (C51)
     num_quantiles: Annotated[PositiveInt, Choices((25, 50, 200))] = 50  # quantiles of each value
     num_atoms: Annotated[PositiveInt, Choices((21, 51, 101))] = 51  # atoms of each value
-    value_min: float = -100.0  # lowest atom; returns below it cannot be told apart
-    value_max: float = 100.0  # highest atom
+    value_min: Annotated[float, CONSTANT] = -100.0  # lowest atom; returns below it cannot be told apart
+    value_max: Annotated[float, CONSTANT] = 100.0  # highest atom
     dueling: Annotated[bool, EITHER] = False  # separate heads for value and advantages (Wang et al. 2016)
 
 

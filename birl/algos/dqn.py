@@ -21,7 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import require_config, require_sequences_fit, validate_burn_in, validate_replay, validate_settings
+from birl.checks import (
+    require_config,
+    require_sequences_fit,
+    validate_burn_in,
+    validate_replay,
+    validate_settings,
+    validate_values,
+)
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFraction, PositiveInt, Probability, Rate
 from birl.maths import losses
@@ -44,7 +51,7 @@ from birl.nets.values import (
     values_here,
 )
 from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig, ValueConfig
-from birl.registry import Q_LOSS, Supports, variant
+from birl.registry import Alias, Supports, variant
 from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
@@ -63,7 +70,10 @@ SUPPORTS = Supports(
     compiled=True,
     values="Q(s, ·)",
     rows=lambda config: config.replay.batch_size,
-    aliases=Q_LOSS,
+    aliases={
+        "sb3": {"loss/value": Alias("train/loss")},
+        "cleanrl": {"loss/value": Alias("losses/td_loss"), "value/mean": Alias("losses/q_values")},
+    },
 )
 
 
@@ -123,6 +133,7 @@ def validate(config: Config) -> None:
     validate_settings(config, Config)
     validate_replay(config.replay, config.run)
     validate_burn_in(config.replay.burn_in, config.rollout_length)
+    validate_values(config.values)
 
 
 def init(
