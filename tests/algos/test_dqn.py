@@ -547,7 +547,9 @@ def test_a_replay_too_large_for_the_machine_or_for_32_bits_stops_training_before
     monkeypatch.setattr("birl.rollouts.replay.free_memory", lambda: 10**9)
     with pytest.raises(ConfigError, match=r"replay_size 900,000,000 needs [\d.]+ GB and 1.0 GB are free"):
         next(dqn.train(replace(SMALL, replay_size=900_000_000)))
-    with pytest.raises(ConfigError, match=r"replay_size 1,000,000,000,000,000 is too large; use less than 1,073,741,824"):
+    with pytest.raises(
+        ConfigError, match=r"replay_size 1,000,000,000,000,000 is too large; use less than 1,073,741,824"
+    ):
         next(dqn.train(replace(SMALL, replay_size=10**15)))
 
 
