@@ -2,6 +2,7 @@
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
