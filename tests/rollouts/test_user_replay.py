@@ -509,6 +509,30 @@ def test_continuous_actions_and_images_in_a_dict_are_saved_prefilled_and_added(t
     next(updates)
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_what_is_added_between_updates_is_learned_from_in_the_next_and_saved_and_prefilled(tmp_path, prioritized):
+    config = dqn.Config(
+        env=EnvConfig("CartPole-v1", num_envs=1), run=RunConfig(total_steps=60), learning_starts=0, batch_size=32,
+        replay_size=200, hidden_sizes=(4,), update_ratio=0.25, rollout_length=4, prioritized=prioritized,
+    )  # fmt: skip
+    updates = dqn.train(config)
+    for _ in range(6):
+        update = next(updates)
+    assert abs(update.metrics["value/mean"]) < 10
+    seen = np.zeros((40, 4), np.float32)
+    before = len(update.replay)
+    update.replay.add(seen, np.zeros(40, int), np.full(40, 1000.0), seen, np.ones(40, bool))
+    assert len(update.replay) == before + 40
+    update = next(updates)
+    assert update.metrics["value/mean"] > 300  # of targets, of which about 2 in 3 are 1000
+    assert before + 40 < len(update.replay) <= before + 44
+    with np.load(update.replay.save(tmp_path / "saved.npz")) as saved:
+        assert np.count_nonzero(saved["rewards"] == 1000) == 40
+    assert np.isfinite(list(updates)[-1].metrics["loss/value"])
+    *_, last = dqn.train(replace(config, prefill=str(tmp_path / "saved.npz"), run=RunConfig(total_steps=12)))
+    assert last.metrics["value/mean"] > 300
+
+
 def test_a_replay_of_sequences_refuses_transitions_and_names_who_takes_them():
     config = acer.Config(env=EnvConfig("CartPole-v1", num_envs=2), run=RunConfig(total_steps=100), hidden_sizes=(8,))
     update = next(acer.train(config))
@@ -528,7 +552,7 @@ def test_a_prefill_that_is_no_file_of_transitions_is_refused_at_once(name):
 def test_only_algorithms_with_a_replay_of_steps_have_the_setting(tmp_path: Path):
     from birl.registry import algorithms_with_prefill
 
-    assert algorithms_with_prefill() == ["dqn", "ddpg", "td3", "sac"]
+    assert set(algorithms_with_prefill()) == {"dqn", "ddpg", "td3", "sac", "qr-dqn", "c51"}
 
 
 def test_a_packed_header_of_many_megabytes_is_not_read(tmp_path):
