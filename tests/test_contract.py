@@ -43,11 +43,11 @@ from birl.registry import (
     supports,
     validate,
 )
+from birl.rollouts.learning import Batch
 from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder
 from birl.run.display import number
 from birl.run.metric_names import COMMON, aliases_of, rename
-from birl.rollouts.learning import Batch
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
 from birl.settings import flat_settings, places_of
 from birl.types import Rollout, Transitions, Update

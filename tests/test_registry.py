@@ -58,7 +58,11 @@ def test_variants_differ_in_their_defaults_alone():
 def test_a_variant_refuses_the_config_of_its_siblings_and_of_its_origin(one, other):
     found, config = getattr(birl, one), getattr(birl, other).Config()
     message = rf"^this is the Config of birl\.{other}; {one} needs birl\.{one}\.Config$"
-    for refused in (lambda: found.validate(config), lambda: found.train(config), lambda: found.init(config, None, None)):
+    for refused in (
+        lambda: found.validate(config),
+        lambda: found.train(config),
+        lambda: found.init(config, None, None),
+    ):
         with pytest.raises(ConfigError, match=message):
             refused()
 
@@ -106,11 +110,17 @@ def test_an_algorithm_of_the_script_itself_is_refused(place):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mine:other", r'^module mine registers no algorithm other \(registered: mine:one, mine:two\); it ends with birl'),
+        (
+            "mine:other",
+            r"^module mine registers no algorithm other \(registered: mine:one, mine:two\); it ends with birl",
+        ),
         ("empty:other", r"^module empty registers no algorithm other \(registered: none\); it ends with birl.register"),
         ("nowhere:one", r"^algorithm 'nowhere:one' cannot be imported: No module named 'nowhere'$"),
         ("needy:one", r"^algorithm 'needy:one' cannot be imported: No module named 'of_somebody_else'$"),
-        (".mine:one", r"^algorithm '.mine:one' cannot be imported: a relative name has no package here; use the module's "),
+        (
+            ".mine:one",
+            r"^algorithm '.mine:one' cannot be imported: a relative name has no package here; use the module's ",
+        ),
         ("mine:", r"^module mine registers no algorithm"),
     ],
 )

@@ -1,7 +1,6 @@
 """The three kinds of values that DQN learns: one loss, known distributions, and all switches."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import equinox as eqx

@@ -6,10 +6,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from birl.rollouts.gradient_steps import gradient_steps
 from gymnasium import spaces
 
 from birl.config import EnvConfig, RunConfig
-from birl.rollouts.gradient_steps import gradient_steps
 
 
 class OneStep(gym.Env):

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from birl.rollouts.device_replay import DeviceReplay, to_device
+from birl.rollouts.device_sum_tree import weights_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from birl.config import ConfigError
-from birl.rollouts.device_replay import DeviceReplay, to_device
-from birl.rollouts.device_sum_tree import weights_of
 from birl.rollouts.replay import Indices, Replay
 from birl.types import Rollout, Snapshot
 from tests.envs.counting import Counting, DictCounting, MaskedCounting

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from birl.rollouts.device_sum_tree import sample_entries, set_weights, tree_of, weights_of
 
 

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from birl.rollouts.gradient_steps import due_steps, gradient_steps, gradient_steps_due
 
 from birl.algos import ddpg
 from birl.config import EnvConfig
-from birl.rollouts.gradient_steps import due_steps, gradient_steps, gradient_steps_due
 
 READY = SimpleNamespace(ready=True)
 EMPTY = SimpleNamespace(ready=False)
