@@ -272,5 +272,6 @@ def train(
 
 
 # QR-DQN (Dabney et al. 2018, arXiv 1710.10044) and C51 (Bellemare et al. 2017, arXiv 1707.06887).
-qr_dqn = variant(__name__, "qr_dqn", values="quantiles")
+# The quantile loss is a sum over quantiles, so its gradient is that many times larger: not clipped.
+qr_dqn = variant(__name__, "qr_dqn", values="quantiles", max_grad_norm=None)
 c51 = variant(__name__, "c51", values="categorical")

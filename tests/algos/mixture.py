@@ -14,7 +14,7 @@ WORSE = 2.0  # by so much all of them are lower after action 0
 class Mixture(gym.Env):
     """Two states, observed one-hot: a reward of 1, then one of four, then the end.
 
-    In the first state the action has no effect. Of the best policy the return from there is 1 + γ r.
+    In the first state the action has no effect: the best return from there is 1 + γ r.
     """
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)
@@ -39,7 +39,7 @@ class Mixture(gym.Env):
 
 
 def return_values() -> np.ndarray:
-    """[2, 2, 4] the equally likely returns in each state and after each action of the best policy."""
+    """[2, 2, 4] the equally likely returns of each state and action, if the best one follows."""
     last = np.stack([REWARDS - WORSE, REWARDS])
     return np.stack([np.broadcast_to(1 + DISCOUNT * REWARDS, (2, 4)), last])
 

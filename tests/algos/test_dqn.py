@@ -222,7 +222,7 @@ def test_no_gradient_flows_through_the_target_even_if_it_is_the_network(core):
     equal = state._replace(target=state.network)
     _, (of_network, of_target) = loss_and_gradients(*equal[:2], state.normalizer, batch, jnp.float32(1), config)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(of_target))
-    # The loss falls by the clipped error where Q(s, a) rises: an action's bias has those of its steps.
+    # The loss falls by the clipped error where Q(s, a) rises: a bias has those of its action.
     slopes = np.clip(errors_of(equal, batch.steps, config), -1, 1)
     valid = np.ones_like(slopes) if core == "feedforward" else np.asarray(batch.steps.valid)
     expected = [-(slopes * valid * (batch.steps.actions == action)).sum() / valid.sum() for action in range(2)]
