@@ -39,15 +39,12 @@ class Alias(NamedTuple):
 
 Aliases = Mapping[str, Alias]  # by Birl's name
 
-# What Stable-Baselines3 and CleanRL call the losses of some families.
-Q_LOSS: Mapping[MetricNames, Aliases] = {
-    "sb3": {"loss/value": Alias("train/loss")},
-    "cleanrl": {"loss/value": Alias("losses/td_loss"), "value/mean": Alias("losses/q_values")},
-}
-
 
 def critic_losses(factor: float, cleanrl: Alias) -> Mapping[MetricNames, Aliases]:
-    """What they call the losses of actor and critic; SB3's of the critic is `factor` times ours."""
+    """What Stable-Baselines3 and CleanRL call the losses of actor and critic.
+
+    SB3's of the critic is `factor` times ours.
+    """
     return {
         "sb3": {"loss/policy": Alias("train/actor_loss"), "loss/value": Alias("train/critic_loss", factor)},
         "cleanrl": {"loss/policy": Alias("losses/actor_loss"), "loss/value": cleanrl},

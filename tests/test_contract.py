@@ -24,7 +24,7 @@ from safetensors.numpy import load, save
 
 import birl
 from birl import ALGORITHMS
-from birl.algos import dqn, ppo
+from birl.algos import ppo
 from birl.cli import main
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.config_json import from_json, to_json
@@ -33,6 +33,7 @@ from birl.envs.spaces import action_shape, mask_width
 from birl.maths.schedules import linear
 from birl.nets.normalize import Normalizer
 from birl.registry import (
+    MetricNames,
     Supports,
     algorithm_named,
     algorithms_for,
@@ -45,10 +46,12 @@ from birl.registry import (
 from birl.run import checkpoint as checkpoints
 from birl.run import checkpoint_folder
 from birl.run.display import number
-from birl.run.metric_names import COMMON, OWN, MetricNames, aliases_of, rename
+from birl.run.metric_names import COMMON, aliases_of, rename
+from birl.rollouts.learning import Batch
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
 from birl.settings import flat_settings, places_of
 from birl.types import Rollout, Transitions, Update
+from tests.recording import home_of, recorded
 from tests.run.processes import SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -451,7 +454,7 @@ def test_the_documented_metrics_are_there(name, switches):
 @other_libraries
 def test_other_libraries_names_are_of_metrics_that_the_algorithm_reports(name, names):
     metrics = run_of(name).updates[-1].metrics
-    assert OWN[names].get(name, {}).keys() <= metrics.keys()
+    assert supports(name).aliases.get(names, {}).keys() <= metrics.keys()
     renamed = rename(metrics, aliases_of(name, names))
     of_every_algorithm, of_one = TAGS[names]
     assert set(f"{of_every_algorithm} {of_one.get(name, '')}".split()) <= renamed.keys()
@@ -538,19 +541,9 @@ def last_call(case: str) -> tuple[Any, tuple[Any, ...]]:
     name, changes = CASES[case]
     algorithm = algorithm_named(name)
     config = dataclasses.replace(config_of(name, switches=True), **changes)
-    calls = []
-    update = algorithm.update
-
-    def recorded(*given: Any) -> Any:
-        calls.append(given)
-        return update(*given)
-
-    algorithm.update = recorded
-    try:
+    with recorded(home_of(algorithm)) as calls:
         run(name, config)
-    finally:
-        algorithm.update = update
-    return update, calls[-1]
+    return algorithm.update, calls[-1]
 
 
 def in_units(given: Any, observations: float, rewards: float) -> Any:
@@ -576,7 +569,7 @@ def in_units(given: Any, observations: float, rewards: float) -> Any:
                     if field in given._fields
                 }
             )
-        case dqn.Batch():
+        case Batch():
             return given._replace(steps=in_units(given.steps, observations, rewards))
     return given
 

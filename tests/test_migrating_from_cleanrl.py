@@ -5,7 +5,9 @@ CleanRL is not installed here; the arguments are those of its master in 2026.
 
 import pytest
 
+from birl import ALGORITHMS
 from birl.maths.schedules import linear
+from birl.registry import supports
 from birl.run import metric_names
 from birl.settings import flat_settings, places_of
 from tests import markdown
@@ -58,7 +60,8 @@ def test_every_metric_that_has_a_name_of_cleanrl_is_on_the_page():
     said = set()
     for metric, name, algorithms in table_after(PAGE, "## Metric names"):
         said |= {(spans(metric)[0], spans(name)[0], algorithm) for algorithm in spans(algorithms) or [""]}
-    aliases = metric_names.OWN["cleanrl"] | {"": metric_names.COMMON["cleanrl"]}
+    own = {name: supports(name).aliases.get("cleanrl", {}) for name in ALGORITHMS}
+    aliases = own | {"": metric_names.COMMON["cleanrl"]}
     assert said == {(metric, alias.name, name) for name in aliases for metric, alias in aliases[name].items()}
 
 

@@ -28,6 +28,7 @@ from birl.maths.schedules import Schedule, exponential, linear, piecewise, value
 from birl.registry import algorithm_named
 from birl.settings import flat_settings, places_of
 from birl.traced import traced_settings
+from tests.recording import home_of, recorded
 from tests.run.processes import ENVIRONMENT, SECONDS
 from tests.test_contract import config_of
 
@@ -85,7 +86,7 @@ def update_of(name: str, config: Any) -> tuple[ModuleType, str, tuple[int, ...]]
         return importlib.import_module("birl.algos.a3c"), "gradients", (4,)
     if name == "acer" and config.learners.pool != "none":
         return replay_learner, "flat_gradients", (3, 4)
-    return importlib.import_module(f"birl.algos.{name}"), "update", ()
+    return home_of(algorithm_named(name)), "update", ()
 
 
 def with_settings(name: str, settings: dict[str, Any]) -> Any:
@@ -97,16 +98,8 @@ def _recorded(name: str, settings: tuple[tuple[str, Any], ...]) -> Call:
     config = with_settings(name, dict(settings))
     module, function, static = update_of(name, config)
     update = getattr(module, function)
-    calls: list[tuple[Any, ...]] = []
-
-    def recording(*arguments: Any) -> Any:
-        calls.append(arguments)
-        return update(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, function, recording)
-        with closing(algorithm_named(name).train(config)) as training:
-            list(islice(training, 4))
+    with recorded(module, function) as calls, closing(algorithm_named(name).train(config)) as training:
+        list(islice(training, 4))
     arguments = tuple(a if i in static else jax.tree.map(jnp.asarray, a) for i, a in enumerate(calls[-1][:-1]))
     return Call(update, arguments, static)
 

@@ -55,7 +55,7 @@ from birl.nets.policies import QPolicy
 from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, max_q_values, q_of_actions, rollout_values
 from birl.nets.values import act as act
 from birl.parts import VALUES_ONLY, ActorLearnerConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
-from birl.registry import Q_LOSS, Supports, variant
+from birl.registry import Alias, Supports, variant
 from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.search import Choices, LogRange, Range
 from birl.traced import settings
@@ -68,7 +68,10 @@ SUPPORTS = Supports(
     passed_envs=False,
     actor_learners=True,
     values="Q(s, ·)",
-    aliases=Q_LOSS,
+    aliases={
+        "sb3": {"loss/value": Alias("train/loss")},
+        "cleanrl": {"loss/value": Alias("losses/td_loss")},
+    },
 )
 
 

@@ -35,7 +35,7 @@ from birl.nets.features import FeaturesName
 from birl.nets.normalize import Normalizer, normalize_observations, normalize_rewards
 from birl.nets.policies import CompatiblePolicy
 from birl.parts import NormalizeConfig
-from birl.registry import Alias, Supports, critic_losses
+from birl.registry import Alias, Supports
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange, Range
@@ -49,7 +49,10 @@ SUPPORTS = Supports(
     compiled=True,
     values="V(s)",
     rows=lambda config: config.env.num_envs * config.num_features,
-    aliases=critic_losses(2.0, Alias("losses/qf1_loss", 2.0)),  # ours is half a mean squared error
+    aliases={  # ours is half a mean squared error
+        "sb3": {"loss/value": Alias("train/critic_loss", 2.0)},
+        "cleanrl": {"loss/value": Alias("losses/qf1_loss", 2.0)},
+    },
 )
 
 

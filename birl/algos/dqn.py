@@ -44,7 +44,7 @@ from birl.nets.values import (
     values_here,
 )
 from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig, ValueConfig
-from birl.registry import Q_LOSS, Supports, variant
+from birl.registry import Alias, Supports, variant
 from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
@@ -63,7 +63,10 @@ SUPPORTS = Supports(
     compiled=True,
     values="Q(s, ·)",
     rows=lambda config: config.replay.batch_size,
-    aliases=Q_LOSS,
+    aliases={
+        "sb3": {"loss/value": Alias("train/loss")},
+        "cleanrl": {"loss/value": Alias("losses/td_loss"), "value/mean": Alias("losses/q_values")},
+    },
 )
 
 

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 from birl.maths.losses import huber
 
 Number = float | Float[Array, ""]
-Rows = int | slice | Array
+Rows = int | slice | Array | tuple[Array, Array]
 
 
 class ValueDistribution(Protocol):
@@ -51,7 +51,7 @@ class ScalarValues:
         return self.values
 
     def rows(self, index: Rows) -> "ScalarValues":
-        """The part at this index of the first axis."""
+        """The part at this index of the first axes."""
         return ScalarValues(self.values[index])
 
     def of(self, actions: Int[Array, "*batch"]) -> "ScalarValues":
@@ -86,7 +86,7 @@ class QuantileValues:
         return self.values.mean(-1)
 
     def rows(self, index: Rows) -> "QuantileValues":
-        """The part at this index of the first axis."""
+        """The part at this index of the first axes."""
         return QuantileValues(self.values[index], self.fractions if self.fractions.ndim == 1 else self.fractions[index])
 
     def of(self, actions: Int[Array, "*batch"]) -> "QuantileValues":
@@ -122,7 +122,7 @@ class CategoricalValues:
         return jnp.sum(jax.nn.softmax(self.logits) * self.support, axis=-1)
 
     def rows(self, index: Rows) -> "CategoricalValues":
-        """The part at this index of the first axis."""
+        """The part at this index of the first axes."""
         return CategoricalValues(self.logits[index], self.support)
 
     def of(self, actions: Int[Array, "*batch"]) -> "CategoricalValues":
@@ -155,7 +155,7 @@ class Projected:
         return jnp.sum(self.probabilities * self.support, axis=-1)
 
     def rows(self, index: Rows) -> "Projected":
-        """The part at this index of the first axis."""
+        """The part at this index of the first axes."""
         return Projected(self.probabilities[index], self.support)
 
 

@@ -1,4 +1,4 @@
-"""For the tests of actors and twin critics: bounded probes, known networks, hand-made batches."""
+"""For the tests of actors and critics: bounded probes, known networks, hand-made batches."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -17,7 +17,8 @@ from birl.envs.probes_episodes import Truncation
 from birl.envs.probes_one_step import NOTHING, ConstantReward, OneStep
 from birl.nets.continuous import ActionBounds
 from birl.nets.critics import ActorCritics, critic_values
-from birl.rollouts.replay import Replay
+from birl.rollouts.learning import Batch
+from birl.rollouts.replay import Indices, Replay
 from birl.types import Rollout, Transitions, Update
 
 UNEVEN = spaces.Box(-2, 3, (1,), np.float32)  # no symmetry to hide behind
@@ -117,6 +118,11 @@ def transitions(count: int, actions: int = 2, seed: int = 0) -> Transitions:
     )
 
 
+def sampled(steps: Transitions, noise: Any = None) -> Batch:
+    """These transitions as a replay gives them, all equally likely."""
+    return Batch(steps, np.ones(steps.rewards.shape, np.float32), noise)
+
+
 def rollout_of(length: int, actions: int = 2) -> Rollout:
     """Steps of one environment in which nothing happened."""
     nothing = np.zeros((length, 1), bool)
@@ -146,9 +152,7 @@ def terminated_and_cut(discount: float) -> Transitions:
     )
     replay = Replay(6, rollout, discount)
     replay.add(rollout)
-    places = replay.sample_indices(np.random.default_rng(0), (3,))
-    rows = np.array([0, 1, 3])
-    return replay.gather(places._replace(rows=rows, envs=np.zeros(3, np.int64)))
+    return replay.gather(Indices(np.array([0, 1, 3]), np.zeros(3, int), np.ones(3, np.float32)))
 
 
 def bare(actor: Callable[[Any], Any], *critics: Callable[[Any, Any], Any]) -> Any:

@@ -27,6 +27,7 @@ from birl.nets.layers import LayerNorm
 from birl.rollouts.collector import Collector
 from birl.speed import compiled_acting, prepare_jax
 from birl.types import Rollout, Transitions
+from tests.algos.bounded import sampled
 from tests.algos.probing import assert_same_bits
 
 ENVS = 4
@@ -53,9 +54,8 @@ def compiled_programs_on_disk() -> None:
 
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
-update = jax.jit(
-    ddpg.update.__wrapped__, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0}
-)
+jit = partial(jax.jit, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0})
+update, learn = jit(ddpg.update.__wrapped__), jit(ddpg.learn)
 
 
 @cache
@@ -249,7 +249,7 @@ def test_a_run_continued_from_its_state_and_world_is_the_run_that_went_on(noise)
 def test_the_scale_of_action_noise_follows_its_schedule():
     config = replace(SMALL, exploration_noise=linear(0.4, 0.0))
     state = fresh(config)._replace(env_steps=np.int32(500 - 32))
-    after, metrics = update(state, rollout(config), None, config)
+    after, metrics, _ = update(state, rollout(config), None, config)
     assert float(after.exploration.scale) == pytest.approx(0.2)
     assert float(metrics["exploration/noise"]) == pytest.approx(0.4)  # of the rollout that was
 
@@ -283,7 +283,7 @@ def test_layer_norms_are_not_perturbed_and_all_else_is():
 
 def test_where_an_episode_began_its_perturbation_goes_on_and_another_is_drawn_for_the_next():
     state = fresh(PARAMETER)
-    after, _ = update(state, rollout(PARAMETER, began=(1, 3)), None, PARAMETER)
+    after, *_ = update(state, rollout(PARAMETER, began=(1, 3)), None, PARAMETER)
     for old, new in zip(*(jax.tree.leaves(s.exploration.perturbations) for s in (state, after)), strict=True):
         for i in range(ENVS):
             began = i in (1, 3)
@@ -291,7 +291,7 @@ def test_where_an_episode_began_its_perturbation_goes_on_and_another_is_drawn_fo
             assert bool(np.all(new[1, i] == old[1, i])) == (not began)
             assert not began or np.all(np.asarray(new)[1, i] != np.asarray(old)[:, i])
         assert np.all(new[1, 1] != new[1, 3])
-    unchanged, _ = update(state, rollout(PARAMETER), None, PARAMETER)
+    unchanged, *_ = update(state, rollout(PARAMETER), None, PARAMETER)
     assert_same_bits(unchanged.exploration.perturbations, state.exploration.perturbations)
 
 
@@ -310,14 +310,14 @@ def test_the_scale_of_parameter_noise_settles_where_the_actions_lie_at_the_wante
         PARAMETER, exploration_noise=0.15, noise_adaptation=1.05, actor_learning_rate=0.0, critic_learning_rate=0.0
     )
     state = with_scale(fresh(config), start)
-    batches = transitions(8, 16)
+    batches = sampled(transitions(8, 16))
     steps = rollout(config)
     for _ in range(200):
-        state, metrics = update(state, steps, batches, config)
+        state, metrics, _ = update(state, steps, batches, config)
     assert float(metrics["exploration/action_distance"]) == pytest.approx(0.15, rel=0.06)
     weights = perturbed_weights(state.network.actor, state.exploration, 0, ENVS)
     actors = [eqx.combine(jax.tree.map(lambda x, i=i: x[i], weights), state.network.actor) for i in range(ENVS)]
-    seen = batches.observations[-1]
+    seen = batches.steps.observations[-1]
     distance = action_distance(state.network.actor(seen), jnp.stack([actor(seen) for actor in actors]))
     assert float(distance) == pytest.approx(0.15, rel=0.06)
 
@@ -356,7 +356,7 @@ def test_a_perturbation_stays_through_an_episode_wherever_rollouts_end_and_the_n
     rollouts = []
     for _ in range(80 // length):
         rollouts.append(collector.collect(ddpg.policy(state), state.key))
-        state, _ = update(state, rollouts[-1], None, config)
+        state, *_ = update(state, rollouts[-1], None, config)
     actions, valid = (np.concatenate([getattr(rollout, name) for rollout in rollouts]) for name in ("actions", "valid"))
     for i in range(2):
         episodes = np.split(actions[:, i], np.flatnonzero(~valid[:, i]))
@@ -457,7 +457,7 @@ def test_the_actors_gradient_is_the_deterministic_policy_gradient_of_eq_6():
 def test_a_network_of_the_users_own_takes_a_cycles_steps_towards_its_critics_best_action():
     config = replace(SMALL, noise="gaussian", critic_learning_rate=0.0)
     state = ddpg.init(config, SEEN, BOX, make_own)
-    after, _ = update(state, rollout(config), transitions(8, 16), config)
+    after, *_ = update(state, rollout(config), sampled(transitions(8, 16)), config)
     before, now = (
         float(ddpg.actor_loss(s.network.actor, s.network.critic, s.normalizer, transitions(16))[0])
         for s in (state, after)
@@ -469,7 +469,7 @@ def test_a_network_of_the_users_own_takes_a_cycles_steps_towards_its_critics_bes
 def test_after_each_gradient_step_the_target_networks_move_by_tau():
     config = replace(SMALL, target_rate=0.1)
     state = apart(config)
-    after, metrics = ddpg.learn(state, transitions(16), 1e-3, 1e-3, config)
+    after, (metrics, _) = learn(state, sampled(transitions(16)), config)
     jax.tree.map(
         lambda old, network, new: np.testing.assert_allclose(new, 0.9 * old + 0.1 * network, atol=1e-6),
         state.target,
@@ -483,7 +483,7 @@ def test_after_each_gradient_step_the_target_networks_move_by_tau():
 def test_the_actor_climbs_the_critic_after_its_step():
     state = apart()
     batch = transitions(16)
-    after, metrics = ddpg.learn(state, batch, 1e-3, 1e-1, SMALL)
+    after, (metrics, _) = learn(state, sampled(batch), replace(SMALL, critic_learning_rate=1e-1))
     old, new = (
         float(ddpg.actor_loss(state.network.actor, s.network.critic, s.normalizer, batch)[0]) for s in (state, after)
     )
@@ -495,7 +495,7 @@ def test_the_actor_climbs_the_critic_after_its_step():
 def test_each_of_the_two_learning_rates_is_of_its_own_network(part):
     config = replace(SMALL, **{f"{part}_learning_rate": 0.0})
     state = apart()
-    after, _ = update(state, rollout(config), transitions(8, 16), config)
+    after, *_ = update(state, rollout(config), sampled(transitions(8, 16)), config)
     moved = {
         name: any(
             np.any(a != b)
@@ -509,7 +509,7 @@ def test_each_of_the_two_learning_rates_is_of_its_own_network(part):
 def test_adams_first_step_has_the_length_of_the_learning_rate_at_this_progress():
     config = replace(SMALL, critic_learning_rate=linear(2e-3, 0.0), optimizer_epsilon=1e-12)
     state = apart()._replace(env_steps=np.int32(500))
-    after, metrics = update(state, rollout(config), transitions(1, 16), config)
+    after, metrics, _ = update(state, rollout(config), sampled(transitions(1, 16)), config)
     assert float(metrics["optimizer/learning_rate"]) == pytest.approx(1e-3)
     steps = [
         np.abs(a - b).max() for a, b in zip(*(jax.tree.leaves(s.network.critic) for s in (state, after)), strict=True)

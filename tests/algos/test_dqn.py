@@ -17,8 +17,10 @@ from birl.envs.make import make_envs
 from birl.maths.schedules import linear, piecewise
 from birl.maths.statistics import Moments
 from birl.nets.layers import Linear, make_linear
+from birl.nets.values import double_q_values, values_here
 from birl.rollouts.collector import Collector
-from birl.rollouts.replay import Indices, Replay
+from birl.rollouts.learning import Batch, sample_batches
+from birl.rollouts.replay import Indices, Replay, make_replay
 from birl.speed import prepare_jax
 from birl.types import Rollout, Snapshot, Transitions
 from tests import oracle
@@ -63,7 +65,7 @@ def compiled_programs_on_disk() -> None:
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
 jit = partial(jax.jit, static_argnames="config", compiler_options={"xla_backend_optimization_level": 0})
-transition_errors, sequence_errors = jit(dqn.transition_errors), jit(dqn.sequence_errors)
+compare_transitions, compare_sequences = jit(dqn.compare_transitions), jit(dqn.compare_sequences)
 loss_and_gradients = jit(jax.value_and_grad(dqn.loss, has_aux=True, argnums=(0, 1)))
 learn, update = jit(dqn.learn), jit(dqn.update.__wrapped__)
 
@@ -90,32 +92,34 @@ def replayed(config: dqn.Config) -> Replayed:
         state = state._replace(network=perturbed(state.network, 1), target=perturbed(state.network, 2))
         collector = Collector(envs, dqn.act, config.rollout_length, state.network.initial_memory(envs.num_envs))
         collector.start(config.run.seed)
-        kept = config.replay
-        exponent = kept.priority_exponent if kept.prioritized else None
-        replay = Replay(
-            kept.replay_size, collector.empty_rollout(), config.discount, kept.n_step, kept.frame_stack, exponent
-        )
+        replay = make_replay(config.replay, collector.empty_rollout(), config.discount)
         rollouts = [collector.collect(dqn.policy(state), np.array([3, number], np.uint32)) for number in range(6)]
         for rollout in rollouts:
             replay.add(rollout)
         return Replayed(state, rollouts, replay)
 
 
-def one_batch(config: dqn.Config) -> tuple[dqn.State, dqn.Batch]:
+def one_batch(config: dqn.Config) -> tuple[dqn.State, Batch]:
     """A state and the first of the batches drawn for it."""
     state, _, replay = replayed(config)
-    batches, _ = dqn.sample_batches(replay, state.key, config)
+    batches, _ = sample_batches(replay, state.key, config)
     return state, jax.tree.map(lambda x: x[0], batches)
 
 
 def values_at(network: Any, observations: np.ndarray) -> np.ndarray:
     """Q of a feed-forward network at observations [N, ...]."""
-    return np.asarray(network(observations[None], (), np.zeros((1, len(observations)), bool))[0][0], np.float64)
+    found, _ = values_here(network, observations, (), np.zeros(len(observations), bool))
+    return np.asarray(found.mean(), np.float64)
+
+
+def errors_in(compared: dqn.Compared) -> Any:
+    """How much higher the target is than what was predicted."""
+    return compared.targets.mean() - compared.predicted.mean()
 
 
 def errors_of(state: dqn.State, batch: Transitions | Rollout, config: dqn.Config) -> np.ndarray:
-    found = transition_errors if isinstance(batch, Transitions) else sequence_errors
-    return np.asarray(found(state.network, state.target, state.normalizer, batch, config)[0])
+    compare = compare_transitions if isinstance(batch, Transitions) else compare_sequences
+    return np.asarray(errors_in(compare(state.network, state.target, state.normalizer, batch, config)))
 
 
 # Targets
@@ -150,10 +154,10 @@ def test_double_is_vanilla_when_both_networks_are_equal_and_only_then(core):
 def test_the_best_value_is_the_targets_of_the_action_that_the_other_values_most_among_those_allowed():
     choosing = jnp.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]])
     target = jnp.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]])
-    np.testing.assert_array_equal(dqn.double_q_values(choosing, target, None), [20.0, 60.0])
-    np.testing.assert_array_equal(dqn.double_q_values(target, target, None), [30.0, 60.0])
+    np.testing.assert_array_equal(double_q_values(choosing, target, None), [20.0, 60.0])
+    np.testing.assert_array_equal(double_q_values(target, target, None), [30.0, 60.0])
     masks = np.array([[True, False, True], [False, True, False]])
-    np.testing.assert_array_equal(dqn.double_q_values(choosing, target, masks), [30.0, 50.0])
+    np.testing.assert_array_equal(double_q_values(choosing, target, masks), [30.0, 50.0])
 
 
 def preferring(network: Any, action: int) -> Any:
@@ -197,12 +201,12 @@ def test_the_slope_of_the_loss_is_the_error_clipped_at_1():
         state.network,
         state.target,
         state.normalizer,
-        dqn.Batch(steps, np.ones(16, np.float32)),
+        Batch(steps, np.ones(16, np.float32)),
         jnp.float32(1),
         SMALL,
     )
     for action in range(2):
-        expected = -np.mean(np.clip(errors, -1, 1) * (steps.actions == action))
+        expected = -np.mean(np.clip(errors, -1, 1) * np.asarray(steps.actions == action))
         assert float(gradients.head.bias[action]) == pytest.approx(expected, abs=1e-5)
     huber = np.where(np.abs(errors) <= 1, errors**2 / 2, np.abs(errors) - 0.5)
     assert float(value) == float(metrics["loss/value"]) == pytest.approx(huber.mean(), rel=1e-5)
@@ -215,16 +219,14 @@ def test_no_gradient_flows_through_the_target_even_if_it_is_the_network(core):
     config = replace(SMALL, core=core)
     state, batch = one_batch(config)
 
-    errors_with = dqn.transition_errors if core == "feedforward" else dqn.sequence_errors
-
-    def total(network, target, steps):
-        return jnp.sum(errors_with(network, target, state.normalizer, steps, config)[0])
-
-    of_network, of_target = jax.jit(jax.grad(total, argnums=(0, 1)))(state.network, state.network, batch.steps)
+    equal = state._replace(target=state.network)
+    _, (of_network, of_target) = loss_and_gradients(*equal[:2], state.normalizer, batch, jnp.float32(1), config)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(of_target))
-    # Σ errors falls by 1 where Q(s, a) rises by 1: an action's bias counts how often it was taken.
-    actions = np.asarray(batch.steps.actions)
-    np.testing.assert_allclose(of_network.head.bias, [-(actions == action).sum() for action in range(2)], atol=1e-3)
+    # The loss falls by the clipped error where Q(s, a) rises: an action's bias has those of its steps.
+    slopes = np.clip(errors_of(equal, batch.steps, config), -1, 1)
+    valid = np.ones_like(slopes) if core == "feedforward" else np.asarray(batch.steps.valid)
+    expected = [-(slopes * valid * (batch.steps.actions == action)).sum() / valid.sum() for action in range(2)]
+    np.testing.assert_allclose(of_network.head.bias, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("correction", [0.0, 0.4, 1.0])
@@ -237,7 +239,7 @@ def test_each_error_is_weighed_by_its_chance_to_the_minus_beta_over_the_largest_
         state.network,
         state.target,
         state.normalizer,
-        dqn.Batch(batch.steps, probabilities),
+        Batch(batch.steps, probabilities),
         jnp.float32(correction),
         SMALL,
     )
@@ -250,7 +252,7 @@ def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_tha
     # Σ_i P_i ∇l_i / P_i is N times the mean: weight every transition by its probability.
     config = SMALL
     state, _, replay = replayed(config)
-    known = np.argwhere(replay.columns.valid[: replay.sampleable.stop])
+    known = np.argwhere(replay.on_host().columns.valid[: replay.rows(replay.on_host()).stop])
     indices = Indices(*known.T, np.ones(len(known), np.float32))
     batch = replay.gather(indices)
     probabilities = np.random.default_rng(0).uniform(0.1, 3, len(known)).astype(np.float32)
@@ -258,9 +260,10 @@ def test_with_beta_1_the_expected_gradient_of_prioritised_draws_points_where_tha
     @jax.jit
     def expected_gradient(probabilities, correction):
         def weighed(network):  # each transition counts as often as it would be drawn
-            errors, *_ = dqn.transition_errors(network, state.target, state.normalizer, batch, config)
+            compared = dqn.compare_transitions(network, state.target, state.normalizer, batch, config)
             weights = (probabilities / probabilities.min()) ** -correction
-            return jnp.sum(probabilities * weights * dqn.losses.huber(errors))
+            errors, _ = compared.predicted.loss(jax.lax.stop_gradient(compared.targets))
+            return jnp.sum(probabilities * weights * errors)
 
         return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(jax.grad(weighed)(state.network))])
 
@@ -285,9 +288,9 @@ def test_without_memory_the_errors_of_a_sequence_are_those_of_its_transitions(co
     length = config.rollout_length
     rows, envs = np.argwhere(sequence.valid[: length - n_step + 1]).T  # those whose n rewards are all inside
     batch = replay.gather(Indices(2 * length + rows, envs, np.ones(len(rows))))
-    errors, counted, _ = sequence_errors(state.network, state.target, state.normalizer, sequence, config)
-    np.testing.assert_array_equal(counted, sequence.valid)
-    np.testing.assert_allclose(np.asarray(errors)[rows, envs], errors_of(state, batch, config), atol=1e-5)
+    compared = compare_sequences(state.network, state.target, state.normalizer, sequence, config)
+    np.testing.assert_array_equal(compared.valid, sequence.valid)
+    np.testing.assert_allclose(errors_in(compared)[rows, envs], errors_of(state, batch, config), atol=1e-5)
 
 
 def step_by_step(network: Any, sequence: Rollout) -> np.ndarray:
@@ -298,7 +301,7 @@ def step_by_step(network: Any, sequence: Rollout) -> np.ndarray:
     ask = jax.jit(lambda *inputs: network(*inputs))
     for observations, begins in zip(sequence.observations, resets, strict=True):
         values, memory = ask(observations[None], memory, begins[None])
-        found.append(np.asarray(values[0], np.float64))
+        found.append(np.asarray(values.mean()[0], np.float64))
     return np.stack(found)
 
 
@@ -322,11 +325,10 @@ def test_with_memory_the_errors_are_those_of_both_networks_run_step_by_step_from
 def test_after_a_burn_in_errors_are_what_they_are_without_and_those_before_do_not_count(burn_in):
     config = replace(SMALL, core="lstm")
     state, batch = one_batch(config)
-    whole, counted, _ = sequence_errors(state.network, state.target, state.normalizer, batch.steps, config)
-    warm = replace(config, burn_in=burn_in)
-    errors, counted_after, _ = sequence_errors(state.network, state.target, state.normalizer, batch.steps, warm)
-    np.testing.assert_allclose(errors, whole[burn_in:], atol=1e-5)
-    np.testing.assert_array_equal(counted_after, counted[burn_in:])
+    inputs = state.network, state.target, state.normalizer, batch.steps
+    whole, warm = (compare_sequences(*inputs, each) for each in (config, replace(config, burn_in=burn_in)))
+    np.testing.assert_allclose(errors_in(warm), errors_in(whole)[burn_in:], atol=1e-5)
+    np.testing.assert_array_equal(warm.valid, whole.valid[burn_in:])
 
 
 def test_no_gradient_flows_through_the_burn_in():
@@ -337,8 +339,8 @@ def test_no_gradient_flows_through_the_burn_in():
     def by_observation(observations, steps, config):
         def total(observations):
             batch = steps._replace(observations=observations)
-            errors, counted, _ = dqn.sequence_errors(state.network, state.target, state.normalizer, batch, config)
-            return jnp.sum(errors * counted)
+            compared = dqn.compare_sequences(state.network, state.target, state.normalizer, batch, config)
+            return jnp.sum(errors_in(compared) * compared.valid)
 
         return jax.grad(total)(observations)
 
@@ -392,11 +394,11 @@ def test_rewards_are_divided_by_the_deviation_of_returns_seen_by_now():
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 def test_the_target_network_moves_every_so_many_gradient_steps_and_stands_still_between(rate):
-    config = replace(SMALL, target_every=3, target_rate=rate)
+    config = replace(SMALL, target_every=3, target_rate=rate, learning_rate=1e-2)
     state, batch = one_batch(config)
     for number in range(1, 8):
         before = state.target
-        state, _ = learn(state, batch, jnp.float32(1e-2), jnp.float32(1), config)
+        state, _ = learn(state, batch, config)
         assert int(state.gradient_steps) == number
         if number % 3:
             assert_same_bits(state.target, before)
@@ -410,13 +412,13 @@ def test_the_target_network_moves_every_so_many_gradient_steps_and_stands_still_
 def test_a_cycles_gradient_steps_are_single_ones_in_turn_and_the_target_moves_within_it():
     config = replace(SMALL, target_every=3, learning_rate=1e-2, priority_correction=1.0)
     state, rollouts, replay = replayed(config)
-    batches, _ = dqn.sample_batches(replay, state.key, config)
+    batches, _ = sample_batches(replay, state.key, config)
     assert len(batches.probabilities) == 4
     after, _, errors = update(state, rollouts[-1], batches, config)
     by_hand = state
     for number in range(4):
         batch = jax.tree.map(lambda x, number=number: x[number], batches)
-        by_hand, (_, found) = learn(by_hand, batch, jnp.float32(1e-2), jnp.float32(1), config)
+        by_hand, (_, found) = learn(by_hand, batch, config)
         np.testing.assert_allclose(errors[number], found, atol=1e-5)
         copied = by_hand.target if number == 2 else None
         if copied is not None:
@@ -500,7 +502,7 @@ def test_bytes_and_steps_of_the_replay_are_told():
         min(12 * number, 2 * rows) for number in range(1, len(updates) + 1)
     ]
     observation, action, reward, flags = 16, 4, 4, 4
-    tree = 2 * 128 * 8
+    tree = 2 * 128 * 4
     assert {u.metrics["replay/bytes"] for u in updates} == {2 * rows * (observation + action + reward + flags) + tree}
 
 
@@ -528,7 +530,7 @@ def test_schedules_stand_where_progress_is():
         priority_correction=piecewise((0, 0.5, 1), (0, 0.3, 1)),
     )
     state, rollouts, replay = replayed(config)
-    batches = dqn.sample_batches(replay, state.key, config)[0]
+    batches = sample_batches(replay, state.key, config)[0]
     batches = batches._replace(
         probabilities=np.random.default_rng(0).uniform(0.1, 2, batches.probabilities.shape).astype(np.float32)
     )
@@ -541,8 +543,11 @@ def test_schedules_stand_where_progress_is():
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), scheduled.network, constant.network)
 
 
-def test_a_replay_too_large_for_the_machine_stops_training_before_it_begins():
-    with pytest.raises(ConfigError, match=r"replay_size 1,000,000,000,000,000 needs [\d.]+ GB and [\d.]+ GB are free"):
+def test_a_replay_too_large_for_the_machine_or_for_32_bits_stops_training_before_it_begins(monkeypatch):
+    monkeypatch.setattr("birl.rollouts.replay.free_memory", lambda: 10**9)
+    with pytest.raises(ConfigError, match=r"replay_size 900,000,000 needs [\d.]+ GB and 1.0 GB are free"):
+        next(dqn.train(replace(SMALL, replay_size=900_000_000)))
+    with pytest.raises(ConfigError, match=r"replay_size 1,000,000,000,000,000 is too large; use less than 1,073,741,824"):
         next(dqn.train(replace(SMALL, replay_size=10**15)))
 
 
@@ -640,7 +645,8 @@ def test_on_a_chain_q_converges_to_the_known_one(changes):
     *_, last = dqn.train(replace(config, **changes))
     network = last.state.network
     observations = chain.OBSERVATIONS[:, None]  # in turn, as on the shortest way
-    values = np.asarray(network(observations, network.initial_memory(1), np.zeros((4, 1), bool))[0][:, 0])
+    found, _ = network(observations, network.initial_memory(1), np.zeros((4, 1), bool))
+    values = np.asarray(found.mean()[:, 0])
     np.testing.assert_allclose(values, chain.chain_values(epsilon=0.0), atol=0.05)
 
 
@@ -721,6 +727,5 @@ def test_probe_the_vector_and_the_image_of_a_dict_are_both_used():
     state = learned("birl/ProbeDict-v0", encoder="cnn_small", learning_rate=2e-3).state
     images = np.stack([np.full((36, 36, 1), brightness, np.uint8) for brightness in (0, 255, 0, 255)])
     observations = {"vector": np.float32([[-1], [-1], [1], [1]]), "image": images}
-    batch = jax.tree.map(lambda x: x[None], observations)
-    values = np.asarray(state.network(batch, (), np.zeros((1, 4), bool))[0][0])
+    values = values_here(state.network, observations, (), np.zeros(4, bool))[0].mean()
     assert values.argmax(-1).tolist() == [0, 1, 2, 3]

@@ -10,6 +10,7 @@ import pytest
 
 from birl.config import EnvConfig, RunConfig
 from birl.types import Rollout
+from tests.recording import recorded
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "a2c": ("a2c", {"optimizer": "adam"}),
@@ -26,17 +27,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class Watched:
-    """An update that keeps what it was last called with."""
-
-    def __init__(self, update: Any) -> None:
-        self.update = update
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.arguments = arguments
-        return self.update(*arguments)
-
-
 def without_a_valid_step(argument: Any) -> Any:
     """The argument, with no step valid in the rollouts that it is or has."""
 
@@ -47,18 +37,17 @@ def without_a_valid_step(argument: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_update_without_a_valid_step_moves_nothing(name, monkeypatch):
+def test_an_update_without_a_valid_step_moves_nothing(name):
     algorithm_name, settings = CASES[name]
     algorithm = importlib.import_module(f"birl.algos.{algorithm_name}")
-    watched = Watched(algorithm.update)
-    monkeypatch.setattr(algorithm, "update", watched)
     env = EnvConfig("CartPole-v1", num_envs=4, max_episode_steps=3)
     config = algorithm.Config(env=env, run=RunConfig(total_steps=1000), rollout_length=8, hidden_sizes=(4,), **settings)
-    *_, last = islice(algorithm.train(config), 3)  # by now there is momentum
+    with recorded(algorithm) as calls:
+        *_, last = islice(algorithm.train(config), 3)  # by now there is momentum
     before = last.state
-    learned_from = watched.arguments[1:]
-    after, *_ = watched.update(before, *map(without_a_valid_step, learned_from))
-    moved, *_ = watched.update(before, *learned_from)
+    _, *learned_from = calls[-1]
+    after, *_ = algorithm.update(before, *map(without_a_valid_step, learned_from))
+    moved, *_ = algorithm.update(before, *learned_from)
 
     def weights_of(state: Any) -> list[np.ndarray]:
         parts = {part: value for part, value in state._asdict().items() if part == "network" or "optimizer" in part}

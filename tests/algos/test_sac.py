@@ -26,19 +26,26 @@ from tests.algos.bounded import (
     noise_of,
     parameters_equal,
     rollout_of,
+    sampled,
     terminated_and_cut,
     transitions,
 )
 from tests.algos.probing import sign
 
 BOX = spaces.Box(-2, 3, (2,), np.float32)
-SMALL = sac.Config(run=RunConfig(total_steps=1000), hidden_sizes=(8,), batch_size=16, learning_starts=0)
+SMALL = sac.Config(
+    run=RunConfig(total_steps=1000),
+    hidden_sizes=(8,),
+    batch_size=16,
+    learning_starts=0,
+    actor_learning_rate=1e-3,
+    critic_learning_rate=1e-3,
+)
 KEY = jnp.array([0, 1], jnp.uint32)
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 update, learn = (jit(function, static_argnames="config") for function in (sac.update.__wrapped__, sac.learn))
-RATES = sac.Rates(*np.array([1e-3, 1e-3, 3e-4], np.float32))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,11 +58,11 @@ def fresh(config: sac.Config = SMALL) -> sac.State:
     return sac.init(config, VECTOR, BOX)
 
 
-def after(steps: int, state: sac.State | None = None, rates: sac.Rates = RATES) -> sac.State:
+def after(steps: int, state: sac.State | None = None, config: sac.Config = SMALL) -> sac.State:
     """The state after so many gradient steps."""
     state = fresh() if state is None else state
     for step in range(steps):
-        state, _ = learn(state, (transitions(16, seed=step), noise_of(2, 16)), rates, SMALL)
+        state, _ = learn(state, sampled(transitions(16, seed=step), noise_of(2, 16)), config)
     return state
 
 
@@ -202,7 +209,7 @@ def test_the_temperature_rises_while_the_entropy_is_below_its_target_and_falls_w
 
 def test_a_temperature_with_a_learning_rate_of_0_stays_the_same_to_the_bit():
     state = fresh()._replace(log_temperature=np.float32(math.log(0.2)))
-    moved = after(2, state, RATES._replace(temperature=np.float32(0)))
+    moved = after(2, state, replace(SMALL, temperature_learning_rate=0.0))
     assert np.asarray(moved.log_temperature).tobytes() == np.float32(math.log(0.2)).tobytes()
     assert not parameters_equal(moved.network.actor, state.network.actor)
 
@@ -322,7 +329,7 @@ def test_the_targets_action_and_the_actors_are_drawn_apart():
     one = transitions(1)._replace(rewards=np.full(1, 1e3, np.float32), discounts=np.ones(1, np.float32))
     one = one._replace(next_observations=one.observations)  # the same policy in both
     state = fresh(config)
-    batches = jax.tree.map(lambda x: x[None], one)
+    batches = jax.tree.map(lambda x: x[None], sampled(one))
     found = []
     for number in range(40):
         metrics = update(state._replace(key=np.array([0, number], np.uint32)), rollout_of(4), batches, config)[1]

@@ -26,13 +26,21 @@ from tests.algos.bounded import (
     noise_of,
     parameters_equal,
     rollout_of,
+    sampled,
     terminated_and_cut,
     transitions,
 )
 from tests.algos.probing import sign
 
 BOX = spaces.Box(-2, 3, (2,), np.float32)
-SMALL = td3.Config(run=RunConfig(total_steps=1000), hidden_sizes=(8,), batch_size=16, learning_starts=0)
+SMALL = td3.Config(
+    run=RunConfig(total_steps=1000),
+    hidden_sizes=(8,),
+    batch_size=16,
+    learning_starts=0,
+    actor_learning_rate=1e-3,
+    critic_learning_rate=1e-3,
+)
 KEY = jnp.array([0, 1], jnp.uint32)
 
 # Hardly optimised: else the tests would mostly compile. The probes run what users run.
@@ -53,11 +61,9 @@ def fresh(config: td3.Config = SMALL) -> td3.State:
 def steps_of(count: int, config: td3.Config = SMALL) -> list[tuple[td3.State, Metrics]]:
     """State and metrics before and after each of so many gradient steps."""
     reached: list[tuple[td3.State, Metrics]] = [(fresh(config), {})]
-    rate = np.float32(1e-3)
     for step in range(count):
-        reached.append(
-            learn(reached[-1][0], (transitions(16, seed=step), noise_of(16)), rate, rate, config.target_noise, config)
-        )
+        state, (metrics, _) = learn(reached[-1][0], sampled(transitions(16, seed=step), noise_of(16)), config)
+        reached.append((state, metrics))
     return reached
 
 
@@ -241,13 +247,13 @@ def test_acting_is_taken_apart_into_numpy():
 
 def test_exploration_follows_its_schedule():
     config = replace(SMALL, exploration_noise=linear(1.0, 0.0), run=RunConfig(total_steps=8))
-    state, metrics = update(fresh(config), rollout_of(2), None, config)
+    state, metrics, _ = update(fresh(config), rollout_of(2), None, config)
     assert metrics == {"exploration/noise": 1.0}
     assert state.exploration_noise == pytest.approx(0.75)
 
 
 def test_smoothing_noise_follows_its_schedule():
-    batches = jax.tree.map(lambda x: x[None], transitions(SMALL.replay.batch_size))
+    batches = jax.tree.map(lambda x: x[None], sampled(transitions(SMALL.replay.batch_size)))
     quiet, loud, falling = (
         update(state, rollout_of(2), batches, replace(SMALL, run=RunConfig(total_steps=8), target_noise=noise))[0]
         for state, noise in (
@@ -335,7 +341,7 @@ def test_every_gradient_step_smooths_with_noise_of_its_own():
 
     def spread(steps: int) -> float:
         """Standard deviation over random keys of the mean loss of so many gradient steps."""
-        batches = jax.tree.map(lambda x: np.repeat(x[None], steps, axis=0), one)
+        batches = jax.tree.map(lambda x: np.repeat(x[None], steps, axis=0), sampled(one))
         keys = [np.array([0, number], np.uint32) for number in range(24)]
         return float(
             np.std(
