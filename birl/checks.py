@@ -6,14 +6,14 @@ in that algorithm's own `validate`.
 
 import dataclasses
 import typing
-from math import isclose
+from math import isclose, isfinite
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.env_checks import require_importable, validate_env
 from birl.functions import function_named, is_local
 from birl.limits import Limit
-from birl.parts import ActorLearnerConfig, OptimizerConfig, ReplayConfig, RMSPropName
+from birl.parts import ActorLearnerConfig, OptimizerConfig, ReplayConfig, RMSPropName, ValueConfig
 from birl.settings import Place, flat_settings, left_out_settings, places_of
 
 OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
@@ -157,6 +157,16 @@ def validate_replay(replay: ReplayConfig, run: RunConfig) -> None:
     end = run.total_steps
     wrong = f"learning_starts {start} lies beyond the run's {end} total_steps: nothing would be learned"
     require(start < end, f"{wrong}; use fewer, for example {end // 10}")
+
+
+def validate_values(values: ValueConfig) -> None:
+    """Raise ConfigError unless the atoms of categorical values rise."""
+    if values.values != "categorical":
+        return
+    require(values.num_atoms >= 2, f"num_atoms {values.num_atoms} is less than 2; 51 is usual")
+    low, high = values.value_min, values.value_max
+    rises = isfinite(low) and isfinite(high) and low < high
+    require(rises, f"value_min {low:g} is not below value_max {high:g}; use the lowest and the highest return")
 
 
 def validate_burn_in(burn_in: int, rollout_length: int) -> None:

@@ -21,7 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import require_config, require_sequences_fit, validate_burn_in, validate_replay, validate_settings
+from birl.checks import (
+    require_config,
+    require_sequences_fit,
+    validate_burn_in,
+    validate_replay,
+    validate_settings,
+    validate_values,
+)
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFraction, PositiveInt, Probability, Rate
 from birl.maths import losses
@@ -124,6 +131,7 @@ class Compared(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
+    validate_values(config.values)
     validate_replay(config.replay, config.run)
     validate_burn_in(config.replay.burn_in, config.rollout_length)
 
@@ -165,6 +173,7 @@ def compare_transitions(
         values_here(each, inputs, (), jnp.zeros(batch.rewards.shape, bool))[0]
         for each, inputs in ((network, observations), (network, next_observations), (target, next_observations))
     )
+    # Double: the network chooses, the target network values (van Hasselt et al. 2016, eq. 4).
     best = greedy_actions((next_values if config.double else next_targets).mean(), batch.next_action_masks)
     targets = next_targets.of(best).backup(batch.rewards * reward_scale(normalizer), batch.discounts)
     return Compared(values.of(batch.actions), targets, jnp.ones_like(batch.rewards))
