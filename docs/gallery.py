@@ -42,6 +42,8 @@ TASKS = {  # algorithm: environment and steps; fewer than the preset's where tha
     "async-sarsa": ("CartPole-v1", 100_000),
     "async-nstep-q": ("CartPole-v1", 100_000),
     "acer": ("CartPole-v1", 50_000),
+    "qr-dqn": ("Acrobot-v1", 100_000),
+    "c51": ("CartPole-v1", 50_000),
 }
 SECTION = re.compile(r"(<!-- gallery:begin -->\n).*?(<!-- gallery:end -->)", re.DOTALL)
 HEADERS = {  # of the numbers, and of the pictures

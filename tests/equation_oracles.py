@@ -47,8 +47,7 @@ tests/algos/test_dpg.py
 tests/algos/test_dqn.py
   test_the_error_is_reward_plus_discounted_value_of_the_best_next_action_minus_q
     algos/dqn.py, Mnih et al. 2015, algorithm 1
-  test_the_best_value_is_the_targets_of_the_action_that_the_other_values_most_among_those_allowed
-    nets/values.py, van Hasselt et al. 2016, eq. 4
+    algos/dqn.py, van Hasselt et al. 2016, eq. 4
   test_each_error_is_weighed_by_its_chance_to_the_minus_beta_over_the_largest_such_weight
     algos/dqn.py, Schaul et al. 2016, section 3.4
 tests/algos/test_ppo.py
@@ -161,6 +160,19 @@ tests/maths/test_trust_region.py
     maths/trust_region.py, TRPO's line search
   test_a_gradient_beyond_the_trust_region_is_projected_to_k_z_equals_delta
     maths/trust_region.py, Wang et al. 2017, eq. 12
+tests/maths/test_value_distributions.py
+  test_midpoints_and_atoms_are_evenly_spaced
+    maths/value_distributions.py, Dabney et al. 2018, lemma 2
+    maths/value_distributions.py, Bellemare et al. 2017, section 4.1
+  test_the_mean_of_a_backup_is_reward_plus_discounted_mean
+    maths/value_distributions.py, Dabney et al. 2018, algorithm 1
+  test_quantile_huber_is_dabney_2018_equation_10_by_hand
+    maths/value_distributions.py, Dabney et al. 2018, eq. 10
+  test_the_projection_is_bellemare_2017_algorithm_1
+    maths/value_distributions.py, Bellemare et al. 2017, eq. 7
+  test_the_categorical_loss_is_the_cross_entropy_and_its_gradient_probability_minus_target
+    maths/value_distributions.py, Bellemare et al. 2017, algorithm 1
+    maths/value_distributions.py, Hessel et al. 2018
 tests/nets/test_optimizers.py
   test_rmsprop_is_pytorchs_or_tensorflows_from_the_first_step_on
     nets/optimizers.py, Tieleman & Hinton 2012, as PyTorch has it

@@ -41,7 +41,7 @@ from birl.run.lane_turns import take_turns
 from birl.settings import places_of
 from tests import markdown
 from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
-from tests.run.processes import call, call_well
+from tests.run.processes import call, call_well, succeed
 from tests.test_contract import COMMON_METRICS
 
 FIRST_UPDATES = 2
@@ -76,6 +76,7 @@ gym.register("Chat-v0", entry_point=Chat)
 """
     }
 }
+THE_EXAMPLE = ROOT / "docs" / "adding-an-algorithm.md"  # of an algorithm in a module of the user's own
 PLACEHOLDERS = {
     "ENV": "CartPole-v1",
     "ID": "CartPole-v1",
@@ -85,7 +86,7 @@ PLACEHOLDERS = {
     "RUN": "runs/mine",
 }
 CONTINUOUS = {"dpg", "ddpg", "td3", "sac"}
-IMAGINED = {"birl.vpg", "try_vpg.py"}  # of docs/adding-an-algorithm.md
+IMAGINED = {"birl.vpg"}  # of docs/adding-an-algorithm.md
 
 pages = pytest.mark.parametrize("page", PAGES, ids=markdown.name_of)
 english = pytest.mark.parametrize("page", ENGLISH, ids=markdown.name_of)
@@ -134,6 +135,14 @@ def first_updates(monkeypatch) -> None:
     monkeypatch.setattr(
         group, "run_lanes", lambda run_dirs, options, _, __, signals: take_turns(run_dirs, options, signals)
     )
+
+
+def write_the_example(folder: Path) -> Any:
+    """The module of the example of an algorithm, as it stands on its page."""
+    [block] = [block for block in blocks_of(THE_EXAMPLE) if "file" in block.notes]
+    (folder / block.notes["file"]).write_text(block.code)
+    sys.path.insert(0, str(folder))
+    return importlib.import_module(block.notes["file"].removesuffix(".py"))
 
 
 def cut_short(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,14 +492,18 @@ def test_quoted_lines_stand_in_their_file(page):
 
 
 @run_here
-def test_code_and_commands_run(page, workplace, first_updates, types_unchecked):
-    run_page(page, workplace, TESTED_ELSEWHERE | (set() if page.name == "README.md" else {"train"}))
+def test_code_and_commands_run(page, workplace, first_updates, types_unchecked, monkeypatch):
+    if page == THE_EXAMPLE:  # its commands stand before the module, and a run of it is resumed and exported
+        cut_short(write_the_example(workplace), monkeypatch)
+    run_page(page, workplace, TESTED_ELSEWHERE | (set() if page in (ROOT / "README.md", THE_EXAMPLE) else {"train"}))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @run_here
 def test_code_and_every_training_run(page, workplace, first_updates, types_unchecked):
+    if page == THE_EXAMPLE:
+        write_the_example(workplace)
     run_page(page, workplace, set())
 
 
@@ -689,14 +702,27 @@ def test_commands_within_sentences_could_be_run(page):
 
 
 def test_the_example_of_an_algorithm_reports_what_the_contract_asks_for(workplace, types_unchecked):
-    [block] = [block for block in blocks_of(ROOT / "docs" / "adding-an-algorithm.md") if "class State" in block.code]
-    (workplace / "vpg.py").write_text(block.code)
-    sys.path.insert(0, str(workplace))
-    vpg = importlib.import_module("vpg")
+    vpg = write_the_example(workplace)
     config = vpg.Config(env=EnvConfig(num_envs=2, max_episode_steps=9), run=RunConfig(total_steps=8), rollout_length=20)
     [update] = vpg.train(config)
     assert set(update.metrics) >= COMMON_METRICS
     assert any(name.startswith("loss/") for name in update.metrics)
+
+
+def test_the_example_of_an_algorithm_trains_resumes_to_the_bit_is_exported_and_tuned(workplace, types_unchecked):
+    write_the_example(workplace)
+    train = "train", "vpg:vpg", "CartPole-v1", "--num-envs", 4, "--rollout-length", 16, "--eval-episodes", 1
+    call_well(*train, "--total-steps", 1000, "--run-dir", "whole")
+    call_well(*train, "--total-steps", 500, "--run-dir", "stopped")
+    succeed("resume", "stopped", "--total-steps", 1000, cwd=workplace)  # in a process that does not know it
+    whole, resumed = (max(Path(run, "checkpoints").glob("[0-9]*")) for run in ("whole", "stopped"))
+    assert whole.name == resumed.name
+    assert (whole / "state.safetensors").read_bytes() == (resumed / "state.safetensors").read_bytes()
+    succeed("export", "stopped", "--out", "vpg.onnx", cwd=workplace)
+    assert "over 1 episodes" in succeed("eval", "stopped", "--episodes", 1, cwd=workplace)
+    short = "--trials", 2, "--seeds", 1, "--final-seeds", 1, "--total-steps", 600, "--jobs", 1
+    said = succeed("tune", "vpg:vpg", "CartPole-v1", *short, "--run-dir", "tuned", cwd=workplace)
+    assert Path("tuned", "best.json").exists(), said
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,7 @@ def compare_transitions(
         values_here(each, inputs, (), jnp.zeros(batch.rewards.shape, bool))[0]
         for each, inputs in ((network, observations), (network, next_observations), (target, next_observations))
     )
+    # Double: the network chooses, the target network values (van Hasselt et al. 2016, eq. 4).
     best = greedy_actions((next_values if config.double else next_targets).mean(), batch.next_action_masks)
     targets = next_targets.of(best).backup(batch.rewards * reward_scale(normalizer), batch.discounts)
     return Compared(values.of(batch.actions), targets, jnp.ones_like(batch.rewards))

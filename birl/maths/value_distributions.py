@@ -94,7 +94,7 @@ class QuantileValues:
         return QuantileValues(_of(self.values, actions), self.fractions)
 
     def backup(self, rewards: Float[Array, "*batch"], discounts: Float[Array, "*batch"]) -> "QuantileValues":
-        """r + γ z of every quantile z."""
+        """r + γ z of every quantile z (Dabney et al. 2018, algorithm 1)."""
         _require_one_shape(self.values.shape[:-1], rewards.shape, discounts.shape)
         return QuantileValues(rewards[..., None] + discounts[..., None] * self.values, self.fractions)
 
@@ -135,7 +135,10 @@ class CategoricalValues:
         return Projected(project(jax.nn.softmax(self.logits), self.support, rewards, discounts), self.support)
 
     def loss(self, targets: "Projected") -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
-        """The cross-entropy -Σ m log p, and KL(m‖p) as its priority."""
+        """The cross-entropy -Σ m log p, and KL(m‖p) as its priority.
+
+        The loss of Bellemare et al. 2017, algorithm 1.
+        """
         _require_one_shape(self.logits.shape, targets.probabilities.shape)
         losses = -jnp.sum(targets.probabilities * jax.nn.log_softmax(self.logits), axis=-1)
         # As Hessel et al. 2018. The cross-entropy would add the entropy of m, which stays.
@@ -165,7 +168,7 @@ def midpoints(count: int) -> Float[Array, " K"]:
 
 
 def atoms(low: Number, high: Number, count: int) -> Float[Array, " K"]:
-    """Evenly spaced values from low to high."""
+    """Evenly spaced values from low to high (Bellemare et al. 2017, section 4.1)."""
     if count < 2:
         raise ValueError(f"{count} atoms have no distance to each other; use at least 2, 51 is usual")
     return jnp.linspace(low, high, count, dtype=jnp.float32)

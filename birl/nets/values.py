@@ -148,7 +148,7 @@ def double_q_values(
 ) -> Float[Array, "*batch"]:
     """The target network's values of the best actions by `selector_values`.
 
-    Double DQN selects by the online network's values (van Hasselt et al. 2016, eq. 4). With
+    Double DQN selects by the online network's values (van Hasselt et al. 2016). With
     `target_values` as `selector_values` this is the maximum of plain DQN.
     """
     return q_of_actions(target_values, greedy_actions(selector_values, action_masks))

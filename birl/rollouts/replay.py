@@ -164,7 +164,7 @@ class Replay:
         return _sample_indices(self.arrays, self.shape, key, shape)
 
     def gather(self, indices: Indices) -> Transitions:
-        """The transitions at these indices, of up to n rewards (Sutton & Barto 2018, eq. 7.1)."""
+        """The transitions at these indices, of up to n rewards."""
         return _gather(self.arrays, self.shape, indices)
 
     def sample_sequences(self, key: Array, shape: tuple[int, ...]) -> Rollout:
@@ -175,10 +175,7 @@ class Replay:
         return _sample_sequences(self.arrays, self.shape, key, shape)
 
     def set_errors(self, indices: Indices, errors: Array) -> None:
-        """Set the priorities of transitions to their new errors, if there are priorities.
-
-        A priority is (|δ| + 1e-6)^α (Schaul et al. 2016, eq. 1).
-        """
+        """Set the priorities of transitions to their new errors, if there are priorities."""
         if self.arrays.sums is not None:
             self.arrays = _set_errors(self.arrays, self.shape, indices, errors)
 
@@ -326,6 +323,7 @@ def _sample_indices(arrays: ReplayArrays, shape: RingShape, key: Array, count: t
 
 @partial(jax.jit, static_argnames="shape")
 def _gather(arrays: ReplayArrays, shape: RingShape, indices: Indices) -> Transitions:
+    """r_t + γ r_{t+1} + ..., and the bootstrap's factor (Sutton & Barto 2018, eq. 7.1)."""
     columns, discount = arrays.columns, arrays.discount
     at = partial(_at, shape)
     rows, envs = indices.rows, indices.envs
@@ -372,6 +370,7 @@ def _sample_sequences(arrays: ReplayArrays, shape: RingShape, key: Array, count:
 
 @partial(jax.jit, static_argnames="shape", donate_argnames="arrays")
 def _set_errors(arrays: ReplayArrays, shape: RingShape, indices: Indices, errors: Array) -> ReplayArrays:
+    """The arrays with priorities (|δ| + 1e-6)^α (Schaul et al. 2016, eq. 1)."""
     wanted = indices.rows >= 0
     weights = (jnp.abs(errors) + LEAST_ERROR) ** arrays.priority_exponent
     sums = set_weights(arrays.sums, _entries(shape, indices.rows, indices.envs), weights, wanted)

@@ -86,7 +86,7 @@ SECTIONS = (
                 "策略梯度",
                 docs("policy-gradients", "reinforce", "qac", "a2c", "ppo", "trpo"),
             ),
-            Section("Q-learning", "Q 学习", docs("dqn")),
+            Section("Q-learning", "Q 学习", docs("dqn", "qr-dqn", "c51")),
             Section("Continuous actions", "连续动作", docs("dpg", "ddpg", "td3", "sac")),
             Section(
                 "Actor-learners",
