@@ -96,10 +96,14 @@ def require_config(config: Any, kind: type) -> None:
     """
     if kind in (type(config), vars(type(config)).get("__wrapped__")):  # or a variant of it
         return
-    own, given = own_name(kind), own_name(type(config))
     is_config = type(config).__name__ == "Config"
-    wrong = f"this is the Config of birl.{given}" if is_config else f"{config!r} is not a Config"
-    raise ConfigError(f"{wrong}; {own} needs birl.{own}.Config")
+    wrong = f"this is the Config of {_name_in_python(type(config))}" if is_config else f"{config!r} is not a Config"
+    raise ConfigError(f"{wrong}; {own_name(kind)} needs {_name_in_python(kind)}.Config")
+
+
+def _name_in_python(kind: type) -> str:
+    """birl.ppo for one of Birl's own algorithms, the module for one of a user's own."""
+    return f"birl.{own_name(kind)}" if kind.__module__.startswith("birl.") else home_of(kind)
 
 
 def home_of(kind: type) -> str:

@@ -44,7 +44,8 @@ class Transitions(NamedTuple):
     rewards: Array  # r_t + γ r_{t+1} + ..., n of them, or up to the episode's end
     discounts: Array  # γᵏ after k rewards, the factor of the bootstrap; 0 if the episode terminated
     next_observations: PyTree  # the true successor of the last of those steps
-    next_action_masks: Array | None = None  # true where an action is allowed there; None: all are
+    action_masks: Array | None = None  # true where an action is allowed; None: all are
+    next_action_masks: Array | None = None  # the same of next_observations
 
 
 class Action(NamedTuple):

@@ -343,6 +343,7 @@ def _gather(arrays: ReplayArrays, shape: RingShape, indices: Indices) -> Transit
         rewards=rewards,
         discounts=jnp.where(at(columns.terminated, last, envs), 0.0, discounts),
         next_observations=stacked_observations(arrays, shape, last + 1, envs),
+        action_masks=at(columns.action_masks, rows, envs),
         next_action_masks=at(columns.action_masks, last + 1, envs),
     )
 

@@ -155,7 +155,7 @@ def replay_and_config(count: int, **switches: Any) -> tuple[Replay, Any]:
 @pytest.fixture(params=[False, True], ids=["one program", "apart"])
 def apart(request, monkeypatch) -> bool:
     """Whether the state seems to be on several devices, so that programs are apart."""
-    monkeypatch.setattr(speed, "is_on_several", lambda tree: request.param)
+    monkeypatch.setattr(speed, "has_several_devices", lambda tree: request.param)
     return request.param
 
 
@@ -333,7 +333,7 @@ def run_of(case: str) -> list[tuple[Any, dict[str, float], dict[str, np.ndarray]
 @every_case
 def test_a_run_on_the_host_is_the_same_in_one_program_and_apart_and_all_its_metrics_are_finite(case, monkeypatch):
     together = run_of(case)
-    monkeypatch.setattr(speed, "is_on_several", lambda tree: True)
+    monkeypatch.setattr(speed, "has_several_devices", lambda tree: True)
     for one, other in zip(together, run_of(case), strict=True):  # XLA rounds another way in another program
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4), one, other)
     steps = 0
@@ -361,7 +361,7 @@ found = []
 
 def learn_on_two(update, state, replay, rollout, config):
     result = learning.learn_on_host(update, jax.device_put(state, replicated()), replay, rollout, config)
-    found.append([speed.is_on_several(result[0]), max(len(x.devices()) for x in jax.tree.leaves(replay.arrays))])
+    found.append([speed.has_several_devices(result[0]), max(len(x.devices()) for x in jax.tree.leaves(replay.arrays))])
     return result
 
 open.learn_on_host = learn_on_two
