@@ -280,7 +280,7 @@ def _append(
         memories=jax.tree.map(partial(_write, start=start // length), arrays.memories, memory),
         follows=jnp.asarray(steps.valid[-1]),
         written=_wrapped(written, ring_size),
-        newest=newest - written + _wrapped(written, ring_size),
+        newest=jnp.maximum(newest - written + _wrapped(written, ring_size), -1),
     )
     if arrays.sums is None:
         return new

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from birl.rollouts.sum_tree import sample_entries, set_weights, tree_of, weights_of
 
-WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(2.0**-20, 2.0**20, width=32)), min_size=1, max_size=40).filter(any)
+WEIGHT = st.one_of(st.just(0.0), st.floats(2.0**-20, 2.0**20, width=32))
+WEIGHTS = st.lists(WEIGHT, min_size=1, max_size=40).filter(any)
 some = settings(max_examples=40)
 set_in_a_program = jax.jit(set_weights)
 
@@ -93,7 +94,7 @@ def test_after_any_changes_the_sums_are_exactly_those_of_a_tree_made_at_once(lea
     weights = np.zeros(leaves)
     for _ in range(data.draw(st.integers(1, 5))):
         changed = data.draw(st.lists(st.integers(0, leaves - 1), min_size=10, max_size=10))
-        new = data.draw(st.lists(st.floats(0, 2.0**20, width=32), min_size=10, max_size=10))
+        new = data.draw(st.lists(WEIGHT, min_size=10, max_size=10))
         sums = set_all(sums, np.array(changed), np.array(new))
         for leaf, weight in zip(changed, new, strict=True):
             weights[leaf] = weight
