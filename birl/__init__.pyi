@@ -11,7 +11,9 @@ from birl.algos import async_q as async_q
 from birl.algos import async_q as async_sarsa
 from birl.algos import ddpg as ddpg
 from birl.algos import dpg as dpg
+from birl.algos import dqn as c51
 from birl.algos import dqn as dqn
+from birl.algos import dqn as qr_dqn
 from birl.algos import ppo as ppo
 from birl.algos import qac as qac
 from birl.algos import reinforce as reinforce
@@ -37,6 +39,7 @@ from birl.maths.schedules import exponential as exponential
 from birl.maths.schedules import linear as linear
 from birl.maths.schedules import piecewise as piecewise
 from birl.maths.schedules import schedule as schedule
+from birl.registry import register as register
 from birl.run.evaluate import evaluate as evaluate
 from birl.run.loading import load as load
 from birl.run.loop import Run
@@ -252,7 +255,6 @@ class TrpoSettings(Settings, total=False):
 
 class DqnSettings(Settings, total=False):
     double: bool
-    dueling: bool
     exploration: float | Schedule | str | Callable[..., Any]
     target_every: int
     target_rate: float
@@ -263,6 +265,12 @@ class DqnSettings(Settings, total=False):
     layer_norm: bool
     core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
     core_size: int
+    values: Literal['mean', 'quantiles', 'categorical']
+    num_quantiles: int
+    num_atoms: int
+    value_min: float
+    value_max: float
+    dueling: bool
     optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
     max_grad_norm: float | None
     optimizer_epsilon: float
@@ -487,6 +495,74 @@ class AcerSettings(Settings, total=False):
     optimizer_epsilon: float
     rmsprop_decay: float
 
+class QrDqnSettings(Settings, total=False):
+    double: bool
+    exploration: float | Schedule | str | Callable[..., Any]
+    target_every: int
+    target_rate: float
+    learning_rate: float | Schedule | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    hidden_sizes: list[int] | tuple[int, ...]
+    activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
+    core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
+    core_size: int
+    values: Literal['mean', 'quantiles', 'categorical']
+    num_quantiles: int
+    num_atoms: int
+    value_min: float
+    value_max: float
+    dueling: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+    replay_size: int
+    batch_size: int
+    learning_starts: int
+    update_ratio: float
+    n_step: int
+    prefill: str | PathLike[str] | None
+    frame_stack: int
+    prioritized: bool
+    priority_exponent: float
+    priority_correction: float | Schedule | str | Callable[..., Any]
+    burn_in: int
+
+class C51Settings(Settings, total=False):
+    double: bool
+    exploration: float | Schedule | str | Callable[..., Any]
+    target_every: int
+    target_rate: float
+    learning_rate: float | Schedule | str | Callable[..., Any]
+    encoder: Literal['auto', 'mlp', 'cnn', 'cnn_2013', 'cnn_small', 'cnn_tiny', 'conv_only'] | str | Callable[..., Any]
+    hidden_sizes: list[int] | tuple[int, ...]
+    activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
+    layer_norm: bool
+    core: Literal['feedforward', 'lstm', 'lnlstm', 'gru']
+    core_size: int
+    values: Literal['mean', 'quantiles', 'categorical']
+    num_quantiles: int
+    num_atoms: int
+    value_min: float
+    value_max: float
+    dueling: bool
+    optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
+    max_grad_norm: float | None
+    optimizer_epsilon: float
+    rmsprop_decay: float
+    replay_size: int
+    batch_size: int
+    learning_starts: int
+    update_ratio: float
+    n_step: int
+    prefill: str | PathLike[str] | None
+    frame_stack: int
+    prioritized: bool
+    priority_exponent: float
+    priority_correction: float | Schedule | str | Callable[..., Any]
+    burn_in: int
+
 class AnySettings(Settings, total=False):
     activation: Literal['tanh', 'relu', 'elu', 'silu', 'gelu']
     actor_features: Literal['linear', 'quadratic', 'fourier']
@@ -538,7 +614,9 @@ class AnySettings(Settings, total=False):
     noise_rate: float
     noise_time_step: float
     normalize_advantages: bool
+    num_atoms: int
     num_features: int
+    num_quantiles: int
     objective: Literal['clip', 'kl']
     optimizer: Literal['adam', 'rmsprop', 'rmsprop-tf']
     optimizer_epsilon: float
@@ -572,7 +650,10 @@ class AnySettings(Settings, total=False):
     value_clip: float | Schedule | str | Callable[..., Any] | None
     value_hidden_sizes: list[int] | tuple[int, ...] | None
     value_learning_rate: float | Schedule | str | Callable[..., Any] | None
+    value_max: float
+    value_min: float
     value_weight: float
+    values: Literal['mean', 'quantiles', 'categorical']
 
 @overload
 def configure(algorithm: Literal['reinforce'], env: str | EnvConfig | None = None, *, like: str | Path | None = None, trust: bool = False, preset: bool = True, **settings: Unpack[ReinforceSettings]) -> reinforce.Config:
@@ -612,6 +693,10 @@ def configure(algorithm: Literal['async-nstep-q'], env: str | EnvConfig | None =
 @overload
 def configure(algorithm: Literal['acer'], env: str | EnvConfig | None = None, *, like: str | Path | None = None, trust: bool = False, preset: bool = True, **settings: Unpack[AcerSettings]) -> acer.Config: ...
 @overload
+def configure(algorithm: Literal['qr-dqn'], env: str | EnvConfig | None = None, *, like: str | Path | None = None, trust: bool = False, preset: bool = True, **settings: Unpack[QrDqnSettings]) -> qr_dqn.Config: ...
+@overload
+def configure(algorithm: Literal['c51'], env: str | EnvConfig | None = None, *, like: str | Path | None = None, trust: bool = False, preset: bool = True, **settings: Unpack[C51Settings]) -> c51.Config: ...
+@overload
 def configure(algorithm: str, env: str | EnvConfig | None = None, *, like: str | Path | None = None, trust: bool = False, preset: bool = True, **settings: Unpack[Settings]) -> Any: ...
 @overload
 def configure(algorithm: str | None = None, env: str | EnvConfig | None = None, *, like: str | Path, trust: bool = False, preset: bool = True, **settings: Unpack[AnySettings]) -> Any: ...
@@ -647,6 +732,10 @@ def preset(algorithm: Literal['async-sarsa'], env_id: str, hide_velocities: bool
 def preset(algorithm: Literal['async-nstep-q'], env_id: str, hide_velocities: bool = False, core: str = 'feedforward') -> async_nstep_q.Config: ...
 @overload
 def preset(algorithm: Literal['acer'], env_id: str, hide_velocities: bool = False, core: str = 'feedforward') -> acer.Config: ...
+@overload
+def preset(algorithm: Literal['qr-dqn'], env_id: str, hide_velocities: bool = False, core: str = 'feedforward') -> qr_dqn.Config: ...
+@overload
+def preset(algorithm: Literal['c51'], env_id: str, hide_velocities: bool = False, core: str = 'feedforward') -> c51.Config: ...
 @overload
 def preset(algorithm: str, env_id: str, hide_velocities: bool = False, core: str = 'feedforward') -> Any: ...
 
@@ -689,6 +778,10 @@ def start(algorithm: Literal['async-nstep-q'] | async_nstep_q.Config, env: str |
 @overload
 def start(algorithm: Literal['acer'] | acer.Config, env: str | EnvConfig | None = None, *, envs: Any = None, eval_envs: Any = None, make_env: Callable[..., Env | CompiledEnv] | None = None, make_network: Any = None, make_encoder: Any = None, preset: bool = True, quiet: bool = False, overwrite: bool = False, notices: Sequence[str] = (), **settings: Unpack[AcerSettings]) -> Run: ...
 @overload
+def start(algorithm: Literal['qr-dqn'] | qr_dqn.Config, env: str | EnvConfig | None = None, *, envs: Any = None, eval_envs: Any = None, make_env: Callable[..., Env | CompiledEnv] | None = None, make_network: Any = None, make_encoder: Any = None, preset: bool = True, quiet: bool = False, overwrite: bool = False, notices: Sequence[str] = (), **settings: Unpack[QrDqnSettings]) -> Run: ...
+@overload
+def start(algorithm: Literal['c51'] | c51.Config, env: str | EnvConfig | None = None, *, envs: Any = None, eval_envs: Any = None, make_env: Callable[..., Env | CompiledEnv] | None = None, make_network: Any = None, make_encoder: Any = None, preset: bool = True, quiet: bool = False, overwrite: bool = False, notices: Sequence[str] = (), **settings: Unpack[C51Settings]) -> Run: ...
+@overload
 def start(algorithm: str | AnyConfig, env: str | EnvConfig | None = None, *, envs: Any = None, eval_envs: Any = None, make_env: Callable[..., Env | CompiledEnv] | None = None, make_network: Any = None, make_encoder: Any = None, preset: bool = True, quiet: bool = False, overwrite: bool = False, notices: Sequence[str] = (), **settings: Unpack[Settings]) -> Run: ...
 
 @overload
@@ -730,6 +823,10 @@ def train(algorithm: Literal['async-nstep-q'] | async_nstep_q.Config, env: str |
 @overload
 def train(algorithm: Literal['acer'] | acer.Config, env: str | EnvConfig | None = None, *, seeds: int | None = None, sweep: Mapping[str, Iterable[Any]] | None = None, jobs: int | None = None, envs: Any = None, eval_envs: Any = None, make_env: Callable[..., Env | CompiledEnv] | None = None, make_network: Any = None, make_encoder: Any = None, preset: bool = True, quiet: bool = False, overwrite: bool = False, notices: Sequence[str] = (), **settings: Unpack[AcerSettings]) -> dict[str, Any]: ...
 @overload
+def train(algorithm: Literal['qr-dqn'] | qr_dqn.Config, env: str | EnvConfig | None = None, *, seeds: int | None = None, sweep: Mapping[str, Iterable[Any]] | None = None, jobs: int | None = None, envs: Any = None, eval_envs: Any = None, make_env: Callable[..., Env | CompiledEnv] | None = None, make_network: Any = None, make_encoder: Any = None, preset: bool = True, quiet: bool = False, overwrite: bool = False, notices: Sequence[str] = (), **settings: Unpack[QrDqnSettings]) -> dict[str, Any]: ...
+@overload
+def train(algorithm: Literal['c51'] | c51.Config, env: str | EnvConfig | None = None, *, seeds: int | None = None, sweep: Mapping[str, Iterable[Any]] | None = None, jobs: int | None = None, envs: Any = None, eval_envs: Any = None, make_env: Callable[..., Env | CompiledEnv] | None = None, make_network: Any = None, make_encoder: Any = None, preset: bool = True, quiet: bool = False, overwrite: bool = False, notices: Sequence[str] = (), **settings: Unpack[C51Settings]) -> dict[str, Any]: ...
+@overload
 def train(algorithm: str | AnyConfig, env: str | EnvConfig | None = None, *, seeds: int | None = None, sweep: Mapping[str, Iterable[Any]] | None = None, jobs: int | None = None, envs: Any = None, eval_envs: Any = None, make_env: Callable[..., Env | CompiledEnv] | None = None, make_network: Any = None, make_encoder: Any = None, preset: bool = True, quiet: bool = False, overwrite: bool = False, notices: Sequence[str] = (), **settings: Unpack[Settings]) -> dict[str, Any]: ...
 
 @overload
@@ -770,6 +867,10 @@ def tune(algorithm: Literal['async-sarsa'] | async_sarsa.Config, env: str | EnvC
 def tune(algorithm: Literal['async-nstep-q'] | async_nstep_q.Config, env: str | EnvConfig | None = None, *, minutes: float | None = None, trials: int | None = None, seeds: int = 2, final_seeds: int = 5, rungs: int = 3, sampler: Literal['tpe', 'random'] = 'tpe', search: Iterable[str] = (), fix: Iterable[str] = (), preset: bool = True, search_seed: int = 0, jobs: int | None = None, make_env: Callable[..., Env | CompiledEnv] | None = None, quiet: bool = False, **settings: Unpack[AsyncNstepQSettings]) -> dict[str, Any]: ...
 @overload
 def tune(algorithm: Literal['acer'] | acer.Config, env: str | EnvConfig | None = None, *, minutes: float | None = None, trials: int | None = None, seeds: int = 2, final_seeds: int = 5, rungs: int = 3, sampler: Literal['tpe', 'random'] = 'tpe', search: Iterable[str] = (), fix: Iterable[str] = (), preset: bool = True, search_seed: int = 0, jobs: int | None = None, make_env: Callable[..., Env | CompiledEnv] | None = None, quiet: bool = False, **settings: Unpack[AcerSettings]) -> dict[str, Any]: ...
+@overload
+def tune(algorithm: Literal['qr-dqn'] | qr_dqn.Config, env: str | EnvConfig | None = None, *, minutes: float | None = None, trials: int | None = None, seeds: int = 2, final_seeds: int = 5, rungs: int = 3, sampler: Literal['tpe', 'random'] = 'tpe', search: Iterable[str] = (), fix: Iterable[str] = (), preset: bool = True, search_seed: int = 0, jobs: int | None = None, make_env: Callable[..., Env | CompiledEnv] | None = None, quiet: bool = False, **settings: Unpack[QrDqnSettings]) -> dict[str, Any]: ...
+@overload
+def tune(algorithm: Literal['c51'] | c51.Config, env: str | EnvConfig | None = None, *, minutes: float | None = None, trials: int | None = None, seeds: int = 2, final_seeds: int = 5, rungs: int = 3, sampler: Literal['tpe', 'random'] = 'tpe', search: Iterable[str] = (), fix: Iterable[str] = (), preset: bool = True, search_seed: int = 0, jobs: int | None = None, make_env: Callable[..., Env | CompiledEnv] | None = None, quiet: bool = False, **settings: Unpack[C51Settings]) -> dict[str, Any]: ...
 @overload
 def tune(algorithm: str | AnyConfig, env: str | EnvConfig | None = None, *, minutes: float | None = None, trials: int | None = None, seeds: int = 2, final_seeds: int = 5, rungs: int = 3, sampler: Literal['tpe', 'random'] = 'tpe', search: Iterable[str] = (), fix: Iterable[str] = (), preset: bool = True, search_seed: int = 0, jobs: int | None = None, make_env: Callable[..., Env | CompiledEnv] | None = None, quiet: bool = False, **settings: Unpack[Settings]) -> dict[str, Any]: ...
 

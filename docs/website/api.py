@@ -82,6 +82,15 @@ GROUPS = (
         ("birl.parts",),
     ),
     Group(
+        "own-algorithms.md",
+        "Algorithms of your own",
+        "自己的算法",
+        "Guide: [adding an algorithm](../adding-an-algorithm.md).",
+        "指南：[添加算法](../adding-an-algorithm.md)（英文）。",
+        ("register",),
+        ("birl.registry.Supports",),
+    ),
+    Group(
         "schedules.md",
         "Schedules",
         "调度",
@@ -109,6 +118,7 @@ GROUPS = (
         (
             *("birl.maths.returns", "birl.maths.losses", "birl.maths.distributions", "birl.maths.squashed"),
             *("birl.maths.state_dependent", "birl.maths.exploration", "birl.maths.trust_region"),
+            "birl.maths.value_distributions",
             *("birl.maths.truncated", "birl.maths.statistics", "birl.maths.comparisons"),
         ),
     ),
@@ -139,6 +149,11 @@ def require_every_name() -> None:
             )
 
 
+def module_of(name: str) -> str:
+    """The module that defines a public name of `birl`."""
+    return birl._HOMES[name]
+
+
 def index_page(root: Path, language: str) -> str:
     """The page with every public name and the first line of its docstring."""
     intro, name_title, is_title, algorithms = INDEX[language]
@@ -147,7 +162,8 @@ def index_page(root: Path, language: str) -> str:
     for group in [group for group in GROUPS if group.public]:
         lines.append(f"\n## {group.title_zh if language == 'zh' else group.title}\n\n{header}")
         lines += [
-            f"| [`birl.{name}`]({group.file}#birl.{name}) | {summary_of(root, 'birl', name)} |" for name in group.public
+            f"| [`birl.{name}`]({group.file}#birl.{name}) | {summary_of(root, module_of(name), name)} |"
+            for name in group.public
         ]
     lines.append(f"\n## {algorithms}\n\n{header}")
     for name, home in birl.ALGORITHMS.items():
@@ -159,7 +175,9 @@ def index_page(root: Path, language: str) -> str:
 def group_page(root: Path, group: Group, language: str) -> str:
     """The page of a group of names."""
     title, intro = (group.title_zh, group.intro_zh) if language == "zh" else (group.title, group.intro)
-    blocks = [entry(root, "birl", name, f"birl.{name}") for name in group.public]
+    blocks = [
+        f'<a id="birl.{name}"></a>\n\n{entry(root, module_of(name), name, f"birl.{name}")}' for name in group.public
+    ]
     for other in group.others:
         module, _, name = other.rpartition(".")
         blocks += module_entries(root, other) if name[0].islower() else [entry(root, module, name, other)]
