@@ -29,6 +29,12 @@ SHORT = "200k steps: published intervals of 10 seeds"
 CLASSIC = "RL Zoo, SB2 Zoo"
 
 ROWS = (
+    # Distributions of returns.
+    *(
+        EvidenceRow(algorithm, env, minutes, "CleanRL, sb3-contrib, RL Zoo")
+        for env, minutes in (("CartPole-v1", 0.5), ("Acrobot-v1", 1.5), ("LunarLander-v3", 3.0))
+        for algorithm in ("c51", "qr-dqn")
+    ),
     # Truncated episodes only, then robots that fall.
     *(
         EvidenceRow(algorithm, robot, minutes, MILLION)

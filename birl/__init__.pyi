@@ -285,6 +285,7 @@ class DqnSettings(Settings, total=False):
     prioritized: bool
     priority_exponent: float
     priority_correction: float | Schedule | str | Callable[..., Any]
+    hindsight: int
     burn_in: int
 
 class DpgSettings(Settings, total=False):
@@ -317,6 +318,7 @@ class DdpgSettings(Settings, total=False):
     update_ratio: float
     n_step: int
     prefill: str | PathLike[str] | None
+    hindsight: int
     noise: Literal['ou', 'gaussian', 'parameter']
     exploration_noise: float | Schedule | str | Callable[..., Any]
     noise_rate: float
@@ -347,6 +349,7 @@ class Td3Settings(Settings, total=False):
     update_ratio: float
     n_step: int
     prefill: str | PathLike[str] | None
+    hindsight: int
 
 class SacSettings(Settings, total=False):
     temperature: float
@@ -374,6 +377,7 @@ class SacSettings(Settings, total=False):
     update_ratio: float
     n_step: int
     prefill: str | PathLike[str] | None
+    hindsight: int
 
 class A3CSettings(Settings, total=False):
     entropy_weight: float | Schedule | str | Callable[..., Any]
@@ -527,6 +531,7 @@ class QrDqnSettings(Settings, total=False):
     prioritized: bool
     priority_exponent: float
     priority_correction: float | Schedule | str | Callable[..., Any]
+    hindsight: int
     burn_in: int
 
 class C51Settings(Settings, total=False):
@@ -561,6 +566,7 @@ class C51Settings(Settings, total=False):
     prioritized: bool
     priority_exponent: float
     priority_correction: float | Schedule | str | Callable[..., Any]
+    hindsight: int
     burn_in: int
 
 class AnySettings(Settings, total=False):
@@ -600,6 +606,7 @@ class AnySettings(Settings, total=False):
     gsde: bool
     gsde_every: int | None
     hidden_sizes: list[int] | tuple[int, ...]
+    hindsight: int
     importance_truncation: float
     layer_norm: bool
     learning_rate: float | Schedule | str | Callable[..., Any]

@@ -6,7 +6,7 @@ in that algorithm's own `validate`.
 
 import dataclasses
 import typing
-from math import isclose, isfinite
+from math import isclose
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, RunConfig, require
@@ -96,10 +96,14 @@ def require_config(config: Any, kind: type) -> None:
     """
     if kind in (type(config), vars(type(config)).get("__wrapped__")):  # or a variant of it
         return
-    own, given = own_name(kind), own_name(type(config))
     is_config = type(config).__name__ == "Config"
-    wrong = f"this is the Config of birl.{given}" if is_config else f"{config!r} is not a Config"
-    raise ConfigError(f"{wrong}; {own} needs birl.{own}.Config")
+    wrong = f"this is the Config of {_name_in_python(type(config))}" if is_config else f"{config!r} is not a Config"
+    raise ConfigError(f"{wrong}; {own_name(kind)} needs {_name_in_python(kind)}.Config")
+
+
+def _name_in_python(kind: type) -> str:
+    """birl.ppo for one of Birl's own algorithms, the module for one of a user's own."""
+    return f"birl.{own_name(kind)}" if kind.__module__.startswith("birl.") else home_of(kind)
 
 
 def home_of(kind: type) -> str:
@@ -160,13 +164,11 @@ def validate_replay(replay: ReplayConfig, run: RunConfig) -> None:
 
 
 def validate_values(values: ValueConfig) -> None:
-    """Raise ConfigError unless the atoms of categorical values rise."""
-    if values.values != "categorical":
-        return
-    require(values.num_atoms >= 2, f"num_atoms {values.num_atoms} is less than 2; 51 is usual")
-    low, high = values.value_min, values.value_max
-    rises = isfinite(low) and isfinite(high) and low < high
-    require(rises, f"value_min {low:g} is not below value_max {high:g}; use the lowest and the highest return")
+    """Check that there are atoms, with distances between them."""
+    wrong = f"value_min {values.value_min:g} must lie below value_max {values.value_max:g}"
+    require(values.value_min < values.value_max, f"{wrong}: the atoms lie between them; use -100 and 100, for example")
+    few = f"num_atoms {values.num_atoms} must be at least 2: one atom has no distance to another"
+    require(values.num_atoms >= 2, f"{few}; 51 is usual")
 
 
 def validate_burn_in(burn_in: int, rollout_length: int) -> None:

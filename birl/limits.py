@@ -24,6 +24,7 @@ BELOW_MOST = Limit(lambda value: value < MOST_UNITS, f"must be below {MOST_UNITS
 FROM_0_TO_1 = Limit(lambda value: 0 <= value <= 1, "must lie in [0, 1]")
 BELOW_1 = Limit(lambda value: 0 <= value < 1, "must lie in [0, 1); 0.99 is usual")
 PROBABLE = Limit(FROM_0_TO_1.holds, "must lie in [0, 1]: it is a probability", "from {lowest} to {highest}")
+BELOW_100 = Limit(lambda value: value < 100, "must be below 100; 4 is usual")
 POSITIVE = Limit(lambda value: value > 0, "must be positive", names_remedy=True)
 NOT_NEGATIVE = Limit(lambda value: value >= 0, "must not be negative")
 UNITS = Limit(lambda value: 0 < value < MOST_UNITS, f"must be at least 1, and below {MOST_UNITS:,}")

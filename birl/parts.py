@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 from birl.config_json import part
-from birl.limits import Decay, Fraction, Natural, PositiveFloat, PositiveInt, Prefill, Rate, Sizes, Units
+from birl.limits import BELOW_100, Decay, Fraction, Natural, PositiveFloat, PositiveInt, Prefill, Rate, Sizes, Units
 from birl.maths.schedules import linear
 from birl.search import EITHER, Choices, Range
 from birl.settings import CONSTANT, Search, Without
@@ -56,8 +56,8 @@ class ValueConfig:
     values: ValueName = "mean"  # its mean, quantiles of it (QR-DQN), or probabilities of fixed values (C51)
     num_quantiles: Annotated[PositiveInt, Choices((25, 50, 200))] = 50  # quantiles of each value
     num_atoms: Annotated[PositiveInt, Choices((21, 51, 101))] = 51  # atoms of each value
-    value_min: float = -100.0  # lowest atom; returns below it cannot be told apart
-    value_max: float = 100.0  # highest atom
+    value_min: Annotated[float, CONSTANT] = -100.0  # lowest atom; returns below it cannot be told apart
+    value_max: Annotated[float, CONSTANT] = 100.0  # highest atom
     dueling: Annotated[bool, EITHER] = False  # separate heads for value and advantages (Wang et al. 2016)
 
 
@@ -106,6 +106,7 @@ class ReplayConfig:
     prioritized: bool = False  # sample in proportion to |error|^α instead of uniformly (Schaul et al. 2016)
     priority_exponent: Fraction = 0.6  # α: how much priorities count; 0: not at all
     priority_correction: Rate = field(default_factory=partial(linear, 0.4, 1.0))  # β: 1 removes the bias
+    hindsight: Annotated[Natural, BELOW_100] = 0  # copies of each step, with goals that were reached later; 0: none
     burn_in: Natural = 0  # first steps of a sequence that only compute the memory
 
 

@@ -102,10 +102,12 @@ def import_algorithm(name: str) -> str:
     if not module or name in ALGORITHMS:
         return name
     whole = f"{module}:{own.replace('_', '-')}"
+    wrong = f"algorithm {cut(name)} cannot be imported"
+    require(not module.startswith("."), f"{wrong}: a relative name has no package here; use the module's whole name")
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as problem:
-        raise ConfigError(f"algorithm {cut(name)} cannot be imported: {problem}") from problem
+        raise ConfigError(f"{wrong}: {problem}") from problem
     registered = ", ".join(one for one in ALGORITHMS if one.startswith(f"{module}:")) or "none"
     remedy = f'it ends with birl.register("{own.replace("_", "-")}", __name__)'
     require(whole in ALGORITHMS, f"module {module} registers no algorithm {own} (registered: {registered}); {remedy}")

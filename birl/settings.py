@@ -105,31 +105,14 @@ class Place(NamedTuple):
         return getattr(part, self.field.name)
 
 
-@dataclasses.dataclass
-class _Whole:
-    _whole: dataclasses.InitVar[Any] = None  # the Config that dataclasses.replace changes
-
-
 def accept_flat_names(kind: Kind) -> Kind:
     """The Config class, which also takes the settings of its parts by their flat names."""
     from_fields = kind.__init__  # type: ignore[misc]
-    hints = typing.get_type_hints(kind)
-    parts = {field.name: hints[field.name] for field in dataclasses.fields(kind) if is_part(hints[field.name])}
-    # dataclasses.replace(config, optimizer="rmsprop") reads all fields but that part, of which the
-    # other settings must stay. So it also reads the whole Config, as another field.
-    kind.__dataclass_fields__ |= _Whole.__dataclass_fields__  # type: ignore[attr-defined]
-    kind._whole = property(lambda self: self)  # type: ignore[attr-defined]
+    of_parts = {name for name, place in places_of(kind).items() if place.path}
 
     @functools.wraps(from_fields)
     def initialize(self: Any, *values: Any, **given: Any) -> None:
-        before = given.pop("_whole", None)
-        flat = {}
-        for name, place in places_of(kind).items():
-            # `optimizer` is a part and a setting: what is no such part is the setting.
-            if place.path and name in given and not isinstance(given[name], parts.get(name, ())):
-                flat[name] = given.pop(name)
-                if before is not None and name in parts:
-                    given[name] = getattr(before, name)
+        flat = {name: given.pop(name) for name in of_parts & given.keys()}
         from_fields(self, *values, **given)
         if flat:
             vars(self).update(vars(replaced(self, flat)))
@@ -168,8 +151,8 @@ def _places(kind: Any, path: tuple[str, ...], without: Without, search: Search) 
         left_out = Without(one for note in notes if isinstance(note, Without) for one in note)
         changed = Search({one: to for note in notes if isinstance(note, Search) for one, to in note.items()})
         more = _places(plain(hint), (*path, name), left_out, changed)
-        if twice := found.keys() & more.keys():
-            raise TypeError(f"{kind.__module__}.{kind.__qualname__} has {', '.join(sorted(twice))} in two parts")
+        if twice := (found.keys() | parts.keys()) & more.keys():
+            raise TypeError(f"{kind.__module__}.{kind.__qualname__} has {', '.join(sorted(twice))} in two places")
         found |= more
     return found
 

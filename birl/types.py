@@ -44,7 +44,8 @@ class Transitions(NamedTuple):
     rewards: Array  # r_t + γ r_{t+1} + ..., n of them, or up to the episode's end
     discounts: Array  # γᵏ after k rewards, the factor of the bootstrap; 0 if the episode terminated
     next_observations: PyTree  # the true successor of the last of those steps
-    next_action_masks: Array | None = None  # true where an action is allowed there; None: all are
+    action_masks: Array | None = None  # true where an action is allowed; None: all are
+    next_action_masks: Array | None = None  # the same of next_observations
 
 
 class Action(NamedTuple):
@@ -135,6 +136,20 @@ class HasAttributes(Protocol):
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment; in Birl's own when its next episode begins."""
+
+
+@runtime_checkable
+class HasGoals(Protocol):
+    """Environments with goals, which can say what another goal would have been worth."""
+
+    def require_goals(self) -> None:
+        """Raise ConfigError if the environments have no `compute_reward`."""
+
+    def goal_outcomes(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """[N] rewards and terminations for reaching these goals [N, ...] while others were desired.
+
+        None in place of terminations: the goal does not end an episode.
+        """
 
 
 class Update(NamedTuple):

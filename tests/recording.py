@@ -30,5 +30,5 @@ def recorded(home: ModuleType, function: str = "update") -> Iterator[list[Argume
         patch.setattr(home, function, recording)
         # With a state on several devices an update is a program of its own, not part of one with
         # the replay, and is given arrays.
-        patch.setattr("birl.speed.is_on_several", lambda state: True)
+        patch.setattr("birl.speed.has_several_devices", lambda state: True)
         yield calls

@@ -82,7 +82,7 @@ def test_the_command_has_the_settings_of_cleanrl_s_ppo(monkeypatch):
     assert config.clip_range == config.value_clip == float(ppo["clip_coef"])
     assert config.value_weight == float(ppo["vf_coef"]) / 2  # CleanRL halves the squared error
     assert config.entropy_weight == float(ppo["ent_coef"])
-    assert config.optimizer.max_grad_norm == float(ppo["max_grad_norm"])
+    assert config.gradient.max_grad_norm == float(ppo["max_grad_norm"])
     named = {option[2:].partition(" ")[0].replace("-", "_") for option in line.split(" ") if option.startswith("--")}
     apart = ("env",), ("run",)
     others = {name for name, place in places_of(type(config)).items() if place.path[:1] not in apart} - named

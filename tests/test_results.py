@@ -2,13 +2,14 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from birl import ALGORITHMS
+from birl.nets.encoders import make_mlp
 from birl.presets import all_presets
 from birl.presets.entry import SCORES as MEASURED
 from birl.presets.published import NOTES, SCORES, SOURCES, best_published, published, task_of
@@ -28,10 +29,20 @@ def readme(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def counted() -> str:
-    """The output of docs/reading_path.py."""
-    script = ROOT / "docs" / "reading_path.py"
-    return subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+def reading_path():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        import reading_path
+
+        yield reading_path
+    for name in ("reading_path", "reading_path_sb3"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def paths(reading_path):
+    """What docs/reading_path.py records for each algorithm."""
+    return reading_path.record_each(reading_path.RUNS)
 
 
 def text_of(name: str) -> str:
@@ -155,17 +166,77 @@ def test_the_reasons_to_use_birl_have_the_numbers_of_the_tables(readme, language
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_readmes_count_the_lines_that_a_newcomer_reads(counted, language):
-    sums = {
-        name: (lines, files) for name, lines, files in re.findall(r"^(\w.*): ([\d,]+) lines in (\d+) f", counted, re.M)
-    }
-    [(sb3, sb3_files)] = [count for name, count in sums.items() if name.startswith("Stable-Baselines3")]
-    [(cleanrl, _)] = [count for name, count in sums.items() if name.startswith("CleanRL")]
-    [ppo] = re.findall(r"(\d+) lines in all of birl/algos/ppo.py", counted)
-    lines, files = sums["training"]
+def test_the_readmes_count_the_lines_that_a_newcomer_reads(reading_path, paths, language):
+    training, command = paths["ppo"].training, paths["ppo"].command
+    lines, before = (sum(sum(counts.values()) for counts in files.values()) for files in (training, command))
+    sb3, sb3_files = reading_path.SB3_COUNTS["ppo"]
+    cleanrl = reading_path.CLEANRL_PPO
+    ppo = len(reading_path.code_lines(text_of("birl/algos/ppo.py")))
     _, readable, *_ = bullets_of(f"README{language}.md")
-    assert numbers_in(readable) == [ppo, lines]
+    assert numbers_in(readable) == [f"{n:,}" for n in (ppo, lines)]
     page = text_of(f"README{language}.md")
     [paragraph] = [part for part in page.split("\n\n") if "docs/reading_path.py" in part]
-    assert numbers_in(paragraph) == [lines, files, sums["command"][0], sb3, sb3_files, cleanrl]
-    assert {sb3, cleanrl} <= set(numbers_in(text_of(f"docs/decisions{language}.md")))
+    assert numbers_in(paragraph) == [f"{n:,}" for n in (lines, len(training), before, sb3, sb3_files, cleanrl)]
+    assert {f"{sb3:,}", f"{cleanrl:,}"} <= set(numbers_in(text_of(f"docs/decisions{language}.md")))
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
+def test_the_reading_path_of_an_algorithm_has_its_own_update_and_what_it_learns_from(paths, algorithm):
+    training = paths[algorithm].training
+    own = {name for name in training if name.startswith("algos/")}
+    assert own == {f"algos/{algorithm}.py"}
+    assert {"train", "cycle", "update"} <= set(training[f"algos/{algorithm}.py"])
+    replay = {"rollouts/replay.py", "rollouts/learning.py"}
+    assert replay & set(training) == (set() if algorithm == "ppo" else replay)
+    if algorithm != "ppo":
+        assert "Replay.gather" in training["rollouts/replay.py"]
+        assert "take_steps" in training["rollouts/learning.py"]
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
+def test_switches_are_between_two_files_of_the_training_part(paths, algorithm):
+    path = paths[algorithm]
+    assert len(set(path.switches)) == len(path.switches)
+    for (file, caller), (other_file, called) in path.switches:
+        assert file != other_file
+        assert caller in path.training[file]
+        assert called in path.training[other_file]
+    collect = ("rollouts/open.py", "HostSource.collect")
+    assert ((f"algos/{algorithm}.py", "cycle"), collect) in path.switches
+
+
+def test_a_switch_counts_once_however_often_it_is_taken(reading_path):
+    recorder = reading_path.Recorder("ppo")
+    sys.setprofile(recorder)
+    for _ in range(2):
+        make_mlp(np.random.default_rng(0), (2, 3, 3), "tanh")
+    sys.setprofile(None)
+    files = ["nets/allowance.py", "nets/encoders.py", "nets/layers.py"]
+    assert reading_path.switches_of(recorder.calls, files) == [
+        (("nets/encoders.py", "make_mlp"), ("nets/layers.py", "make_linear")),
+        (("nets/layers.py", "full"), ("nets/allowance.py", "spend")),
+        (("nets/layers.py", "orthogonal"), ("nets/allowance.py", "spend")),
+    ]
+    assert reading_path.switches_of(recorder.calls, files[:2]) == []
+
+
+def test_the_page_on_architecture_has_the_table_of_reading_paths(reading_path, paths, tmp_path):
+    page = tmp_path / "architecture.md"
+    page.write_text(text_of("docs/architecture.md"), encoding="utf-8")
+    reading_path.write_table(page, reading_path.table_of(paths, reading_path.SB3_COUNTS))
+    assert page.read_text(encoding="utf-8") == text_of("docs/architecture.md"), "run docs/reading_path.py --write"
+
+
+def test_a_class_in_two_lists_of_sb3_counts_once(reading_path, tmp_path):
+    (tmp_path / "a.py").write_text("class A:\n    x = 1\n    def f(self):\n        return 1\n    def g(self): ...\n")
+    fields, f, g = 2, 2, 1
+    assert reading_path.count_listed(tmp_path, ({"a.py": "A: f"}, {"a.py": "A: g"})) == (fields + f + g, 1)
+
+
+def test_the_script_prints_the_table_and_each_switch(reading_path, paths, monkeypatch, capsys):
+    monkeypatch.setattr(reading_path, "record_each", lambda names: {name: paths[name] for name in names})
+    monkeypatch.setattr(sys, "argv", ["reading_path.py", "--algorithm", "dqn", "--verbose"])
+    reading_path.main()
+    printed = capsys.readouterr().out
+    assert reading_path.table_of({"dqn": paths["dqn"]}, reading_path.SB3_COUNTS) in printed
+    assert printed.count(" -> ") == len(paths["dqn"].switches)

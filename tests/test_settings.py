@@ -64,7 +64,7 @@ def test_settings_are_replaced_where_they_stand_and_nothing_else_is():
 
 
 def test_a_name_in_two_parts_is_a_mistake_in_the_config():
-    with pytest.raises(TypeError, match="Ambiguous has width in two parts"):
+    with pytest.raises(TypeError, match="Ambiguous has width in two places"):
         places_of(Ambiguous)
 
 
@@ -132,8 +132,8 @@ def test_a_flat_name_changes_a_part_that_is_given_too():
 
 def test_optimizer_is_the_name_of_a_rule_or_the_part_with_all_of_it():
     mine = OptimizerConfig("rmsprop", optimizer_epsilon=1e-3)
-    assert ppo.Config(optimizer=mine).optimizer == mine
-    assert ppo.Config(optimizer="rmsprop").optimizer == OptimizerConfig("rmsprop", max_grad_norm=0.5), "PPO's norm"
+    assert ppo.Config(gradient=mine).gradient == mine
+    assert ppo.Config(optimizer="rmsprop").gradient == OptimizerConfig("rmsprop", max_grad_norm=0.5), "PPO's norm"
     with pytest.raises(ConfigError, match=r"^optimizer 'sgd' is not one of adam, rmsprop, rmsprop-tf$"):
         ppo.Config(optimizer="sgd")
     for wrong in (3, None):
@@ -148,7 +148,7 @@ def test_replace_takes_parts_and_flat_names_and_keeps_all_others():
         "hidden_sizes": (4,), "core": "gru", "num_envs": 2, "discount": 0.5
     }  # fmt: skip
     assert flat_settings(replace(config, optimizer="rmsprop")) == flat_settings(config) | {"optimizer": "rmsprop"}
-    assert replace(config, optimizer=OptimizerConfig()).optimizer == OptimizerConfig()
+    assert replace(config, gradient=OptimizerConfig()).gradient == OptimizerConfig()
     assert replace(config, network=replace(config.network, core="gru")) == replace(config, core="gru")
     assert changed_settings(config, optimizer="rmsprop") == replace(config, optimizer="rmsprop")
 
@@ -195,7 +195,7 @@ def test_a_file_has_the_settings_of_parts_flat_as_version_0_6_0_wrote_them():
     config = from_stored(ppo.Config, old)
     assert config.network == NetworkConfig(hidden_sizes=(16,), core="lstm")
     assert config.normalize == NormalizeConfig(normalize_observations=True)
-    assert config.optimizer == OptimizerConfig("rmsprop")
+    assert config.gradient == OptimizerConfig("rmsprop")
     assert config.actions.scale_actions is False, "as before there was such a setting"
     written = to_json(config)
     assert {name: written[name] for name in old.keys() - {"env", "run"}} == {
@@ -223,7 +223,7 @@ def test_in_a_compiled_function_sizes_are_constants_and_rates_are_traced_in_ever
     @jax.jit
     def read(config):
         seen.append((config.network.hidden_sizes, config.replay.batch_size, config.replay.update_ratio))
-        return config.learning_rate * config.optimizer.max_grad_norm, config.replay.priority_exponent
+        return config.learning_rate * config.gradient.max_grad_norm, config.replay.priority_exponent
 
     product, exponent = read(dqn.Config(hidden_sizes=(7,), learning_rate=0.5, max_grad_norm=4.0))
     assert (float(product), float(exponent)) == (2.0, pytest.approx(0.6))

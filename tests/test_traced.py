@@ -209,7 +209,7 @@ def test_a_compiled_function_sees_the_constants_and_the_total():
 
     @jax.jit
     def read(config):
-        seen.append((config.epochs, config.env.num_envs, config.optimizer.optimizer))
+        seen.append((config.epochs, config.env.num_envs, config.gradient.optimizer))
         return config.run.total_steps, config.discount
 
     total, discount = read(config)

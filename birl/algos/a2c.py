@@ -52,7 +52,7 @@ class Config:
     network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
     actions: Annotated[ActionConfig, Search(squash_actions=EITHER)] = ActionConfig()
     normalize: NormalizeConfig = NormalizeConfig()
-    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS, optimizer=Choices(("rmsprop", "adam")))] = (
+    gradient: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS, optimizer=Choices(("rmsprop", "adam")))] = (
         OptimizerConfig("rmsprop", max_grad_norm=0.5)
     )
     # n: steps of each environment between updates, and the most rewards in a return
@@ -91,7 +91,7 @@ def init(
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     require_value_network(network, config.value_learning_rate)
-    optimizer = initial_optimizer_state(config.optimizer, network)
+    optimizer = initial_optimizer_state(config.gradient, network)
     return State(network, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
 
@@ -119,7 +119,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         *policy(state), rollout._replace(rewards=rewards), entropy_weight, config
     )
     network, optimizer, norm = gradient_step(
-        config.optimizer, state.network, state.optimizer, gradients, rates, rollout.valid
+        config.gradient, state.network, state.optimizer, gradients, rates, rollout.valid
     )
     state = count_rollout(state._replace(network=network, optimizer=optimizer), rollout, config.discount)
     return state, metrics | rate_metrics | {"optimizer/grad_norm": norm}

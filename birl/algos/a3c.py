@@ -63,7 +63,7 @@ class Config:
     network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
     actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
     normalize: NormalizeConfig = NormalizeConfig()
-    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig(
+    gradient: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig(
         "rmsprop", max_grad_norm=0.5
     )
     # t_max: steps of each environment between updates, and most rewards in a return
@@ -78,7 +78,7 @@ def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
     validate_actor_learners(config.env, config.learners)
-    require_rmsprop(config.optimizer, config.learners)
+    require_rmsprop(config.gradient, config.learners)
 
 
 def init(
@@ -115,7 +115,7 @@ def gradients(
     entropy_weight = value_at(config.entropy_weight, progress)
     moments, rollout, own = normalize_for_worker(normalizers, number, rollout, config.discount)
     gradient, metrics = jax.grad(loss, has_aux=True)(network, moments, rollout, entropy_weight, config)
-    gradient, norm = clip_by_norm(gradient, config.optimizer.max_grad_norm)
+    gradient, norm = clip_by_norm(gradient, config.gradient.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
     return flatten_tree(gradient), flatten_tree(own), stream(key, "next"), metrics
 
@@ -147,7 +147,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
 
 def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
     """Asynchronous update of θ using dθ, by RMSProp with shared statistics, without a lock."""
-    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.optimizer)
+    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.gradient)
 
 
 def train(

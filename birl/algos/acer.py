@@ -93,7 +93,7 @@ class Config:
     network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
     actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
     normalize: NormalizeConfig = NormalizeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig("rmsprop", max_grad_norm=10.0)
+    gradient: OptimizerConfig = OptimizerConfig("rmsprop", max_grad_norm=10.0)
     # T: steps of each environment between updates, and length of replayed sequences
     rollout_length: Annotated[PositiveInt, Choices((10, 20, 50))] = 20
     discount: Discount = 0.99  # γ
@@ -133,7 +133,7 @@ def validate(config: Config) -> None:
     if config.learners.pool == "none":
         return
     validate_actor_learners(config.env, config.learners)
-    require_rmsprop(config.optimizer, config.learners, otherwise=", or pool none")
+    require_rmsprop(config.gradient, config.learners, otherwise=", or pool none")
     validate_share(config.replay_size, config.rollout_length, config.env, config.learners)
 
 
@@ -146,7 +146,7 @@ def init(
     if config.learners.pool != "none":
         return initial_state(config, Config, observation_space, action_space, make, has_target=True)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
-    optimizer = initial_optimizer_state(config.optimizer, network)
+    optimizer = initial_optimizer_state(config.gradient, network)
     return State(network, network, optimizer, normalizer, key, count_of(0), count_of(0), np.int32(0))
 
 
@@ -209,7 +209,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     learner = Learner(state.network, state.average, state.normalizer, state.key, *counts)
     gradient, metrics = gradients(learner, rollout, config)
     learning_rate = metrics["optimizer/learning_rate"]
-    step = partial(gradient_step, config.optimizer, state.network, state.optimizer)
+    step = partial(gradient_step, config.gradient, state.network, state.optimizer)
     network, optimizer, norm = step(gradient, learning_rate, rollout.valid)
     average = soft_update(state.average, network, 1.0 - config.average_decay)  # Wang et al. 2017, section 3.3
     steps = increment_wrapped(state.gradient_steps)
@@ -250,7 +250,7 @@ worker_step = partial(replay_worker_step, gradients=gradients, sample_sequences=
 
 def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
     """Apply dθ to the shared θ by RMSProp, without a lock; then θ_a ← αθ_a + (1-α)θ."""
-    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.optimizer)
+    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.gradient)
     shared.target_weights[:] = soft_update(shared.target_weights, shared.weights, 1.0 - config.average_decay)
 
 

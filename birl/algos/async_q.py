@@ -84,7 +84,7 @@ class Config:
     learners: ActorLearnerConfig = ActorLearnerConfig()
     network: Annotated[NetworkConfig, VALUES_ONLY] = NetworkConfig(hidden_sizes=(64, 64), activation="relu")
     normalize: NormalizeConfig = NormalizeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig("rmsprop", max_grad_norm=10.0)
+    gradient: OptimizerConfig = OptimizerConfig("rmsprop", max_grad_norm=10.0)
     # I_AsyncUpdate, t_max: steps of each environment between updates; fewer at an end
     rollout_length: Annotated[PositiveInt, Choices((5, 10, 20))] = 5
     # I_target: environment steps of all actor-learners between target network updates
@@ -102,7 +102,7 @@ def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
     validate_actor_learners(config.env, config.learners)
-    require_rmsprop(config.optimizer, config.learners)
+    require_rmsprop(config.gradient, config.learners)
     validate_exploration(config.final_explorations, config.exploration_chances, config.exploration_fraction)
 
 
@@ -195,7 +195,7 @@ def gradients(
     gradient, metrics = jax.grad(loss, has_aux=True)(
         network, target_network, moments, rollout, epsilon, next_key, config
     )
-    gradient, norm = clip_by_norm(gradient, config.optimizer.max_grad_norm)
+    gradient, norm = clip_by_norm(gradient, config.gradient.max_grad_norm)
     metrics |= {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
     return flatten_tree(gradient), flatten_tree(own), next_key, metrics
 
@@ -239,7 +239,7 @@ def worker_step(weights: Weights, learner: ActorLearner, work: Work) -> WorkerRe
 
 def apply_gradients(shared: SharedParameters, result: WorkerResult, config: Config) -> None:
     """Apply dθ to the shared θ by RMSProp, without a lock; every `target_every` steps θ⁻ ← θ."""
-    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.optimizer)
+    shared_rmsprop(shared.weights, shared.mean_squares, result.gradients, result.learning_rate, config.gradient)
     shared.copy_weights_every(config.target_every, result.env_steps)
 
 

@@ -86,7 +86,7 @@ class Config:
     run: RunConfig = RunConfig()
     network: Annotated[NetworkConfig, NO_CORE, WIDE] = NetworkConfig(hidden_sizes=(256, 256), activation="relu")
     normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
+    gradient: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
     replay: Annotated[ReplayConfig, STEPS_ONLY, Search(update_ratio=Choices((0.25, 0.5, 1.0)))] = ReplayConfig()
     exploration: NoiseConfig = NoiseConfig("ou")
     rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
@@ -146,8 +146,8 @@ def init(
     return State(
         network=network,
         target=network,
-        actor_optimizer=initial_optimizer_state(config.optimizer, network.actor),
-        critic_optimizer=initial_optimizer_state(config.optimizer, network.critic),
+        actor_optimizer=initial_optimizer_state(config.gradient, network.actor),
+        critic_optimizer=initial_optimizer_state(config.gradient, network.critic),
         normalizer=normalizer,
         exploration=exploration,
         in_warmup=np.bool_(config.replay.learning_starts > 0),
@@ -210,7 +210,7 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
         value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)
     )
     batch, network = sampled.steps, state.network
-    step = partial(gradient_step, config.optimizer)
+    step = partial(gradient_step, config.gradient)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
     critic, critic_optimizer, norm = step(network.critic, state.critic_optimizer, gradients, critic_rate)
     gradients, actor_metrics = jax.grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)

@@ -84,9 +84,9 @@ class Config:
     env: EnvConfig = EnvConfig(num_envs=1)
     run: RunConfig = RunConfig()
     network: Annotated[NetworkConfig, VALUES_ONLY, Search(activation=None)] = NetworkConfig(activation="relu")
-    values: Annotated[ValueConfig, Search(num_quantiles=None, num_atoms=None)] = ValueConfig()
+    value: Annotated[ValueConfig, Search(num_quantiles=None, num_atoms=None)] = ValueConfig()
     normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig("adam", max_grad_norm=10.0)
+    gradient: OptimizerConfig = OptimizerConfig("adam", max_grad_norm=10.0)
     replay: Annotated[
         ReplayConfig,
         Search(
@@ -131,9 +131,9 @@ class Compared(NamedTuple):
 def validate(config: Config) -> None:
     """Raise ConfigError if these settings cannot work."""
     validate_settings(config, Config)
-    validate_values(config.values)
     validate_replay(config.replay, config.run)
     validate_burn_in(config.replay.burn_in, config.rollout_length)
+    validate_values(config.value)
 
 
 def init(
@@ -141,12 +141,12 @@ def init(
 ) -> State:
     """A fresh State for these spaces, the same for the same seed."""
     require_config(config, Config)
-    make = make_network or partial(make_q_network, network=config.network, kind=config.values)
+    make = make_network or partial(make_q_network, network=config.network, kind=config.value)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     return State(
         network=network,
         target=network,
-        optimizer=initial_optimizer_state(config.optimizer, network),
+        optimizer=initial_optimizer_state(config.gradient, network),
         normalizer=normalizer,
         epsilon=np.float32(value_at(config.exploration, 0.0)),
         key=key,
@@ -226,7 +226,7 @@ def learn(state: State, batch: Batch, config: Config) -> tuple[State, tuple[Metr
     networks = state.network, state.target, state.normalizer
     gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(*networks, batch, correction, config)
     valid = None if isinstance(batch.steps, Transitions) else batch.steps.valid[config.replay.burn_in :]
-    step = partial(gradient_step, config.optimizer, state.network, state.optimizer)
+    step = partial(gradient_step, config.gradient, state.network, state.optimizer)
     network, optimizer, norm = step(gradients, learning_rate, valid)
     steps = increment_wrapped(state.gradient_steps, config.target_every)
     move = partial(soft_update, rate=config.target_rate)
@@ -273,5 +273,6 @@ def train(
 
 
 # QR-DQN (Dabney et al. 2018, arXiv 1710.10044) and C51 (Bellemare et al. 2017, arXiv 1707.06887).
-qr_dqn = variant(__name__, "qr_dqn", values="quantiles")
+# The quantile loss is a sum over quantiles, so its gradient is that many times larger: not clipped.
+qr_dqn = variant(__name__, "qr_dqn", values="quantiles", max_grad_norm=None)
 c51 = variant(__name__, "c51", values="categorical")

@@ -66,7 +66,7 @@ class Config:
     network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
     actions: Annotated[ActionConfig, Search(squash_actions=EITHER)] = ActionConfig()
     normalize: NormalizeConfig = NormalizeConfig()
-    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
+    gradient: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
     # T: steps of each environment between updates
     rollout_length: Annotated[PositiveInt, Choices((32, 64, 128, 256, 512))] = 128
     epochs: Annotated[PositiveInt, Choices((2, 4, 10, 20))] = 4  # passes over each rollout
@@ -134,7 +134,7 @@ def init(
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
     require_value_network(network, config.value_learning_rate)
-    optimizer = initial_optimizer_state(config.optimizer, network)
+    optimizer = initial_optimizer_state(config.gradient, network)
     penalty_weight = np.float32(config.penalty_weight)
     return State(network, optimizer, normalizer, penalty_weight, key, env_steps=count_of(0), updates=count_of(0))
 
@@ -187,7 +187,7 @@ def learn_minibatch(
     batch, memory = part
     gradients, metrics = jax.grad(loss, has_aux=True)(learning.network, batch, memory, coefficients, config)
     network, optimizer, norm = gradient_step(
-        config.optimizer, learning.network, learning.optimizer, gradients, coefficients.learning_rate, batch.valid
+        config.gradient, learning.network, learning.optimizer, gradients, coefficients.learning_rate, batch.valid
     )
     moved = Learning(network, optimizer, learning.steps + batch.valid.any(), learning.stopped)
     if config.target_kl is not None:

@@ -64,7 +64,7 @@ class Config:
     network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
     actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
     normalize: NormalizeConfig = NormalizeConfig()
-    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
+    gradient: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
     rollout_length: Annotated[PositiveInt, Choices((8, 16, 32, 64))] = 16  # T: steps of each environment per update
     critic: Literal["q", "v"] = "q"  # Q(s, a) by Sarsa's target, or V(s) and the TD error
     baseline: bool = False  # the actor's Q(s, a) less its mean under the policy; critic "q", Discrete actions
@@ -120,7 +120,7 @@ def init(
     countable = isinstance(action_space, spaces.Discrete)
     remedy = "the mean of Q(s, a) needs Discrete actions; use baseline False, or critic v"
     require(countable or not config.baseline, f"baseline True does not go with action space {action_space}: {remedy}")
-    optimizer = initial_optimizer_state(config.optimizer, network)
+    optimizer = initial_optimizer_state(config.gradient, network)
     return State(network, optimizer, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
 
@@ -194,10 +194,10 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     # Both gradients are of the network that acted, so the order of the two steps does not matter.
     known = sarsa_known(rollout.terminated, rollout.valid) if config.critic == "q" else rollout.valid
     network, actor_optimizer, actor_norm = gradient_step(
-        config.optimizer, state.network, state.actor_optimizer, actor_gradients, learning_rate, rollout.valid
+        config.gradient, state.network, state.actor_optimizer, actor_gradients, learning_rate, rollout.valid
     )
     network, critic_optimizer, critic_norm = gradient_step(
-        config.optimizer, network, state.critic_optimizer, critic_gradients, critic_learning_rate, known
+        config.gradient, network, state.critic_optimizer, critic_gradients, critic_learning_rate, known
     )
     state = state._replace(network=network, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)
     state = count_rollout(state, rollout, config.discount)

@@ -64,7 +64,7 @@ class Config:
     network: NetworkConfig = NetworkConfig(hidden_sizes=(64, 64), activation="tanh")
     actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
     normalize: NormalizeConfig = NormalizeConfig()
-    optimizer: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
+    gradient: Annotated[OptimizerConfig, Search(max_grad_norm=GRAD_NORMS)] = OptimizerConfig("adam", max_grad_norm=0.5)
     rollout_length: Annotated[PositiveInt, Choices((256, 512, 1024))] = 512  # T: best longer than an episode
     discount: Discount = 0.99  # γ
     baseline: bool = True  # learn V(s), subtract it from returns, and bootstrap from it where episodes are cut
@@ -111,7 +111,7 @@ def init(
     require_config(config, Config)
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
-    optimizer = initial_optimizer_state(config.optimizer, network)
+    optimizer = initial_optimizer_state(config.gradient, network)
     return State(network, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
 
@@ -180,7 +180,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
         *policy(state), rollout._replace(rewards=rewards), entropy_weight, config
     )
     network, optimizer, norm = gradient_step(
-        config.optimizer, state.network, state.optimizer, gradients, learning_rate, known_rows(rollout, config)
+        config.gradient, state.network, state.optimizer, gradients, learning_rate, known_rows(rollout, config)
     )
     state = count_rollout(state._replace(network=network, optimizer=optimizer), rollout, config.discount)
     return state, metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}

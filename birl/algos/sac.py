@@ -86,7 +86,7 @@ class Config:
         Search(log_std=None, gsde=EITHER),
     ] = ActionConfig(log_std=-3.0)  # the log standard deviation is that of gsde's matrix
     normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
+    gradient: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
     replay: Annotated[ReplayConfig, STEPS_ONLY, Search(update_ratio=Choices((0.25, 0.5, 1.0)))] = ReplayConfig()
     rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
     discount: Discount = 0.99  # γ
@@ -148,9 +148,9 @@ def init(
         network=network,
         target=network.critics,
         log_temperature=np.float32(np.log(config.temperature)),
-        actor_optimizer=initial_optimizer_state(config.optimizer, network.actor),
-        critic_optimizer=initial_optimizer_state(config.optimizer, network.critics),
-        temperature_optimizer=initial_optimizer_state(config.optimizer, np.float32(0)),
+        actor_optimizer=initial_optimizer_state(config.gradient, network.actor),
+        critic_optimizer=initial_optimizer_state(config.gradient, network.critics),
+        temperature_optimizer=initial_optimizer_state(config.gradient, np.float32(0)),
         normalizer=normalizer,
         in_warmup=np.bool_(config.replay.learning_starts > 0),
         key=key,
@@ -219,7 +219,7 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
     rates = Rates(*[value_at(rate, state.env_steps / config.run.total_steps) for rate in schedules])
     batch = normalize_batch(sampled.steps, state.network.bounds, state.normalizer)
     target_noise, actor_noise = sampled.noise
-    step = partial(gradient_step, config.optimizer)
+    step = partial(gradient_step, config.gradient)
     network = state.network
 
     targets = targets_of(state, batch, target_noise)
@@ -234,7 +234,11 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
     target_entropy = target_entropy_of(config, network.bounds.size)
     alpha_loss, gradient = jax.value_and_grad(temperature_loss)(state.log_temperature, entropy, target_entropy)
     log_temperature, temperature_optimizer = unclipped_step(
-        config.optimizer, state.log_temperature, state.temperature_optimizer, group_leaves(gradient), rates.temperature
+        config.gradient,
+        state.log_temperature,
+        state.temperature_optimizer,
+        group_leaves(gradient),
+        rates.temperature,
     )
 
     state = state._replace(

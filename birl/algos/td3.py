@@ -68,7 +68,7 @@ class Config:
     run: RunConfig = RunConfig()
     network: Annotated[NetworkConfig, NO_CORE, WIDE] = NetworkConfig(hidden_sizes=(256, 256), activation="relu")
     normalize: Annotated[NormalizeConfig, Search(normalize_rewards=None)] = NormalizeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
+    gradient: OptimizerConfig = OptimizerConfig("adam", optimizer_epsilon=1e-8)
     replay: Annotated[ReplayConfig, STEPS_ONLY, Search(update_ratio=Choices((0.25, 0.5, 1.0)))] = ReplayConfig()
     rollout_length: PositiveInt = 8  # steps of each environment between updates; gradient steps are one compiled call
     discount: Discount = 0.99  # γ
@@ -122,8 +122,8 @@ def init(
     return State(
         network=network,
         target=network,
-        actor_optimizer=initial_optimizer_state(config.optimizer, network.actor),
-        critic_optimizer=initial_optimizer_state(config.optimizer, network.critics),
+        actor_optimizer=initial_optimizer_state(config.gradient, network.actor),
+        critic_optimizer=initial_optimizer_state(config.gradient, network.critics),
         normalizer=normalizer,
         exploration_noise=np.float32(value_at(config.exploration_noise, 0.0)),
         in_warmup=np.bool_(config.replay.learning_starts > 0),
@@ -187,7 +187,7 @@ def learn_actor(state: State, batch: Transitions, config: Config) -> State:
     learning_rate = value_at(config.actor_learning_rate, state.env_steps / config.run.total_steps)
     policy_loss, gradients = jax.value_and_grad(actor_loss)(state.network.actor, state.network.critics, batch)
     actor, optimizer, norm = gradient_step(
-        config.optimizer, state.network.actor, state.actor_optimizer, gradients, learning_rate
+        config.gradient, state.network.actor, state.actor_optimizer, gradients, learning_rate
     )
     network = replace(state.network, actor=actor)
     target = soft_update(state.target, network, config.target_rate)
@@ -204,9 +204,7 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
     critics = state.network.critics
     targets = targets_of(state.target, batch, value_at(config.target_noise, progress) * sampled.noise, config)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(critics, targets, batch)
-    critics, optimizer, norm = gradient_step(
-        config.optimizer, critics, state.critic_optimizer, gradients, learning_rate
-    )
+    critics, optimizer, norm = gradient_step(config.gradient, critics, state.critic_optimizer, gradients, learning_rate)
     steps = increment_wrapped(state.gradient_steps, config.policy_delay)
     network = replace(state.network, critics=critics)
     state = state._replace(network=network, critic_optimizer=optimizer, gradient_steps=steps)

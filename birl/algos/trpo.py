@@ -67,7 +67,7 @@ class Config:
     network: Annotated[NetworkConfig, Without(("share_trunk",))] = NetworkConfig(activation="tanh")
     actions: Annotated[ActionConfig, GAUSSIAN_ONLY] = ActionConfig()
     normalize: NormalizeConfig = NormalizeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig("adam")  # of the critic
+    gradient: OptimizerConfig = OptimizerConfig("adam")  # of the critic
     # T: steps of each environment between updates
     rollout_length: Annotated[PositiveInt, Choices((64, 128, 256, 512, 1024))] = 256
     discount: Discount = 0.99  # γ
@@ -128,7 +128,7 @@ def init(
     require_config(config, Config)
     make = make_network or partial(make_actor_critic, network=config.network, actions=config.actions)
     network, normalizer, key = begin(config, Config, observation_space, action_space, make)
-    optimizer = initial_optimizer_state(config.optimizer, require_own_critic(network, observation_space))
+    optimizer = initial_optimizer_state(config.gradient, require_own_critic(network, observation_space))
     return State(network, optimizer, normalizer, key, env_steps=count_of(0), updates=count_of(0))
 
 
@@ -208,7 +208,7 @@ def fit_minibatch(
     """One gradient step of the critic; the policy's leaves do not change."""
     value_loss, gradients = jax.value_and_grad(critic_loss)(critic.leaves, actor, *part)
     leaves, optimizer, norm = gradient_step(
-        config.optimizer, critic.leaves, critic.optimizer, gradients, learning_rate, part[0].valid
+        config.gradient, critic.leaves, critic.optimizer, gradients, learning_rate, part[0].valid
     )
     metrics = {"loss/value": value_loss, "optimizer/value_grad_norm": norm, "ran": part[0].valid.any()}
     return Critic(leaves, optimizer), metrics

@@ -91,7 +91,7 @@ def initial_state(
     return State(
         network=network,
         target_weights=network if has_target else None,
-        mean_squares=np.full(parameter_layout(network).size, first_mean_square(config.optimizer.optimizer), np.float32),
+        mean_squares=np.full(parameter_layout(network).size, first_mean_square(config.gradient.optimizer), np.float32),
         normalizer=jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], n, axis=0), normalizer),
         key=keys,
         env_steps=np.int64(0),

@@ -92,7 +92,7 @@ def flat_gradients(
         gradient_steps=weights.gradient_steps,
     )
     gradient, metrics = gradients(learner, rollout, config)
-    gradient, norm = clip_by_norm(gradient, config.optimizer.max_grad_norm)
+    gradient, norm = clip_by_norm(gradient, config.gradient.max_grad_norm)
     return flatten_tree(gradient), metrics | {"optimizer/grad_norm": norm}
 
 

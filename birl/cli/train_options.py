@@ -180,6 +180,8 @@ def _task(task: list[str], start: StartOptions) -> tuple[str, str, list[Source]]
     if algorithm is not None and ":" in algorithm:
         allow_modules_here(algorithm)
         algorithm = import_algorithm(algorithm)
+    if start.trust:
+        allow_modules_here(trust=True)
     env_id = task[-1] if task and (len(task) == 2 or algorithm is None) else None
     sources = [like_run(start.like, env_id, start.trust)] if start.like else []
     sources += [from_file(start.config, env_id, start.trust)] if start.config else []

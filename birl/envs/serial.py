@@ -28,7 +28,7 @@ from birl.envs.spaces import (
     mask_width,
 )
 from birl.envs.trees import own_actions, read_mask
-from birl.errors import InexactResume, cut
+from birl.errors import InexactResume, cut, require
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 
 
@@ -203,6 +203,25 @@ class SerialEnvs:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def require_goals(self) -> None:
+        """Raise ConfigError if the environments have no `compute_reward`."""
+        wrong = f"hindsight needs compute_reward(achieved_goal, desired_goal, info), and {self.envs[0]} has none"
+        require(self.envs[0].has_wrapper_attr("compute_reward"), f"{wrong}; use hindsight 0")
+
+    def goal_outcomes(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """[N] rewards and terminations for reaching goals [N, ...] while others were desired."""
+        env = self.envs[0]
+        infos: list[dict[str, Any]] = [{} for _ in achieved]
+        rewards = np.asarray(env.get_wrapper_attr("compute_reward")(achieved, desired, infos), np.float32)
+        wrong = f"compute_reward of {env} gave an array of shape {rewards.shape} for {len(achieved)} goals"
+        remedy = "let it take arrays of goals [N, ...] and return N rewards"
+        require(rewards.shape == (len(achieved),), f"{wrong}; {remedy}")
+        if not env.has_wrapper_attr("compute_terminated"):
+            return rewards, None
+        ends = env.get_wrapper_attr("compute_terminated")
+        pairs = zip(achieved, desired, strict=True)
+        return rewards, np.array([bool(ends(goal, wanted, {})) for goal, wanted in pairs])
 
     def _begin(self, index: int, arrays: Arrays, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset one environment, and log what it begins from."""

@@ -74,6 +74,8 @@ class CompiledSource:
         """Keep rollouts in a replay; it is reported and saved with the rest."""
         stacked = f"frame_stack {replay.frame_stack}: compiled environments keep whole observations in the replay"
         require(replay.frame_stack == 1, f"{stacked}; use frame_stack 1")
+        wrong = f"hindsight {replay.hindsight}: compiled environments have no compute_reward"
+        require(replay.hindsight == 0, f"{wrong}; use hindsight 0, or backend gymnasium")
         self.replay = make_replay(replay, self.empty_rollout() if like is None else like, self.config.discount)
         self._user_replay = UserReplay(self.replay, self.spaces, self.clip_rewards, self._now)
         if self._snapshot is not None:

@@ -61,7 +61,7 @@ def learn_from_replay(
 
     state, metrics, errors, indices = _if_due(due, learn, wait)
     if errors is not None and indices is not None:
-        replay.set_errors(indices, errors)
+        replay.set_errors(indices, _on_host_unless_traced(errors, replay))
     return state, replay, metrics
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import gymnasium as gym
+import numpy as np
 
 from birl import speed
 from birl.compiled_ids import is_compiled
@@ -19,9 +20,10 @@ from birl.registry import require_compiled_supported, require_ray_supported
 from birl.rollouts.collector import Collector
 from birl.rollouts.episode_stats import EpisodeStats, without_unknown
 from birl.rollouts.finite import check_finite_metrics, for_learning
+from birl.rollouts.hindsight import Hindsight
 from birl.rollouts.learning import learn_on_host
 from birl.rollouts.replay import Replay, make_replay
-from birl.rollouts.transition_rows import Now
+from birl.rollouts.transition_rows import Now, insert
 from birl.rollouts.user_replay import UserReplay
 from birl.traced import place_together
 from birl.types import Act, Array, Cycle, Envs, Metrics, PyTree, Rollout, RolloutSource, Snapshot, Update
@@ -44,6 +46,7 @@ class HostSource:
     """Rollouts of environments on the host (see types.Source and types.RolloutSource)."""
 
     replay: Replay | None = None
+    _hindsight: Hindsight | None = None
 
     def __init__(
         self,
@@ -79,8 +82,14 @@ class HostSource:
         self.replay = make_replay(replay, like, self.config.discount)
         now = partial(_now_of, here)
         self._user_replay = UserReplay(self.replay, self.spaces, self.config.normalize.clip_rewards, now)
+        if replay.hindsight:
+            wrong = "hindsight copies single steps, and a recurrent network learns from sequences"
+            require(not self.replay.recurrent, f"{wrong}; use hindsight 0, or core feedforward")
+            self._hindsight = Hindsight(here.envs, replay.hindsight)
         if self._snapshot is not None:
             self.replay.restore(self._snapshot, here.fresh)
+            if self._hindsight is not None:
+                self._hindsight.restore(self._snapshot, like, here.fresh)
         elif replay.prefill is not None:
             self._user_replay.prefill(replay.prefill)
 
@@ -101,7 +110,13 @@ class HostSource:
     def learn(self, update: Callable[..., Any], state: State, rollout: Rollout, config: Any) -> tuple[State, Metrics]:
         """Add the rollout to the replay, and update the state, with batches if steps are due."""
         assert self.replay is not None, "add_replay comes first"
-        return learn_on_host(update, state, self.replay, rollout, config)
+        key = state.key  # type: ignore[attr-defined]
+        state, metrics = learn_on_host(update, state, self.replay, rollout, config)
+        copies = None if self._hindsight is None else self._hindsight.add(rollout, key)
+        if copies is not None:
+            clipped = np.sign(copies.rewards) if self.config.normalize.clip_rewards else copies.rewards
+            insert(self.replay, copies._replace(rewards=clipped), _now_of(self._here))
+        return state, metrics
 
     def report(self, state: Any, metrics: Metrics) -> Update:
         """The Update to yield: checked metrics, episode statistics, times, a way to snapshot."""
@@ -115,7 +130,8 @@ class HostSource:
     def snapshot(self) -> Snapshot:
         """Everything needed to go on from here, exactly."""
         snapshot = self.collector.snapshot()
-        return snapshot if self.replay is None else self.replay.snapshot(snapshot)
+        snapshot = snapshot if self.replay is None else self.replay.snapshot(snapshot)
+        return snapshot if self._hindsight is None else self._hindsight.snapshot(snapshot)
 
     @property
     def _here(self) -> Collector:

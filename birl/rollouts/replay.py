@@ -46,7 +46,7 @@ class ReplayArrays(NamedTuple):
     memories: PyTree  # [rollouts, B, ...] the memory before each rollout
     follows: Array  # [B] the next row goes on where the last one ends
     written: Array  # rows that were ever written; see `_wrapped`
-    sampleable: Array  # whether a transition can be sampled
+    newest: Array  # the newest row with a transition that can be sampled; -1: there was none
     sums: Array | None  # the tree of priorities; None: sample uniformly
     largest: Array  # largest weight so far: that of a new transition
     discount: Array  # γ
@@ -67,6 +67,10 @@ class RingShape:
         """The first row whose frames are all in the ring."""
         oldest = written - self.ring_size
         return jnp.where(oldest > 0, oldest + self.frame_stack - 1, 0)
+
+    def can_sample(self, arrays: ReplayArrays) -> Array:
+        """Whether there is a transition to sample."""
+        return arrays.newest >= self.first_row(arrays.written)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -96,16 +100,16 @@ class Replay:
         rows = self.shape.ring_size * num_envs
         require(rows < MOST_ROWS, f"replay_size {size:,} is too large; use less than {MOST_ROWS:,}")
         weights = 0 if priority_exponent is None else 8 << (rows - 1).bit_length()
-        kept_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves((steps, like.memory)))
+        kept_bytes = sum(leaf.size * _type_of(leaf).itemsize for leaf in jax.tree.leaves((steps, like.memory)))
         self.bytes = kept_bytes * rollouts + rows + weights
         _require_room(self.bytes, size)
         self.arrays = ReplayArrays(
-            columns=jax.tree.map(lambda x: jnp.zeros((self.shape.ring_size, *x.shape[1:]), x.dtype), steps),
+            columns=jax.tree.map(lambda x: jnp.zeros((self.shape.ring_size, *x.shape[1:]), _type_of(x)), steps),
             begins=jnp.zeros((self.shape.ring_size, num_envs), bool),
-            memories=jax.tree.map(lambda x: jnp.zeros((rollouts, *x.shape), x.dtype), like.memory),
+            memories=jax.tree.map(lambda x: jnp.zeros((rollouts, *x.shape), _type_of(x)), like.memory),
             follows=jnp.zeros(num_envs, bool),
             written=jnp.int32(0),
-            sampleable=jnp.bool_(False),
+            newest=jnp.int32(-1),
             sums=None if priority_exponent is None else tree_of(jnp.zeros(rows)),
             largest=jnp.float32(1.0),
             discount=jnp.float32(discount),
@@ -136,7 +140,7 @@ class Replay:
     @property
     def ready(self) -> Array:
         """Whether there is something to sample, single steps as well as sequences."""
-        return (self.arrays.written >= 2 * self.shape.length) & self.arrays.sampleable
+        return (self.arrays.written >= 2 * self.shape.length) & self.shape.can_sample(self.arrays)
 
     def add(self, rollout: Rollout) -> None:
         """Add a rollout; it replaces the oldest."""
@@ -211,7 +215,7 @@ class Replay:
         """
         values = snapshot.values["replay"]
         written, ring_size = int(values["written"]), self.shape.ring_size
-        saved = [snapshot.arrays[f"replay/{name}"] for name in self._named(self.arrays)]
+        saved = self._saved(snapshot, min(written, ring_size))
         leaves, structure = jax.tree.flatten((self.arrays.columns, self.arrays.begins, self.arrays.memories))
         leaves = [_restored(leaf, array) for leaf, array in zip(leaves, saved, strict=False)]
         columns, begins, memories = jax.tree.unflatten(structure, leaves)
@@ -223,15 +227,26 @@ class Replay:
             begins=begins,
             memories=memories,
             follows=jnp.array((np.asarray(valid[last]) & (written > 0)) | (continues & ~fresh)),
-            written=jnp.int32(written if written < MOST_ROWS else written % ring_size + ring_size),
-            largest=jnp.float32(values["largest"]),
+            written=jnp.int32(written if written < MOST_ROWS else (written - 1) % ring_size + 1 + ring_size),
+            largest=jnp.float32(float(values["largest"])),
         )
-        rows = np.array(self.rows(arrays), int) % ring_size
-        self.arrays = arrays._replace(sampleable=jnp.bool_(np.asarray(valid)[rows].any()))
+        rows = np.array(self.rows(arrays), int)
+        found = rows[np.asarray(valid)[rows % ring_size].any(axis=1)]
+        self.arrays = arrays._replace(newest=jnp.int32(found.max(initial=-1)))
         if self.arrays.sums is not None:
             every = np.zeros((ring_size, self.shape.num_envs), np.float32)
             every[: len(saved[-1])] = saved[-1]
             self.arrays = self.arrays._replace(sums=tree_of(jnp.array(every.ravel())))
+
+    def _saved(self, snapshot: Snapshot, kept: int) -> list[np.ndarray]:
+        """The arrays of a snapshot of so many rows; ValueError if one has another shape."""
+        found = []
+        for name, (column, rows) in self._named(self.arrays).items():
+            found.append(snapshot.arrays[f"replay/{name}"])
+            shape = kept // rows, *column.shape[1:]
+            if found[-1].shape != shape:
+                raise ValueError(f"replay/{name} has shape {found[-1].shape}, not {shape}")
+        return found
 
     def _named(self, arrays: ReplayArrays) -> dict[str, tuple[Any, int]]:
         """All arrays by name, and how many rows each of their entries covers."""
@@ -249,23 +264,23 @@ def _append(
 ) -> ReplayArrays:
     """The arrays with these rows."""
     length, n_step, ring_size = shape.length, shape.n_step, shape.ring_size
-    start = arrays.written % ring_size
+    start, written = arrays.written % ring_size, arrays.written + shape.length
     columns = jax.tree.map(partial(_write, start=start), arrays.columns, steps)
     memory = jax.tree.map(lambda x: x[None], memory)
     if begins is None:
         begins = ~jnp.concatenate([arrays.follows[None], steps.valid[:-1]])
-    written = arrays.written + length
 
     # The last n rows before these had no successor yet; now they have.
     rows = arrays.written - n_step + jnp.arange(length + n_step)
     valid = columns.valid[rows % ring_size] & (rows >= 0)[:, None]
+    newest = jnp.where(valid[:length].any(axis=1), rows[:length], arrays.newest).max()
     new = arrays._replace(
         columns=columns,
         begins=_write(arrays.begins, begins, start),
         memories=jax.tree.map(partial(_write, start=start // length), arrays.memories, memory),
         follows=jnp.asarray(steps.valid[-1]),
         written=_wrapped(written, ring_size),
-        sampleable=arrays.sampleable | valid[:length].any(),
+        newest=jnp.maximum(newest - written + _wrapped(written, ring_size), -1),
     )
     if arrays.sums is None:
         return new
@@ -276,7 +291,7 @@ def _append(
     )
     if shape.frame_stack > 1:  # of these rows older frames were overwritten
         cut = written - ring_size + jnp.arange(shape.frame_stack - 1)[:, None]
-        wanted = jnp.broadcast_to(cut >= 0, (shape.frame_stack - 1, shape.num_envs))
+        wanted = jnp.broadcast_to(written > ring_size, (shape.frame_stack - 1, shape.num_envs))
         sums = set_weights(sums, _entries(shape, cut, envs), jnp.zeros(wanted.shape), wanted)
     return new._replace(sums=sums)
 
@@ -302,7 +317,7 @@ def _sample_indices(arrays: ReplayArrays, shape: RingShape, key: Array, count: t
 
     # Rows in which an environment reset itself are sampled again.
     tried = key, jnp.zeros(count, jnp.int32), jnp.ones(count, bool)
-    picks = jax.lax.while_loop(lambda tried: tried[2].any() & arrays.sampleable, retry, tried)[1]
+    picks = jax.lax.while_loop(lambda tried: tried[2].any() & shape.can_sample(arrays), retry, tried)[1]
     return Indices(first + picks // num_envs, picks % num_envs, jnp.ones(count, jnp.float32))
 
 
@@ -328,6 +343,7 @@ def _gather(arrays: ReplayArrays, shape: RingShape, indices: Indices) -> Transit
         rewards=rewards,
         discounts=jnp.where(at(columns.terminated, last, envs), 0.0, discounts),
         next_observations=stacked_observations(arrays, shape, last + 1, envs),
+        action_masks=at(columns.action_masks, rows, envs),
         next_action_masks=at(columns.action_masks, last + 1, envs),
     )
 
@@ -394,9 +410,12 @@ def _restored(column: Array, rows: Array) -> Array:
 
 
 def _wrapped(written: Array, ring_size: int) -> Array:
-    """Rows written, in 32 bits: a multiple of the ring's size less once it is large."""
+    """Rows written, in 32 bits: a multiple of the ring's size less once it is large.
+
+    It stays above the ring's size, by which it is known that rows were overwritten.
+    """
     period = MOST_ROWS // ring_size * ring_size
-    return jnp.where(written >= period + ring_size, written - period, written)
+    return jnp.where(written > period + ring_size, written - period, written)
 
 
 def make_replay(settings: ReplayConfig, like: Rollout, discount: float) -> Replay:
@@ -411,6 +430,11 @@ def kept_part(rollout: Rollout, frame_stack: int) -> Rollout:
     masks = None if rollout.action_masks is None else rollout.action_masks[:-1]
     rollout = rollout._replace(game_over=None, successes=None, memory=None, resets=None)
     return rollout._replace(observations=newest, action_masks=masks)
+
+
+def _type_of(column: Array) -> np.dtype:
+    """The type in which JAX holds an array: of 64 bits it has none."""
+    return jax.dtypes.canonicalize_dtype(column.dtype)
 
 
 def _require_room(needed: int, size: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from birl.config import ConfigError, Wrapper, require
 from birl.errors import cut
 from birl.maths import schedules
+from birl.registry import import_algorithm
 from birl.run.directory import StoredSettings, read_settings
 from birl.run.evaluate import PASSED_IN
 from birl.run.files import parse_json, read_bytes
@@ -50,6 +51,8 @@ def from_file(path: str | Path, env_id: str | None = None, trust: bool = False) 
     env = settings.pop("env", settings.pop("id", None))
     for name, value in {"algorithm": algorithm, "env": env}.items():
         require(value is None or isinstance(value, str), f"{path}: {name} must be a string, not {cut(value)}")
+    if trust and algorithm is not None:
+        algorithm = import_algorithm(algorithm)
     return Source(str(path), algorithm, env_id or env, settings, [])
 
 

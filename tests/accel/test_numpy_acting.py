@@ -14,11 +14,13 @@ from birl.accel import numpy_acting as stepwise
 from birl.accel.numpy_acting import take_apart
 from birl.maths.distributions import Categorical
 from birl.maths.keys import step_keys
+from birl.nets import values
 from birl.nets.acting import act
 from birl.nets.layers import ACTIVATIONS
 from birl.nets.models import make_actor_critic
 from birl.nets.normalize import initial_normalizer, update_observation_moments
-from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig
+from birl.nets.values import make_q_network
+from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig, ValueConfig
 from birl.speed import compiled_acting
 from birl.types import Action
 
@@ -115,6 +117,17 @@ def test_memory_goes_in_and_comes_out_and_is_emptied_by_a_reset(core, monkeypatc
     observations, memory, resets, masks = inputs_of(policy)
     memory = jax.tree.map(lambda m: np.asarray(m) + 0.5, memory)
     check(policy, (observations, memory, resets, masks))
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("kind", ["mean", "quantiles", "categorical"])
+def test_actions_of_every_kind_of_values(kind, dueling):
+    settings = ValueConfig(kind, num_quantiles=7, num_atoms=5, dueling=dueling)
+    network = make_q_network(np.random.default_rng(0), VECTOR, ACTIONS["discrete"], NetworkConfig(), settings)
+    masks = np.arange(3 * ENVS).reshape(ENVS, 3) % 4 != 0
+    for epsilon in (0.0, 0.5):
+        for action in check((network, None, np.float32(epsilon)), inputs_of((network, None), masks=masks), values.act):
+            assert masks[np.arange(ENVS), action.actions].all()
 
 
 def test_each_step_draws_anew_and_each_key_too():

@@ -403,7 +403,7 @@ def test_update_takes_the_step_of_gradients_and_moves_the_average_by_its_decay(k
     config = replace(config, average_decay=0.9)
     key = jax.random.fold_in(stream(state.key, "learning"), 0)
     found, _ = gradients(state.network, state.average, state.normalizer, rollout, key, jnp.float32(0.0), config)
-    step = jit(partial(gradient_step, config.optimizer), static_argnames=())
+    step = jit(partial(gradient_step, config.gradient), static_argnames=())
     expected, _, norm = step(state.network, state.optimizer, found, 1e-2)
     after, metrics = update(state, rollout, config)
     close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)

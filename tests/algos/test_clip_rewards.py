@@ -30,6 +30,8 @@ def test_what_is_learned_from_has_signs_for_rewards(name, clip, monkeypatch):
     for module in (algorithm, async_q):
         for learning in ("update", "gradients"):
             monkeypatch.setattr(module, learning, look, raising=False)
+    # With a state on several devices an update is a program of its own, and is given arrays.
+    monkeypatch.setattr("birl.speed.has_several_devices", lambda state: True)
     env = EnvConfig("tests/CountingLoss-v0", num_envs=4)
     settings = {"rollout_length": 8, "hidden_sizes": (4,), "clip_rewards": clip}
     if not supports(name).passed_envs:

@@ -222,7 +222,7 @@ def test_no_gradient_flows_through_the_target_even_if_it_is_the_network(core):
     equal = state._replace(target=state.network)
     _, (of_network, of_target) = loss_and_gradients(*equal[:2], state.normalizer, batch, jnp.float32(1), config)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(of_target))
-    # The loss falls by the clipped error where Q(s, a) rises: an action's bias has those of its steps.
+    # The loss falls by the clipped error where Q(s, a) rises: a bias has those of its action.
     slopes = np.clip(errors_of(equal, batch.steps, config), -1, 1)
     valid = np.ones_like(slopes) if core == "feedforward" else np.asarray(batch.steps.valid)
     expected = [-(slopes * valid * (batch.steps.actions == action)).sum() / valid.sum() for action in range(2)]
@@ -547,7 +547,9 @@ def test_a_replay_too_large_for_the_machine_or_for_32_bits_stops_training_before
     monkeypatch.setattr("birl.rollouts.replay.free_memory", lambda: 10**9)
     with pytest.raises(ConfigError, match=r"replay_size 900,000,000 needs [\d.]+ GB and 1.0 GB are free"):
         next(dqn.train(replace(SMALL, replay_size=900_000_000)))
-    with pytest.raises(ConfigError, match=r"replay_size 1,000,000,000,000,000 is too large; use less than 1,073,741,824"):
+    with pytest.raises(
+        ConfigError, match=r"replay_size 1,000,000,000,000,000 is too large; use less than 1,073,741,824"
+    ):
         next(dqn.train(replace(SMALL, replay_size=10**15)))
 
 
@@ -584,6 +586,11 @@ WRONG = {
     },
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "max_grad_norm 0.0 must be positive, or None": {"max_grad_norm": 0.0},
+    "value_min 5 must lie below value_max 5: the atoms lie between them": {"value_min": 5.0, "value_max": 5.0},
+    "value_min 1 must lie below value_max -1: ": {"values": "categorical", "value_min": 1.0, "value_max": -1.0},
+    "num_atoms 1 must be at least 2: one atom has no distance to another; 51 is usual": {"num_atoms": 1},
+    "num_quantiles 0 must be at least 1": {"num_quantiles": 0},
+    "values 'median' is not one of mean, quantiles, categorical": {"values": "median"},
 }
 
 
@@ -627,6 +634,8 @@ slow = pytest.mark.slow  # seconds each
 VARIANTS = [
     pytest.param({"double": False}, id="vanilla"),
     pytest.param({"dueling": True, "prioritized": True}, id="double, dueling and prioritised"),
+    pytest.param({"values": "quantiles", "num_quantiles": 8}, id="quantiles"),
+    pytest.param({"values": "categorical", "value_min": 0.0, "value_max": 1.0}, id="categorical"),
     pytest.param({"target_every": 1, "target_rate": 0.05}, id="soft target", marks=slow),
     pytest.param({"hidden_sizes": (32,), "learning_rate": linear(1e-2, 1e-4)}, id="hidden layer", marks=slow),
     pytest.param(

@@ -19,7 +19,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper
 from birl.config_json import to_json
 from birl.envs.compiled.pendulum import Pendulum
 from birl.registry import algorithm_named
-from birl.rollouts.open import RolloutSource
+from birl.rollouts.open import HostSource
 from birl.run import checkpoint, directory, policy_file
 from birl.run.policy import make_policy
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
@@ -92,14 +92,14 @@ STILL_LOW, STILL_HIGH = np.array([-2, 0]), np.array([3, 1])
 def actions_of(name: str, config: Any, monkeypatch: Any, rollouts: int = 2) -> list[np.ndarray]:
     """The actions [T, B, A] of the first rollouts."""
     found: list[np.ndarray] = []
-    collect = RolloutSource.collect
+    collect = HostSource.collect
 
-    def keeping(self: RolloutSource, *arguments: Any) -> Rollout:
+    def keeping(self: HostSource, *arguments: Any) -> Rollout:
         rollout = collect(self, *arguments)
         found.append(np.array(rollout.actions))
         return rollout
 
-    monkeypatch.setattr(RolloutSource, "collect", keeping)
+    monkeypatch.setattr(HostSource, "collect", keeping)
     updates_of(name, config, rollouts)
     monkeypatch.undo()
     return found

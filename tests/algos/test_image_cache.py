@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from birl.algos import a2c, ppo
+from birl import speed
+from birl.algos import a2c, ppo, qac, reinforce, trpo
 from birl.config import EnvConfig, RunConfig
 from birl.envs.probes import MaskedMemory
 from birl.envs.serial import SerialEnvs
+from birl.nets import values
+from birl.nets.acting import act, act_in_rollouts
 from birl.speed import prepare_jax
 from birl.types import Rollout
 
@@ -94,3 +97,22 @@ def test_as_much_is_kept_as_learning_needs(algorithm, kept, monkeypatch):
 )
 def test_nothing_is_kept_of_two_encoders_or_of_none(config, monkeypatch):
     assert all(rollout.extras is None for _, rollout in rollouts_of(a2c, config, monkeypatch))
+
+
+@pytest.mark.parametrize("algorithm", [a2c, ppo])
+def test_with_accel_off_nothing_is_kept(algorithm, monkeypatch):
+    monkeypatch.setattr(speed, "accel_enabled", lambda: False)
+    learned_from = rollouts_of(algorithm, CONFIGS[algorithm], monkeypatch)
+    assert len(learned_from) > 1
+    assert all(rollout.extras is None for _, rollout in learned_from)
+
+
+def test_collecting_keeps_images_for_the_two_algorithms_that_use_them_and_only_with_accel(monkeypatch):
+    for config in CONFIGS.values():
+        assert act_in_rollouts(act, config) is not act
+        assert act_in_rollouts(act, config) is act_in_rollouts(act, replace(config, discount=0.5)), "compiled once"
+        assert act_in_rollouts(values.act, config) is values.act, "one of the user's own"
+    for other in (reinforce, qac, trpo):
+        assert act_in_rollouts(act, other.Config()) is act
+    monkeypatch.setattr(speed, "accel_enabled", lambda: False)
+    assert all(act_in_rollouts(act, config) is act for config in CONFIGS.values())

@@ -34,6 +34,8 @@ CASES = {
     "acer, Box": ("acer", {"env": "Pendulum-v1"}, nested_memory.make_dueling_actor),
     "acer, pool": ("acer", {"pool": "serial", "actor_learners": 2, "report_every": 30}, nested_memory.make_actor_q),
     "dqn": ("dqn", {"burn_in": 2}, Q),
+    "qr-dqn": ("qr-dqn", {"burn_in": 2}, nested_memory.make_quantiles),
+    "c51": ("c51", {"burn_in": 2}, nested_memory.make_probabilities),
     "async-q": ("async-q", {}, Q),
     "async-sarsa": ("async-sarsa", {}, Q),
     "async-nstep-q": ("async-nstep-q", {}, Q),

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from birl.config import EnvConfig, RunConfig
-from birl.rollouts.gradient_steps import gradient_steps
+from birl.rollouts.learning import steps_per_update
 
 
 class OneStep(gym.Env):
@@ -48,7 +48,7 @@ def test_gradient_steps_are_the_update_ratio_of_valid_steps_and_the_remainder_is
         "hidden_sizes": (4,),
     }
     config = algorithm.Config(env=env, run=RunConfig(total_steps=150), **settings)
-    steps = gradient_steps(config)
+    steps = steps_per_update(config)
     due, before = 0.0, 0
     for update in algorithm.train(config):
         now = int(update.state.env_steps)

@@ -19,6 +19,8 @@ CASES = {
     "ppo": {"observations": "Dict", "actions": "Tuple", "encoder": "cnn_small", "masks": True},
     "trpo": {"observations": "image of numbers", "encoder": "cnn_2013", "core": "gru"},
     "dqn": {"observations": "image", "encoder": "cnn", "masks": True, "more": (("dueling", True),)},
+    "qr-dqn": {"core": "lstm", "masks": True, "more": (("dueling", True),)},
+    "c51": {"core": "lstm", "more": (("dueling", True),)},
     "dpg": {"actions": "Box", "more": (("features", "quadratic"),)},
     "ddpg": {"actions": "Box", "more": (("noise", "ou"), ("activation", "elu"))},
     "td3": {"observations": "Box of float64", "actions": "Box", "more": (("activation", "gelu"),)},
@@ -29,6 +31,8 @@ CASES = {
     "acer": {"actions": "Box", "core": "lstm"},
 }
 MORE = [
+    ("qr-dqn", {"observations": "image", "encoder": "cnn_small"}),
+    ("c51", {"observations": "MultiDiscrete", "masks": True, "more": (("num_atoms", 21), ("value_min", -5.0))}),
     ("ppo", {"actions": "Dict", "masks": True}),
     ("ppo", {"actions": "Box", "more": (("squash_actions", True), ("state_dependent_std", True))}),
     ("ddpg", {"actions": "Box", "more": (("noise", "parameter"), ("layer_norm", True))}),

@@ -13,6 +13,7 @@ from birl.exporting.nodes import nodes_of
 from birl.exporting.numpy_code import numpy_lines
 from birl.exporting.numpy_folder import CONVOLVE, ERF
 from birl.exporting.onnx_file import onnx_bytes
+from birl.maths.value_distributions import CategoricalValues, QuantileValues, ScalarValues, atoms, midpoints
 from birl.operations import Value, WaitsFor, needed
 
 RNG = np.random.default_rng(0)
@@ -102,6 +103,15 @@ def test_reductions():
         return [*found, x.argmax(1), i.argmin(0), yes.argmax(1), jnp.cumsum(x, 1), jax.lax.cumsum(x, 0, reverse=True)]
 
     assert_same(function, X, I)
+
+
+def test_values_of_quantiles_and_probabilities():
+    def function(x, y):
+        support = atoms(-1.0, 2.0, 4)
+        kinds = ScalarValues(x), QuantileValues(x[None], midpoints(4)), CategoricalValues(y[:, None], support)
+        return [kind.mean() for kind in kinds]
+
+    assert_same(function, X, Y)
 
 
 def test_shapes():

@@ -21,6 +21,7 @@ GO_ON, TERMINATED, TRUNCATED, BOTH = range(4)
 
 discounted_returns = jax.jit(returns.discounted_returns)
 n_step_returns = jax.jit(returns.n_step_returns, static_argnames="n")
+n_step_terms = jax.jit(returns.n_step_terms, static_argnames="n")
 sarsa_targets = jax.jit(returns.sarsa_targets)
 ends_inside = jax.jit(returns.ends_inside)
 gae = jax.jit(returns.gae)
@@ -111,6 +112,26 @@ def test_discounted_returns_are_the_explicit_sum(case, discount):
 def test_n_step_returns_are_the_explicit_sum(case, discount, n):
     arguments = (case.rewards, *case.flags, case.next_values, discount)
     assert_close(n_step_returns(*arguments, n=n), oracle.n_step_returns(*arguments, n=n))
+
+
+@given(case=cases, discount=shares, n=st.sampled_from([1, 2, 4, T - 1, T, T + 5]))
+def test_n_step_terms_are_the_sum_the_factor_and_the_rows_of_n_step_returns(case, discount, n):
+    sums, factors, counts = n_step_terms(case.rewards, *case.flags, discount, n=n)
+    bootstraps = case.all_values[np.arange(T)[:, None] + counts, np.arange(B)]
+    expected = oracle.n_step_returns(case.rewards, *case.flags, case.next_values, discount, n)
+    assert_close(sums + factors * bootstraps, expected)
+
+
+@given(case=cases, n=st.sampled_from([1, 3, T]))
+def test_a_value_after_the_end_of_an_episode_is_never_used(case, n):
+    """Only values of the true successors count, not of rows that a reset or an end lies before."""
+    _, factors, counts = n_step_terms(case.rewards, *case.flags, 0.9, n=n)
+    for t, b in np.ndindex(T, B):
+        rows = oracle.episode_rows(t, b, *case.flags)[:n]
+        assert bool(factors[t, b]) == (bool(rows) and not case.terminated[rows[-1], b])
+        if rows:
+            assert counts[t, b] == len(rows)
+            assert factors[t, b] in (0.0, pytest.approx(0.9 ** len(rows)))
 
 
 @given(case=cases)

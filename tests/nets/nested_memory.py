@@ -3,6 +3,8 @@
 Its leaves are float32, int32 and bool, and none is zero at the start of an episode.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,8 @@ from birl.maths.distributions import Categorical, DiagonalGaussian
 from birl.nets.heads import ActionValueHead, make_action_value_head
 from birl.nets.layers import Linear, make_linear
 from birl.nets.recurrent import reset_memory
+from birl.nets.values import distribution_of, outputs_each
+from birl.parts import ValueConfig
 
 FIRST_STEP = 5
 SIZE = 4  # features
@@ -129,6 +133,22 @@ class QNetwork(eqx.Module):
         return self.values(features), memory
 
 
+class DistributionNetwork(eqx.Module):
+    """Quantiles of Q(s, ·), or probabilities."""
+
+    memory: Memory
+    outputs: Linear
+    kind: ValueConfig = eqx.field(static=True)
+
+    def initial_memory(self, num_envs):
+        return self.memory.initial_memory(num_envs)
+
+    def __call__(self, observations, memory, resets):
+        features, memory = self.memory(observations, memory, resets)
+        outputs = self.outputs(features).reshape(*resets.shape, -1, outputs_each(self.kind))
+        return distribution_of(outputs, self.kind), memory
+
+
 def make_memory(rng, observation_space):
     return Memory(make_linear(rng, observation_space.shape[0], SIZE), jnp.float32(0.3))
 
@@ -157,3 +177,12 @@ def make_dueling_actor(rng, observation_space, action_space):
 
 def make_q_network(rng, observation_space, action_space):
     return QNetwork(make_memory(rng, observation_space), make_linear(rng, SIZE, int(action_space.n)))
+
+
+def make_distribution_network(rng, observation_space, action_space, kind):
+    outputs = make_linear(rng, SIZE, int(action_space.n) * outputs_each(kind))
+    return DistributionNetwork(make_memory(rng, observation_space), outputs, kind)
+
+
+make_quantiles = partial(make_distribution_network, kind=ValueConfig("quantiles", num_quantiles=3))
+make_probabilities = partial(make_distribution_network, kind=ValueConfig("categorical", num_atoms=5))

@@ -16,10 +16,11 @@ from birl.algos import dqn, ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
+from birl.parts import ReplayConfig
 from birl.rollouts.episode_stats import EpisodeStats
-from birl.rollouts.open import RolloutSource, open_rollouts
+from birl.rollouts.open import HostSource, open_rollouts
 from birl.rollouts.replay import Replay
-from birl.types import Action, Rollout, Snapshot
+from birl.types import Action, Rollout, RolloutSource, Snapshot
 from tests.envs.counting import Counting, counting_functions
 
 SHAPES = [(100, 4), (5, 100), (3, 3)]  # (goal, limit) of each environment
@@ -102,8 +103,10 @@ def open_counting(stack: ExitStack, config: Any = CONFIG, clip_rewards: bool = F
     return stack.enter_context(open_rollouts(config, draw_and_count, counting()))
 
 
-def make_replay(source: RolloutSource) -> Replay:
-    return Replay(100, source.empty_rollout(), discount=0.9)
+def with_replay(source: RolloutSource) -> Replay:
+    """The source's own replay, new."""
+    source.add_replay(ReplayConfig(replay_size=100))
+    return source.replay
 
 
 @pytest.fixture
@@ -167,7 +170,7 @@ def test_what_serves_only_to_count_games_is_dropped_before_learning(clip_rewards
     said = np.zeros((2, 1), np.int8)
     rollout = Rollout(np.zeros((3, 1, 1)), flags, rewards, flags, flags, ~flags, (), game_over=~flags, successes=said)
     config = replace(CONFIG, clip_rewards=clip_rewards)
-    source = RolloutSource(config, 1, (None, None), lambda length, memory: GivenRollout(rollout))
+    source = HostSource(config, 1, (None, None), lambda length, memory: GivenRollout(rollout))
     source.start(STATE)
     learned_from = source.collect(NO_POLICY, key(0))
     assert learned_from.game_over is None
@@ -224,8 +227,8 @@ def test_a_report_with_a_gradient_norm_that_is_not_finite_is_refused(stack, norm
 def test_a_report_tells_the_size_of_the_replay_once_there_is_one(stack):
     source = open_counting(stack)
     source.start(STATE)
-    replay = make_replay(source)
-    assert source.add_replay(replay) is replay
+    assert source.replay is None
+    replay = with_replay(source)
     replay.add(source.collect(NO_POLICY, key(0)))
     metrics = source.report(STATE, {}).metrics
     assert metrics["replay/steps"] == 18  # 6 steps of 3 environments
@@ -235,7 +238,7 @@ def test_a_report_tells_the_size_of_the_replay_once_there_is_one(stack):
 def test_a_source_started_from_a_snapshot_goes_on_exactly_with_its_replay(stack):
     source = open_counting(stack)
     source.start(STATE)
-    replay = source.add_replay(make_replay(source))
+    replay = with_replay(source)
     for number in range(3):
         replay.add(source.collect(NO_POLICY, key(number)))
     snapshot = source.report(STATE, {}).snapshot()
@@ -243,9 +246,9 @@ def test_a_source_started_from_a_snapshot_goes_on_exactly_with_its_replay(stack)
     arrays = {name: array.copy() for name, array in snapshot.arrays.items()}
     resumed = open_counting(stack)
     resumed.start(STATE, Snapshot(arrays, snapshot.values))
-    restored = resumed.add_replay(make_replay(resumed))
+    restored = with_replay(resumed)
     assert len(restored) == len(replay) == 54
-    jax.tree.map(np.testing.assert_array_equal, restored.columns, replay.columns)
+    jax.tree.map(np.testing.assert_array_equal, restored.arrays, replay.arrays)
     assert resumed.report(STATE, {}).metrics["episode/count"] == source.report(STATE, {}).metrics["episode/count"] > 0
     ahead = source.collect(NO_POLICY, key(3))
     again = resumed.collect(NO_POLICY, key(3))
@@ -262,14 +265,14 @@ def test_a_snapshot_without_a_replay_has_no_part_for_it(stack):
 def test_where_an_environment_could_not_be_restored_the_last_step_in_the_replay_is_left_out(stack):
     source = open_counting(stack)
     source.start(STATE)
-    replay = source.add_replay(make_replay(source))
+    replay = with_replay(source)
     replay.add(source.collect(NO_POLICY, key(0)))
     snapshot = source.snapshot()
     resumed = open_counting(stack)
     resumed.start(STATE, snapshot)
-    before = replay.columns.valid[5]
+    before = np.asarray(replay.arrays.columns.valid[5])
     resumed.collector.fresh = np.array([True, False, False])
-    after = resumed.add_replay(make_replay(resumed)).columns.valid[5]
+    after = with_replay(resumed).arrays.columns.valid[5]
     assert before[0]
     assert after.tolist() == [False, *before[1:]]
 

@@ -20,13 +20,14 @@ from gymnasium.wrappers import FrameStackObservation
 from birl.algos import acer, ddpg, dqn, sac, td3
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.serial import SerialEnvs
-from birl.parts import NormalizeConfig
+from birl.parts import NormalizeConfig, ReplayConfig
 from birl.rollouts import user_replay
-from birl.rollouts.open import RolloutSource, open_rollouts
-from birl.rollouts.replay import Indices, Replay
+from birl.rollouts.open import open_rollouts
+from birl.rollouts.replay import Replay
 from birl.rollouts.transition_files import read_transitions
-from birl.types import Action, Snapshot
+from birl.types import Action, RolloutSource, Snapshot
 from tests.envs.counting import Counting, DictCounting, MaskedCounting, counting_functions
+from tests.rollouts.test_replay import every_index, gathered, key, places, rows_written, weights_by_row
 
 DISCOUNT = 0.5
 SHAPES = [(100, 4), (5, 100), (100, 7)]  # (goal, limit) of each environment
@@ -49,10 +50,6 @@ class State:
 def draw(policy, observations, memory, resets, masks, key):
     """Random actions from 0 to 2."""
     return Action(jax.random.randint(key, resets.shape, 0, 3), memory)
-
-
-def key(number: int) -> np.ndarray:
-    return np.array([0, number], np.uint32)
 
 
 def played(env: gym.Env, steps: int, seed: int = 0) -> dict[str, Any]:
@@ -95,19 +92,24 @@ class Opened:
         **switches,
     ):
         normalize = NormalizeConfig(clip_rewards=switches.pop("clip_rewards", False))
-        config = dqn.Config(EnvConfig(num_envs=num_envs), RunConfig(seed=3), normalize=normalize, rollout_length=length)
+        config = dqn.Config(
+            EnvConfig(num_envs=num_envs), RunConfig(seed=3), normalize=normalize, rollout_length=length,
+            discount=DISCOUNT,
+        )  # fmt: skip
         functions = counting_functions(SHAPES[:num_envs], kind)
         envs = SerialEnvs([lambda make=make: stacked(frames, make) for make in functions])
         self.source: RolloutSource = stack.enter_context(open_rollouts(config, draw, envs))
         self.source.start(State(), snapshot)
-        like = self.source.empty_rollout()
-        self.replay = self.source.add_replay(Replay(size, like, DISCOUNT, frame_stack=frames, **switches), prefill)
+        self.source.add_replay(ReplayConfig(replay_size=size, frame_stack=frames, prefill=prefill, **switches))
+        self.replay: Replay = self.source.replay
         self.user = self.source.report(State(), {}).replay
         self.rollouts = 0
 
     def collect(self, count: int) -> None:
         for _ in range(count):
-            self.replay.add(self.source.collect(None, key(self.rollouts)))
+            rollout = self.source.collect(None, key(self.rollouts))
+            self.replay.require_fits(rollout)
+            self.replay.add(rollout)
             self.rollouts += 1
 
 
@@ -117,16 +119,9 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def every_index(replay: Replay) -> Indices:
-    rows = np.repeat(np.array(replay.sampleable, int), replay.num_envs)
-    envs = np.tile(np.arange(replay.num_envs), len(replay.sampleable))
-    valid = replay.columns.valid[rows % replay.ring_size, envs]
-    return Indices(rows[valid], envs[valid], np.ones(int(valid.sum()), np.float32))
-
-
 def held(replay: Replay) -> list[Transition]:
     """Every transition that can be sampled."""
-    found = replay.gather(every_index(replay))
+    found = gathered(replay, every_index(replay))
     leaves = jax.tree.leaves(found._replace(next_action_masks=None))
     return sorted(
         tuple(np.concatenate([np.ravel(leaf[i]) for leaf in leaves]).tolist()) for i in range(len(found.rewards))
@@ -221,19 +216,16 @@ def test_what_is_added_between_rollouts_harms_neither_them_nor_itself(stack, num
 
 
 def test_added_transitions_have_the_largest_priority_and_their_successors_none(stack):
-    opened = Opened(stack, priority_exponent=0.6)
+    opened = Opened(stack, prioritized=True)
     opened.collect(2)
     opened.user.add(**played(other_counting(), 20))
     opened.collect(1)
-    weights = opened.replay.tree.weights[: opened.replay.ring_size * 3].reshape(-1, 3)
+    weights = weights_by_row(opened.replay)
     indices = every_index(opened.replay)
     sampleable = np.zeros_like(weights, bool)
     sampleable[indices.rows, indices.envs] = True
-    np.testing.assert_array_equal(weights, np.where(sampleable, opened.replay.largest, 0))
-    drawn = opened.replay.sample_indices(np.random.default_rng(0), (2000,))
-    assert {tuple(pair) for pair in zip(drawn.rows, drawn.envs, strict=True)} == set(
-        zip(indices.rows, indices.envs, strict=True)
-    )
+    np.testing.assert_array_equal(weights, np.where(sampleable, opened.replay.arrays.largest, 0))
+    assert places(opened.replay.sample_indices(key(0), (2000,))) == places(indices)
 
 
 @pytest.mark.parametrize("frames", [1, 3])
@@ -250,8 +242,7 @@ def test_a_resumed_replay_goes_on_exactly_after_an_addition(stack, frames):
     resumed.rollouts = 3
     for one in (opened, resumed):
         one.collect(2)
-    jax.tree.map(np.testing.assert_array_equal, resumed.replay.columns, opened.replay.columns)
-    np.testing.assert_array_equal(resumed.replay.begins, opened.replay.begins)
+    jax.tree.map(np.testing.assert_array_equal, resumed.replay.arrays, opened.replay.arrays)
     assert held(resumed.replay) == held(opened.replay)
 
 
@@ -262,7 +253,7 @@ def test_where_an_environment_could_not_be_restored_its_frames_begin_anew(stack)
     snapshot = opened.source.snapshot()
     restored = Opened(stack, frames=3).replay
     restored.restore(snapshot, np.array([True, False, False]))
-    assert restored.continues.tolist() == [False, True, True]
+    assert restored.arrays.follows.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("frames", [1, 3])
@@ -306,7 +297,7 @@ def test_dict_observations_and_masks_are_saved_and_read_by_name(stack, tmp_path)
     other = Opened(stack, kind=DictCounting, prefill=str(tmp_path / "saved.npz"))
     other.collect(1)
     indices = every_index(other.replay)
-    found = other.replay.gather(indices)
+    found = gathered(other.replay, indices)
     goes_on = found.discounts > 0
     np.testing.assert_array_equal(
         found.next_action_masks[goes_on], np.arange(3) != found.next_observations["count/steps"][goes_on, None] % 3
@@ -323,21 +314,21 @@ def test_nested_observations_with_their_mask_can_be_added_as_the_environment_giv
     before = len(opened.user)
     opened.user.add(first, 1, reward, following, terminated, truncated)
     assert len(opened.user) == before + 1
-    row, column = np.argwhere(opened.replay.columns.valid)[-1]
-    assert opened.replay.columns.action_masks[row, column].tolist() == [False, True, True]
-    assert opened.replay.columns.action_masks[row + 1, column].tolist() == [True, False, True]
+    row, column = np.argwhere(opened.replay.arrays.columns.valid)[-1]
+    assert opened.replay.arrays.columns.action_masks[row, column].tolist() == [False, True, True]
+    assert opened.replay.arrays.columns.action_masks[row + 1, column].tolist() == [True, False, True]
 
 
 def test_without_masks_every_action_is_allowed(stack, tmp_path):
     np.savez(tmp_path / "demo.npz", **played(other_counting(), 10))
     opened = Opened(stack, kind=MaskedCounting, prefill=str(tmp_path / "demo.npz"))
-    assert opened.replay.columns.action_masks[:4].all()
+    assert opened.replay.arrays.columns.action_masks[:4].all()
 
 
 def test_rewards_are_clipped_where_the_algorithm_clips_them(stack, tmp_path):
     np.savez(tmp_path / "demo.npz", **played(other_counting(), 10))
     opened = Opened(stack, prefill=str(tmp_path / "demo.npz"), clip_rewards=True)
-    assert set(np.unique(opened.replay.columns.rewards)) == {0.0, 1.0}
+    assert set(np.unique(opened.replay.arrays.columns.rewards)) == {0.0, 1.0}
 
 
 def test_of_too_many_transitions_the_newest_are_kept_and_it_is_said(stack, tmp_path):
@@ -347,7 +338,7 @@ def test_of_too_many_transitions_the_newest_are_kept_and_it_is_said(stack, tmp_p
         opened = Opened(stack, size=60, prefill=str(tmp_path / "demo.npz"))
     kept = int(re.search(r"newest (\d+) fit", str(warned[0].message))[1])
     assert 60 <= kept == len(opened.user) < 100
-    steps = opened.replay.columns.observations[opened.replay.columns.valid][:, 1]
+    steps = opened.replay.arrays.columns.observations[opened.replay.arrays.columns.valid][:, 1]
     assert sorted(steps.tolist()) == list(range(200 - kept, 200))
 
 
@@ -460,7 +451,7 @@ def test_a_wrong_addition_changes_nothing(stack):
     given = played(other_counting(), 10)
     with pytest.raises(ConfigError, match=r"^replay\.add: actions\[1\] is 7; Discrete\(3\) needs 0 to 2"):
         opened.user.add(**wrong("actions", 1, 7)(given))
-    assert opened.replay.written == 8
+    assert rows_written(opened.replay) == 8
 
 
 class Plane(gym.Env):
@@ -518,6 +509,30 @@ def test_continuous_actions_and_images_in_a_dict_are_saved_prefilled_and_added(t
     next(updates)
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_what_is_added_between_updates_is_learned_from_in_the_next_and_saved_and_prefilled(tmp_path, prioritized):
+    config = dqn.Config(
+        env=EnvConfig("CartPole-v1", num_envs=1), run=RunConfig(total_steps=60), learning_starts=0, batch_size=32,
+        replay_size=200, hidden_sizes=(4,), update_ratio=0.25, rollout_length=4, prioritized=prioritized,
+    )  # fmt: skip
+    updates = dqn.train(config)
+    for _ in range(6):
+        update = next(updates)
+    assert abs(update.metrics["value/mean"]) < 10
+    seen = np.zeros((40, 4), np.float32)
+    before = len(update.replay)
+    update.replay.add(seen, np.zeros(40, int), np.full(40, 1000.0), seen, np.ones(40, bool))
+    assert len(update.replay) == before + 40
+    update = next(updates)
+    assert update.metrics["value/mean"] > 300  # of targets, of which about 2 in 3 are 1000
+    assert before + 40 < len(update.replay) <= before + 44
+    with np.load(update.replay.save(tmp_path / "saved.npz")) as saved:
+        assert np.count_nonzero(saved["rewards"] == 1000) == 40
+    assert np.isfinite(list(updates)[-1].metrics["loss/value"])
+    *_, last = dqn.train(replace(config, prefill=str(tmp_path / "saved.npz"), run=RunConfig(total_steps=12)))
+    assert last.metrics["value/mean"] > 300
+
+
 def test_a_replay_of_sequences_refuses_transitions_and_names_who_takes_them():
     config = acer.Config(env=EnvConfig("CartPole-v1", num_envs=2), run=RunConfig(total_steps=100), hidden_sizes=(8,))
     update = next(acer.train(config))
@@ -537,7 +552,7 @@ def test_a_prefill_that_is_no_file_of_transitions_is_refused_at_once(name):
 def test_only_algorithms_with_a_replay_of_steps_have_the_setting(tmp_path: Path):
     from birl.registry import algorithms_with_prefill
 
-    assert algorithms_with_prefill() == ["dqn", "ddpg", "td3", "sac"]
+    assert set(algorithms_with_prefill()) == {"dqn", "ddpg", "td3", "sac", "qr-dqn", "c51"}
 
 
 def test_a_packed_header_of_many_megabytes_is_not_read(tmp_path):

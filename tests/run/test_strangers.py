@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 import birl as api
+from birl import ALGORITHMS
 from birl.algos import a2c, a3c
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.errors import CheckpointError
 from birl.run.checkpoint_folder import numbered
+from tests.own_algorithm import put_algorithm
 from tests.run.processes import call, call_well
 
 MODULE = '''"""Leaves a mark when it is imported."""
@@ -61,6 +63,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], No
         for name in ("my_module", "evil"):
             sys.modules.pop(name, None)
         gym.registry.pop("Marked-v0", None)
+        ALGORITHMS.pop("my_module:vpg", None)
         importlib.invalidate_caches()
 
     yield begin
@@ -240,6 +243,45 @@ def test_a_module_that_a_strangers_encoder_names_needs_trust_also_to_load_the_po
     assert not mark.exists()
     with pytest.raises(CheckpointError, match="has no function or class make_encoder"):  # imported
         api.load(run, trust=True)
+    assert mark.exists()
+
+
+def test_ones_own_run_of_an_algorithm_of_ones_own_is_used_without_a_word(tmp_path, new_process):
+    mark = put_algorithm(tmp_path, "my_module")
+    new_process(tmp_path)
+    call_well("train", "my_module:vpg", "CartPole-v1", *TINY, "--run-dir", "runs/mine")
+    assert json.loads(Path("runs/mine/config.json").read_text())["algorithm"] == "my_module:vpg"
+    for words in (
+        ["eval", "runs/mine", "--episodes", 1],
+        ["resume", "runs/mine", "--total-steps", 32],
+        ["export", "runs/mine", "--out", "exported"],
+        ["fork", "runs/mine", "--total-steps", 48, "--learning-rate", 0.01, "--run-dir", "runs/forked"],
+    ):
+        mark.unlink()
+        new_process(tmp_path)
+        call_well(*words)
+        assert mark.exists()
+
+
+def test_the_module_of_a_strangers_algorithm_is_imported_only_with_trust(tmp_path, new_process, monkeypatch):
+    mark = put_algorithm(tmp_path, "my_module")
+    new_process(tmp_path)
+    call_well("train", "my_module:vpg", "CartPole-v1", *TINY, "--run-dir", "run")
+    monkeypatch.setenv("BIRL_DATA_DIR", str(tmp_path / "data-of-another"))
+    mark.unlink()
+    new_process(tmp_path)
+    sys.path.append(str(tmp_path))  # it would be found
+    message = rf"algorithm 'my_module:vpg' would import the module my_module in {tmp_path}, .*use --trust \(trust=True"
+    for use in (api.load, api.evaluate, api.resume):
+        with pytest.raises(ConfigError, match=message):
+            use("run")
+    for words in (["eval"], ["record"], ["export"], ["resume", "--total-steps", 32], ["fork"], ["card"]):
+        code, said = call(words[0], "run", *words[1:])
+        assert (code, mark.exists()) == (2, False), (words, said)
+    call_well("plot", "run", "--metric", "loss/policy", "--out", "curves.png")
+    call_well("report", "run")
+    assert not mark.exists()
+    assert api.load("run", trust=True).act(np.zeros(4, np.float32))[0] in (0, 1)
     assert mark.exists()
 
 

@@ -94,7 +94,9 @@ def result_texts(directory: Path, result: dict[str, Any]) -> list[str]:
     if result["importance"]:
         shares = [f"{name} {share:.0%}" for name, share in list(result["importance"].items())[:5]]
         texts.append(f"importance of settings: {', '.join(shares)}")
-    texts.append(f"train with these settings: birl train --config {directory / BEST}")
+    # A module is imported only if the user names it.
+    task = f"{result['algorithm']} {result['env']} " if ":" in result["algorithm"] else ""
+    texts.append(f"train with these settings: birl train {task}--config {directory / BEST}")
     return texts
 
 
