@@ -21,13 +21,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current directory, where modules are found that nobody has imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    before, modules = dict(ALGORITHMS), set(sys.modules)
+    before = dict(ALGORITHMS)
     importlib.invalidate_caches()
     yield tmp_path
     ALGORITHMS.clear()
     ALGORITHMS.update(before)
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 # Variants
@@ -43,11 +43,11 @@ def test_a_config_has_the_name_of_its_algorithm_in_python_and_pickled(name):
 
 
 def test_variants_differ_in_their_defaults_alone():
-    assert dqn.Config().values.values == "mean"
-    assert birl.qr_dqn.Config().values.values == "quantiles"
-    assert birl.c51.Config().values.values == "categorical"
+    assert dqn.Config().value.values == "mean"
+    assert birl.qr_dqn.Config().value.values == "quantiles"
+    assert birl.c51.Config().value.values == "categorical"
     for found in (birl.qr_dqn, birl.c51):
-        assert found.Config(values="mean").values == dqn.Config().values
+        assert found.Config(values="mean").value == dqn.Config().value
         assert (found.update, found.act, found.SUPPORTS) == (dqn.update, dqn.act, dqn.SUPPORTS)
     assert len(set(async_q.TARGETS.values())) == 3
 

@@ -110,7 +110,7 @@ def test_one_quantile_has_half_the_loss_of_the_mean_and_the_same_values(core):
     """|τ - 1{u < 0}| is ½ for τ = ½ (Dabney et al. 2018, eq. 10)."""
     one = replace(SMALL, core=core, values="quantiles", num_quantiles=1)
     state, batch = one_batch(replace(SMALL, core=core))
-    networks = [replace(network, kind=one.values) for network in state[:2]]
+    networks = [replace(network, kind=one.value) for network in state[:2]]
     of_means, of_quantiles = (
         loss_and_gradients(*pair, state.normalizer, batch, jnp.float32(1), config)
         for pair, config in ((state[:2], replace(SMALL, core=core)), (networks, one))

@@ -208,7 +208,7 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "another format": ({"format": 2}, "has format 2; this version of Birl reads 1"),
     "another algorithm": ({"algorithm": "dqn"}, "dqn|no field"),
     "an unknown algorithm": ({"algorithm": "os"}, "algorithm 'os' is unknown"),
-    "a module": ({"algorithm": "os:system"}, "algorithm 'os:system' would import the module os"),
+    "a module of an algorithm": ({"algorithm": "os:system"}, "algorithm 'os:system' would import the module os"),
     "no algorithm": ({"algorithm": None}, "algorithm must be a string"),
     "a vast network": ({"settings": {"hidden_sizes": [100_000, 100_000]}}, "asks for 10,000,000,000 numbers"),
     "a vast core": ({"settings": {"core": "lstm", "core_size": 2**30}}, "asks for [0-9,]+ numbers"),
