@@ -14,7 +14,7 @@ from birl.env_checks import require_importable, validate_env
 from birl.functions import function_named, is_local
 from birl.limits import Limit
 from birl.parts import ActorLearnerConfig, OptimizerConfig, ReplayConfig, RMSPropName, ValueConfig
-from birl.settings import Place, flat_settings, left_out_settings, places_of
+from birl.settings import Place, flat_settings, home_of, left_out_settings, own_name, places_of
 
 OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
     "policy_hidden_sizes": "hidden_sizes",
@@ -104,17 +104,6 @@ def require_config(config: Any, kind: type) -> None:
 def _name_in_python(kind: type) -> str:
     """birl.ppo for one of Birl's own algorithms, the module for one of a user's own."""
     return f"birl.{own_name(kind)}" if kind.__module__.startswith("birl.") else home_of(kind)
-
-
-def home_of(kind: type) -> str:
-    """Where the algorithm of this Config class is, as in ALGORITHMS: `module`, or `module:name`."""
-    name = kind.__qualname__.rpartition(".")[0]
-    return f"{kind.__module__}:{name}" if name else kind.__module__
-
-
-def own_name(kind: type) -> str:
-    """The last part of where it is, which is its name in Python."""
-    return home_of(kind).replace(":", ".").rpartition(".")[2]
 
 
 def require_minibatches(count: int, rollout_length: int, num_envs: int, recurrent: bool) -> None:

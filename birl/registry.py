@@ -3,25 +3,21 @@
 An algorithm is imported only when it is asked for by name.
 """
 
-import functools
 import importlib
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from types import ModuleType
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 
 from birl import ALGORITHMS
-from birl.checks import home_of, own_name, require_config, validate_run
 from birl.compiled_ids import is_compiled, is_compiled_id
 from birl.config import ConfigError, require
 from birl.errors import cut
-from birl.settings import flat_settings
+from birl.settings import flat_settings, home_of, own_name
 from birl.suggestions import suggest_algorithm
-from birl.traced import settings
 
 ActionKind = Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple"]
 EVERY_ACTION: tuple[ActionKind, ...] = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
@@ -114,37 +110,6 @@ def import_algorithm(name: str) -> str:
     return whole
 
 
-def variant(module: str, name: str, **defaults: Any) -> ModuleType:
-    """The algorithm of this module under another name, with other defaults (see types.Algorithm).
-
-    Its Config has the same settings, and is a class of its own.
-    """
-    algorithm = vars(sys.modules[module])
-    base = algorithm["Config"]
-    own = {
-        "__doc__": base.__doc__,
-        "__module__": module,
-        "__qualname__": f"{name}.Config",  # where other processes find it
-        "__annotations__": base.__annotations__,
-        "__wrapped__": base,  # whose source has the settings' help texts
-    }
-    start = base(**defaults)
-    kind = settings(type("Config", (), own | {one.name: getattr(start, one.name) for one in fields(base)}))
-
-    def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(config: Any, *inputs: Any, **options: Any) -> Any:
-            require_config(config, kind)
-            return function(config, *inputs, **options)
-
-        return call
-
-    found = ModuleType(f"birl.{name}", algorithm["__doc__"])
-    vars(found).update({key: value for key, value in algorithm.items() if not key.startswith("__")})
-    vars(found).update({"Config": kind} | {key: checked(algorithm[key]) for key in ("validate", "init", "train")})
-    return found
-
-
 def algorithm_named(name: str) -> Any:
     """The module of that algorithm, or the object in a module (see types.Algorithm)."""
     if name not in ALGORITHMS:
@@ -167,6 +132,8 @@ def name_of(config: Any) -> str:
 
 def validate(name: str, config: Any) -> None:
     """Raise ConfigError if these settings cannot work."""
+    from birl.checks import validate_run  # which imports JAX; names of algorithms must not
+
     validate_run(config.run)
     require_compiled_supported(config)
     algorithm_named(name).validate(config)

@@ -240,3 +240,14 @@ def _replaced(part: Any, path: tuple[str, ...], changes: dict[tuple[str, ...], d
     inner = {below[len(path)] for below in changes if below[: len(path)] == path and len(below) > len(path)}
     parts = {name: _replaced(getattr(part, name), (*path, name), changes) for name in inner}
     return dataclasses.replace(part, **changes.get(path, {}), **parts)
+
+
+def home_of(kind: type) -> str:
+    """Where the algorithm of this Config class is, as in ALGORITHMS: `module`, or `module:name`."""
+    name = kind.__qualname__.rpartition(".")[0]
+    return f"{kind.__module__}:{name}" if name else kind.__module__
+
+
+def own_name(kind: type) -> str:
+    """The last part of where it is, which is its name in Python."""
+    return home_of(kind).replace(":", ".").rpartition(".")[2]

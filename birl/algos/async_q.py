@@ -55,11 +55,12 @@ from birl.nets.policies import QPolicy
 from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, max_q_values, q_of_actions, rollout_values
 from birl.nets.values import act as act
 from birl.parts import VALUES_ONLY, ActorLearnerConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
-from birl.registry import Alias, Supports, variant
+from birl.registry import Alias, Supports
 from birl.rollouts.finite import check_finite_metrics, for_learning
 from birl.search import Choices, LogRange, Range
 from birl.traced import settings
 from birl.types import Array, Metrics, PyTree, Rollout, Snapshot, Update
+from birl.variants import variant
 
 SUPPORTS = Supports(
     ("Discrete",),

@@ -51,7 +51,7 @@ from birl.nets.values import (
     values_here,
 )
 from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig, ValueConfig
-from birl.registry import Alias, Supports, variant
+from birl.registry import Alias, Supports
 from birl.rollouts.learning import Batch, take_steps
 from birl.rollouts.open import open_rollouts
 from birl.rollouts.state import begin, count_rollout
@@ -59,6 +59,7 @@ from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search
 from birl.traced import settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
+from birl.variants import variant
 
 EXPLORATIONS = Choices(tuple(linear(1.0, last, until) for last in (0.01, 0.05, 0.1) for until in (0.1, 0.2, 0.5)))
 

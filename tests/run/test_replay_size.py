@@ -20,9 +20,9 @@ def config(run_dir, total_steps: int) -> dqn.Config:
 def test_a_run_with_a_replay_says_once_how_large_it_is_and_a_resumed_one_again(tmp_path, capsys):
     train(config(tmp_path / "run", 60))
     # 2,502 rollouts of 8 steps of 28 bytes: observation 16, action and reward 4 each, four flags.
-    assert re.findall(r"^replay: .*", capsys.readouterr().out, re.MULTILINE) == ["replay: 20,000 transitions, 560.5 kB"]
+    assert re.findall(r"^replay: .*", capsys.readouterr().out, re.MULTILINE) == ["replay: 20,000 transitions, 560.4 kB"]
     resume(tmp_path / "run", total_steps=80)
-    assert capsys.readouterr().out.count("replay: 20,000 transitions, 560.5 kB") == 1
+    assert capsys.readouterr().out.count("replay: 20,000 transitions, 560.4 kB") == 1
 
 
 def test_a_run_without_a_replay_does_not_speak_of_one(tmp_path, capsys):
