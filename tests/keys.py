@@ -6,6 +6,8 @@ Only what depends on keys and counters alone is computed.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import jax
@@ -31,6 +33,14 @@ class Uses:
         ]
         return Uses(self.drawn + other.drawn, *both)
 
+    def add_one_of(self, branches: list["Uses"]) -> None:
+        """Add what a branch does with each key, of which only one is taken."""
+        self.drawn.update(reduce(or_, (branch.drawn for branch in branches)))
+        for branch in branches:
+            for mine, theirs in ((self.split, branch.split), (self.folded, branch.folded)):
+                for key, numbers in theirs.items():
+                    mine.setdefault(key, set()).update(numbers)
+
     def problems(self) -> list[str]:
         """Where a random number could be used twice."""
         found = [f"drawn from {count} times: {key}" for key, count in self.drawn.items() if count > 1]
@@ -53,11 +63,12 @@ class Uses:
 
 def keys_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Uses:
     """What a call does with the keys among its arguments."""
-    # A single Python number may be a static argument, which must not be traced.
+    # Python numbers alone may be a static argument, which must not be traced.
     traced = [
         number
         for number, argument in enumerate(arguments)
-        if not isinstance(argument, int | float) and all(map(_is_number, jax.tree.leaves(argument)))
+        if any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(argument))
+        and all(map(_is_number, jax.tree.leaves(argument)))
     ]
     leaves, structure = jax.tree.flatten([arguments[number] for number in traced])
 
@@ -93,13 +104,17 @@ def _outputs(equation: Any, values: list[Any], uses: Uses) -> list[Any]:
     if name == "scan":
         return _follow_scan(parameters, values, uses)
     if name == "cond":
-        for branch in parameters["branches"]:
-            _follow(branch.jaxpr, branch.consts, values[1:], uses)
+        branches = [Uses() for _ in parameters["branches"]]
+        for branch, own in zip(parameters["branches"], branches, strict=True):
+            _follow(branch.jaxpr, branch.consts, values[1:], own)
+        uses.add_one_of(branches)
         return nothing
     if name == "while":
         body, conditions = parameters["body_jaxpr"], parameters["cond_nconsts"]
-        carried = [UNKNOWN] * (len(values) - conditions - parameters["body_nconsts"])
-        _follow(body.jaxpr, body.consts, values[conditions : len(values) - len(carried)] + carried, uses)
+        start = conditions + parameters["body_nconsts"]
+        carried = values[start:]
+        for _ in range(2):  # a key that each turn draws from is found in the second
+            carried = _follow(body.jaxpr, body.consts, [*values[conditions:start], *carried], uses)
         return nothing
     inner = parameters.get("jaxpr", parameters.get("call_jaxpr"))
     if inner is not None:

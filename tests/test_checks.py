@@ -34,7 +34,7 @@ from birl.settings import places_of, plain
 AT_LEAST_ONE = {
     "rollout_length", "epochs", "minibatches", "batch_size", "frame_stack", "n_step", "target_every", "policy_delay",
     "cg_steps", "fisher_every", "backtrack_tries", "num_features", "advantage_samples", "actor_learners",
-    "report_every", "gsde_every",
+    "report_every", "gsde_every", "num_quantiles", "num_atoms",
 }  # fmt: skip
 FRACTIONS = {"discount", "gae_lambda", "target_rate", "priority_exponent", "average_decay"}
 POSITIVE = {
@@ -45,14 +45,14 @@ POSITIVE = {
 NOT_NEGATIVE = {
     "learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate", "temperature_learning_rate",
     "clip_range", "exploration_noise", "target_noise", "target_noise_clip", "priority_correction", "replay_size",
-    "replay_ratio", "learning_starts", "cg_damping", "burn_in",
+    "replay_ratio", "learning_starts", "cg_damping", "burn_in", "hindsight",
 }  # fmt: skip
 SIZES = {"core_size", "hidden_sizes", "policy_hidden_sizes", "value_hidden_sizes"}  # of layers
 PROBABILITIES = {"exploration"}
 LIMITED = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | PROBABILITIES | SIZES | {"rmsprop_decay", "prefill"}
 RULES = AT_LEAST_ONE | FRACTIONS | POSITIVE | NOT_NEGATIVE | {"rmsprop_decay"} | SIZES
 # Numbers that an algorithm's own `validate` checks, and numbers that may have any value.
-OWN_RULES = {"backtrack_factor", "exploration", "noise_adaptation"}
+OWN_RULES = {"backtrack_factor", "exploration", "noise_adaptation", "value_min", "value_max"}
 OWN_RULES |= {"final_explorations", "exploration_chances", "exploration_fraction"}
 WITHOUT_RULES = {"entropy_weight", "value_weight", "log_std", "target_entropy"}
 

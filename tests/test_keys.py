@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from birl import ALGORITHMS
+from birl.algos import acer
 from birl.config import EnvConfig, RunConfig
 from birl.maths.count import Count
-from birl.maths.keys import FIRST_STREAM, step_keys, stream
+from birl.maths.keys import FIRST_STREAM, numbered, step_keys, stream
 from birl.registry import algorithm_named
 from birl.rollouts.collector import Collector
+from birl.rollouts.replay import Replay, ReplayArrays
 from birl.settings import places_of
 from tests.keys import Key, Uses, keys_of
 
@@ -50,8 +52,13 @@ class Watched:
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((arguments, options))):
-            self.calls.append((self.function, arguments, options))
+            self.calls.append((self.function, tuple(map(kept, arguments)), options))
         return self.function(*arguments, **options)
+
+
+def kept(argument: Any) -> Any:
+    """The argument, of which a replay is copied: its arrays are given up to the program."""
+    return jax.tree.map(np.array, argument) if isinstance(argument, Replay | ReplayArrays) else argument
 
 
 def watch_compiled(monkeypatch: Any) -> list[tuple[Any, Any, Any]]:
@@ -88,6 +95,14 @@ def uses_of_keys(name: str, config: Any, monkeypatch: Any) -> dict[Key, Uses]:
         calls.append((act_in_all_steps, (policy, key, inputs), {}))
         return collect(self, policy, key, steps_per_key)
 
+    origins: dict[Key, Key] = {}  # of the keys that ACER makes for its replayed sequences
+
+    def noted(key: Any, number: int) -> Any:
+        made = numbered(key, number)
+        origins[tuple(made.tolist())] = tuple(np.asarray(key).tolist())
+        return made
+
+    monkeypatch.setattr(acer, "numbered", noted)
     monkeypatch.setattr(Collector, "collect", collected)
     for _ in islice(algorithm.train(config), 3):
         pass
@@ -96,8 +111,10 @@ def uses_of_keys(name: str, config: Any, monkeypatch: Any) -> dict[Key, Uses]:
         # A Count is left whole: its two words look like a key.
         leaves = jax.tree.leaves((arguments, options), is_leaf=lambda node: isinstance(node, Count))
         leaves = [np.asarray(leaf) for leaf in leaves if hasattr(leaf, "dtype")]
-        (root,) = {tuple(leaf.ravel().tolist()) for leaf in leaves if leaf.dtype == np.uint32}
-        found[root] += keys_of(function, *arguments, **options)
+        roots = {tuple(leaf.ravel().tolist()) for leaf in leaves if leaf.dtype == np.uint32}
+        if roots:  # else it is given no key, such as a function that adds to a replay
+            (root,) = roots
+            found[origins.get(root, root)] += keys_of(function, *arguments, **options)
     return found
 
 

@@ -202,8 +202,9 @@ def test_each_keeps_its_own_rollouts_and_its_share_of_the_replay():
         pool.run(SMALL.run.total_steps)
         replays = [learner.cycle.replay for learner in pool.learners]
         # 100 transitions of 2 environments with their successors, and a rollout.
-        assert [replay.ring_size for replay in replays] == [60, 60]
-        assert not np.array_equal(replays[0].columns.observations, replays[1].columns.observations)
+        assert [replay.shape.ring_size for replay in replays] == [60, 60]
+        seen = [replay.on_host().columns.observations for replay in replays]
+        assert not np.array_equal(*seen)
         assert pool.metrics()["replay/steps"] == sum(len(replay) for replay in replays)
         # In `train` the replay_size of 200 is divided.
         assert pool.metrics()["replay/bytes"] == 2 * replays[0].bytes == last.metrics["replay/bytes"]

@@ -48,8 +48,8 @@ def test_the_class_of_a_config_says_which_of_the_three_it_is_in_other_processes_
         config = pickle.loads(pickle.dumps(algorithm.Config(discount=0.5)))  # noqa: S301
         assert config == algorithm.Config(discount=0.5)
         assert name_of(config) == name.replace("_", "-")
-    with pytest.raises(ConfigError, match=r"this is the Config of birl\.async_sarsa; async_q needs birl\.async_q\."):
-        async_q.validate(async_sarsa.Config())
+    with pytest.raises(ConfigError, match=r"the Config of birl\.async_q; async_sarsa needs birl\.async_sarsa\."):
+        async_sarsa.validate(async_q.Config())
 
 
 # Worker steps and episodes

@@ -13,6 +13,7 @@ from birl.asynchronous.actor_learner import Work, make_work, open_actor_learner,
 from birl.asynchronous.parameters import Weights, WorkerResult, state_to_shared
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
+from birl.nets.values import values_of
 from birl.rollouts.collector import Collector
 from birl.types import Array, PyTree, Rollout
 from tests.algos import chain
@@ -94,7 +95,7 @@ def gradients_of(step: WatchedStep, rollout: Rollout, target_weights: Any = None
 @partial(jax.jit, static_argnames="num_envs")
 def _ask(network: Any, observations: Array, num_envs: int) -> Array:
     resets = np.zeros(observations.shape[:2], bool)
-    return network(observations, network.initial_memory(num_envs), resets)[0]
+    return values_of(network, observations, network.initial_memory(num_envs), resets)[0].mean()
 
 
 def values_at(network: Any, observations: np.ndarray) -> np.ndarray:

@@ -76,8 +76,7 @@ def test_sequences_from_a_replay_begin_with_the_networks_own_initial_memory():
     replay = Replay(200, collector.empty_rollout(), 0.9)
     for _ in range(8):
         replay.add(collector.collect((network, None), KEY)._replace(game_over=None))
-    drawn = replay.sample_sequences(np.random.default_rng(0), (1, 40))
-    assert_counted(jax.tree.map(lambda x: x[0], drawn), (network, None))
+    assert_counted(jax.tree.map(np.asarray, replay.sample_sequences(KEY, (40,))), (network, None))
 
 
 def test_a_value_networks_pass_over_a_rollout_begins_episodes_in_the_same_way():

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from birl.config import ConfigError
 from birl.nets.values import make_q_network, max_q_values, q_of_actions, rollout_values
-from birl.parts import NetworkConfig
+from birl.parts import NetworkConfig, ValueConfig
 from birl.types import Rollout
 
 T, B, A = 3, 2, 5
@@ -17,21 +17,24 @@ OBSERVATIONS = np.random.default_rng(0).standard_normal((T, B, 4)).astype(np.flo
 NEVER = np.zeros((T, B), bool)
 
 
-def network_for(dueling: bool, core: str = "feedforward"):
+def network_for(dueling: bool, core: str = "feedforward", kind: str = "mean"):
     network = NetworkConfig(hidden_sizes=(8,), activation="relu", core=core, core_size=6)
-    return make_q_network(np.random.default_rng(1), BOX, spaces.Discrete(A), network, dueling)
+    return make_q_network(
+        np.random.default_rng(1), BOX, spaces.Discrete(A), network, ValueConfig(kind, dueling=dueling)
+    )
 
 
 def values_of(network) -> np.ndarray:
-    return np.asarray(network(OBSERVATIONS, network.initial_memory(B), NEVER)[0])
+    return np.asarray(network(OBSERVATIONS, network.initial_memory(B), NEVER)[0].mean())
 
 
 @pytest.mark.parametrize("core", ["feedforward", "lstm", "gru"])
 @pytest.mark.parametrize("dueling", [False, True])
-def test_there_is_a_value_for_each_action_and_a_memory_for_each_environment(dueling, core):
-    network = network_for(dueling, core)
+@pytest.mark.parametrize("kind", ["mean", "quantiles", "categorical"])
+def test_there_is_a_value_for_each_action_and_a_memory_for_each_environment(kind, dueling, core):
+    network = network_for(dueling, core, kind)
     values, memory = network(OBSERVATIONS, network.initial_memory(B), NEVER)
-    assert values.shape == (T, B, A)
+    assert values.mean().shape == (T, B, A)
     assert jax.tree.map(np.shape, memory) == jax.tree.map(np.shape, network.initial_memory(B))
 
 
@@ -40,6 +43,18 @@ def test_dueling_values_have_the_state_value_as_their_mean():
     network = network_for(dueling=True)
     features, _ = network.trunk(OBSERVATIONS, (), NEVER)
     np.testing.assert_allclose(values_of(network).mean(-1), network.value_head(features)[..., 0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "each"), [("quantiles", 50), ("categorical", 51)])
+def test_dueling_outputs_have_those_of_the_state_as_their_mean_each_of_them(kind, each):
+    network = network_for(True, kind=kind)
+    values, _ = network(OBSERVATIONS, (), NEVER)
+    outputs = values.values if kind == "quantiles" else values.logits
+    features, _ = network.trunk(OBSERVATIONS, (), NEVER)
+    assert outputs.shape == (T, B, A, each)
+    np.testing.assert_allclose(outputs.mean(-2), network.value_head(features), atol=1e-5)
+    advantages = network.head(features).reshape(T, B, A, each)
+    np.testing.assert_allclose(np.diff(outputs, axis=-2), np.diff(advantages, axis=-2), atol=1e-5)
 
 
 def test_dueling_values_differ_as_the_advantages_do():
@@ -73,10 +88,10 @@ def test_initial_scales_are_root_2_hidden_and_1_heads():
 def test_memory_is_reset_where_an_episode_begins():
     network = network_for(False, "gru")
     resets = np.array([[False, False], [True, False], [False, False]])
-    values, _ = network(OBSERVATIONS, network.initial_memory(B) + 0.5, resets)
-    alone, _ = network(OBSERVATIONS[1:, :1], network.initial_memory(1), NEVER[1:, :1])
+    values = network(OBSERVATIONS, network.initial_memory(B) + 0.5, resets)[0].mean()
+    alone = network(OBSERVATIONS[1:, :1], network.initial_memory(1), NEVER[1:, :1])[0].mean()
     np.testing.assert_allclose(values[1:, :1], alone, atol=1e-6)
-    on, _ = network(OBSERVATIONS[1:, 1:], network.initial_memory(1), NEVER[1:, 1:])
+    on = network(OBSERVATIONS[1:, 1:], network.initial_memory(1), NEVER[1:, 1:])[0].mean()
     assert np.abs(values[1:, 1:] - on).max() > 1e-3
 
 
@@ -85,7 +100,7 @@ def test_memory_is_reset_where_an_episode_begins():
 )
 def test_a_space_that_is_not_discrete_is_refused(space):
     with pytest.raises(ConfigError, match=rf"action space {type(space).__name__}.* is not Discrete"):
-        make_q_network(np.random.default_rng(0), BOX, space, NetworkConfig(), dueling=False)
+        make_q_network(np.random.default_rng(0), BOX, space, NetworkConfig())
 
 
 @pytest.mark.parametrize("core", ["feedforward", "gru"])
@@ -96,7 +111,7 @@ def test_rollout_values_start_from_the_memory_and_reset_it_after_a_reset_step(co
     rollout = Rollout(OBSERVATIONS, None, None, None, None, valid, memory)
     resets = np.array([[False, False], [False, True], [False, False]])
     np.testing.assert_allclose(
-        rollout_values(network, None, rollout), network(OBSERVATIONS, memory, resets)[0], atol=1e-6
+        rollout_values(network, None, rollout), network(OBSERVATIONS, memory, resets)[0].mean(), atol=1e-6
     )
 
 
