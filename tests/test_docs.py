@@ -457,7 +457,7 @@ def test_options_that_are_named_exist(page):
 
 @cache
 def known_options() -> set[str]:
-    """Every option of every command, and of the scripts in benchmarks/ and scripts/."""
+    """Every option of every command, and of the scripts in benchmarks/, docs/ and scripts/."""
     known = {"--help"}
     for kind in (AtariConfig, EnvConfig, RunConfig, *(algorithm_named(name).Config for name in birl.ALGORITHMS)):
         known |= {f"--{name.replace('_', '-')}" for name in options_of(kind)}
@@ -466,7 +466,7 @@ def known_options() -> set[str]:
         }
     for command in (*COMMANDS, "train ppo"):
         known |= set(re.findall(r"--[a-z][\w-]*", call_well(*command.split(), "--help")))
-    for script in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("scripts/*.py")):
+    for script in (path for folder in ("benchmarks", "docs", "scripts") for path in ROOT.glob(f"{folder}/*.py")):
         known |= set(re.findall(r'"(--[a-z][\w-]*)"', script.read_text()))
     return known
 
