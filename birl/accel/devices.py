@@ -41,7 +41,7 @@ def replicate_unplaced(tree: Tree) -> Tree:
 
 def has_several_devices(tree: Tree) -> bool:
     """Whether arrays of the tree lie on several devices."""
-    return any(map(is_on_several, jax.tree.leaves(tree)))
+    return jax.device_count() > 1 and any(map(is_on_several, jax.tree.leaves(tree)))
 
 
 def sharding_of(array: Any) -> NamedSharding:
