@@ -614,7 +614,7 @@ def test_what_is_normalised_may_be_measured_in_any_units(case, observations, rew
 @pytest.mark.parametrize("case", ["reinforce", "qac", "a2c", "ppo", "acer", "dqn, single steps"])
 def test_no_optimiser_is_given_a_gradient_longer_than_max_grad_norm(case):
     update, (state, *others) = last_call(case)
-    limit = others[-1].optimizer.max_grad_norm
+    limit = others[-1].gradient.max_grad_norm
     network = jax.tree.map(lambda x: x * 300 if np.ndim(x) == 2 else x, state.network)  # wrong by far: long gradients
     fresh = {
         field: jax.tree.map(lambda x: x * 0, getattr(state, field))

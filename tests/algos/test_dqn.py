@@ -578,12 +578,6 @@ WRONG = {
         "learning_starts": 100,
         "run": RunConfig(total_steps=100),
     },
-    "num_atoms 1 is less than 2; 51 is usual": {"values": "categorical", "num_atoms": 1},
-    "value_min 5 is not below value_max 5; use the lowest and the highest return": {
-        "values": "categorical",
-        "value_min": 5.0,
-        "value_max": 5.0,
-    },
     "learning_rate -0.1 must not be negative": {"learning_rate": linear(1e-3, -0.1)},
     "max_grad_norm 0.0 must be positive, or None": {"max_grad_norm": 0.0},
     "value_min 5 must lie below value_max 5: the atoms lie between them": {"value_min": 5.0, "value_max": 5.0},
