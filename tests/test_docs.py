@@ -530,7 +530,8 @@ def run_python(block: Block) -> dict[str, Any]:
     known = set(gym.registry)
     names: dict[str, Any] = {"__name__": "__main__"}
     try:
-        with redirect_stdout(StringIO()):
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()):
+            patch.syspath_prepend(str(Path.cwd()))  # as for a script in this directory
             exec(compile(block.code, block.where, "exec"), names)
     except Exception as problem:
         raise AssertionError(f"the code at {block.where} does not run") from problem
