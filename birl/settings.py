@@ -28,7 +28,7 @@ PARTS = ("env", "atari", "run")  # the parts that are objects in files
 FLAT_PARTS: set[type] = set()  # the classes of other parts, whose settings are flat in files, too; see `part`
 LEFT_OUT = ("id", "run_dir")  # named in other ways: the environment's id, and a directory for each run
 SECTIONS = {"env": "environment", "atari": "Atari", "run": "run"} | dict.fromkeys(
-    ("network", "actions", "values"), "network"
+    ("network", "actions", "value"), "network"
 )
 
 

@@ -7,6 +7,7 @@ the closest one that it has.
 
 from collections.abc import Mapping
 
+from birl import ALGORITHMS
 from birl.registry import Alias, Aliases, MetricNames, supports
 
 # Of every algorithm, unless its SUPPORTS has another one.
@@ -55,7 +56,8 @@ COMMON: dict[MetricNames, Aliases] = {
 
 def aliases_of(algorithm: str, names: MetricNames) -> Aliases:
     """What another library calls the metrics of this algorithm."""
-    return {**COMMON[names], **supports(algorithm).aliases.get(names, {})}
+    own = supports(algorithm).aliases if algorithm in ALGORITHMS else {}
+    return {**COMMON[names], **own.get(names, {})}
 
 
 def rename(metrics: Mapping[str, float], aliases: Aliases) -> dict[str, float]:
