@@ -6,6 +6,7 @@ Inside a program the question whether steps are due is part of the program, and 
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -65,22 +66,43 @@ def learn_from_replay(
     return state, replay, metrics
 
 
-_one_program = jax.jit(learn_from_replay, static_argnames="update", donate_argnames="replay")
+@partial(jax.jit, donate_argnames="replay")
+def _add(replay: Replay, rollout: Rollout, env_steps: Any, owed: Array, config: Any) -> tuple[Replay, Array, Array]:
+    replay.add(rollout)
+    return replay, *steps_due(env_steps, owed, replay, rollout, config)
+
+
+@partial(jax.jit, static_argnames="update", donate_argnames="replay")
+def _sample_and_update(
+    update: UpdateState[State], state: State, replay: Replay, rollout: Rollout, config: Any
+) -> tuple[State, Replay, Metrics]:
+    batches, indices = sample_batches(replay, state.key, config)
+    state, metrics, errors = update(state, rollout, batches, config)
+    if errors is not None and indices is not None:
+        replay.set_errors(indices, errors)
+    return state, replay, metrics
 
 
 def learn_on_host(
     update: UpdateState[State], state: State, replay: Replay, rollout: Rollout, config: Any
 ) -> tuple[State, Metrics]:
-    """The same with environments on the host: one program, unless the state is on several devices.
+    """The same on the host: a program that adds, and one that learns if steps are due.
 
-    Then the replay stays on one of them, and its programs are apart.
+    Whether steps are due is asked here: as a branch of a program SAC's update (256-256) was 12 %
+    slower. If the state is on several devices, the replay stays on one, and programs are apart.
     """
     replay.require_fits(rollout)
     if speed.has_several_devices(state):
         state, _, metrics = learn_from_replay(update, state, replay, rollout, config)
-    else:
-        state, replay_after, metrics = _one_program(update, state, replay, rollout, config)
-        replay.arrays = replay_after.arrays
+        return state, known_metrics(metrics)
+    added, due, owed = _add(replay, rollout, state.env_steps, state.owed, config)
+    replay.arrays = added.arrays
+    state = state._replace(owed=owed)
+    if not due:
+        state, metrics, _ = update(state, rollout, None, config)
+        return state, known_metrics(metrics)
+    state, learned, metrics = _sample_and_update(update, state, replay, rollout, config)
+    replay.arrays = learned.arrays
     return state, known_metrics(metrics)
 
 
