@@ -163,8 +163,10 @@ def test_n_step_targets_are_the_explicit_sums_over_any_episodes_rollout_borders_
     indices = every_index(kept)
     steps = stream.steps
     found = gathered(kept, indices)
+    np.testing.assert_array_equal(found.action_masks, steps.action_masks[indices.rows, indices.envs])
+    masks = steps.action_masks
     assert [x.dtype for x in jax.tree.leaves(found._replace(discounts=()))] == [
-        x.dtype for x in (steps.observations, steps.actions, steps.rewards, steps.observations, steps.action_masks)
+        x.dtype for x in (steps.observations, steps.actions, steps.rewards, steps.observations, masks, masks)
     ]
     values = np.random.default_rng(1).normal(size=(len(steps.rewards) + 1, kept.shape.num_envs))
     targets = oracle.n_step_returns(
