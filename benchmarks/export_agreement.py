@@ -25,10 +25,10 @@ from results import RESULTS, machine, read_section, table, today, write_section
 
 import birl
 from birl.envs.spaces import mask_width
-from birl.exporting.description import describe
-from birl.exporting.graph import Graph, graph_of
-from birl.exporting.numpy_folder import CODE, WEIGHTS, numpy_files
-from birl.exporting.onnx_file import onnx_bytes
+from birl.lab.exporting.description import describe
+from birl.lab.exporting.graph import Graph, graph_of
+from birl.lab.exporting.numpy_folder import CODE, WEIGHTS, numpy_files
+from birl.lab.exporting.onnx_file import onnx_bytes
 from birl.registry import algorithm_named, supports
 from birl.run.policy import Policy, make_policy
 from birl.settings import places_of

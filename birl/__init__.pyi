@@ -27,12 +27,15 @@ from birl.config import RunConfig as RunConfig
 from birl.config import Wrapper as Wrapper
 from birl.envs.check import check_env as check_env
 from birl.envs.compiled.interface import CompiledEnv as CompiledEnv
-from birl.experiments.compare import compare as compare
-from birl.experiments.diagnose import diagnose as diagnose
-from birl.experiments.diagnosis.proof import prove as prove
-from birl.experiments.report.making import report as report
-from birl.experiments.solve import solve as solve
-from birl.exporting.export import export as export
+from birl.lab.compare import compare as compare
+from birl.lab.diagnose import diagnose as diagnose
+from birl.lab.diagnosis.proof import prove as prove
+from birl.lab.exporting.export import export as export
+from birl.lab.report.making import report as report
+from birl.lab.sharing.card import card as card
+from birl.lab.sharing.pull import pull as pull
+from birl.lab.sharing.push import push as push
+from birl.lab.solve import solve as solve
 from birl.maths.schedules import Schedule
 from birl.maths.schedules import constant as constant
 from birl.maths.schedules import exponential as exponential
@@ -47,9 +50,6 @@ from birl.run.policy import Policy as Policy
 from birl.run.record import play as play
 from birl.run.record import record as record
 from birl.run.starting import reopen as reopen
-from birl.sharing.card import card as card
-from birl.sharing.pull import pull as pull
-from birl.sharing.push import push as push
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping

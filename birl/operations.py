@@ -1,6 +1,6 @@
 """A traced function as a list of operations, without the functions that it calls.
 
-Acting in NumPy (`birl/accel`) and exporting a policy (`birl/exporting`) both take `act` apart here.
+Acting in NumPy (`birl/accel`) and export (`birl/lab/exporting`) both take `act` apart here.
 """
 
 from collections.abc import Callable, Sequence

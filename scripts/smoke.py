@@ -34,7 +34,7 @@ def find_the_package() -> str:
     home = Path(birl.__file__).parent
     installed = Path(sysconfig.get_path("purelib"))
     require(home.parent == installed, f"birl was imported from {home}, not from {installed}")
-    pages = [f"experiments/report/page.{kind}" for kind in ("html", "css", "js")]
+    pages = [f"lab/report/page.{kind}" for kind in ("html", "css", "js")]
     for name in ("py.typed", *pages):
         require((home / name).is_file(), f"{name} is missing in {home}")
     require(not (installed / "tests").exists(), f"tests were installed into {installed}")

@@ -42,7 +42,7 @@ settings.register_profile("birl", deadline=None, derandomize=True)
 settings.load_profile("birl")
 
 
-SLOWEST_FIRST = ("experiments", "asynchronous", "run", "workers")  # folders whose tests start processes
+SLOWEST_FIRST = ("lab", "asynchronous", "run", "workers")  # folders whose tests start processes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

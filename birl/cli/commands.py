@@ -66,8 +66,8 @@ def train(words: Words) -> int:
 def resume(words: Words) -> int:
     options = parse(ResumeOptions, words, "birl resume")
     with starting():
-        from birl.experiments.solving.plan_file import is_solving
-        from birl.experiments.tuning.plan import is_search
+        from birl.lab.solving.plan_file import is_solving
+        from birl.lab.tuning.plan import is_search
         from birl.run.driver import resume as run_resume
 
     allow_modules_here(options.env, trust=options.trust)

@@ -16,7 +16,7 @@ from birl.run.display import TextConsole, number
 from birl.run.signals import starting
 
 if TYPE_CHECKING:
-    from birl.experiments.comparison import Comparison, GroupResult, Interval
+    from birl.lab.comparison import Comparison, GroupResult, Interval
 
 WIDTH = 110  # of the tables where the output is no terminal
 MOST_SETTINGS = 12  # different settings of a pair that are printed
@@ -47,7 +47,7 @@ def compare(words: list[str]) -> int:
 
     run_dirs, options, out = parse(arguments, words, "birl compare")
     with starting():
-        from birl.experiments.compare import compare as run_compare
+        from birl.lab.compare import compare as run_compare
         from birl.run.files import write_json
 
     comparison = run_compare(*run_dirs, **options)
@@ -65,7 +65,7 @@ def compare(words: list[str]) -> int:
 
 def shown(comparison: "Comparison") -> Iterator[RenderableType]:
     """The tables and sentences of a comparison, in their order."""
-    from birl.experiments.pairs import verdict_text  # imports JAX
+    from birl.lab.pairs import verdict_text  # imports JAX
 
     letters = _letters(comparison)
     yield Text(f"{printable(comparison.env_id)}: {comparison.score}", style="bold")

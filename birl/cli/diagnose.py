@@ -29,8 +29,8 @@ def diagnose(words: list[str]) -> int:
     """birl diagnose RUN; exit code 0 whether something was found or not."""
     options = parse(DiagnoseOptions, words, "birl diagnose")
     with starting():
-        from birl.experiments.diagnose import diagnose_groups
-        from birl.experiments.diagnosis.text import diagnosis_text
+        from birl.lab.diagnose import diagnose_groups
+        from birl.lab.diagnosis.text import diagnosis_text
         from birl.run.history import by_settings, read_histories
 
     allow_modules_here(None, trust=options.trust)
@@ -38,14 +38,14 @@ def diagnose(words: list[str]) -> int:
     found = diagnose_groups(groups, options.run_dir, options.trust)
     drawn: list[Path] = []
     if options.out is not None:  # before anything is printed: `head` may have read enough
-        from birl.experiments.diagnosis.plot import draw_diagnoses
+        from birl.lab.diagnosis.plot import draw_diagnoses
 
         drawn = draw_diagnoses(found, groups, options.out)
     if not options.json:
         print("\n\n".join([*map(diagnosis_text, found), *map(str, drawn)]), flush=True)
     rows = [one.to_json() for one in found]
     if options.prove:
-        from birl.experiments.diagnosis.proof import Bounds, proof_text, prove
+        from birl.lab.diagnosis.proof import Bounds, proof_text, prove
         from birl.run.files import strict_json
 
         for one, row in zip(found, rows, strict=True):

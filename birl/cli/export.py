@@ -36,8 +36,8 @@ def export(words: list[str]) -> int:
 
     run_dir, format, out, sample, masks, batch_size, trust = parse(arguments, words, "birl export")
     with starting():
-        from birl.exporting.description import table
-        from birl.exporting.export import export as run_export
+        from birl.lab.exporting.description import table
+        from birl.lab.exporting.export import export as run_export
 
     allow_modules_here(trust=trust)
     path, description = run_export(run_dir, out, format, sample, masks, batch_size, trust)

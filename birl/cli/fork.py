@@ -50,9 +50,9 @@ def fork(words: list[str]) -> int:
         return 0 if wants_help else 2
     with starting():
         from birl.cli.train_options import with_options
-        from birl.experiments.branch import read_branch
-        from birl.experiments.fork_group import root_of, roots_of
-        from birl.experiments.fork_start import start_fork
+        from birl.lab.branch import read_branch
+        from birl.lab.fork_group import root_of, roots_of
+        from birl.lab.fork_start import start_fork
         from birl.run.driver import run_to_end
 
         run, *rest = words
@@ -83,7 +83,7 @@ def _train_group(
 ) -> int:
     """Train a group of forks; the exit code."""
     from birl.cli.train_options import read_sweep, with_options
-    from birl.experiments.fork_group import train_forks
+    from birl.lab.fork_group import train_forks
 
     sweep, as_options = read_sweep(config, options.sweep, words)
 

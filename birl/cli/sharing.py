@@ -58,7 +58,7 @@ def card(words: list[str]) -> int:
 
     run_dir, out, license = parse(arguments, words, "birl card")
     with starting():
-        from birl.sharing.card import card as write_card
+        from birl.lab.sharing.card import card as write_card
 
     print(write_card(run_dir, out, license))
     return 0
@@ -67,7 +67,7 @@ def card(words: list[str]) -> int:
 def push(words: list[str]) -> int:
     options = parse(PushOptions, words, "birl push")
     with starting():
-        from birl.sharing.push import push as upload
+        from birl.lab.sharing.push import push as upload
 
     url = upload(
         options.run_dir,
@@ -88,7 +88,7 @@ def push(words: list[str]) -> int:
 def pull(words: list[str]) -> int:
     options = parse(PullOptions, words, "birl pull")
     with starting():
-        from birl.sharing.pull import pull as download
+        from birl.lab.sharing.pull import pull as download
 
     path = download(
         options.repository,

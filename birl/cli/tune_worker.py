@@ -14,7 +14,7 @@ def main(lifeline: int, words: list[str]) -> int:
     """
     end_with_parent(lifeline)
     from birl.errors import CheckpointError, ConfigError, printable_lines
-    from birl.experiments.tuning.worker import Worker
+    from birl.lab.tuning.worker import Worker
     from birl.run.signals import caught_signals
 
     with caught_signals() as signals:

@@ -42,11 +42,11 @@ def test_a_wheel_that_lacks_a_file_or_has_tests_is_refused(built, tmp_path):
     wrong = tmp_path / built.wheel.name
     with zipfile.ZipFile(built.wheel) as old, zipfile.ZipFile(wrong, "w") as new:
         for name in old.namelist():
-            if name != "birl/experiments/report/page.css":
+            if name != "birl/lab/report/page.css":
                 new.writestr(name, old.read(name))
         new.writestr("tests/test_cli.py", "")
     assert list(package.problems_of_wheel(wrong)) == [
-        f"{wrong.name} lacks birl/experiments/report/page.css",
+        f"{wrong.name} lacks birl/lab/report/page.css",
         f"{wrong.name} should not have tests/test_cli.py",
     ]
 

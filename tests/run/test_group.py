@@ -17,7 +17,9 @@ import pytest
 import birl
 from birl.config import ConfigError
 from birl.errors import CheckpointError, RunDirectoryError
-from birl.experiments.compare import compare_groups
+from birl.lab.compare import compare_groups
+from birl.lab.sharing.card_text import card_text
+from birl.lab.sharing.subject import read_subject
 from birl.run.checkpoint_folder import numbered
 from birl.run.group_file import read_group
 from birl.run.history import by_settings, read_histories
@@ -27,8 +29,6 @@ from birl.run.lane_turns import next_turn
 from birl.run.lock import locked
 from birl.run.plot import group as series_of
 from birl.run.plot import read_runs
-from birl.sharing.card_text import card_text
-from birl.sharing.subject import read_subject
 from tests.envs.counting import Counting
 from tests.run.processes import SECONDS, assert_same_run, call, call_well, metric_rows, start, succeed, wait_until
 from tests.run.processes import birl as run_birl

@@ -1,0 +1,196 @@
+"""Trying what a diagnosis suggests: short runs with and without the change, compared over seeds."""
+
+import itertools
+import os
+import statistics
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from birl.config import ConfigError, require
+from birl.errors import CheckpointError, printable_lines
+from birl.lab.compare import compare
+from birl.lab.comparison import Comparison
+from birl.lab.diagnosis.findings import Diagnosis, Finding
+from birl.lab.diagnosis.proof_runs import ARMS, OpenRun, Trained, train_both
+from birl.lab.diagnosis.rules import RULES
+from birl.lab.fork import open_fork
+from birl.lab.pairs import SIGNIFICANCE
+from birl.maths.comparisons import mann_whitney_p_value, probability_of_improvement
+from birl.run import checkpoint_folder
+from birl.run.configure import configure
+from birl.run.directory import CHECKPOINTS, is_group, runs_below
+from birl.run.display import number
+from birl.run.evaluate import evaluate
+from birl.run.history import read_histories, read_history
+from birl.run.loop import Run
+from birl.run.starting import start
+
+FASTER = 1.1  # times as many steps per second as before are an improvement
+EPISODES = 20
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Whether a suggestion helped."""
+
+    rule: str
+    changes: dict[str, Any]
+    how: str  # what was done, in words
+    helped: bool | None  # None: it cannot be said
+    sentence: str
+    directory: Path | None = None  # of the runs
+    comparison: Comparison | None = None
+
+
+class Bounds(NamedTuple):
+    """How much a proof may cost."""
+
+    minutes: float = 5.0  # of all its runs together; what has not ended by then does not count
+    steps: int | None = None  # environment steps of each run; None: as many as the diagnosed run made
+    seeds: int = 5  # with the change, and as many without; no difference of 3 and 3 is clear enough
+
+
+def prove(diagnosis: Diagnosis, bounds: Bounds = Bounds(), trust: bool = False) -> Proof | None:  # noqa: B008
+    """Try the first finding that can be tried; None if there is none."""
+    finding = next((one for one in [*diagnosis.findings, *diagnosis.in_few] if _can_be_tried(one)), None)
+    if finding is None:
+        return None
+    require(bounds.seeds >= 2, f"seeds is {bounds.seeds}; two or more can be compared")
+    if RULES[finding.rule].proof == "evaluation":
+        return _by_evaluation(finding, finding.run_dir, trust)
+    return _by_runs(finding, diagnosis, bounds, trust)
+
+
+def _can_be_tried(finding: Finding) -> bool:
+    kind = RULES[finding.rule].proof
+    return kind == "evaluation" or (kind != "none" and bool(finding.changes))
+
+
+def _by_evaluation(finding: Finding, run_dir: Path, trust: bool) -> Proof:
+    """The newest policy, with its most likely actions and with sampled ones."""
+    newest = checkpoint_folder.numbered(run_dir / CHECKPOINTS)[-1:]
+    require(len(newest) > 0, f"{run_dir} has no checkpoint, so there is no policy to evaluate")
+    likely, sampled = (
+        evaluate(newest[0], EPISODES, 0, deterministic, trust=trust).returns for deterministic in (True, False)
+    )
+    clear = 2 * (likely.var() / len(likely) + sampled.var() / len(sampled)) ** 0.5
+    gain = sampled.mean() - likely.mean()
+    helped = bool(gain > 0) if abs(gain) > clear else None
+    sentence = f"sampled actions return {number(sampled.mean())}, the most likely ones {number(likely.mean())}"
+    return Proof(finding.rule, finding.changes, f"{EPISODES} episodes of the newest policy each", helped, sentence)
+
+
+def _by_runs(finding: Finding, diagnosis: Diagnosis, bounds: Bounds, trust: bool) -> Proof:
+    """Runs with the change and without, one after the other, all of the same number of steps."""
+    run_dir, histories = finding.run_dir, [read_history(one) for one in diagnosis.runs]
+    done = max((int(row["env_steps"] or 0) for row in histories[0].rows), default=0)
+    steps = bounds.steps or max(done, 1)
+    forks = RULES[finding.rule].proof == "fork" and finding.lasting is None
+    at = _newest(run_dir) if forks else None
+    open_run = _forks(run_dir, at, steps, trust) if at is not None else _new_runs(run_dir, steps, trust)
+    directory = _free(_beside(diagnosis.run_dir) / finding.rule)
+    changes = {name.rpartition(".")[2]: value for name, value in finding.changes.items()}
+    first = max(history.seed for history in histories) + 1
+    trained = train_both(open_run, directory, changes, range(first, first + bounds.seeds), 60 * bounds.minutes)
+    began = f"forks at {at:,} steps" if at is not None else "new runs"
+    if finding.lasting is not None:
+        began += f" (forks would inherit {finding.lasting})"
+    how = f"{trained.seeds} {began} without and {trained.seeds} with the change, to {trained.env_steps:,} steps"
+    if trained.seeds < 2:
+        sentence = f"{bounds.minutes:g} minutes are too short for two seeds of each; give more, or fewer steps or seeds"
+        return Proof(finding.rule, finding.changes, how, None, sentence, directory)
+    return judge(finding, how, directory, trained)
+
+
+def judge(finding: Finding, how: str, directory: Path, trained: Trained) -> Proof:
+    """Whether the change helped, by the runs with it and without."""
+    sides = [directory / name for name in ARMS]
+    runs = [read_histories(side) if runs_below(side) else [] for side in sides]
+    if RULES[finding.rule].only_speed and all(runs):
+        before, after = (statistics.median(map(_speed, side)) for side in runs)
+        sentence = f"{after:,.0f} steps per second with the change, {before:,.0f} without"
+        return Proof(finding.rule, finding.changes, how, after > FASTER * before, sentence, directory)
+    found = compare(*sides) if all(runs) else None
+    if found is not None and not trained.failed:
+        pair = found.pairs[0]
+        verdicts: dict[str, bool | None] = {"second": True, "first": False, "undecided": None}
+        return Proof(finding.rule, finding.changes, how, verdicts[pair.verdict], pair.sentence, directory, found)
+    control, changed = (_scores(side, trained, found) for side in sides)
+    p_value = mann_whitney_p_value(changed, control)
+    share = probability_of_improvement(changed, control)
+    lost = [sum(path.parent == side for path in trained.failed) for side in sides]
+    nans = f"{lost[1]} runs with the change and {lost[0]} without ended by a NaN, which is the worst score"
+    sentence = f"{nans}: a run with the change wins with probability {share:.2f} (p = {p_value:.2g})"
+    helped = None if p_value > SIGNIFICANCE else share > 0.5
+    return Proof(finding.rule, finding.changes, how, helped, sentence, directory, found)
+
+
+def _scores(side: Path, trained: Trained, found: Comparison | None) -> np.ndarray:
+    """The scores of one side; of a run that ended by a NaN, -∞.
+
+    Without a comparison all runs of the other side ended so, and any number is better.
+    """
+    failed = [-np.inf for path in trained.failed if path.parent == side]
+    if found is None:
+        return np.array(failed + [0.0] * (trained.seeds - len(failed)))
+    scores = {Path(name): score for group in found.groups for name, score in group.score.values.items()}
+    sound = [score for path, score in scores.items() if path.parent == side and path not in trained.failed]
+    return np.array(failed + sound)
+
+
+def _beside(run_dir: Path) -> Path:
+    """The directory for proofs: beside the run, or beside the outermost group that holds it."""
+    whole = Path(os.path.abspath(run_dir))
+    groups = [path for path in (whole, *whole.parents) if is_group(path)]
+    top = groups[-1] if groups else whole
+    beside = top.with_name(f"{top.name}-proof")
+    return beside if run_dir.is_absolute() else Path(os.path.relpath(beside))
+
+
+def _speed(history: Any) -> float:
+    values = history.curve("time/env_steps_per_second")[1]
+    return float(statistics.median(values)) if len(values) else 0.0
+
+
+def _forks(run_dir: Path, at: int, steps: int, trust: bool) -> OpenRun:
+    def open_run(seed: int, directory: Path, settings: dict[str, Any]) -> Run:
+        where: dict[str, Any] = {"run_dir": str(directory), "seed": seed, "total_steps": at + steps}
+        return open_fork(run_dir, at, trust=trust, quiet=True, **where, **settings)
+
+    return open_run
+
+
+def _new_runs(run_dir: Path, steps: int, trust: bool) -> OpenRun:
+    def open_run(seed: int, directory: Path, settings: dict[str, Any]) -> Run:
+        where: dict[str, Any] = {"run_dir": str(directory), "seed": seed, "total_steps": steps}
+        return start(configure(like=run_dir, trust=trust, **where, **settings), quiet=True)
+
+    return open_run
+
+
+def _newest(run_dir: Path) -> int | None:
+    """The steps of the newest checkpoint; None if there is none."""
+    with suppress(CheckpointError, ConfigError, OSError):
+        paths = checkpoint_folder.numbered(run_dir / CHECKPOINTS)
+        return int(paths[-1].name) if paths else None
+    return None
+
+
+def _free(path: Path) -> Path:
+    """This directory, or the first numbered one that does not exist."""
+    names = itertools.chain([path], (path.with_name(f"{path.name}-{n}") for n in itertools.count(2)))
+    return next(name for name in names if not name.exists())
+
+
+def proof_text(proof: Proof | None) -> str:
+    """The proof in words."""
+    if proof is None:
+        return "nothing to try: no finding suggests a setting"
+    answer = {True: "it helped", False: "it did not help", None: "it cannot be said whether it helped"}[proof.helped]
+    where = f"\n   {proof.directory}" if proof.directory is not None else ""
+    text = f"proof of {proof.rule}: {answer}\n   {proof.how}: {proof.sentence}{where}"
+    return printable_lines(text)

@@ -1,0 +1,268 @@
+"""Searching for settings: `tune` begins a search, `continue_search` goes on with one."""
+
+import dataclasses
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from birl.config import ConfigError, EnvConfig, require
+from birl.env_checks import require_importable
+from birl.envs.by_name import MakeEnv
+from birl.envs.make import spaces_of
+from birl.lab.search_space import search_space
+from birl.lab.tuning.console import SearchConsole
+from birl.lab.tuning.halving import Over, next_step
+from birl.lab.tuning.journal import Journal, waiting_for
+from birl.lab.tuning.page import write_page
+from birl.lab.tuning.plan import (
+    Budget,
+    Candidate,
+    SamplerName,
+    TunePlan,
+    is_search,
+    make_plan,
+    plan_json,
+    read_plan,
+    write_plan,
+)
+from birl.lab.tuning.result import RESULT, result_texts, write_result
+from birl.lab.tuning.state import SearchState
+from birl.lab.tuning.supervise import run_here, run_on_ray
+from birl.registry import name_of
+from birl.run.configure import called_config, called_env, with_settings
+from birl.run.directory import SUMMARY, claim_named, task_name
+from birl.run.display import counted
+from birl.run.files import require_real_directory, write_json
+from birl.run.group import lane_address, require_jobs, require_trainable
+from birl.run.group_file import read_group
+from birl.run.group_plan import plan_group
+from birl.run.group_summary import make_group_summary
+from birl.run.open_directory import staying_in_place
+from birl.run.signals import Interrupted, caught_signals
+from birl.workers.programs import usable_cpus
+
+
+def tune(
+    algorithm: Any,
+    env: str | EnvConfig | None = None,
+    *,
+    minutes: float | None = None,
+    trials: int | None = None,
+    seeds: int = 2,
+    final_seeds: int = 5,
+    rungs: int = 3,
+    sampler: SamplerName = "tpe",
+    search: Iterable[str] = (),
+    fix: Iterable[str] = (),
+    preset: bool = True,
+    search_seed: int = 0,
+    jobs: int | None = None,
+    make_env: MakeEnv | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Search for the settings with the highest return; the content of result.json.
+
+    `minutes` of wall clock or a number of `trials` end the search. Trials are trained on `seeds`
+    seeds each and compared at `rungs` numbers of steps; 1: every trial is trained to the end. The
+    winner is trained again on `final_seeds` other seeds (0: not at all), beside the settings to
+    begin with, which are the preset's, or the defaults without `preset`. `search` and `fix` change
+    what is searched, as on the command line: `search=["learning_rate=1e-4:1e-2"]`. The others are
+    the settings of `birl.train`. A search in the same directory that was stopped is continued.
+    """
+    budget = Budget(minutes, trials)
+    where = called_env(algorithm, env, None, make_env)
+    config, notices = called_config(algorithm, where, settings, preset)
+    plan = plan_search(config, budget, seeds, final_seeds, rungs, sampler, search, fix, search_seed)
+    return run_search(plan, config.run.run_dir, jobs, lane_address(config), notices, quiet)
+
+
+def plan_search(
+    config: Any,
+    budget: Budget,
+    seeds: int,
+    final_seeds: int,
+    rungs: int,
+    sampler: SamplerName,
+    search: Iterable[str],
+    fix: Iterable[str],
+    search_seed: int,
+) -> TunePlan:
+    """The plan of a search around one Config; ConfigError if it cannot be trained."""
+    if lane_address(config) is not None:  # of the workers, not of the runs
+        config = with_settings(config, {"ray_address": None})
+    require_importable(config.env, "a search", "birl.train")
+    require_trainable(plan_group(lambda _: config, {}, 1))
+    space, config = search_space(config, *spaces_of(config.env), search, fix)
+    candidate = Candidate(name_of(config), config, space)
+    return make_plan((candidate,), budget, seeds, final_seeds, rungs, sampler, search_seed)
+
+
+def run_search(
+    plan: TunePlan,
+    run_dir: str | None = None,
+    jobs: int | None = None,
+    ray_address: str | None = None,
+    notices: Sequence[str] = (),
+    quiet: bool = False,
+    name: str = "tune",
+) -> dict[str, Any]:
+    """Search by this plan in a new directory, or go on with the same search; its result."""
+    require_jobs(jobs)
+    if plan.sampler == "tpe":
+        import birl.lab.tuning.optuna_sampler  # noqa: F401  so that a missing extra is named at once
+    directory, is_new = _open_directory(plan, run_dir, name)
+    said = [] if is_new else ["going on with the search that is there"]
+    # The user has just asked for these settings, whether or not they could be signed. But the runs
+    # of a search that was there may be someone else's.
+    return _work(directory, plan, jobs, ray_address, is_new, [*notices, *said], quiet)
+
+
+def continue_search(
+    directory: str | Path,
+    jobs: int | None = None,
+    ray_address: str | None = None,
+    trust: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Work on the search in this directory until it is over; its result.
+
+    The search may be at work on other machines, or may have been stopped. One that was made
+    elsewhere or by someone else may import a module only with `trust`.
+    """
+    require_jobs(jobs)
+    path = Path(directory)
+    require(is_search(path), f"{path} holds no search; begin one with birl tune ALGORITHM ENV --minutes 30")
+    plan, notices = read_plan(path, trust)
+    return _work(path, plan, jobs, ray_address, trust, notices, quiet)
+
+
+def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Path, bool]:
+    """The directory of a search with its tune.json, and whether it is new."""
+    config, names = plan.candidates[0].config, _algorithms(plan)
+    task = f"{name}-{task_name(names[0], config)}" if len(names) == 1 else task_name(name, config)
+    plain = Path("runs") / task
+    path = plain if run_dir is None else Path(run_dir)
+    if is_search(path):
+        stored = _stored_plan(path)
+        same = stored is not None and plan_json(_without_budget(stored)) == plan_json(_without_budget(plan))
+        if same and not (path / RESULT).exists():
+            with waiting_for(path):
+                write_plan(path, plan)
+            return path, False
+        other = "it is over" if same else "it has other settings"
+        remedy = f"use another run_dir, or remove {path}"
+        require(run_dir is None, f"{path} holds a search already, and {other}; {remedy}")
+    path, _, _ = claim_named(plain, run_dir, overwrite=False)
+    write_plan(path, plan)
+    return path, True
+
+
+def _stored_plan(path: Path) -> TunePlan | None:
+    try:
+        return read_plan(path)[0]
+    except ConfigError:
+        return None
+
+
+def _without_budget(plan: TunePlan) -> TunePlan:
+    return dataclasses.replace(plan, budget=Budget(trials=1))
+
+
+def _work(
+    directory: Path,
+    plan: TunePlan,
+    jobs: int | None,
+    ray_address: str | None,
+    trust: bool,
+    notices: Sequence[str],
+    quiet: bool,
+) -> dict[str, Any]:
+    """Keep workers at work until the search is over, and write its result."""
+    count = jobs or usable_cpus()
+    journal, state = Journal(directory), SearchState(plan)
+    console = SearchConsole(sys.stdout, quiet)
+    with staying_in_place(directory) as require_in_place, caught_signals() as signals, closing(console):
+        where = "" if ray_address is None else f", tasks of the Ray cluster at {ray_address}"
+        for text in [*notices, f"search directory {directory}", f"{counted(count, 'worker')}{where}", _plan_text(plan)]:
+            console.message(text)
+        with closing(_workers(directory, count, trust, signals, ray_address, lambda: _progress(state))) as workers:  # type: ignore[type-var]
+            for _ in workers:
+                require_in_place()
+                before = state.finalists, state.winner, {trial.number for trial in state.trials if trial.problem}
+                state.add(journal.read())
+                _announce(console, state, *before)
+                console.show(state, count)
+        state.add(journal.read())
+        if signals:
+            console.message(f"{signal.Signals(signals[0]).name}: saved; continue with: birl resume {directory}")
+            raise Interrupted(128 + signals[0])
+        require(isinstance(next_step(state, time.time(), count), Over), f"the workers of {directory} ended too early")
+        for group in state.finals:
+            require_real_directory(directory / group)
+            _write_summary(directory / group, state, group)
+        result = write_result(directory, state, time.time())
+        page = write_page(directory, result, f"Settings of {', '.join(_algorithms(plan))} on {plan.env_id}")
+        for text in [*result_texts(directory, result), f"page: {page}"]:
+            console.message(text)
+    return result
+
+
+def _workers(
+    directory: Path,
+    count: int,
+    trust: bool,
+    signals: list[int],
+    ray_address: str | None,
+    progress: Callable[[], int],
+) -> Iterator[int]:
+    if ray_address is not None:
+        return run_on_ray(directory, count, trust, signals, ray_address, progress)
+    return run_here(directory, count, trust, signals, progress)
+
+
+def _progress(state: SearchState) -> int:
+    """A number that grows with what the workers get done."""
+    lanes = [lane for _, lanes in state.groups() for lane in lanes.values()]
+    return sum(len(lane.scores) + (lane.problem is not None) for lane in lanes)
+
+
+def _announce(
+    console: SearchConsole, state: SearchState, finalists: list[int] | None, winner: int | None, failed: set[int]
+) -> None:
+    """Say what is new."""
+    for trial in state.trials:
+        if trial.problem is not None and trial.number not in failed:
+            console.message(f"trial {trial.number} failed: {trial.problem}")
+    if state.finalists is not None and finalists is None:
+        chosen = ", ".join(map(str, state.finalists))
+        console.message(
+            f"the search is over after {counted(len(state.trials), 'trial')}; the best are trained to the end: {chosen}"
+        )
+    if state.winner is not None and winner is None:
+        seeds = ", ".join(map(str, state.plan.final_seeds))
+        again = f"; it is trained again on seeds {seeds}" if seeds else ""
+        console.message(f"trial {state.winner} wins{again}")
+
+
+def _algorithms(plan: TunePlan) -> list[str]:
+    return list(dict.fromkeys(candidate.algorithm for candidate in plan.candidates))
+
+
+def _plan_text(plan: TunePlan) -> str:
+    names = dict.fromkeys(name for candidate in plan.candidates for name in candidate.space)
+    searched = ", ".join(names) if len(plan.candidates) == 1 else f"{len(names)} settings"
+    numbers = range(len(plan.rungs))
+    steps = [", ".join(f"{plan.steps(one, rung):,}" for rung in numbers) for one in range(len(plan.candidates))]
+    each = [f"{candidate.algorithm} {at}" for candidate, at in zip(plan.candidates, steps, strict=True)]
+    compared = steps[0] if len(set(steps)) == 1 else "; ".join(each)
+    return f"{counted(len(plan.seeds), 'seed')} a trial, compared at steps {compared}; searched: {searched}"
+
+
+def _write_summary(directory: Path, state: SearchState, group: str) -> None:
+    problems = {f"seed-{seed}": lane.problem for seed, lane in state.finals[group].items() if lane.problem is not None}
+    write_json(directory / SUMMARY, make_group_summary(read_group(directory), problems))
