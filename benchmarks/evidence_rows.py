@@ -35,6 +35,11 @@ ROWS = (
         for env, minutes in (("CartPole-v1", 0.5), ("Acrobot-v1", 1.5), ("LunarLander-v3", 3.0))
         for algorithm in ("c51", "qr-dqn")
     ),
+    # Algorithms that learn from the replay.
+    EvidenceRow("ddpg", "Pendulum-v1", 1.5, CLASSIC),
+    EvidenceRow("dqn", "Acrobot-v1", 1.5, CLASSIC),
+    EvidenceRow("acer", "CartPole-v1", 1.5, CLASSIC),
+    EvidenceRow("dqn", "LunarLander-v3", 3, CLASSIC, seeds=10),
     # Truncated episodes only, then robots that fall.
     *(
         EvidenceRow(algorithm, robot, minutes, MILLION)
@@ -47,7 +52,6 @@ ROWS = (
     EvidenceRow("a2c", "CartPole-v1", 1, CLASSIC, ("--hide-velocities", "--core", "lstm"), seeds=10),
     EvidenceRow("qac", "CartPole-v1", 1, CLASSIC, seeds=10),
     EvidenceRow("ddpg", "LunarLanderContinuous-v3", 4, CLASSIC, seeds=10),
-    EvidenceRow("dqn", "LunarLander-v3", 3, CLASSIC, seeds=10),
     EvidenceRow("acer", "LunarLander-v3", 8, CLASSIC, seeds=10),
     # Off-policy, at the budget of which intervals are published.
     *(
