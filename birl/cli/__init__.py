@@ -8,8 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from birl.run.signals import starting
-from birl.run.streams import is_abandoned, open_closed_streams, silence
+from birl.run.signals import is_abandoned, open_closed_streams, silence, starting
 
 COMMANDS = {
     "train": "train an agent: birl train ppo CartPole-v1 --seed 1",

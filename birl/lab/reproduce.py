@@ -16,10 +16,8 @@ from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
-from birl.run.changes import Change, settings_before
-from birl.run.directory import flatten
-from birl.run.evaluate import PASSED_IN
-from birl.run.fork_file import Fork
+from birl.run.directory import Change, Fork, flatten, settings_before
+from birl.run.given import PASSED_IN
 from birl.run.history import RunHistory
 from birl.settings import flat_settings
 

@@ -15,12 +15,21 @@ import numpy as np
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
 from birl.rollouts.free_memory import free_memory
-from birl.run.changes import Change, settings_before
-from birl.run.directory import METRICS, StoredSettings, flatten, holds_run, read_settings, runs_below
+from birl.run.directory import (
+    METRICS,
+    Change,
+    Fork,
+    StoredSettings,
+    flatten,
+    holds_run,
+    read_fork,
+    read_settings,
+    runs_below,
+    settings_before,
+)
 from birl.run.files import require_memory
-from birl.run.fork_file import Fork, read_fork
-from birl.run.lane import lane_problem, lane_summary
-from birl.run.track import Row, read_metrics
+from birl.run.groups.lane import lane_problem, lane_summary
+from birl.run.logging import Row, read_metrics
 
 FORKED = "fork"  # a setting of forks: where they branched off
 FORK_BEFORE = "fork.before"  # ... and what they changed

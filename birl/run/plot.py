@@ -15,9 +15,8 @@ from matplotlib.ticker import FuncFormatter
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
 from birl.maths.curves import moving_mean
-from birl.run.directory import holds_run, runs_below
+from birl.run.directory import Fork, holds_run, runs_below
 from birl.run.files import replacing
-from birl.run.fork_file import Fork
 from birl.run.history import RunHistory, read_history, split_by_settings
 
 # Okabe and Ito 2008: safe for colour-blind people.
@@ -77,7 +76,7 @@ def plot_runs(
     title = ", ".join(sorted({run.settings["env.id"] for run in runs}))
     x_label, unit = ("environment steps", 1.0) if x == "env_steps" else time_axis(max(run.x[-1] for run in runs))
     runs = with_parents(runs) if x == "env_steps" else [replace(run, fork=None) for run in runs]
-    series = group([replace(run, x=run.x / unit) for run in runs])
+    series = series_of([replace(run, x=run.x / unit) for run in runs])
     return plot_curves(series, out, title, x_label, METRIC_LABELS.get(metric, metric), smooth)
 
 
@@ -165,7 +164,7 @@ def with_parents(runs: Sequence[RunCurve]) -> list[RunCurve]:
     return [whole(run) for run in runs]
 
 
-def group(runs: Sequence[RunCurve]) -> list[Series]:
+def series_of(runs: Sequence[RunCurve]) -> list[Series]:
     """One series for all runs that differ only in their seed, labelled by its settings."""
     found = []
     for label, _, members in split_by_settings(runs):

@@ -16,13 +16,12 @@ from birl.lab.continuation import fold_seed
 from birl.lab.fork_checks import _misfit_alone
 from birl.lab.fork_group import plan_forks
 from birl.lab.fork_start import fork_texts
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import load_checkpoint, numbered
 from birl.run.configure import with_settings
-from birl.run.fork_file import read_fork
-from birl.run.group_file import read_group
+from birl.run.directory import read_fork
+from birl.run.groups.group_plan import read_group
 from birl.run.history import by_settings, read_histories
-from birl.run.starting import stretched_text
+from birl.run.start import stretched_text
 from tests.run.processes import (
     assert_same_run,
     call,
@@ -86,7 +85,7 @@ def middle_of(run_dir: Path) -> int:
 
 def contents(run_dir: Path) -> dict[str, Any]:
     """The content of the last checkpoint; the metrics of actor-learners hold measured times."""
-    last = load(numbered(run_dir / "checkpoints")[-1])
+    last = load_checkpoint(numbered(run_dir / "checkpoints")[-1])
     arrays = {name: array.tobytes() for name, array in last.snapshot.arrays.items() if name != "metrics"}
     whole = end_of(run_dir)
     return whole if "metrics" not in last.snapshot.arrays else whole | {"snapshot.safetensors": arrays}
@@ -117,8 +116,8 @@ def test_a_changed_setting_is_the_only_difference_and_fork_json_says_which(tmp_p
     middle = middle_of(parent)
     birl.fork(parent, middle, learning_rate=0.01, total_steps=960, run_dir=str(tmp_path / "fork"), quiet=True)
     first, at = (
-        load(tmp_path / "fork" / "checkpoints" / f"{middle:09d}"),
-        load(parent / "checkpoints" / f"{middle:09d}"),
+        load_checkpoint(tmp_path / "fork" / "checkpoints" / f"{middle:09d}"),
+        load_checkpoint(parent / "checkpoints" / f"{middle:09d}"),
     )
     assert all(np.array_equal(first.tensors[name], at.tensors[name]) for name in at.tensors)
     assert json.loads((tmp_path / "fork" / "fork.json").read_text()) == {
@@ -178,7 +177,10 @@ def test_another_seed_is_another_continuation_of_the_same_networks(tmp_path):
     assert_same_run(tmp_path / "two", tmp_path / "two again")
     ends = [end_of(tmp_path / name)["state.safetensors"] for name in ("parent", "two", "three")]
     assert len(set(ends)) == 3
-    first, at = load(tmp_path / "two" / "checkpoints" / f"{middle:09d}"), load(parent / "checkpoints" / f"{middle:09d}")
+    first, at = (
+        load_checkpoint(tmp_path / "two" / "checkpoints" / f"{middle:09d}"),
+        load_checkpoint(parent / "checkpoints" / f"{middle:09d}"),
+    )
     different = {name for name in at.tensors if not np.array_equal(first.tensors[name], at.tensors[name])}
     assert different == {".key"}
     replay = [name for name in at.snapshot.arrays if name.startswith("replay/")]
@@ -313,7 +315,7 @@ def test_forks_of_trials_are_beside_the_search(tmp_path):
 def test_the_seconds_of_a_fork_are_its_own(tmp_path):
     parent = train("ppo", tmp_path / "parent")
     birl.fork(parent, middle_of(parent), run_dir=str(tmp_path / "fork"), quiet=True)
-    first = load(numbered(tmp_path / "fork" / "checkpoints")[0])
+    first = load_checkpoint(numbered(tmp_path / "fork" / "checkpoints")[0])
     assert first.manifest["progress"]["wall_seconds"] == 0
     assert first.manifest["progress"]["cpu_seconds"] == 0
 

@@ -18,12 +18,10 @@ from birl.lab.reproduce import commands_for, limits_of, option_words
 from birl.maths.schedules import exponential, linear, piecewise, schedule
 from birl.presets import preset, presets_of
 from birl.registry import name_of
-from birl.run.changes import Change
-from birl.run.checkpoint_folder import numbered
-from birl.run.directory import write_config
-from birl.run.fork_file import Fork, write_fork
+from birl.run.checkpoint import numbered
+from birl.run.configure import like_run
+from birl.run.directory import Change, Fork, write_config, write_fork
 from birl.run.history import RunHistory, by_settings, read_history
-from birl.run.sources import like_run
 from tests.run.processes import call_well
 
 CARTPOLE = preset("ppo", "CartPole-v1")

@@ -19,9 +19,8 @@ from birl.algos import ppo
 from birl.cli import main
 from birl.envs.make import make_envs
 from birl.run import checkpoint as checkpoints
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import MANIFEST, numbered
 from birl.run.files import to_json_bytes
-from birl.run.manifest import MANIFEST
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "birl"]
@@ -137,5 +136,5 @@ def write_untrained(run_dir: Path, config: ppo.Config) -> ppo.State:
     seen = jax.tree.map(lambda x: rng.uniform(0.5, 2.0, np.shape(x)).astype(np.float32), state.normalizer.observations)
     state = state._replace(normalizer=state.normalizer._replace(observations=seen))
     run_dir.mkdir(parents=True, exist_ok=True)
-    checkpoints.save(run_dir / "checkpoints", "ppo", config, spaces, state, snapshot, {})
+    checkpoints.save_checkpoint(run_dir / "checkpoints", "ppo", config, spaces, state, snapshot, {})
     return state

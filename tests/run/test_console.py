@@ -14,8 +14,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from birl.run.console import Console
-from birl.run.display import Status, draw
+from birl.run.console import Console, Status, draw
 from tests.run.processes import SECONDS
 
 METRICS = {

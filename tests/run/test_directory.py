@@ -9,9 +9,9 @@ import pytest
 import birl as api
 from birl.algos import a2c, dqn
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import numbered
+from birl.run.directory import move_aside
 from birl.run.lock import LOCK, locked
-from birl.run.move_aside import move_aside
 from tests.run.processes import call, call_well
 
 DQN = [

@@ -13,8 +13,8 @@ import birl
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import as_envs, make_envs
 from birl.envs.serial import SerialEnvs
-from birl.run.checkpoint_folder import numbered
-from birl.run.evaluate import Evaluation, evaluate_policy
+from birl.run.checkpoint import numbered
+from birl.run.evaluating import Evaluation, evaluate_policy
 from tests.envs.counting import Counting
 from tests.run.test_evaluate import untrained
 

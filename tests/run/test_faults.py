@@ -18,10 +18,9 @@ from birl.envs.probes import PROBES, Faulty
 from birl.errors import NonFiniteError
 from birl.nets.models import make_actor_critic
 from birl.parts import ActionConfig, NetworkConfig
-from birl.run import driver, opening
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
-from birl.run.evaluate import evaluate_policy
+from birl.run import start
+from birl.run.checkpoint import load_checkpoint, numbered
+from birl.run.evaluating import evaluate_policy
 from birl.run.policy import make_policy
 from birl.settings import places_of
 from birl.workers import faults
@@ -75,7 +74,7 @@ def small_config(env_id: str, run_dir: Path, **settings: Any) -> ppo.Config:
 def assert_last_checkpoint_is_kept(run: Path, said: str) -> None:
     last = numbered(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
-    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+    assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
     assert metric_rows(run)[-1]["env_steps"] == int(last.name), "nothing after it was logged as if it had happened"
     api.load(run).act(np.zeros(1, np.float32))
 
@@ -129,7 +128,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_its_update_is_thrown_aw
     assert "the gradient's norm is nan; the update was thrown away. Lower learning_rate" in said
     last = numbered(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
-    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+    assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
     assert api.evaluate(run, episodes=1).returns[0] > 0
 
 
@@ -150,7 +149,7 @@ def test_weights_that_overflow_in_a_single_step_are_not_saved_over_good_ones(tmp
     assert code == 3, said
     last = numbered(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
-    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+    assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
 
 
 def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
@@ -161,7 +160,7 @@ def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
     with pytest.raises(
         NonFiniteError, match=r"CartPole-v1 after 0 steps: the gradient's norm is nan.*none had been written yet"
     ):
-        driver.train(small_config("CartPole-v1", tmp_path / "run"), make_network=make_broken)
+        start.train(small_config("CartPole-v1", tmp_path / "run"), make_network=make_broken)
 
 
 def test_a_run_stopped_by_a_nan_goes_on_from_its_last_checkpoint(tmp_path):
@@ -183,7 +182,7 @@ def test_an_environment_that_raises_is_named_and_keeps_its_own_traceback(tmp_pat
     assert finished.returncode == 1
     assert "RuntimeError: environment 0 raised in step: ValueError: the simulator diverged" in finished.stderr
     assert 'raise ValueError("the simulator diverged")' in finished.stderr
-    assert load(numbered(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
+    assert load_checkpoint(numbered(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
 
 
 UNRULY = (
@@ -331,7 +330,7 @@ def test_a_failure_after_the_directory_was_made_gives_it_back(tmp_path, monkeypa
         raise ConfigError("run.wandb 'x' needs the wandb package")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "open_sinks", refuse)
+        patch.setattr("birl.run.run.open_sinks", refuse)
         code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path / "run")
     assert code == 2
     assert "needs the wandb package" in said

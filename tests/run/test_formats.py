@@ -16,9 +16,7 @@ from birl import EnvConfig, RunConfig
 from birl.algos import a3c, async_q, ppo
 from birl.errors import CheckpointError
 from birl.registry import algorithm_named
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
-from birl.run.manifest import FORMAT, SNAPSHOT_NAMES, files_of
+from birl.run.checkpoint import FORMAT, SNAPSHOT_NAMES, files_of, load_checkpoint, numbered
 from birl.run.state_tensors import RENAMED_LEAVES, with_current_names
 from tests.run.processes import call_well, reseal, training_rows
 
@@ -71,7 +69,7 @@ def test_a_run_of_format_1_is_resumed_exactly_and_goes_on_in_format_2(finished, 
     assert ends[0].name == ends[1].name
     assert (ends[0] / "state.safetensors").read_bytes() == (ends[1] / "state.safetensors").read_bytes()
     assert training_rows(resumed) == training_rows(finished)
-    formats = [load(path).manifest["format"] for path in numbered(resumed / "checkpoints")]
+    formats = [load_checkpoint(path).manifest["format"] for path in numbered(resumed / "checkpoints")]
     assert formats == [1, *[FORMAT] * (len(formats) - 1)]
 
 
@@ -91,7 +89,7 @@ def test_a_format_allows_only_the_file_names_of_its_own(format, other, finished,
         (checkpoint / f"{old}{ending}").rename(checkpoint / f"{new}{ending}")
     reseal(checkpoint, sha256=dict.fromkeys(files_of(other), ""))
     with pytest.raises(CheckpointError, match=f"names .*{new}.json.* these are not the files of a checkpoint"):
-        load(checkpoint)
+        load_checkpoint(checkpoint)
 
 
 def test_a_renamed_leaf_takes_its_subtree_with_it_and_nothing_else():

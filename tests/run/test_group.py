@@ -20,15 +20,13 @@ from birl.errors import CheckpointError, RunDirectoryError
 from birl.lab.compare import compare_groups
 from birl.lab.sharing.card_text import card_text
 from birl.lab.sharing.subject import read_subject
-from birl.run.checkpoint_folder import numbered
-from birl.run.group_file import read_group
+from birl.run.checkpoint import numbered
+from birl.run.groups.group_plan import read_group
+from birl.run.groups.lane import LaneEnd, LaneOptions, is_finished
+from birl.run.groups.lane_training import lane_end, next_turn, run_processes
 from birl.run.history import by_settings, read_histories
-from birl.run.lane import LaneEnd, LaneOptions, is_finished
-from birl.run.lane_processes import lane_end, run_processes
-from birl.run.lane_turns import next_turn
 from birl.run.lock import locked
-from birl.run.plot import group as series_of
-from birl.run.plot import read_runs
+from birl.run.plot import read_runs, series_of
 from tests.envs.counting import Counting
 from tests.run.processes import SECONDS, assert_same_run, call, call_well, metric_rows, start, succeed, wait_until
 from tests.run.processes import birl as run_birl
@@ -411,7 +409,7 @@ def test_a_group_whose_directory_is_gone_ends_with_a_sentence(how, tmp_path, mon
             (run_dirs[1] / "config.json").read_text()
         yield None
 
-    monkeypatch.setattr("birl.run.group.run_lanes", lose)
+    monkeypatch.setattr("birl.run.groups.group.run_lanes", lose)
     said = f"{directory} was removed, moved or replaced while its runs were training; what they learned is not there. "
     with pytest.raises(RunDirectoryError, match=re.escape(f"{said}Train again, in a directory that stays in place")):
         birl.train("ppo", "CartPole-v1", seeds=2, run_dir=directory, quiet=True, **FEW)

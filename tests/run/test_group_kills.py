@@ -13,10 +13,9 @@ import pytest
 
 import birl
 from birl.config import ConfigError, RunConfig
-from birl.run.checkpoint_folder import numbered
-from birl.run.group_file import make_group
-from birl.run.group_plan import GroupPlan, plan_group
-from birl.run.lane import is_finished
+from birl.run.checkpoint import numbered
+from birl.run.groups.group_plan import GroupPlan, make_group, plan_group
+from birl.run.groups.lane import is_finished
 from tests.run.processes import SECONDS, assert_same_run, metric_rows, start, succeed
 from tests.run.test_group import content_of, wait_until_free
 

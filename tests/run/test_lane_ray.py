@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from birl.errors import CheckpointError
-from birl.run.checkpoint_folder import numbered
-from birl.run.lane import LaneOptions, is_finished
-from birl.run.lane_ray import make_task, read_files, train_here, write_files, write_into
+from birl.run.checkpoint import numbered
+from birl.run.groups.lane import LaneOptions, is_finished
+from birl.run.groups.lane_training import make_task, read_files, train_here, write_files, write_into
 from tests.run.processes import SECONDS, assert_same_run, birl, call, metric_rows, start, succeed, wait_until
 from tests.run.test_group import TRAIN, content_of, has_checkpoint
 

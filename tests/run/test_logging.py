@@ -14,10 +14,10 @@ import birl
 from birl.algos import ppo
 from birl.config import MOST_ROWS, EnvConfig, RunConfig
 from birl.presets import all_presets
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import numbered
 from birl.run.console import Console
-from birl.run.driver import resume, train
-from birl.run.loop import Run
+from birl.run.run import Run
+from birl.run.start import resume, train
 from tests.run.processes import ROOT, metric_rows, reseal, training_rows
 
 FOREVER = 10**9

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import birl
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import load_checkpoint, numbered
 from birl.run.history import read_history
 from birl.run.signals import Interrupted
 from tests.run.processes import assert_same_run, metric_rows
@@ -74,12 +73,12 @@ def test_an_evaluation_that_was_interrupted_at_a_pause_is_repeated_once(tmp_path
     back_to_its_start(tmp_path / "run")
     with pytest.raises(Interrupted):
         stop_in_the_evaluation_of_a_pause(tmp_path / "run", 300)
-    assert load(numbered(tmp_path / "run" / "checkpoints")[-1]).manifest["progress"]["evaluation_due"]
+    assert load_checkpoint(numbered(tmp_path / "run" / "checkpoints")[-1]).manifest["progress"]["evaluation_due"]
     assert train_to(tmp_path / "run", 300).evaluation is not None
     with birl.reopen(tmp_path / "run", pause_at=600, quiet=True) as run:
         next(iter(run))
         assert run.evaluation is None
-        assert not load(run.save()).manifest["progress"]["evaluation_due"]
+        assert not load_checkpoint(run.save()).manifest["progress"]["evaluation_due"]
         for _ in run:
             pass
     train_to(tmp_path / "run")

@@ -10,7 +10,7 @@ import pytest
 
 from birl.envs.check_resume import Trial
 from birl.envs.serial import SerialEnvs
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import numbered
 from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed
 
 # Small, but with all that changes during a run: normalisers, schedules, long episodes.
@@ -338,7 +338,7 @@ def test_after_an_inexact_resume_the_next_can_be_exact_and_the_history_stays(tmp
     resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
     start = numbered(resumed / "checkpoints")[-1]
     with monkeypatch.context() as patch:
-        patch.setattr("birl.run.loop.try_envs", lambda config: Trial("", masks=False))
+        patch.setattr("birl.run.run.try_envs", lambda config: Trial("", masks=False))
         patch.setattr(SerialEnvs, "_restore_env", lambda *_: "it was another day")
         assert "this resume is not exact: 2 environments" in call_well("resume", resumed)
     for path in numbered(resumed / "checkpoints")[2:]:

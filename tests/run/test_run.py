@@ -13,8 +13,8 @@ import pytest
 
 import birl
 from birl.config import ConfigError
-from birl.run.checkpoint_folder import numbered
-from birl.run.loop import Run
+from birl.run.checkpoint import numbered
+from birl.run.run import Run
 from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, metric_rows
 
 SMALL: dict[str, Any] = {

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import numbered
 from birl.run.signals import Interrupted, caught_signals
 from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, call, metric_rows, start, succeed, wait_until
 

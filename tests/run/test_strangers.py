@@ -18,7 +18,7 @@ from birl import ALGORITHMS
 from birl.algos import a2c, a3c
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.errors import CheckpointError
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import numbered
 from tests.own_algorithm import put_algorithm
 from tests.run.processes import call, call_well
 
@@ -318,7 +318,7 @@ def test_a_strangers_workers_are_left_out_with_the_same_result(own_run, tmp_path
 
 
 def test_a_strangers_run_sends_nothing_to_weights_and_biases(own_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("birl.run.wandb._start", lambda *_: pytest.fail("W&B was started"))
+    monkeypatch.setattr("birl.run.trackers._start_wandb", lambda *_: pytest.fail("W&B was started"))
     run = forged(own_run, tmp_path / "logged", run={"wandb": "theirs"})
     said = call_well("resume", run, "--total-steps", 32)
     assert (

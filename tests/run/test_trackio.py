@@ -12,9 +12,9 @@ import pytest
 import birl
 from birl.algos import a2c
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import numbered
 from birl.run.files import remove
-from birl.run.track import open_sinks
+from birl.run.logging import open_sinks
 
 MODULE = """
 import json

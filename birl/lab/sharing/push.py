@@ -22,7 +22,7 @@ from birl.lab.sharing.public import (
     write_unsigned_checkpoint,
 )
 from birl.lab.sharing.subject import Subject, read_subject, write_policy
-from birl.run.checkpoint_folder import numbered, read_best
+from birl.run.checkpoint import numbered, read_best
 from birl.run.directory import CHECKPOINTS, CONFIG, METRICS, POLICY, SUMMARY, read_settings
 from birl.run.files import open_to_read, to_json_bytes
 from birl.run.policy_file import unsigned_policy

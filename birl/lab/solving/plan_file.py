@@ -7,7 +7,7 @@ import numpy as np
 
 from birl.config import EnvConfig, require
 from birl.config_json import check_fields, from_json, to_json
-from birl.run.evaluate import Evaluation
+from birl.run.evaluating import Evaluation
 from birl.run.files import read_json, write_json
 
 PLAN = "solve.json"

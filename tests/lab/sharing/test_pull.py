@@ -12,7 +12,7 @@ import pytest
 import birl
 from birl.errors import CheckpointError
 from birl.lab.sharing import hub as hub_client
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import numbered
 from birl.run.lock import own_partial
 from tests.lab.sharing.conftest import logits
 from tests.lab.sharing.hub_server import TOKEN, Handler, Hub, Repo, sibling
