@@ -543,7 +543,8 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
     assert (summary["algorithm"], summary["seed"]) == (name, 0)
     assert summary["env_steps"] == training[-1]["env_steps"] > 32
     assert (
-        checkpoints.load_checkpoint(checkpoints.numbered(run_dir / "checkpoints")[-1]).env_steps == summary["env_steps"]
+        checkpoints.load_checkpoint(checkpoints.checkpoints_in(run_dir / "checkpoints")[-1]).env_steps
+        == summary["env_steps"]
     )
     assert f"evaluation return {number(summary['evaluation']['return_mean'])}" in capsys.readouterr().out
 

@@ -366,14 +366,14 @@ def _show_group_evaluation(
     Without `evaluate`, the scores are those of the final evaluations, as everywhere else. The code
     is 1 if a run has no score.
     """
-    from birl.run.groups.group_results import evaluate_group, final_evaluation, point_text, settings_text
+    from birl.run.groups.group_results import evaluate_group, point_text, settings_text, stored_evaluation
 
     def report(name: str, found: Any) -> None:
         at = steps.get(directory / name)
         which = "" if at is None else f", policy at {at:,} steps"
         print(f"{name}: {found if isinstance(found, str) else _range_text(found) + which}")
 
-    points = evaluate_group(directory, evaluate or final_evaluation, report)
+    points = evaluate_group(directory, evaluate or stored_evaluation, report)
     for point in points:
         settings = settings_text(point["settings"])
         print(f"{settings}{': ' if settings else ''}{point_text(point)}")

@@ -125,7 +125,7 @@ def compare(words: list[str]) -> int:
 
     run_dirs, options, out = parse(arguments, words, "birl compare")
     with starting():
-        from birl.cli.tables import compared
+        from birl.cli.tables import comparison_lines
         from birl.lab.compare import compare as run_compare
         from birl.run.files import write_json
 
@@ -135,7 +135,7 @@ def compare(words: list[str]) -> int:
         write_json(out, comparison.to_json())
     console = TextConsole(highlight=False, markup=False, emoji=False)
     console = console if console.is_terminal else TextConsole(highlight=False, markup=False, emoji=False, width=WIDTH)
-    for part in compared(comparison):
+    for part in comparison_lines(comparison):
         console.print(part)
     if out is not None:
         console.print(f"\n{printable(str(out))}")

@@ -81,7 +81,7 @@ def preset_table(presets: Sequence[Preset]) -> Table:
     return table
 
 
-def compared(comparison: "Comparison") -> Iterator[RenderableType]:
+def comparison_lines(comparison: "Comparison") -> Iterator[RenderableType]:
     """The tables and sentences of a comparison, in their order."""
     from birl.lab.pairs import verdict_text  # imports JAX
 

@@ -76,14 +76,14 @@ def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
     """The checkpoint, read again if a run that trains has removed it meanwhile for a newer one."""
     folder = parent / CHECKPOINTS
     for _ in range(ATTEMPTS):
-        there = checkpoint.numbered(folder)
+        there = checkpoint.checkpoints_in(folder)
         reports: list[str] = []
         problem = saved = None
         try:
             saved = _load_once(folder, at, reports)
         except CheckpointError as error:
             problem = error
-        if checkpoint.numbered(folder) == there or not (problem or reports):
+        if checkpoint.checkpoints_in(folder) == there or not (problem or reports):
             break
     if problem is not None:
         raise problem
@@ -101,7 +101,7 @@ def _load_once(folder: Path, at: At, reports: list[str]) -> Checkpoint | None:
 def _kept_after(parent: Path, at: At) -> At:
     """The steps of the checkpoint that was kept for these; `at` itself if there is none."""
     folder = parent / CHECKPOINTS
-    paths = checkpoint.numbered(folder)
+    paths = checkpoint.checkpoints_in(folder)
     if not isinstance(at, int) or folder / f"{at:09d}" in paths:
         return at
     match read_settings(parent).values:
@@ -113,7 +113,7 @@ def _kept_after(parent: Path, at: At) -> At:
 
 def _path_at(folder: Path, at: int | str) -> Path:
     """The checkpoint at these steps exactly, or the best one; ConfigError says which there are."""
-    steps = [int(path.name) for path in checkpoint.numbered(folder)]
+    steps = [int(path.name) for path in checkpoint.checkpoints_in(folder)]
     there = f"there are {', '.join(f'{step:,}' for step in steps)}" if steps else "there are none yet"
     if at == "best":
         best = checkpoint.read_best(folder)

@@ -34,7 +34,7 @@ from birl.errors import CheckpointError, NonFiniteError, UnreadableError, requir
 from birl.nets.allowance import allowed_numbers
 from birl.rollouts.free_memory import free_memory
 from birl.run import files
-from birl.run.directory import Change, is_checkpoint_name
+from birl.run.directory import SettingsChange, is_checkpoint_name
 from birl.run.state_tensors import non_finite_leaf, state_to_tensors, with_current_names
 from birl.run.trust import sign
 from birl.run.versions import versions
@@ -77,7 +77,7 @@ class Progress:
     evaluation_due: bool = False  # a signal came before the evaluation of this update was finished
     inexact_resumes: tuple[InexactResumeEntry, ...] = ()  # so far; the manifest's `exact` is about the next resume
     masks: bool = False  # the environments gave action masks
-    changes: tuple[Change, ...] = ()  # of the settings, by resumes so far
+    changes: tuple[SettingsChange, ...] = ()  # of the settings, by resumes so far
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
 
 
-def numbered(directory: Path) -> list[Path]:
+def checkpoints_in(directory: Path) -> list[Path]:
     """The checkpoints, damaged ones too, oldest first. Symbolic links are left out."""
     files.require_real_directory(directory)
     found = (path for path in directory.glob("[0-9]*") if is_checkpoint_name(path.name))
@@ -192,7 +192,7 @@ def numbered(directory: Path) -> list[Path]:
 
 def load_newest(directory: Path, report: Callable[[str], object]) -> Checkpoint | None:
     """The newest undamaged checkpoint; None if there are none. Damaged ones are reported."""
-    return load_first(reversed(numbered(directory)), directory, report)
+    return load_first(reversed(checkpoints_in(directory)), directory, report)
 
 
 def load_first(paths: Iterable[Path], directory: Path, report: Callable[[str], object]) -> Checkpoint | None:
@@ -220,7 +220,7 @@ def load_first(paths: Iterable[Path], directory: Path, report: Callable[[str], o
 
 def set_aside(directory: Path, after: int) -> None:
     """Hide damaged checkpoints beyond this step: `prune` would keep them as the newest."""
-    for path in numbered(directory):
+    for path in checkpoints_in(directory):
         if int(path.name) > after:
             path.rename(files.partial_beside(path))
 
@@ -231,7 +231,7 @@ def prune(directory: Path, keep: int, keep_every: int = 0) -> None:
     Kept are the newest `keep`, the best, and the first after every `keep_every` steps.
     """
     best = read_best(directory)
-    found = numbered(directory)
+    found = checkpoints_in(directory)
     for_good = kept_for_good(found, keep_every)
     for path in found[: -max(keep, 1)]:
         if path not in for_good and (best is None or path.name != best["checkpoint"]):

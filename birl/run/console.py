@@ -212,7 +212,7 @@ class LiveBar:
         if not self._live.is_started:
             atexit.register(self._live.stop)  # restores the cursor even if `close` is not called
             self._live.start()
-        self._live.update(draw(status, self._console.width, _is_unicode(self._console.encoding)), refresh=True)
+        self._live.update(two_lines(status, self._console.width, _is_unicode(self._console.encoding)), refresh=True)
 
     def say(self, text: str) -> None:
         self._console.print(printable_lines(text), soft_wrap=True)
@@ -277,7 +277,7 @@ def choose_display(stream: TextIO) -> Display:
     return LiveBar(stream) if has_cursor else PlainLines(stream)
 
 
-def draw(status: Status, width: int, unicode: bool) -> Text:
+def two_lines(status: Status, width: int, unicode: bool) -> Text:
     """Two lines of at most `width` characters; the bar fills the space that is left, if any."""
     title, *numbers = _fit([printable(status.title), *status.numbers], width)
     bar_width = min(40, width - len("  ".join([title, "", *numbers])))

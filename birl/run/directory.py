@@ -40,7 +40,7 @@ CHECKPOINT_NAME = re.compile("[0-9]{9,19}")
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingsChange:
     """The settings that a resume changed. Manifests and config.json list them."""
 
     env_steps: int  # where the run was resumed
@@ -54,7 +54,7 @@ class StoredSettings(NamedTuple):
     values: dict[str, Any]  # the fields of its Config
     signature: str | None  # see trust.sign
     source: Path
-    changes: tuple[Change, ...] = ()  # that resumes made to them
+    changes: tuple[SettingsChange, ...] = ()  # that resumes made to them
 
     def consent(self, trust: bool) -> Consent:
         """What these settings may do."""
@@ -352,7 +352,7 @@ def config_changes(before: Any, after: Any) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def settings_before(settings: dict[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
+def settings_before(settings: dict[str, Any], changes: Sequence[SettingsChange]) -> dict[str, Any]:
     """The settings, nested as in config.json, as they were before these changes.
 
     ConfigError if the changes are not of such settings.
@@ -404,10 +404,12 @@ def read_fork(run_dir: Path) -> Fork | None:
     raise CheckpointError(f"{path} is damaged: it must name a parent, a checkpoint, its env_steps and what changed")
 
 
-def _read_changes(stored: dict[str, Any], path: Path) -> tuple[Change, ...]:
+def _read_changes(stored: dict[str, Any], path: Path) -> tuple[SettingsChange, ...]:
     """What resumes changed of the settings in config.json; older ones do not say."""
     try:
-        changes: tuple[Change, ...] = from_json(tuple[Change, ...], stored.get("changes", []), "changes")
+        changes: tuple[SettingsChange, ...] = from_json(
+            tuple[SettingsChange, ...], stored.get("changes", []), "changes"
+        )
         settings_before(stored["config"], changes)
     except ConfigError as problem:
         raise CheckpointError(f"{path} is damaged: changes: {problem}") from problem

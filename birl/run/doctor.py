@@ -24,7 +24,7 @@ from birl.envs.explain import PACKAGES
 from birl.envs.make import make_env
 from birl.errors import install_extra
 from birl.parts import NormalizeConfig
-from birl.run.checkpoint import load_checkpoint, numbered
+from birl.run.checkpoint import checkpoints_in, load_checkpoint
 from birl.run.directory import CHECKPOINTS
 from birl.run.record import film, render_off_screen
 from birl.run.start import resume, train
@@ -128,12 +128,12 @@ def train_a_little(directory: Path) -> str:
 def resume_exactly(directory: Path) -> str:
     """Resume the run from its first checkpoint, and compare the two results."""
     shutil.copytree(directory / "whole", directory / "resumed")
-    first, *later = numbered(directory / "resumed" / CHECKPOINTS)
+    first, *later = checkpoints_in(directory / "resumed" / CHECKPOINTS)
     for path in later:
         shutil.rmtree(path)
     with contextlib.redirect_stdout(io.StringIO()):
         resume(directory / "resumed")
-    ends = [numbered(directory / name / CHECKPOINTS)[-1] for name in ("whole", "resumed")]
+    ends = [checkpoints_in(directory / name / CHECKPOINTS)[-1] for name in ("whole", "resumed")]
     whole, resumed = (load_checkpoint(path) for path in ends)
     different = [name for name, tensor in whole.tensors.items() if tensor.tobytes() != resumed.tensors[name].tobytes()]
     if different:

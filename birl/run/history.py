@@ -17,8 +17,8 @@ from birl.errors import CheckpointError
 from birl.rollouts.free_memory import free_memory
 from birl.run.directory import (
     METRICS,
-    Change,
     Fork,
+    SettingsChange,
     StoredSettings,
     flatten,
     holds_run,
@@ -68,7 +68,7 @@ class RunHistory:
     problem: str | None = None  # why it failed, as the summary of its group says
     config: dict[str, Any] = field(default_factory=dict)  # the settings as config.json has them, nested
     fork: Fork | None = None  # the checkpoint of another run that it began with; None: it is no fork
-    changes: tuple[Change, ...] = ()  # of the settings, by resumes: of those that change what is learned
+    changes: tuple[SettingsChange, ...] = ()  # of the settings, by resumes: of those that change what is learned
 
     @property
     def seed(self) -> int:
@@ -263,7 +263,7 @@ def _fork_settings(fork: Fork, settings: dict[str, Any]) -> dict[str, str]:
     return {FORKED: f"fork at {place}", FORK_BEFORE: f"before: {text or 'the same'}"}
 
 
-def _of_learning(changes: Sequence[Change]) -> tuple[Change, ...]:
+def _of_learning(changes: Sequence[SettingsChange]) -> tuple[SettingsChange, ...]:
     """The changes without settings that do not change what is learned."""
     kept = [
         replace(change, changed={name: pair for name, pair in change.changed.items() if name not in SAME_RESULT})
@@ -272,7 +272,7 @@ def _of_learning(changes: Sequence[Change]) -> tuple[Change, ...]:
     return tuple(change for change in kept if change.changed)
 
 
-def _changes_text(stored: StoredSettings, changes: Sequence[Change]) -> str:
+def _changes_text(stored: StoredSettings, changes: Sequence[SettingsChange]) -> str:
     """The settings that a run had before it was resumed with others, and until when."""
     texts = []
     for number, change in enumerate(changes):

@@ -108,7 +108,7 @@ def find_checkpoint(path: Path) -> Checkpoint:
     require_no_group(path)
     directory = path / CHECKPOINTS
     report = partial(warnings.warn, stacklevel=4)
-    found = checkpoint.numbered(directory)[::-1]
+    found = checkpoint.checkpoints_in(directory)[::-1]
     best = checkpoint.read_best(directory, report)
     if best is not None:
         found.sort(key=lambda checkpoint: checkpoint.name != best["checkpoint"])  # the best first, then the newest
@@ -122,7 +122,7 @@ def find_checkpoint(path: Path) -> Checkpoint:
 def has_policy_alone(run_dir: Path) -> bool:
     """Whether this run has a policy file and no checkpoint, as one that was shared without."""
     held = os.path.lexists(run_dir / POLICY) and os.path.lexists(run_dir / CONFIG)
-    return held and not os.path.lexists(run_dir / MANIFEST) and not checkpoint.numbered(run_dir / CHECKPOINTS)
+    return held and not os.path.lexists(run_dir / MANIFEST) and not checkpoint.checkpoints_in(run_dir / CHECKPOINTS)
 
 
 def _policy_in_file(path: Path, given: Given) -> Policy:

@@ -186,7 +186,7 @@ def mean_notes(series: Sequence[Series]) -> list[str]:
             found.append(f"{one.label}: {seeds} drawn thin and not in the mean")
         ends = [x[-1] for x, _ in one.curves]
         if ends_early(ends):
-            end = short_number(float(f"{min(ends):.4g}"))
+            end = tick_text(float(f"{min(ends):.4g}"))
             found.append(f"{one.label}: the mean ends at {end}, with its first seed")
     return found
 
@@ -243,8 +243,8 @@ def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     axes.spines["bottom"].set_color("#9A9A9A")
     axes.tick_params(length=0, labelsize=8.5, labelcolor=DARK)
     axes.margins(x=0.01)
-    axes.xaxis.set_major_formatter(FuncFormatter(short_number))
-    axes.yaxis.set_major_formatter(FuncFormatter(short_number))
+    axes.xaxis.set_major_formatter(FuncFormatter(tick_text))
+    axes.yaxis.set_major_formatter(FuncFormatter(tick_text))
 
 
 def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int], notes: Sequence[str] = ()) -> None:
@@ -267,7 +267,7 @@ def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int], notes: Sequence
         text.set_parse_math(False)
 
 
-def short_number(value: float, position: int = 0) -> str:
+def tick_text(value: float, position: int = 0) -> str:
     """1500 as 1.5k, 2000000 as 2M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:

@@ -16,7 +16,7 @@ from birl.errors import CheckpointError, InexactResume, plain_warning
 from birl.run import checkpoint
 from birl.run.checkpoint import FORMAT, Checkpoint, Progress, snapshot_files
 from birl.run.console import Console, memory_size, score_text
-from birl.run.directory import CHECKPOINTS, NOT_KEPT, Change, OpenDirectory, config_changes
+from birl.run.directory import CHECKPOINTS, NOT_KEPT, OpenDirectory, SettingsChange, config_changes
 from birl.run.files import read_json
 from birl.run.versions import machine, versions
 from birl.settings import flat_settings
@@ -56,7 +56,7 @@ class RunProgress:
         """Record which settings this resume changes."""
         changed = {name: pair for name, pair in config_changes(before, after).items() if name not in NOT_KEPT}
         if changed:
-            self.changes.append(to_json(Change(self.start_steps, changed)))
+            self.changes.append(to_json(SettingsChange(self.start_steps, changed)))
 
     def reached_goal(self, run: RunConfig) -> bool:
         """Whether an evaluation reached `stop_at_return`."""
@@ -194,7 +194,7 @@ class Saver:
     def _report_size(self, path: Path) -> None:
         """Report the expected size of all checkpoints with the first one that is kept for good."""
         run = self._run.config.run
-        if checkpoint.kept_for_good(checkpoint.numbered(self._folder), run.keep_every) != [path]:
+        if checkpoint.kept_for_good(checkpoint.checkpoints_in(self._folder), run.keep_every) != [path]:
             return
         sizes = {file.name: file.stat().st_size for file in path.iterdir()}
         replay_size = flat_settings(self._run.config).get("replay_size", 0)

@@ -391,7 +391,7 @@ def test_a_run_in_processes_that_is_interrupted_is_saved_and_leaves_no_process(t
     children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == process.pid]
     process.send_signal(signal.SIGINT)
     process.wait(SECONDS)
-    manifest = checkpoints.load_checkpoint(checkpoints.numbered(tmp_path / "run" / "checkpoints")[-1]).manifest
+    manifest = checkpoints.load_checkpoint(checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")[-1]).manifest
     assert not manifest["exact"]
     assert "with empty replays" in str(manifest)
     assert len(children) >= 2

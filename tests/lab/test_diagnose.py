@@ -278,7 +278,7 @@ def test_the_newest_policy_is_evaluated_and_not_the_best(tmp_path, monkeypatch):
 
     monkeypatch.setattr(proof_module, "evaluate", watched)
     birl.prove(found)
-    newest = checkpoint.numbered(tmp_path / "run" / "checkpoints")[-1]
+    newest = checkpoint.checkpoints_in(tmp_path / "run" / "checkpoints")[-1]
     assert given == [newest, newest]
 
 

@@ -19,7 +19,7 @@ from birl.algos import ppo
 from birl.cli import main
 from birl.envs.make import make_envs
 from birl.run import checkpoint as checkpoints
-from birl.run.checkpoint import MANIFEST, numbered
+from birl.run.checkpoint import MANIFEST, checkpoints_in
 from birl.run.files import to_json_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def training_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 def end_of(run_dir: Path) -> dict[str, Any]:
     """The content of the last checkpoint, without measured times."""
-    last = numbered(run_dir / "checkpoints")[-1]
+    last = checkpoints_in(run_dir / "checkpoints")[-1]
     snapshot = json.loads((last / "snapshot.json").read_text())
     for part in (snapshot, *snapshot.get("learners", [])):
         part.pop("seconds", None)

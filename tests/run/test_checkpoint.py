@@ -352,7 +352,7 @@ def test_a_full_disk_does_not_end_a_run_that_still_learns(tmp_path, monkeypatch,
     assert said.count("checkpoint not written, training goes on: [Errno 28] No space left on device") == 3
     assert summary["env_steps"] >= 500
     steps = [json.loads(line)["env_steps"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    written = [int(path.name) for path in checkpoints.numbered(tmp_path / "run" / "checkpoints")]
+    written = [int(path.name) for path in checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")]
     assert written == [steps[0], *dict.fromkeys(steps[4:])], "all but three were written"
     assert not list((tmp_path / "run" / "checkpoints").glob(".partial-*"))
 
@@ -378,7 +378,7 @@ def test_pruning_in_a_run_keeps_its_newest_and_its_best(tmp_path, monkeypatch):
     train(short_run(tmp_path / "run", keep_checkpoints=2, eval_every=64))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [row["env_steps"] for row in rows if "eval/return_mean" in row]
-    kept = [int(path.name) for path in checkpoints.numbered(tmp_path / "run" / "checkpoints")]
+    kept = [int(path.name) for path in checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")]
     assert kept == [steps[1], *steps[-2:]]
     assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == {
         "checkpoint": f"{steps[1]:09d}",
@@ -397,7 +397,8 @@ def test_a_run_keeps_the_same_checkpoints_however_often_it_is_stopped(tmp_path, 
             assert int(update.state.env_steps) < 500
     resume(tmp_path / "stopped")
     kept = [
-        [path.name for path in checkpoints.numbered(tmp_path / name / "checkpoints")] for name in ("whole", "stopped")
+        [path.name for path in checkpoints.checkpoints_in(tmp_path / name / "checkpoints")]
+        for name in ("whole", "stopped")
     ]
     assert kept[0] == kept[1]
     assert [int(name) // 100 for name in kept[0]] == [1, 2, 3, 4, 5]
@@ -422,7 +423,7 @@ def test_a_best_whose_name_was_not_written_in_time_is_the_best_after_a_resume(tm
         patch.setattr(checkpoint_folder, "mark_best", killed)
         with pytest.raises(KilledError):
             train(short_run(tmp_path / "run", eval_every=64))
-    first = checkpoints.numbered(tmp_path / "run" / "checkpoints")[-1].name
+    first = checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")[-1].name
     summary = resume(tmp_path / "run")
     assert summary["best_return"] == 5.0
     assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == {"checkpoint": first, "return_mean": 5.0}

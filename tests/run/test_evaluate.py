@@ -269,7 +269,7 @@ def test_the_best_checkpoint_is_the_one_that_is_loaded_and_it_scores_what_it_is_
 
 
 def test_another_checkpoint_can_be_named(run):
-    first = checkpoint.numbered(run / "checkpoints")[0]
+    first = checkpoint.checkpoints_in(run / "checkpoints")[0]
     assert find_checkpoint(first).path == first
     assert (
         birl.evaluate(first, episodes=5, seed=3).returns.mean() < birl.evaluate(run, episodes=5, seed=3).returns.mean()
@@ -279,7 +279,7 @@ def test_another_checkpoint_can_be_named(run):
 def test_without_a_best_the_newest_is_loaded_and_damage_is_warned_of(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / "checkpoints" / "best.json").unlink()
-    *_, before, newest = checkpoint.numbered(copy / "checkpoints")
+    *_, before, newest = checkpoint.checkpoints_in(copy / "checkpoints")
     assert find_checkpoint(copy).path == newest
     (newest / "spaces.json").write_text("{}")
     with pytest.warns(UserWarning, match="spaces.json is damaged"):

@@ -19,7 +19,7 @@ from birl.errors import NonFiniteError
 from birl.nets.models import make_actor_critic
 from birl.parts import ActionConfig, NetworkConfig
 from birl.run import start
-from birl.run.checkpoint import load_checkpoint, numbered
+from birl.run.checkpoint import checkpoints_in, load_checkpoint
 from birl.run.evaluating import evaluate_policy
 from birl.run.policy import make_policy
 from birl.settings import places_of
@@ -72,7 +72,7 @@ def small_config(env_id: str, run_dir: Path, **settings: Any) -> ppo.Config:
 
 
 def assert_last_checkpoint_is_kept(run: Path, said: str) -> None:
-    last = numbered(run / "checkpoints")[-1]
+    last = checkpoints_in(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
     assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
     assert metric_rows(run)[-1]["env_steps"] == int(last.name), "nothing after it was logged as if it had happened"
@@ -91,7 +91,7 @@ def test_a_nan_from_the_environment_stops_the_run_with_a_report_and_keeps_the_la
     code, said = call("train", "ppo", env_id, *SMALL, "--kwargs", "at", 100, "--run-dir", run)
     assert code == 3
     assert (
-        f"birl: training stopped: {env_id} after {int(numbered(run / 'checkpoints')[-1].name):,} steps: {report}"
+        f"birl: training stopped: {env_id} after {int(checkpoints_in(run / 'checkpoints')[-1].name):,} steps: {report}"
         in said
     )
     assert_last_checkpoint_is_kept(run, said)
@@ -126,7 +126,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_its_update_is_thrown_aw
     assert code == 3
     assert "birl: training stopped: CartPole-v1 after" in said
     assert "the gradient's norm is nan; the update was thrown away. Lower learning_rate" in said
-    last = numbered(run / "checkpoints")[-1]
+    last = checkpoints_in(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
     assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
     assert api.evaluate(run, episodes=1).returns[0] > 0
@@ -147,7 +147,7 @@ def test_weights_that_overflow_in_a_single_step_are_not_saved_over_good_ones(tmp
     ]
     code, said = call(*words, "--optimizer", "adam", "--keep-checkpoints", 1)
     assert code == 3, said
-    last = numbered(run / "checkpoints")[-1]
+    last = checkpoints_in(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
     assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
 
@@ -182,7 +182,7 @@ def test_an_environment_that_raises_is_named_and_keeps_its_own_traceback(tmp_pat
     assert finished.returncode == 1
     assert "RuntimeError: environment 0 raised in step: ValueError: the simulator diverged" in finished.stderr
     assert 'raise ValueError("the simulator diverged")' in finished.stderr
-    assert load_checkpoint(numbered(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
+    assert load_checkpoint(checkpoints_in(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
 
 
 UNRULY = (

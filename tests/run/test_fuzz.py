@@ -26,6 +26,7 @@ from safetensors.numpy import save as save_tensors
 from birl.algos import a3c, dqn
 from birl.config import ConfigError, EnvConfig
 from birl.run import evaluating
+from birl.run.checkpoint import checkpoints_in
 from birl.run.evaluating import Evaluation
 from birl.run.start import train
 from tests.run.processes import call
@@ -183,7 +184,7 @@ DAMAGES: list[Callable[[random.Random, Path, Path], None]] = [
 def damage_files(rng: random.Random, run: Path, outside: Path) -> str:
     """Damage files of the run, of one checkpoint or of all; a description."""
     own = [run / name for name in ("config.json", "metrics.jsonl", "summary.json", "checkpoints/best.json")]
-    saved = [checkpoint / name for checkpoint in numbered(run / "checkpoints") for name in CHECKPOINT_FILES]
+    saved = [checkpoint / name for checkpoint in checkpoints_in(run / "checkpoints") for name in CHECKPOINT_FILES]
     done = []
     for path in rng.sample(own + saved, rng.choice([1, 1, 1, 2, 5])):
         structured = change_tensors if path.suffix == ".safetensors" else change_json
@@ -213,7 +214,7 @@ def seal(path: Path) -> None:
 def damage_directories(rng: random.Random, run: Path, outside: Path) -> str:
     """Damage the names and kinds of directories; a description."""
     directory = run / "checkpoints"
-    one = rng.choice(numbered(directory))
+    one = rng.choice(checkpoints_in(directory))
     choice = rng.randrange(6)
     match choice:
         case 0:

@@ -20,7 +20,7 @@ from birl.errors import CheckpointError, RunDirectoryError
 from birl.lab.compare import compare_groups
 from birl.lab.sharing.card_text import card_text
 from birl.lab.sharing.subject import read_subject
-from birl.run.checkpoint import numbered
+from birl.run.checkpoint import checkpoints_in
 from birl.run.groups.group_plan import read_group
 from birl.run.groups.lane import LaneEnd, LaneOptions, is_finished
 from birl.run.groups.lane_training import lane_end, next_turn, run_processes
@@ -101,11 +101,11 @@ def wait_until_free(run_dir: Path) -> None:
 
 
 def has_checkpoint(run_dir: Path) -> bool:
-    return len(numbered(run_dir / "checkpoints")) > 0
+    return len(checkpoints_in(run_dir / "checkpoints")) > 0
 
 
 def newest_steps(run_dir: Path) -> int:
-    return int(numbered(run_dir / "checkpoints")[-1].name)
+    return int(checkpoints_in(run_dir / "checkpoints")[-1].name)
 
 
 def test_a_lane_is_the_run_with_its_seed_bit_for_bit(group, single):
@@ -257,11 +257,11 @@ def test_however_a_group_is_stopped_its_runs_end_in_the_same_bits(group, tmp_pat
     assert not has_checkpoint(runs[1]), "no lane is started after a signal"
     assert not (tmp_path / "group" / "summary.json").exists()
     assert is_free(runs[0]), "the group waits for its lanes"
-    saved = numbered(runs[0] / "checkpoints")[-1]
+    saved = checkpoints_in(runs[0] / "checkpoints")[-1]
     assert metric_rows(runs[0])[-1]["env_steps"] == int(saved.name)
 
     process = start("resume", tmp_path / "group", "--jobs", 2, cwd=tmp_path)
-    wait_until(lambda: numbered(runs[0] / "checkpoints")[-1] > saved and has_checkpoint(runs[1]), process)
+    wait_until(lambda: checkpoints_in(runs[0] / "checkpoints")[-1] > saved and has_checkpoint(runs[1]), process)
     process.kill()
     process.wait()
     for run in runs:

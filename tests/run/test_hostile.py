@@ -54,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             evaluating, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores, 1.0)]), np.array([1]))
         )
         train(small_config(run_dir))
-    assert len(checkpoints.numbered(run_dir / "checkpoints")) == 3
+    assert len(checkpoints.checkpoints_in(run_dir / "checkpoints")) == 3
     return run_dir
 
 
@@ -85,7 +85,7 @@ def spoil_weights(checkpoint: Path) -> None:
 
 
 def three(run: Path) -> list[Path]:
-    return checkpoints.numbered(run / "checkpoints")
+    return checkpoints.checkpoints_in(run / "checkpoints")
 
 
 FORGED: list[tuple[Callable[[dict[str, Any]], Any], str]] = [

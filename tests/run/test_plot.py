@@ -26,7 +26,7 @@ from birl.run.plot import (
     read_run,
     read_runs,
     series_of,
-    short_number,
+    tick_text,
     with_parents,
 )
 
@@ -195,7 +195,7 @@ def test_a_run_that_is_still_being_written_can_be_plotted(tmp_path):
     [(0.0, "0"), (-150.0, "-150"), (1500.0, "1.5k"), (100_000.0, "100k"), (2e6, "2M"), (0.25, "0.25")],
 )
 def test_numbers_on_axes_are_short(value, text):
-    assert short_number(value) == text
+    assert tick_text(value) == text
 
 
 def test_a_directory_without_a_run_stands_for_the_runs_below_it(tmp_path):

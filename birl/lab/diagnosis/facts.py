@@ -104,7 +104,7 @@ def facts_of(run: RunHistory) -> Facts:
 
     directory = run.run_dir / CHECKPOINTS
     try:
-        newest = checkpoint.numbered(directory)[-1:] if directory.is_dir() else []
+        newest = checkpoint.checkpoints_in(directory)[-1:] if directory.is_dir() else []
         if not newest or sum(file.stat().st_size for file in newest[0].iterdir()) > LARGEST_CHECKPOINT:
             return Facts(run)
         saved = checkpoint.load_newest(directory, lambda text: warnings.warn(text, stacklevel=2))

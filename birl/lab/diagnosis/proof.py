@@ -72,7 +72,7 @@ def _can_be_tried(finding: Finding) -> bool:
 
 def _by_evaluation(finding: Finding, run_dir: Path, trust: bool) -> Proof:
     """The newest policy, with its most likely actions and with sampled ones."""
-    newest = checkpoint.numbered(run_dir / CHECKPOINTS)[-1:]
+    newest = checkpoint.checkpoints_in(run_dir / CHECKPOINTS)[-1:]
     require(len(newest) > 0, f"{run_dir} has no checkpoint, so there is no policy to evaluate")
     likely, sampled = (
         evaluate(newest[0], EPISODES, 0, deterministic, trust=trust).returns for deterministic in (True, False)
@@ -175,7 +175,7 @@ def _new_runs(run_dir: Path, steps: int, trust: bool) -> OpenRun:
 def _newest(run_dir: Path) -> int | None:
     """The steps of the newest checkpoint; None if there is none."""
     with suppress(CheckpointError, ConfigError, OSError):
-        paths = checkpoint.numbered(run_dir / CHECKPOINTS)
+        paths = checkpoint.checkpoints_in(run_dir / CHECKPOINTS)
         return int(paths[-1].name) if paths else None
     return None
 

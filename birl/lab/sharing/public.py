@@ -14,7 +14,7 @@ from typing import Any
 from birl.config_json import to_json
 from birl.errors import CheckpointError
 from birl.run.checkpoint import MANIFEST, load_checkpoint, manifest_bytes
-from birl.run.directory import CONFIG, Change, Fork, flatten
+from birl.run.directory import CONFIG, Fork, SettingsChange, flatten
 from birl.run.files import open_to_read, read_bytes, to_json_bytes, write_new
 from birl.run.history import FORK_BEFORE, FORKED, RESUMED, RunHistory, comparable_settings
 
@@ -64,12 +64,12 @@ def public_summary(summary: dict[str, Any]) -> dict[str, Any]:
     return without_paths({name: value for name, value in summary.items() if name != "run_dir"})
 
 
-def public_changes(changes: Sequence[Change]) -> tuple[Change, ...]:
+def public_changes(changes: Sequence[SettingsChange]) -> tuple[SettingsChange, ...]:
     """The changes of a run's settings without paths."""
     return tuple(dataclasses.replace(change, changed=without_paths(change.changed)) for change in changes)
 
 
-def unsigned_config(algorithm: str, settings: dict[str, Any], changes: Sequence[Change]) -> bytes:
+def unsigned_config(algorithm: str, settings: dict[str, Any], changes: Sequence[SettingsChange]) -> bytes:
     """The content of a config.json that nobody has signed."""
     return to_json_bytes({"algorithm": algorithm, "config": settings, "changes": to_json(changes), "signature": None})
 

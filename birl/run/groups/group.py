@@ -26,7 +26,7 @@ from birl.run.groups.group_results import (
     settings_text,
 )
 from birl.run.groups.lane import LOG, GroupProgress, LaneEnd, LaneNews, LaneOptions, env_of, is_finished, lane_summary
-from birl.run.groups.lane_training import run_on_ray, run_processes, run_shares, take_turns
+from birl.run.groups.lane_training import run_processes, run_shares, take_turns, train_on_ray
 from birl.run.lock import locked
 from birl.run.signals import Interrupted, caught_signals
 from birl.settings import flat_settings
@@ -120,7 +120,7 @@ def run_lanes(
     each directory, and after a signal saves and ends.
     """
     if ray_address is not None:
-        return run_on_ray(run_dirs, options, ray_address, jobs, signals)
+        return train_on_ray(run_dirs, options, ray_address, jobs, signals)
     envs = [env_of(run_dir) for run_dir in run_dirs]
     if not all(map(is_compiled, envs)):
         return run_processes(run_dirs, options, jobs, signals)

@@ -137,7 +137,7 @@ def evaluate_group(
     return [_point(settings, list(map(of_lane, lanes))) for settings, lanes in group.points()]
 
 
-def final_evaluation(run_dir: Path) -> Evaluation:
+def stored_evaluation(run_dir: Path) -> Evaluation:
     """The evaluation that ended a run, as its summary has it; ConfigError if there is none."""
     match lane_summary(run_dir):
         case {"evaluation": {"returns": list(returns), "length_mean": int() | float() as length}} if returns and all(

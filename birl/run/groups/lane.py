@@ -40,9 +40,9 @@ class LaneOptions(NamedTuple):
         """For the lane in this directory: one that has passed the new end ends where it is."""
         if self.total_steps is None:
             return self
-        from birl.run.checkpoint import numbered  # which imports JAX, and plots read lanes, too
+        from birl.run.checkpoint import checkpoints_in  # which imports JAX, and plots read lanes, too
 
-        done = max((int(path.name) for path in numbered(run_dir / CHECKPOINTS)), default=0)
+        done = max((int(path.name) for path in checkpoints_in(run_dir / CHECKPOINTS)), default=0)
         return self._replace(total_steps=max(self.total_steps, done))
 
 

@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from birl.errors import CheckpointError, ConfigError, EnvError, NonFiniteError, RunDirectoryError
-from birl.run.checkpoint import MANIFEST, numbered
+from birl.run.checkpoint import MANIFEST, checkpoints_in
 from birl.run.directory import CHECKPOINTS, SUMMARY
 from birl.run.files import PARTIAL, make_directory, open_to_append, open_to_read, remove, replacing
 from birl.run.groups.lane import LOG, LaneEnd, LaneMetrics, LaneNews, LaneOptions
@@ -257,7 +257,7 @@ class LaneResult(NamedTuple):
     files: dict[str, bytes] | None
 
 
-def run_on_ray(
+def train_on_ray(
     run_dirs: Sequence[Path], options: LaneOptions, address: str, at_once: int, signals: Sequence[int]
 ) -> Iterator[LaneEnd | LaneNews | None]:
     """Train these lanes on the cluster at this address; as `lane_processes.run_processes`."""
@@ -349,7 +349,7 @@ def write_files(run_dir: Path, files: dict[str, bytes]) -> None:
     For a checkpoint without its manifest is not used, and the old ones are removed last.
     """
     write_into(run_dir, dict(sorted(files.items(), key=lambda file: (file[0] == SUMMARY, file[0].endswith(MANIFEST)))))
-    for checkpoint in numbered(run_dir / CHECKPOINTS):
+    for checkpoint in checkpoints_in(run_dir / CHECKPOINTS):
         if f"{CHECKPOINTS}/{checkpoint.name}/{MANIFEST}" not in files:
             remove(checkpoint)
 
