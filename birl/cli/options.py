@@ -90,7 +90,7 @@ def allow_modules_here(*names: str | None, trust: bool = False) -> None:
 
 
 def parse(kind: Callable[..., Result], words: list[str], prog: str, **options: Any) -> Result:
-    """What tyro reads from these words; ConfigError in one line if it cannot.
+    """The value that tyro reads from these words; ConfigError in one line if it cannot.
 
     `options` are tyro's. A nested dataclass has the names of its fields.
     """

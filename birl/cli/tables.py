@@ -33,7 +33,7 @@ LONGEST_VALUE = 40  # of a setting
 
 
 def listed(algorithm: str | None = None, env: str | None = None) -> list[str | Table]:
-    """What algorithms support, and the presets: all, or those of an algorithm and of environments.
+    """The tables of algorithms and presets: all, or those of an algorithm and of environments.
 
     `env` is a part of an environment's id, in small or capital letters. With it, only presets are
     listed.
@@ -187,7 +187,7 @@ def _seeds(group: "GroupResult") -> str:
 
 
 def _legend(comparison: "Comparison") -> Iterator[str]:
-    """What the columns mean."""
+    """The meanings of the columns."""
     if comparison.scored_policy:
         yield f"score: of {comparison.scored_policy}"
     if comparison.step_range is not None:

@@ -53,7 +53,7 @@ class StartOptions:
 
 
 class Request(NamedTuple):
-    """What the words of `birl train` ask for."""
+    """A parsed command line of `birl train`."""
 
     algorithm: str
     config: Any
@@ -64,7 +64,7 @@ class Request(NamedTuple):
 
 
 def read_request(words: list[str]) -> Request:
-    """What these words ask for: at most an algorithm and an environment, and options.
+    """The parsed words: at most an algorithm and an environment, and options.
 
     The settings are those of the preset, then of --like, then of --config, then the options.
     """
@@ -294,7 +294,7 @@ def _option_words(setting: Setting, text: str) -> list[str]:
 
 
 def _has_several(hint: Any) -> bool:
-    """Whether a setting with this annotation takes several words: hidden_sizes, kwargs."""
+    """True if a setting with this annotation takes several words: hidden_sizes, kwargs."""
     return typing.get_origin(hint) in (tuple, dict) or any(map(_has_several, typing.get_args(hint)))
 
 

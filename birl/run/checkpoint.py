@@ -266,7 +266,7 @@ def mark_best(directory: Path, best: dict[str, Any] | None) -> None:
 
 
 def read_best(directory: Path, report: Callable[[str], object] = bool) -> dict[str, Any] | None:
-    """What `mark_best` stored; None if there is no such checkpoint. A damaged file is reported."""
+    """The best checkpoint and its score; None if there is none. A damaged file is reported."""
     path = directory / BEST
     try:
         best = files.read_json(path)

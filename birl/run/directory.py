@@ -57,7 +57,7 @@ class StoredSettings(NamedTuple):
     changes: tuple[SettingsChange, ...] = ()  # that resumes made to them
 
     def consent(self, trust: bool) -> Consent:
-        """What these settings may do."""
+        """The permissions of these settings."""
         return consent_to(self.algorithm, self.values, self.signature, self.source, trust)
 
 
@@ -160,12 +160,12 @@ def task_name(name: str, config: Any) -> str:
 
 
 def holds_run(path: Path) -> bool:
-    """Whether this directory holds a run."""
+    """True if this directory holds a run."""
     return bool(_held_parts(path))
 
 
 def is_group(path: Path) -> bool:
-    """Whether this directory holds a group of runs."""
+    """True if this directory holds a group of runs."""
     return os.path.lexists(path / GROUP)
 
 
@@ -181,14 +181,14 @@ def runs_below(directory: Path) -> list[Path]:
 
 
 def has_begun(path: Path) -> bool:
-    """Whether a run has written metrics, or a checkpoint besides the one that a fork began with."""
+    """True if a run has written metrics, or a checkpoint besides the one that a fork began with."""
     metrics = path / METRICS
     own = _written_checkpoints(path) - {_first_checkpoint(path)}
     return (metrics.exists() and metrics.stat().st_size > 0) or bool(own)
 
 
 def is_checkpoint_name(name: str) -> bool:
-    """Whether a checkpoint may have this name: its environment steps, at least nine digits."""
+    """True if a checkpoint may have this name: its environment steps, at least nine digits."""
     return CHECKPOINT_NAME.fullmatch(name) is not None and name == f"{int(name):09d}"
 
 
@@ -252,7 +252,7 @@ class OpenDirectory:
             )
 
     def is_in_place(self) -> bool:
-        """Whether this is still the directory that was opened."""
+        """True if this is still the directory that was opened."""
         with suppress(FileNotFoundError, NotADirectoryError):
             return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
         return False
@@ -389,7 +389,7 @@ def write_fork(run_dir: Path, fork: Fork) -> None:
 
 
 def read_fork(run_dir: Path) -> Fork | None:
-    """What fork.json says; None if the run is no fork. CheckpointError if it is damaged."""
+    """The content of fork.json; None if the run is no fork. CheckpointError if it is damaged."""
     path = run_dir / FORK
     if not os.path.lexists(path):
         return None
@@ -405,7 +405,7 @@ def read_fork(run_dir: Path) -> Fork | None:
 
 
 def _read_changes(stored: dict[str, Any], path: Path) -> tuple[SettingsChange, ...]:
-    """What resumes changed of the settings in config.json; older ones do not say."""
+    """The changes that resumes made, as listed in config.json; older files have no list."""
     try:
         changes: tuple[SettingsChange, ...] = from_json(
             tuple[SettingsChange, ...], stored.get("changes", []), "changes"

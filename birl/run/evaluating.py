@@ -34,7 +34,7 @@ FEWEST_EPISODES = 5  # with fewer, the standard error says little
 
 
 class Player(Protocol):
-    """What plays episodes: a Policy, or something else that gives actions for observations."""
+    """A player of episodes: a Policy, or anything else that gives actions for observations."""
 
     @property
     def initial_memory(self) -> Callable[[int], PyTree]: ...
@@ -252,14 +252,14 @@ class Evaluator:
                 self._console.message(notice)
 
     def is_due(self) -> bool:
-        """Whether a process was stopped in the middle of an evaluation, and none has repeated it.
+        """True if a process was stopped in the middle of an evaluation, and none has repeated it.
 
         A checkpoint that says so is not written again: the row of the evaluation tells.
         """
         return self._progress.evaluation_due and not self.has_scored(self._progress.steps)
 
     def has_scored(self, steps: int) -> bool:
-        """Whether the policy of these steps is evaluated: in this process, or before it started."""
+        """True if the policy of these steps is evaluated: in this process, or before it started."""
         return steps == self.latest_steps or (steps == self._progress.start_steps and self._was_logged(steps))
 
     def _was_logged(self, steps: int) -> bool:
@@ -297,7 +297,7 @@ def sampling_notice(returns: np.ndarray, training_return: float, lowest_return: 
 
 
 def is_far_below(returns: np.ndarray, training_return: float, lowest_return: float) -> bool:
-    """Whether these returns are far below the training return.
+    """True if these returns are far below the training return.
 
     The mean must be below it by 3 standard errors, so that it is no chance, and by 20 % of the
     scale of the returns, so that it matters. The scale is the size of the training return or what

@@ -1,4 +1,4 @@
-"""What a run directory says of its run: settings, metrics, summary. Seeds of the same settings."""
+"""The settings, metrics and summary in a run's directory, and groups of runs by settings."""
 
 import json
 import os
@@ -48,7 +48,7 @@ SAME_RESULT = BOOKKEEPING | {"env.workers"}  # runs with other numbers of worker
 
 
 class HasSettings(Protocol):
-    """What runs are grouped by."""
+    """Anything with the settings that runs are grouped by."""
 
     @property
     def settings(self) -> dict[str, Any]: ...
@@ -150,7 +150,7 @@ def _read_rows(path: Path) -> list[Row]:
 
 
 def _fork_of(run_dir: Path) -> Fork | None:
-    """What fork.json says; a damaged one is reported, and the run is as good without it."""
+    """The content of fork.json. A damaged one is reported and ignored."""
     try:
         return read_fork(run_dir)
     except CheckpointError as problem:
@@ -243,7 +243,7 @@ def _distinguishing(different: list[str], siblings: Sequence[dict[str, Any]]) ->
 
 
 def _distinct(names: Sequence[str], siblings: Sequence[dict[str, Any]]) -> int:
-    """How many of the siblings these settings tell apart."""
+    """The number of siblings that these settings tell apart."""
     return len({json.dumps([sibling.get(name) for name in names]) for sibling in siblings})
 
 

@@ -38,7 +38,7 @@ from birl.speed import prepare_jax
 
 @runtime_checkable
 class HasNetwork(Protocol):
-    """What acts, with the whole network in it."""
+    """Parameters that hold the whole network."""
 
     network: Any
 
@@ -120,7 +120,7 @@ def find_checkpoint(path: Path) -> Checkpoint:
 
 
 def has_policy_alone(run_dir: Path) -> bool:
-    """Whether this run has a policy file and no checkpoint, as one that was shared without."""
+    """True if this run has a policy file and no checkpoint, as one that was shared without."""
     held = os.path.lexists(run_dir / POLICY) and os.path.lexists(run_dir / CONFIG)
     return held and not os.path.lexists(run_dir / MANIFEST) and not checkpoint.checkpoints_in(run_dir / CHECKPOINTS)
 

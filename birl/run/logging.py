@@ -181,7 +181,7 @@ def parse_row(line: bytes) -> Row | None:
 
 
 def _number(name: str, value: Any) -> float:
-    """A number to log; an error names it if it is none."""
+    """The value as a number to log; ValueError names the metric if it is not a number."""
     wrong = f"run.log got {name!r}: {value!r}"
     if not isinstance(name, str) or name in ("env_steps", "seconds"):
         raise ValueError(f"{wrong}; choose another name")

@@ -178,7 +178,7 @@ def series_of(runs: Sequence[RunCurve]) -> list[Series]:
 
 
 def mean_notes(series: Sequence[Series]) -> list[str]:
-    """What a reader must know of the means: which seeds are not in them, and which end early."""
+    """Notes on the means: which seeds are not in them, and which end early."""
     found = []
     for one in series:
         if one.failed:
@@ -192,7 +192,7 @@ def mean_notes(series: Sequence[Series]) -> list[str]:
 
 
 def ends_early(ends: Sequence[float]) -> bool:
-    """Whether some seed has clearly more than the shortest one, where the mean of all ends."""
+    """True if some seed has clearly more than the shortest one, where the mean of all ends."""
     return max(ends) - min(ends) > CUT * max(ends)
 
 

@@ -147,7 +147,7 @@ class Policy:
         return {name: np.array(leaf) for name, leaf in zip(self._names, self._leaves, strict=True)}
 
     def tree(self) -> PyTree:
-        """What the `act` of the algorithm takes as its policy."""
+        """The policy as the algorithm's `act` takes it."""
         return jax.tree.unflatten(self._structure, self._leaves)
 
     def save(self, path: str | Path) -> None:
@@ -159,7 +159,7 @@ class Policy:
         write_policy(Path(path), self.config, self.observation_space, self.action_space, self.parameters(), self.masks)
 
     def _look(self, observation: PyTree, memory: PyTree, action_mask: PyTree) -> Inside:
-        """What is inside for one observation, without an axis B, or for a batch."""
+        """Values and distribution for one observation, without an axis B, or for a batch."""
         inputs, size = self._inputs(observation, memory, action_mask)
         inside = self._inside(self._leaves, *inputs)
         return jax.tree.map(lambda x: x[0], inside) if size is None else inside

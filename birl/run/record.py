@@ -247,7 +247,7 @@ def _rendered(config: EnvConfig, render_mode: str) -> Iterator[gym.Env]:
 
 
 def _was_raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
-    """Whether the error was raised inside one of these packages."""
+    """True if the error was raised inside one of these packages."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(name == package or name.startswith(f"{package}.") for name in frames for package in packages)
 

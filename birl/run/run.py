@@ -49,7 +49,7 @@ from birl.types import Metrics, Update
 
 
 class Due:
-    """What is due after an update: a row, an evaluation, a checkpoint, a video, a pause."""
+    """The actions that are due after an update: a row, an evaluation, a checkpoint, ..."""
 
     def __init__(self, run: RunConfig, progress: RunProgress, has_evaluations: bool, pause_at: int | None) -> None:
         self._run = run
@@ -64,7 +64,7 @@ class Due:
         self._progress.evaluation_due = False  # that was of an update before
 
     def row(self) -> bool:
-        """Whether the latest update gets a line in the log: only settings and steps decide."""
+        """True if the latest update gets a line in the log: only settings and steps decide."""
         return self._crossed(self._run.steps_between_rows) or self.evaluation() or self.checkpoint()
 
     def evaluation(self) -> bool:
@@ -79,11 +79,11 @@ class Due:
         return self._crossed(self._run.video_every)
 
     def pause(self) -> bool:
-        """Whether this process has reached the steps at which it is to pause the run."""
+        """True if this process has reached the steps at which it is to pause the run."""
         return self._pause_at is not None and self._pause_at <= self._progress.steps < self._run.total_steps
 
     def goal(self) -> bool:
-        """Whether an evaluation reached `stop_at_return`."""
+        """True if an evaluation reached `stop_at_return`."""
         return self._progress.reached_goal(self._run)
 
     def _crossed(self, every: int) -> bool:
@@ -272,7 +272,7 @@ class Run:
         self._recorder = VideoRecorder(self.config, self.run_dir, self._console, self._evaluator.policy_of)
 
     def _opened(self) -> ExitStack:
-        """What closes the run at its end; RuntimeError outside of a `with` block."""
+        """The stack that closes the run; RuntimeError outside of a `with` block."""
         if self._stack is None:
             raise RuntimeError("this run is not open; use: with birl.start(...) as run: for update in run: ...")
         return self._stack

@@ -26,7 +26,7 @@ SNAPSHOT = snapshot_files(FORMAT)[1]
 
 
 class RunProgress:
-    """What a run keeps besides its State and snapshot. The parts of the training loop share it.
+    """The progress of a run besides its State and snapshot. The parts of the loop share it.
 
     Each checkpoint's manifest stores it (see checkpoint.Progress); the seconds include those of all
     earlier processes of the run.
@@ -59,13 +59,13 @@ class RunProgress:
             self.changes.append(to_json(SettingsChange(self.start_steps, changed)))
 
     def reached_goal(self, run: RunConfig) -> bool:
-        """Whether an evaluation reached `stop_at_return`."""
+        """True if an evaluation reached `stop_at_return`."""
         goal = run.stop_at_return
         return goal is not None and self.best is not None and self.best["return_mean"] >= goal
 
     @property
     def resumed_inexactly(self) -> bool:
-        """Whether the resume that started this process is recorded as inexact."""
+        """True if the resume that started this process is recorded as inexact."""
         return any(resume["env_steps"] == self.start_steps for resume in self.inexact_resumes)
 
     def to_json(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """What the parts of a run share: its settings, directory, progress and console."""
+    """The settings, directory, progress and console that the parts of a run share."""
 
     name: str  # of the algorithm
     config: Any
@@ -241,7 +241,7 @@ def make_summary(run: OpenRun, evaluation: dict[str, Any] | None) -> dict[str, A
 
 
 def read_summary(path: Path, env_steps: int, report: Callable[[str], None]) -> dict[str, Any] | None:
-    """The summary of a run that ended at these steps; None if there is none. Its score is reported.
+    """The summary of a run that ended at these steps, or None. Its score is reported.
 
     A damaged one is reported, too.
     """
@@ -254,7 +254,7 @@ def read_summary(path: Path, env_steps: int, report: Callable[[str], None]) -> d
 
 
 def saved_text(saved: bool, env_steps: int, run_dir: Path) -> str:
-    """Whether a run that stops is saved, and how to continue it."""
+    """A sentence on whether a run that stops is saved, and how to continue it."""
     state = f"saved at {env_steps:,} steps" if saved else "not saved, the newest checkpoint is an older one"
     return f"{state}; continue with: birl resume {run_dir}"
 
@@ -266,12 +266,12 @@ def ended_text(run: RunConfig, reached_goal: bool, run_dir: Path) -> str:
 
 
 def kept_text(saved_steps: int, checkpoints: Path) -> str:
-    """Which checkpoint is kept; -1: there is none."""
+    """A text that names the newest checkpoint, of these steps; -1: no checkpoint exists."""
     return f"{checkpoints / f'{saved_steps:09d}'} is kept" if saved_steps >= 0 else "none had been written yet"
 
 
 def crossed(before: int, now: int, every: int) -> bool:
-    """Whether a multiple of `every` lies in (before, now]; never for 0."""
+    """True if a multiple of `every` lies in (before, now]; never for 0."""
     return every > 0 and now // every > before // every
 
 

@@ -78,7 +78,7 @@ def starting() -> Iterator[None]:
 
 
 def may_save_after(error: BaseException) -> bool:
-    """Whether to save after this error in the body of a loop: not after a signal."""
+    """True if a run is saved after this error in the body of a loop: not after a signal."""
     return isinstance(error, Exception | SystemExit) and not isinstance(error, Interrupted)
 
 
@@ -101,7 +101,7 @@ def open_closed_streams() -> None:
 
 
 def is_abandoned(stream: TextIO) -> bool:
-    """Whether the stream's reader has gone, as `head` does."""
+    """True if the stream's reader has gone, as `head` does."""
     try:
         poller = select.poll()
         poller.register(stream.fileno(), 0)

@@ -161,7 +161,7 @@ def allowed_config(settings: StoredSettings, saved: Checkpoint | None, given: Gi
 
 
 def start_notices(saved: Checkpoint | None) -> list[str]:
-    """What to say about the start of a resumed run."""
+    """Notices about the start of a resumed run."""
     if saved is None:
         return ["there is no checkpoint yet: starting from the beginning, with the same seed"]
     changes = changed_versions(saved.manifest["versions"])
@@ -169,7 +169,7 @@ def start_notices(saved: Checkpoint | None) -> list[str]:
 
 
 def stretched_text(config: Any, steps: int, before: int) -> str:
-    """What another `total_steps` does to the schedules at these steps; "" if there are none."""
+    """The effect of another `total_steps` on the schedules; "" if there are none."""
     total = config.run.total_steps
     flat = flat_settings(config)
     moved = {name: one for name, one in flat.items() if isinstance(one, Schedule) and one.kind != "constant"}

@@ -162,7 +162,7 @@ def tracker_id(path: Path) -> str:
 
 
 def aliases_of(algorithm: str, names: MetricNames) -> Aliases:
-    """What another library calls the metrics of this algorithm."""
+    """The names that another library gives the metrics of this algorithm."""
     own = supports(algorithm).aliases if algorithm in ALGORITHMS else {}
     return {**COMMON[names], **own.get(names, {})}
 

@@ -1,4 +1,4 @@
-"""What the settings of a run may do on this machine, and whether the user made the run.
+"""Consent to what the settings of a run name, and signatures of a user's own runs.
 
 The settings of a run can name modules, which run code when they are imported: in env.id, in
 env.wrappers, in `encoder` and in the algorithm's name. They can pass text to an environment or a
@@ -48,7 +48,7 @@ ENV_ID = "env.id"
 
 @dataclass(frozen=True)
 class Consent:
-    """What the settings in one file may do: `consent_to` decides it where the file is opened."""
+    """Permissions of the settings in one file. `consent_to` decides them where it is opened."""
 
     source: Path  # the file or directory with the settings, for messages
     own: bool  # this user signed the settings, and their modules are still in the same directories
@@ -56,7 +56,7 @@ class Consent:
 
     @property
     def is_full(self) -> bool:
-        """Whether the settings may do everything."""
+        """True if the settings may do everything."""
         return self.own or self.trust
 
     def import_algorithm(self, algorithm: str) -> None:
@@ -134,12 +134,12 @@ class Consent:
 
 
 def consent_to(algorithm: str, settings: dict[str, Any], signature: str | None, source: Path, trust: bool) -> Consent:
-    """What these settings may do, which are in the file or directory `source`."""
+    """The permissions of these settings, which are in the file or directory `source`."""
     return Consent(source, is_own(algorithm, settings, signature), trust)
 
 
 def is_own(algorithm: str, settings: dict[str, Any], signature: str | None) -> bool:
-    """Whether this user signed these settings, and their module is still in the same directory."""
+    """True if this user signed these settings, and their module is still in the same directory."""
     secret = _read_secret()
     if secret is None or not isinstance(signature, str):
         return False
@@ -244,7 +244,7 @@ def _attributes(snapshot: Any) -> list[str]:
 
 
 def _has_text(value: Any) -> bool:
-    """Whether there is text among these JSON values; names are not counted."""
+    """True if there is text among these JSON values; names are not counted."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return isinstance(value, str) or any(map(_has_text, parts))
 

@@ -52,7 +52,7 @@ WriteLane = Callable[[Path, Lane], None]  # the run directory, and the lane with
 
 
 class GroupPlan(NamedTuple):
-    """What a group trains."""
+    """The runs of a group."""
 
     algorithm: str
     config: Any  # the Config without the swept settings
@@ -286,6 +286,6 @@ def _require_real(directory: Path, run_dir: Path) -> None:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether this path stays below the directory that it is in."""
+    """True if this path stays below the directory that it is in."""
     path = PurePosixPath(name)
     return not path.is_absolute() and len(path.parts) > 0 and ".." not in path.parts

@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 16  # that are read at once; a row has about 1 kB
 
 
 class LaneOptions(NamedTuple):
-    """How to continue each lane; the options of `birl resume`."""
+    """The options of `birl resume` that each lane is continued with."""
 
     total_steps: int | None = None
     workers: int | None = None
@@ -47,7 +47,7 @@ class LaneOptions(NamedTuple):
 
 
 class LaneEnd(NamedTuple):
-    """How the training of a lane ended in this process."""
+    """The end of a lane's training in this process."""
 
     run_dir: Path
     problem: str | None = None  # why it failed; None: it did not
@@ -55,7 +55,7 @@ class LaneEnd(NamedTuple):
 
 
 class LaneNews(NamedTuple):
-    """How far a lane is whose files are not seen from here yet."""
+    """The progress of a lane whose files are not seen from here yet."""
 
     run_dir: Path
     env_steps: int
@@ -92,7 +92,7 @@ class LaneMetrics:
 
 
 class GroupStatus(NamedTuple):
-    """How far a group is."""
+    """The progress of a group."""
 
     fraction: float  # of the whole group, 0 to 1
     env_steps: int  # of all lanes
@@ -139,7 +139,7 @@ class GroupProgress:
             self._finished[name] = self._metrics[name].env_steps if summary is None else summary["env_steps"]
 
     def status(self) -> GroupStatus:
-        """How far the lanes are now."""
+        """The progress of all lanes now."""
         for name in self._lanes.keys() - self._ended:
             self._metrics[name].read()
         steps = {name: self._finished.get(name, metrics.env_steps) for name, metrics in self._metrics.items()}
@@ -166,7 +166,7 @@ def lane_summary(run_dir: Path) -> dict[str, Any] | None:
 
 
 def lane_problem(run_dir: Path) -> str | None:
-    """Why the group of this lane says that it failed; None if it has ended, or is in no group."""
+    """The reason of a lane's failure in its group's summary; None if it did not fail."""
     if lane_summary(run_dir) is not None:
         return None  # it was continued by itself
     for above in (run_dir.parent, run_dir.parent.parent):  # a sweep has a folder for each combination
@@ -196,7 +196,7 @@ def env_of(run_dir: Path) -> EnvConfig:
 
 
 def is_finished(run_dir: Path, total_steps: int | None = None) -> bool:
-    """Whether a lane has its summary, with the steps or the return that it trains for."""
+    """True if a lane has its summary, with the steps or the return that it trains for."""
     summary = lane_summary(run_dir)
     if summary is None:
         return False

@@ -99,7 +99,7 @@ def lane_variables() -> dict[str, str]:
 
 
 def lane_end(run_dir: Path, code: int, log_start: int, signalled: bool) -> LaneEnd:
-    """How a lane ended whose process had this exit code."""
+    """The end of a lane whose process had this exit code."""
     if code == 0:
         return LaneEnd(run_dir)
     if not run_dir.is_dir():
@@ -196,7 +196,7 @@ def run_shares(
 
 
 def end_line(end: LaneEnd) -> str:
-    """How a lane ended, as a line for the process of the group."""
+    """The end of a lane, as a line for the process of the group."""
     return json.dumps({"run_dir": str(end.run_dir), "problem": end.problem, "stopped": end.stopped}) + "\n"
 
 
@@ -241,7 +241,7 @@ def train_lane(run_dir: Path, options: LaneOptions, signals: list[int]) -> Itera
 
 
 class LaneTask(NamedTuple):
-    """What a task needs to train a lane."""
+    """The data that a task needs to train a lane."""
 
     run_dir: Path  # as the group's process names it
     whole_path: Path
@@ -251,7 +251,7 @@ class LaneTask(NamedTuple):
 
 
 class LaneResult(NamedTuple):
-    """How a lane ended on its machine, and what it wrote, unless the directory is shared."""
+    """The end of a lane on its machine, and its files, unless the directory is shared."""
 
     end: LaneEnd
     files: dict[str, bytes] | None
