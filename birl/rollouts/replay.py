@@ -21,10 +21,35 @@ from birl.config import ConfigError, require
 from birl.errors import snapshot_errors
 from birl.maths.keys import stream
 from birl.parts import ReplayConfig
-from birl.rollouts.frame_stacks import newest_frame, require_stacks
-from birl.rollouts.free_memory import free_memory
 from birl.rollouts.sum_tree import sample_entries, set_weights, tree_of, weights_of
 from birl.types import Array, PyTree, Rollout, Snapshot, Transitions
+from birl.workers.programs import free_memory
+
+
+def newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:
+    """The newest frame of stacks [T, B, frames, ...]; the observations if they are not stacked."""
+    if frame_stack == 1:
+        return observations
+    frames = observations.shape[2] if observations.ndim > 2 else 0
+    require(
+        frames == frame_stack,
+        f"frame_stack {frame_stack} does not fit observations of shape {observations.shape[2:]}; use 1",
+    )
+    return observations[:, :, -1]
+
+
+def require_stacks(observations: np.ndarray, begins: np.ndarray, follows: np.ndarray) -> None:
+    """Raise ConfigError unless observations are stacks of frames.
+
+    Each is the one before with one frame more; the first of an episode is one frame repeated.
+    """
+    starts = observations[:-1][begins]
+    grows = np.array_equal(observations[1:, :, :-1][follows], observations[:-1, :, 1:][follows])
+    if not grows or np.any(starts[:, :-1] != starts[:, -1:]):
+        raise ConfigError(
+            "observations are not stacks of frames, newest last, that begin with one frame repeated; use frame_stack 1"
+        )
+
 
 LEAST_ERROR = 1e-6  # so that a transition with an error of 0 can be sampled again
 MOST_ROWS = 2**30  # rows are counted in 32 bits
@@ -422,6 +447,11 @@ def make_replay(settings: ReplayConfig, like: Rollout, discount: float) -> Repla
     """A replay with these settings, for rollouts like this one."""
     exponent = settings.priority_exponent if settings.prioritized else None
     return Replay(settings.replay_size, like, discount, settings.n_step, settings.frame_stack, exponent)
+
+
+def kept_whole(rollout: Rollout) -> Rollout:
+    """The rollout as it is: nothing of it is left out of the replay."""
+    return rollout
 
 
 def kept_part(rollout: Rollout, frame_stack: int) -> Rollout:

@@ -32,13 +32,13 @@ from birl.config_json import from_json, to_json
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError, require
 from birl.nets.allowance import allowed_numbers
-from birl.rollouts.free_memory import free_memory
 from birl.run import files
 from birl.run.directory import SettingsChange, is_checkpoint_name
 from birl.run.state_tensors import non_finite_leaf, state_to_tensors, with_current_names
 from birl.run.trust import sign
 from birl.run.versions import versions
 from birl.types import PyTree, Snapshot
+from birl.workers.programs import free_memory
 
 FORMAT = 2
 MANIFEST = "manifest.json"
