@@ -4,7 +4,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,17 +14,21 @@ from rich.markup import escape
 from birl import ALGORITHMS
 from birl.cli import lab_commands
 from birl.cli.options import (
+    Backend,
+    EnvId,
     Flag,
     PolicyOptions,
+    Repeated,
     ResumeOptions,
     RunDirs,
     allow_modules_here,
+    env_of_options,
     parse,
     policy_options,
     read_known,
     whole_number,
 )
-from birl.config import ConfigError, EnvConfig, Plain, Wrapper, require
+from birl.config import ConfigError, Plain, require
 from birl.config_json import to_json
 from birl.run.console import TextConsole, number, score_text
 from birl.run.directory import is_group
@@ -32,6 +36,8 @@ from birl.run.signals import starting
 from birl.run.trust import named_modules
 
 Words = list[str]
+ListedAlgorithm = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ALGORITHM]")]
+ListedEnv = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
 TRAIN_USAGE = f"""usage: birl train ALGORITHM ENV [options]
 
 algorithms: {textwrap.fill(", ".join(ALGORITHMS), 68, subsequent_indent=" " * 12, break_on_hyphens=False)}
@@ -62,8 +68,39 @@ class ForkOptions:
     trust: Flag = False  # let a run that was not made here import modules
     env: str | None = None  # use this environment, e.g. my_module:MyEnv-v0, instead of the run's own
     seeds: int | None = None  # train a group of forks with this many seeds; the first one continues the run exactly
-    sweep: tyro.conf.UseAppendAction[tuple[str, ...]] = ()  # train a group, with each of these values; may be repeated
+    sweep: Repeated = ()  # train a group, with each of these values; may be repeated
     jobs: int | None = None  # runs of a group that train at once, a process each; None: the CPU cores
+
+
+@dataclass(frozen=True)
+class PlotOptions:
+    """Draw learning curves; runs that differ only in their seed become one line with a band."""
+
+    run_dirs: RunDirs  # run directories; one that holds no run stands for all runs below it
+    out: Path = Path("curves.png")  # the image to write
+    x: Literal["env_steps", "seconds"] = "env_steps"  # the horizontal axis
+    metric: str = "episode/return"  # the metric to draw; any name in metrics.jsonl
+    smooth: float = 0.04  # width of the moving mean, as a fraction of the curve; 0 for none
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """List algorithms and what they support, and presets with their measured scores."""
+
+    algorithm: ListedAlgorithm = None  # only this algorithm
+    env: ListedEnv = None  # only presets for environments with this in their id, for example Hopper
+
+
+@dataclass(frozen=True)
+class CheckEnvOptions:
+    """Check whether an environment can be used for training: try it, and explain each problem."""
+
+    env_id: EnvId  # a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
+    backend: Backend = "gymnasium"  # what steps it; compiled: JAX
+    hide_velocities: bool = False  # check it without velocities
+    ignore_observations: tuple[str, ...] = ()  # parts of a Dict observation to leave out
+    wrapper: Repeated = ()  # check it inside this wrapper, my_module:MyWrapper; may be repeated
+    kwargs: dict[str, Plain] = field(default_factory=dict)  # keyword arguments for the environment: names and values
 
 
 def train(words: Words) -> int:
@@ -133,7 +170,8 @@ def fork(words: Words) -> int:
         if wants_help:
             print(_fork_help(prog, config))
             return 0
-        _allow_new_modules(config, roots[0].config)
+        before, after = (named_modules(to_json(one)).items() for one in (roots[0].config, config))
+        allow_modules_here(*(name for _, name in after - before))  # those that the user has just named
     if several or options.seeds is not None or options.sweep:
         return _train_forks(Path(run), roots, options, config, rest, prog)
     wrong = f"--jobs {options.jobs} is for a group of forks; add --seeds or --sweep, or leave it out"
@@ -214,52 +252,20 @@ def record(words: Words) -> int:
 
 
 def plot(words: Words) -> int:
-    def arguments(
-        run_dirs: RunDirs,
-        /,
-        out: Path = Path("curves.png"),
-        x: Literal["env_steps", "seconds"] = "env_steps",
-        metric: str = "episode/return",
-        smooth: float = 0.04,
-    ) -> tuple[tuple[Path, ...], Path, Literal["env_steps", "seconds"], str, float]:
-        """Draw learning curves; runs that differ only in their seed become one line with a band.
-
-        Args:
-            run_dirs: run directories; one that holds no run stands for all runs below it
-            out: the image to write
-            x: the horizontal axis
-            metric: the metric to draw; any name in metrics.jsonl
-            smooth: width of the moving mean, as a fraction of the curve; 0 for none
-        """
-        return run_dirs, out, x, metric, smooth
-
-    run_dirs, out, x, metric, smooth = parse(arguments, words, "birl plot")
+    options = parse(PlotOptions, words, "birl plot")
     with starting():
         from birl.run.plot import plot_runs
 
-    print(plot_runs(run_dirs, out, x, metric, smooth))
+    print(plot_runs(**vars(options)))
     return 0
 
 
 def list_all(words: Words) -> int:
-    def arguments(
-        algorithm: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ALGORITHM]")] = None,
-        /,
-        env: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None,
-    ) -> tuple[str | None, str | None]:
-        """List algorithms and what they support, and presets with their measured scores.
-
-        Args:
-            algorithm: only this algorithm
-            env: only presets for environments with this in their id, for example Hopper
-        """
-        return algorithm, env
-
-    algorithm, env = parse(arguments, words, "birl list")
+    options = parse(ListOptions, words, "birl list")
     with starting():
         from birl.cli.tables import COLUMNS, listed
 
-        found = listed(algorithm, env)
+        found = listed(options.algorithm, options.env)
     TextConsole(highlight=False, width=max(COLUMNS, TextConsole().width)).print(*found, sep="\n")
     return 0
 
@@ -274,35 +280,8 @@ def doctor(words: Words) -> int:
 
 
 def check_env(words: Words) -> int:
-    def arguments(
-        env_id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")],
-        /,
-        backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium",
-        hide_velocities: bool = False,
-        ignore_observations: tuple[str, ...] = (),
-        wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
-        kwargs: dict[str, Plain] = {},  # noqa: B006
-    ) -> EnvConfig:
-        """Check whether an environment can be used for training: try it, and explain each problem.
-
-        Args:
-            env_id: a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
-            backend: what steps it; compiled: JAX
-            hide_velocities: check it without velocities
-            ignore_observations: parts of a Dict observation to leave out
-            wrapper: check it inside this wrapper, my_module:MyWrapper; may be repeated
-            kwargs: keyword arguments for the environment: names and values
-        """
-        return EnvConfig(
-            env_id,
-            backend=backend,
-            hide_velocities=hide_velocities,
-            ignore_observations=ignore_observations,
-            wrappers=tuple(map(Wrapper.from_text, wrapper)),
-            kwargs=kwargs,
-        )
-
-    config = parse(arguments, words, "birl check-env")
+    options = parse(CheckEnvOptions, words, "birl check-env")
+    config = env_of_options(options.env_id, vars(options))
     with starting():
         from birl.envs.check import check_env as run_check
 
@@ -330,12 +309,6 @@ def _train_forks(run: Path, roots: Sequence[Any], options: ForkOptions, config: 
 
     summary = train_forks(run, roots, change, sweep, options.seeds, options.jobs, options.overwrite)
     return 1 if summary["failed"] else 0
-
-
-def _allow_new_modules(config: Any, before: Any) -> None:
-    """Let modules be found that the user has just named."""
-    new = named_modules(to_json(config)).items() - named_modules(to_json(before)).items()
-    allow_modules_here(*(name for _, name in new))
 
 
 def _read_at(text: str | None) -> Any:

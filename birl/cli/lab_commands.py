@@ -5,24 +5,28 @@ import itertools
 import json
 import shutil
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from birl.cli.options import (
+    Backend,
+    EnvId,
     Flag,
+    Repeated,
     ResumeOptions,
     RunDir,
     RunDirs,
     allow_modules_here,
+    env_of_options,
     parse,
     read_known,
     require_no_unknown,
     text_of,
 )
-from birl.config import EnvConfig, Plain, Wrapper, require
+from birl.config import Plain, require
 from birl.errors import printable
 from birl.run.console import TextConsole
 from birl.run.signals import say, starting
@@ -42,23 +46,26 @@ WIDTH = 110  # of the tables of a comparison where the output is no terminal
 
 
 @dataclass(frozen=True)
-class TuneOptions:
-    """The options of `birl tune` that are no settings."""
+class CompareOptions:
+    """Compare groups of seeds: scores, learning curves, and which group is better."""
 
-    minutes: float | None = None  # of wall clock for the search and the final runs
-    trials: int | None = None  # end the search after this many trials
-    seeds: int = 2  # seeds of each trial
-    final_seeds: int = 5  # seeds that the winner is trained on again; the search has not seen them
-    rungs: int = 3  # trials are compared at this many numbers of steps, each three times the one before
-    halving: bool = True  # stop bad trials early; --no-halving: train all to the end
-    sampler: Literal["tpe", "random"] = "tpe"  # who chooses settings: Optuna's TPE, or chance
-    search: tyro.conf.UseAppendAction[tuple[str, ...]] = ()  # search NAME=LOW:HIGH, NAME=VALUE,VALUE or NAME
-    fix: tyro.conf.UseAppendAction[tuple[str, ...]] = ()  # do not search NAME, or fix it: NAME=VALUE
-    preset: bool = True  # begin with the preset, if there is one; --no-preset: with the defaults
-    search_seed: int = 0  # of the search: the same one chooses the same random trials
-    jobs: int | None = None  # workers at once, a process each; None: the CPU cores
-    join: Path | None = None  # work on the search in this directory
-    trust: Flag = False  # let a search that was not made here import modules
+    run_dirs: RunDirs  # runs, groups, or directories with runs below
+    target: float | None = None  # the training return whose first time is asked for; None: chosen from the curves
+    at: int | None = None  # compare at this many environment steps; None: at the end of the runs
+    all: bool = False  # compare each group with every other, not only with the first
+    env: str | None = None  # only groups of this environment; None: all, which must be of one
+    json: Path | None = None  # write everything to this file
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Write one HTML page about runs: curves, scores, settings, times, how to reproduce them."""
+
+    run_dirs: RunDirs  # run directories; one that holds no run stands for all runs below it
+    out: Path = Path("report.html")  # the page to write; it replaces the one that is there
+    title: str | None = None  # of the page; None: the algorithms and environments
+    video: Flag = False  # record an episode of the best policy of each group, and put it into the page
+    trust: Flag = False  # with --video, let runs that were not made here import modules
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,73 @@ class DiagnoseOptions:
     steps: int | None = None  # environment steps of each run of --prove; None: as many as the run has made
     seeds: int = 5  # runs of --prove with the change, and as many without
     trust: bool = False  # let a run that was not made here import modules, start processes and reach other machines
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """The options of `birl tune` that are no settings."""
+
+    minutes: float | None = None  # of wall clock for the search and the final runs
+    trials: int | None = None  # end the search after this many trials
+    seeds: int = 2  # seeds of each trial
+    final_seeds: int = 5  # seeds that the winner is trained on again; the search has not seen them
+    rungs: int = 3  # trials are compared at this many numbers of steps, each three times the one before
+    halving: bool = True  # stop bad trials early; --no-halving: train all to the end
+    sampler: Literal["tpe", "random"] = "tpe"  # who chooses settings: Optuna's TPE, or chance
+    search: Repeated = ()  # search NAME=LOW:HIGH, NAME=VALUE,VALUE or NAME
+    fix: Repeated = ()  # do not search NAME, or fix it: NAME=VALUE
+    preset: bool = True  # begin with the preset, if there is one; --no-preset: with the defaults
+    search_seed: int = 0  # of the search: the same one chooses the same random trials
+    jobs: int | None = None  # workers at once, a process each; None: the CPU cores
+    join: Path | None = None  # work on the search in this directory
+    trust: Flag = False  # let a search that was not made here import modules
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """Find an agent for an environment: try the algorithms that fit, for a given time.
+
+    Ends with a policy, its score on fresh episodes beside that of random actions, and a video.
+    """
+
+    env_id: EnvId  # a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
+    minutes: float | None = None  # time for everything; 10 if --trials is not given
+    trials: int | None = None  # end the search after this many trials
+    total_steps: int | None = None  # environment steps of each trial; None: as many as the time allows
+    algorithms: tuple[str, ...] = ()  # try only these; none: those that fit the action space
+    episodes: int = 100  # fresh episodes for the final score
+    seed: int = 1  # of everything
+    jobs: int | None = None  # trials at once, a process each; None: the CPU cores
+    run_dir: Path | None = None  # where to write; None: runs/solve-ENV. A stopped search there goes on
+    video: bool = True  # record an episode
+    backend: Backend = "gymnasium"  # what steps the environment; compiled: JAX
+    max_episode_steps: int | None = None  # truncate episodes after this many steps
+    hide_velocities: bool = False  # remove velocities from the observation
+    ignore_observations: tuple[str, ...] = ()  # parts of a Dict observation to leave out
+    wrapper: Repeated = ()  # wrap the environment, my_module:MyWrapper; may be repeated
+    kwargs: dict[str, Plain] = field(default_factory=dict)  # keyword arguments for the environment: names and values
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Write a trained policy as a file that acts without Birl: ONNX, or a folder of NumPy code."""
+
+    run_dir: RunDir  # a run's directory, one of its checkpoints, or a policy file
+    format: Literal["onnx", "numpy"] = "onnx"  # onnx: one file for ONNX runtimes; numpy: a folder with Python code
+    out: Path | None = None  # the file or folder; None: policy.onnx or policy_numpy. Replaces exported ones only
+    sample: Flag = False  # sample actions, from noise that is an input; else they are the most likely ones
+    masks: Flag = False  # which actions are allowed is an input; always so if the run had action masks
+    batch_size: int = 1  # observations in a call
+    trust: Flag = False  # let a run that was not made here import the module of its encoder
+
+
+@dataclass(frozen=True)
+class CardOptions:
+    """Write a model card about a run or a group of seeds: README.md, and the policy beside it."""
+
+    run_dir: RunDir  # the run's directory, or that of a group of seeds
+    out: Path | None = None  # the page to write; None: README.md in that directory
+    license: str | None = None  # an id of the Hugging Face Hub, such as mit; None: none is named
 
 
 @dataclass(frozen=True)
@@ -102,72 +176,34 @@ class PullOptions:
 
 
 def compare(words: list[str]) -> int:
-    def arguments(
-        run_dirs: RunDirs,
-        /,
-        target: float | None = None,
-        at: int | None = None,
-        all: bool = False,
-        env: str | None = None,
-        json: Path | None = None,
-    ) -> tuple[tuple[Path, ...], dict[str, Any], Path | None]:
-        """Compare groups of seeds: scores, learning curves, and which group is better.
-
-        Args:
-            run_dirs: runs, groups, or directories with runs below
-            target: the training return whose first time is asked for; None: chosen from the curves
-            at: compare at this many environment steps; None: at the end of the runs
-            all: compare each group with every other, not only with the first
-            env: only groups of this environment; None: all, which must be of one
-            json: write everything to this file
-        """
-        return run_dirs, {"target": target, "at": at, "all_pairs": all, "env": env}, json
-
-    run_dirs, options, out = parse(arguments, words, "birl compare")
+    options = parse(CompareOptions, words, "birl compare")
     with starting():
         from birl.cli.tables import comparison_lines
         from birl.lab.compare import compare as run_compare
         from birl.run.files import write_json
 
-    comparison = run_compare(*run_dirs, **options)
-    if out is not None:  # before anything is printed: `head` may have read enough
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, comparison.to_json())
+    comparison = run_compare(
+        *options.run_dirs, target=options.target, at=options.at, all_pairs=options.all, env=options.env
+    )
+    if options.json is not None:  # before anything is printed: `head` may have read enough
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        write_json(options.json, comparison.to_json())
     console = TextConsole(highlight=False, markup=False, emoji=False)
     console = console if console.is_terminal else TextConsole(highlight=False, markup=False, emoji=False, width=WIDTH)
     for part in comparison_lines(comparison):
         console.print(part)
-    if out is not None:
-        console.print(f"\n{printable(str(out))}")
+    if options.json is not None:
+        console.print(f"\n{printable(str(options.json))}")
     return 0
 
 
 def report(words: list[str]) -> int:
-    def arguments(
-        run_dirs: RunDirs,
-        /,
-        out: Path = Path("report.html"),
-        title: str | None = None,
-        video: Flag = False,
-        trust: Flag = False,
-    ) -> tuple[tuple[Path, ...], Path, str | None, bool, bool]:
-        """Write one HTML page about runs: curves, scores, settings, times, how to reproduce them.
-
-        Args:
-            run_dirs: run directories; one that holds no run stands for all runs below it
-            out: the page to write; it replaces the one that is there
-            title: of the page; None: the algorithms and environments
-            video: record an episode of the best policy of each group, and put it into the page
-            trust: with --video, let runs that were not made here import modules
-        """
-        return run_dirs, out, title, video, trust
-
-    run_dirs, out, title, video, trust = parse(arguments, words, "birl report")
+    options = parse(ReportOptions, words, "birl report")
     with starting():
         from birl.lab.report.making import report as make_report
 
-    allow_modules_here(trust=trust)
-    print(make_report(run_dirs, out, title, video, trust))
+    allow_modules_here(trust=options.trust)
+    print(make_report(**vars(options)))
     return 0
 
 
@@ -260,75 +296,16 @@ def resume_search(options: ResumeOptions) -> int:
 
 
 def solve(words: list[str]) -> int:
-    def arguments(
-        env_id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")],
-        /,
-        minutes: float | None = None,
-        trials: int | None = None,
-        total_steps: int | None = None,
-        algorithms: tuple[str, ...] = (),
-        episodes: int = 100,
-        seed: int = 1,
-        jobs: int | None = None,
-        run_dir: Path | None = None,
-        video: bool = True,
-        backend: Literal["gymnasium", "envpool", "compiled"] = "gymnasium",
-        max_episode_steps: int | None = None,
-        hide_velocities: bool = False,
-        ignore_observations: tuple[str, ...] = (),
-        wrapper: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
-        kwargs: dict[str, Plain] = {},  # noqa: B006
-    ) -> tuple[EnvConfig, dict[str, Any]]:
-        """Find an agent for an environment: try the algorithms that fit, for a given time.
-
-        Ends with a policy, its score on fresh episodes beside that of random actions, and a video.
-
-        Args:
-            env_id: a Gymnasium id, my_module:MyEnv-v0 or my_module:my_function
-            minutes: time for everything; 10 if --trials is not given
-            trials: end the search after this many trials
-            total_steps: environment steps of each trial; None: as many as the time allows
-            algorithms: try only these; none: those that fit the action space
-            episodes: fresh episodes for the final score
-            seed: of everything
-            jobs: trials at once, a process each; None: the CPU cores
-            run_dir: where to write; None: runs/solve-ENV. A stopped search there goes on
-            video: record an episode
-            backend: what steps the environment; compiled: JAX
-            max_episode_steps: truncate episodes after this many steps
-            hide_velocities: remove velocities from the observation
-            ignore_observations: parts of a Dict observation to leave out
-            wrapper: wrap the environment, my_module:MyWrapper; may be repeated
-            kwargs: keyword arguments for the environment: names and values
-        """
-        env = EnvConfig(
-            env_id,
-            backend=backend,
-            max_episode_steps=max_episode_steps,
-            hide_velocities=hide_velocities,
-            ignore_observations=ignore_observations,
-            wrappers=tuple(map(Wrapper.from_text, wrapper)),
-            kwargs=kwargs,
-        )
-        settings = {
-            "minutes": minutes,
-            "trials": trials,
-            "total_steps": total_steps,
-            "algorithms": algorithms,
-            "episodes": episodes,
-            "seed": seed,
-            "jobs": jobs,
-            "run_dir": None if run_dir is None else str(run_dir),
-            "video": video,
-        }
-        return env, settings
-
-    env, settings = parse(arguments, words, "birl solve")
+    options = parse(SolveOptions, words, "birl solve")
+    env = env_of_options(options.env_id, vars(options))
     with starting():
         from birl.lab.solve import solve as run_solve
 
     allow_modules_here(env.id, *(wrapper.path for wrapper in env.wrappers))
-    return 0 if run_solve(env, **settings)["better"] else 1
+    own = ("minutes", "trials", "total_steps", "algorithms", "episodes", "seed", "jobs", "video")
+    run_dir = None if options.run_dir is None else str(options.run_dir)
+    found = run_solve(env, run_dir=run_dir, **{name: getattr(options, name) for name in own})
+    return 0 if found["better"] else 1
 
 
 def resume_solving(options: ResumeOptions) -> int:
@@ -343,62 +320,25 @@ def resume_solving(options: ResumeOptions) -> int:
 
 
 def export(words: list[str]) -> int:
-    def arguments(
-        run_dir: RunDir,
-        /,
-        format: Literal["onnx", "numpy"] = "onnx",
-        out: Path | None = None,
-        sample: Flag = False,
-        masks: Flag = False,
-        batch_size: int = 1,
-        trust: Flag = False,
-    ) -> tuple[Path, Literal["onnx", "numpy"], Path | None, bool, bool, int, bool]:
-        """Write a trained policy as a file that acts without Birl: ONNX, or a folder of NumPy code.
-
-        Args:
-            run_dir: a run's directory, one of its checkpoints, or a policy file
-            format: onnx: one file for ONNX runtimes; numpy: a folder with Python code
-            out: the file or folder; None: policy.onnx or policy_numpy. Replaces exported ones only
-            sample: sample actions, from noise that is an input; else they are the most likely ones
-            masks: which actions are allowed is an input; always so if the run had action masks
-            batch_size: observations in a call
-            trust: let a run that was not made here import the module of its encoder
-        """
-        return run_dir, format, out, sample, masks, batch_size, trust
-
-    run_dir, format, out, sample, masks, batch_size, trust = parse(arguments, words, "birl export")
+    options = parse(ExportOptions, words, "birl export")
     with starting():
         from birl.lab.exporting.description import table
         from birl.lab.exporting.export import export as run_export
 
-    allow_modules_here(trust=trust)
-    path, description = run_export(run_dir, out, format, sample, masks, batch_size, trust)
+    allow_modules_here(trust=options.trust)
+    arguments = vars(options).copy()
+    path, description = run_export(arguments.pop("run_dir"), **arguments)
     print(f"{path}: {description['algorithm']}, {description['actions']} actions")
     print(table(description))
     return 0
 
 
 def card(words: list[str]) -> int:
-    def arguments(
-        run_dir: RunDir,
-        /,
-        out: Path | None = None,
-        license: str | None = None,
-    ) -> tuple[Path, Path | None, str | None]:
-        """Write a model card about a run or a group of seeds: README.md, and the policy beside it.
-
-        Args:
-            run_dir: the run's directory, or that of a group of seeds
-            out: the page to write; None: README.md in that directory
-            license: an id of the Hugging Face Hub, such as mit; None: none is named
-        """
-        return run_dir, out, license
-
-    run_dir, out, license = parse(arguments, words, "birl card")
+    options = parse(CardOptions, words, "birl card")
     with starting():
         from birl.lab.sharing.card import card as write_card
 
-    print(write_card(run_dir, out, license))
+    print(write_card(options.run_dir, options.out, options.license))
     return 0
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 import tokenize
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation, Overflow
 from functools import cache, partial
@@ -20,12 +20,15 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from birl.config import ConfigError, Plain, require
+from birl.config import ConfigError, EnvConfig, Plain, Wrapper, require
 from birl.errors import TERMINAL_CODES
 from birl.settings import Help, notes_of
 from birl.suggestions import suggest_setting
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]  # without --no-...
+Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
+EnvId = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+Backend = Literal["gymnasium", "envpool", "compiled"]
 RunDir = Annotated[Path, tyro.conf.Positional]
 RunDirs = Annotated[
     tuple[Path, ...],
@@ -78,6 +81,13 @@ def policy_options(words: list[str], command: str, description: str, episodes: i
     """The options of a command that plays episodes; `episodes` is the default."""
     default = PolicyOptions(tyro.MISSING, episodes)
     return parse(PolicyOptions, words, f"birl {command}", description=description, default=default)
+
+
+def env_of_options(env_id: str, options: Mapping[str, Any]) -> EnvConfig:
+    """The settings of an environment among these options; `wrapper` has the texts of wrappers."""
+    names = ("backend", "max_episode_steps", "hide_velocities", "ignore_observations", "kwargs")
+    settings = {name: options[name] for name in names if name in options}
+    return EnvConfig(env_id, wrappers=tuple(map(Wrapper.from_text, options["wrapper"])), **settings)
 
 
 def allow_modules_here(*names: str | None, trust: bool = False) -> None:

@@ -15,6 +15,7 @@ import tyro
 from birl import ALGORITHMS
 from birl.cli.options import (
     Flag,
+    Repeated,
     allow_modules_here,
     errors_in_one_line,
     read_known,
@@ -48,7 +49,7 @@ class StartOptions:
     overwrite: Flag = False  # move a run that is in run_dir aside, to run_dir.1
     trust: Flag = False  # let a --like run that was not made here import modules
     seeds: int | None = None  # train a group of runs with this many seeds: seed, seed + 1, ...
-    sweep: tyro.conf.UseAppendAction[tuple[str, ...]] = ()  # train a group, with each of these values; may be repeated
+    sweep: Repeated = ()  # train a group, with each of these values; may be repeated
     jobs: int | None = None  # runs of a group that train at once, a process each; None: the CPU cores
 
 
