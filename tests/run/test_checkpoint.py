@@ -420,7 +420,7 @@ def test_a_best_whose_name_was_not_written_in_time_is_the_best_after_a_resume(tm
     scores = iter([5.0, *[1.0] * 20])
     monkeypatch.setattr(evaluating, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint_folder, "mark_best", killed)
+        patch.setattr(checkpoints, "mark_best", killed)
         with pytest.raises(KilledError):
             train(short_run(tmp_path / "run", eval_every=64))
     first = checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")[-1].name
