@@ -112,7 +112,7 @@ def test_one_quantile_has_half_the_loss_of_the_mean_and_the_same_values(core):
     state, batch = one_batch(replace(SMALL, core=core))
     networks = [replace(network, kind=one.value) for network in state[:2]]
     of_means, of_quantiles = (
-        loss_and_gradients(*pair, state.normalizer, batch, jnp.float32(1), config)
+        loss_and_gradients(*pair, state.normalizer, batch, config)
         for pair, config in ((state[:2], replace(SMALL, core=core)), (networks, one))
     )
     (value, (metrics, _)), (gradients, _) = of_means
