@@ -75,7 +75,7 @@ def test_of_means_loss_gradient_and_priorities_are_those_of_double_dqn_written_o
     steps: Transitions = jax.tree.map(np.asarray, batch.steps)
     steps = steps._replace(rewards=steps.rewards + np.linspace(-3, 3, 16, dtype=np.float32))
     probabilities = np.random.default_rng(0).uniform(0.1, 3, 16).astype(np.float32)
-    inputs = Batch(steps, probabilities), jnp.float32(0.7), SMALL
+    inputs = Batch(steps, probabilities), replace(SMALL, priority_correction=0.7)
     (value, (metrics, priorities)), (gradients, _) = loss_and_gradients(*state[:2], state.normalizer, *inputs)
 
     def forward(network, observations):
