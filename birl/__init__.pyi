@@ -45,10 +45,10 @@ from birl.maths.schedules import schedule as schedule
 from birl.registry import register as register
 from birl.run.evaluating import evaluate as evaluate
 from birl.run.loading import load as load
-from birl.run.run import Run
 from birl.run.policy import Policy as Policy
 from birl.run.record import play as play
 from birl.run.record import record as record
+from birl.run.run import Run
 from birl.run.start import reopen as reopen
 from collections.abc import Callable
 from collections.abc import Iterable

@@ -383,7 +383,7 @@ def test_a_run_whose_directory_is_gone_stops_and_does_not_bring_it_back(replaced
             run_dir.mkdir()
         return path
 
-    checkpoints_save = checkpoints.save
+    checkpoints_save = checkpoints.save_checkpoint
     monkeypatch.setattr(checkpoints, "save_checkpoint", save_and_lose)
     with pytest.raises(
         RunDirectoryError, match="run was removed, moved or replaced while the run was writing there; what was learned"
