@@ -146,9 +146,9 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
     [
         ("envpool", ["envs/envpool.py"]),
         ("gymnax", ["envs/compiled/gymnax.py"]),
-        ("brax", ["envs/compiled/brax.py"]),
+        ("brax", ["envs/compiled/robots.py"]),
         ("jumanji", ["envs/compiled/jumanji.py"]),
-        ("mujoco_playground", ["envs/compiled/playground.py"]),
+        ("mujoco_playground", ["envs/compiled/robots.py"]),
         ("tensorboard", ["run/tensorboard.py"]),
         ("wandb", ["run/wandb.py"]),
         ("trackio", ["run/trackio.py"]),
@@ -184,7 +184,7 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
 import importlib, pkgutil, sys, birl
 NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard",
          "gymnax", "brax", "jumanji", "mujoco_playground")
-OWN = ("wandb", "tensorboard", "ray", "gymnax", "brax", "jumanji", "playground")  # read only when used
+OWN = ("wandb", "tensorboard", "ray", "gymnax", "jumanji")  # read only when used
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
     if module.name.rpartition(".")[2] not in OWN:
         importlib.import_module(module.name)

@@ -11,10 +11,10 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
+from birl.envs.actions import own_actions, read_mask
 from birl.envs.attributes import Attributes, apply_attributes, read_attribute, require_attributes
-from birl.envs.error_source import ErrorSource
-from birl.envs.generators import generator_of, generator_state, plain
-from birl.envs.observations import NUMBERS, Arrays, layout_of, read_flag, read_reset, read_reward
+from birl.envs.native import generator_of, generator_state, plain
+from birl.envs.observations import NUMBERS, Arrays, ErrorSource, layout_of, read_flag, read_reset, read_reward
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
@@ -27,7 +27,6 @@ from birl.envs.spaces import (
     learnable_actions,
     mask_width,
 )
-from birl.envs.trees import own_actions, read_mask
 from birl.errors import InexactResume, cut, require
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 

@@ -2,8 +2,8 @@
 
 Nothing is pickled: MuJoCo, ALE and LunarLander cannot be. There are three tiers:
 
-- native: the state itself is copied. Either a whole vector environment (native_vector.py), or each
-  environment that native.py knows (EACH).
+- native: the state itself is copied. Either a whole vector environment, or each single
+  environment (EACH), if native.py knows it.
 - replay (REPLAY): the generator is set to where it was before the reset, the logged actions are
   stepped again, and the result is compared with what was saved.
 - fresh: new episodes begin, and a warning says so.
@@ -19,7 +19,7 @@ import numpy as np
 
 from birl.envs import native
 from birl.envs.attributes import Attributes, apply_attributes
-from birl.envs.generators import generator_of, generator_state, plain, set_generator_state
+from birl.envs.native import generator_of, generator_state, plain, set_generator_state
 from birl.envs.spaces import action_dtype, action_shape, derived_seeds
 from birl.types import Snapshot
 

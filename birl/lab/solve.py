@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from birl.config import ConfigError, EnvConfig, require
-from birl.env_checks import require_importable
-from birl.envs.by_name import MakeEnv
-from birl.envs.check import check_env
-from birl.functions import name_of_function
+from birl.config import ConfigError, EnvConfig, name_of_function, require
+from birl.envs.check.check_env import check_env
+from birl.envs.make import MakeEnv, require_importable
 from birl.lab.search_space import repaired
 from birl.lab.solving.candidates import Fitting, fitting
 from birl.lab.solving.contenders import LEAST_EPISODES, TRIED

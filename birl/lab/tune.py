@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, require
-from birl.env_checks import require_importable
-from birl.envs.by_name import MakeEnv
-from birl.envs.make import spaces_of
+from birl.envs.make import MakeEnv, require_importable, spaces_of
 from birl.lab.search_space import search_space
 from birl.lab.tuning.console import SearchConsole
 from birl.lab.tuning.halving import Over, next_step

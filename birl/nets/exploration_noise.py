@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import lowest
 from birl.config import require
+from birl.limits import lowest
 from birl.maths.count import increment_wrapped
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
 from birl.nets.allowance import spend

@@ -15,8 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array
 
-from birl.config import ConfigError, require
-from birl.functions import function_named
+from birl.config import ConfigError, function_named, require
 from birl.types import PyTree
 
 FORM = "make_encoder(rng, observation_space) returns (module, width): an Equinox module and its number of features"

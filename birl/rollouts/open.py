@@ -10,8 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from birl import speed
-from birl.compiled_ids import is_compiled
-from birl.config import require
+from birl.config import is_compiled, require
 from birl.envs.make import open_envs
 from birl.envs.spaces import has_images
 from birl.nets.acting import act_in_rollouts

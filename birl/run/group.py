@@ -7,11 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from birl.compiled_ids import is_compiled
-from birl.config import ConfigError, require
-from birl.env_checks import require_importable
-from birl.envs.make import spaces_of
-from birl.functions import is_local
+from birl.config import ConfigError, is_compiled, is_local, require
+from birl.envs.make import require_importable, spaces_of
 from birl.registry import require_supported, validate
 from birl.run.directory import SUMMARY, has_begun
 from birl.run.evaluate import PASSED_IN

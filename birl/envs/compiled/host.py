@@ -16,9 +16,8 @@ from gymnasium import spaces
 from birl.config import EnvConfig, require
 from birl.envs import snapshot as snapshots
 from birl.envs.compiled.copies import CompiledCopies, Copies, copies_of
-from birl.envs.compiled.find import maker_of
 from birl.envs.compiled.interface import CompiledEnv, HasActionMask, HasFrameRate, HasRender
-from birl.envs.explain import errors_explained
+from birl.envs.registration import errors_explained, maker_of
 from birl.envs.spaces import MASK, action_reader, mask_width
 from birl.errors import InexactResume
 from birl.types import Array, PyTree, Snapshot, Step
