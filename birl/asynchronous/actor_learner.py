@@ -2,8 +2,8 @@
 
 Every algorithm gives two functions. `worker_step` acts with a copy of the shared parameters and
 returns a gradient. `apply_gradients` applies that gradient to the shared parameters, in place. A
-pool repeats them for each actor-learner: in this process (serial.py), in processes (processes.py)
-or on Ray (ray.py).
+pool repeats them for each actor-learner: in this process (pool.py), in processes (processes.py) or
+on Ray (ray_pool.py).
 """
 
 import importlib
@@ -24,7 +24,7 @@ from birl.asynchronous.parameters import (
     layouts_of,
     parameter_layout,
 )
-from birl.asynchronous.replay_cycle import Cycle, ReplayShare
+from birl.asynchronous.replay_learner import Cycle, ReplayShare
 from birl.checks import require_config
 from birl.envs.make import make_envs
 from birl.errors import NonFiniteError
@@ -70,6 +70,12 @@ class Work:
     @property
     def act(self) -> Act:
         return importlib.import_module(self.module).act
+
+    def why_inexact(self, where: str) -> str:
+        """Why a run whose actor-learners run freely cannot be resumed exactly."""
+        replays = "" if self.replay is None else " and with empty replays"
+        reason = f"actor-learners in {where} run freely"
+        return f"{reason}: they continue from the saved parameters, in new episodes{replays}"
 
 
 def initial_state(
@@ -140,3 +146,13 @@ def run_worker_step(learner: ActorLearner, weights: Weights, work: Work) -> tupl
     except NonFiniteError as problem:
         raise NonFiniteError(f"actor-learner {learner.number}: {problem}") from problem
     return result, learner._replace(key=result.key)
+
+
+def final_exploration(finals: tuple[float, ...], chances: tuple[float, ...], seed: int, number: int) -> float:
+    """The final ε of actor-learner `number` (Mnih et al. 2016, section 5.1).
+
+    It is random, but fixed by the run's seed.
+    """
+    rng = np.random.default_rng([seed, number])
+    bounds = np.cumsum(chances)
+    return finals[int(np.searchsorted(bounds[:-1], rng.random(), side="right"))]

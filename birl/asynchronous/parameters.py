@@ -14,9 +14,14 @@ import numpy as np
 from birl.config import ConfigError
 from birl.maths.count import WRAP_AT, Count, count_of
 from birl.nets.normalize import Normalizer
+from birl.rollouts.episode_stats import without_unknown
 from birl.types import Array, Metrics, PyTree
 
 MOST_METRICS = 32  # of one worker step
+# Metrics to add up, and those of which the least or most is taken; of the others it is the mean.
+SUMMED = {"episode/count", "replay/steps", "replay/bytes"}
+LEAST = {"reward/min", "observation/constant_share"}
+MOST = {"reward/max", "observation/largest", "observation/widest"}
 
 
 class State(NamedTuple):
@@ -146,6 +151,15 @@ class SharedParameters:
             self.target_copied_at[0] = now
             self.target_weights[:] = self.weights
 
+    def take_episode_count(self, names: tuple[str, ...], number: int) -> int:
+        """The number of episodes that an actor-learner has finished. Its count is set to 0."""
+        if "episode/count" not in names:
+            return 0
+        column = names.index("episode/count")
+        count = int(np.nan_to_num(self.metrics[number, column]))
+        self.metrics[number, column] = 0
+        return count
+
     def copy(self) -> "SharedParameters":
         return SharedParameters(*[getattr(self, field.name).copy() for field in fields(self)])
 
@@ -212,3 +226,16 @@ def shared_to_state(shared: SharedParameters, layouts: Layouts, updates: int) ->
         updates=np.int64(updates),
         gradient_steps=np.int64(shared.gradient_steps.sum()),
     )
+
+
+def combine_metrics(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:
+    """One set of metrics from those of n actor-learners [n, MOST_METRICS]; NaNs are left out."""
+    combined: Metrics = {}
+    for column, name in enumerate(names):
+        numbers = rows[:, column][~np.isnan(rows[:, column])]
+        if name in SUMMED:
+            combined[name] = int(numbers.sum())
+            continue
+        take = np.min if name in LEAST else np.max if name in MOST else np.mean
+        combined[name] = float(take(numbers)) if len(numbers) else float("nan")
+    return without_unknown(combined)

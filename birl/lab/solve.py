@@ -34,7 +34,7 @@ from birl.run.display import number
 from birl.run.group import require_jobs
 from birl.run.open_directory import staying_in_place
 from birl.run.starting import with_run
-from birl.workers.programs import usable_cpus
+from birl.workers.child import usable_cpus
 
 SEEDS = 1  # of each trial: in little time, more settings find more than more seeds
 RUNGS = 3

@@ -41,7 +41,7 @@ from birl.run.group_plan import plan_group
 from birl.run.group_summary import make_group_summary
 from birl.run.open_directory import staying_in_place
 from birl.run.signals import Interrupted, caught_signals
-from birl.workers.programs import usable_cpus
+from birl.workers.child import usable_cpus
 
 
 def tune(

@@ -27,7 +27,7 @@ from birl.run.lock import locked
 from birl.run.open_directory import staying_in_place
 from birl.run.signals import Interrupted, caught_signals
 from birl.settings import flat_settings
-from birl.workers.programs import usable_cpus
+from birl.workers.child import usable_cpus
 
 
 def train_group(

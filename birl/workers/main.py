@@ -5,6 +5,7 @@ It imports no jax, so that it starts quickly.
 
 import os
 import select
+import time
 import warnings
 from functools import partial
 from typing import Any
@@ -15,9 +16,12 @@ from birl.envs.attributes import Attributes
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.types import NOT_SAID, Snapshot
-from birl.workers.arrays import map_env_arrays
-from birl.workers.child import as_failure, connect_to_parent
-from birl.workers.process import ERROR, STEP, STEPPED, VALUE, EnvTask, poll_and_spin
+from birl.workers.child import connect_to_parent
+from birl.workers.envs import EnvTask, map_env_arrays
+from birl.workers.faults import as_failure
+from birl.workers.supervisor import ERROR, STEP, STEPPED, VALUE
+
+SPIN_SECONDS = 0.002  # longer than many steps take, and shorter than an update, in which workers sleep
 
 
 class EnvHost:
@@ -92,29 +96,43 @@ class EnvHost:
             self.arrays.masks[:] = masks
 
 
-def main(calls: int, answers: int, lifeline: int, memory: int) -> None:
-    """Serve until the parent closes the pipe of calls. The arguments are file descriptors."""
-    requests, replies = connect_to_parent(calls, answers, lifeline, memory)
+def main(lifeline: int, words: list[str]) -> None:
+    """Serve until the parent closes the pipe of calls."""
+    calls, answers, memory = connect_to_parent(lifeline, words)
     host: EnvHost | None = None
     value: Any
     poller = select.poll()
-    poller.register(calls, select.POLLIN)
-    while poll_and_spin(poller) and (kind := os.read(calls, 1)):
+    poller.register(calls.fileno(), select.POLLIN)
+    while poll_and_spin(poller) and (kind := os.read(calls.fileno(), 1)):
         try:
             if host is None:
-                host = EnvHost(requests.recv()[1], memory)
+                host = EnvHost(calls.recv()[1], memory)
                 value = host.spaces()
             elif kind == STEP:
                 host.step()
-                os.write(answers, STEPPED)
+                os.write(answers.fileno(), STEPPED)
                 continue
             else:
-                value = host.call(*requests.recv())
+                value = host.call(*calls.recv())
             answer = VALUE
         except BaseException as error:  # also an environment's sys.exit
             answer = ERROR
             value = as_failure(error)
-        os.write(answers, answer)
-        replies.send(value)
+        os.write(answers.fileno(), answer)
+        answers.send(value)
     if host is not None:
         host.envs.close()
+
+
+def poll_and_spin(poller: select.poll) -> list[tuple[int, int]]:
+    """The descriptors that are ready. Polls without sleeping for a while, then sleeps until one is.
+
+    A CPU core that sleeps takes long to wake up, above all on a virtual machine: two workers with
+    four LunarLanders each lost a third of their time to it. Between polls it yields the CPU core.
+    """
+    spin_until = time.monotonic() + SPIN_SECONDS
+    while time.monotonic() < spin_until:
+        if ready := poller.poll(0):
+            return ready
+        os.sched_yield()
+    return poller.poll(None)

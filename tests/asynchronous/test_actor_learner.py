@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from birl.algos import a3c
-from birl.asynchronous.pool import open_pool
-from birl.asynchronous.report import combine_metrics
-from birl.asynchronous.serial import SerialPool
+from birl.asynchronous.parameters import combine_metrics
+from birl.asynchronous.pool import SerialPool, open_pool
 from birl.config import ConfigError, EnvConfig
 from birl.errors import NonFiniteError
 from tests.asynchronous.adding import make_adding, make_config

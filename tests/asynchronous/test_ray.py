@@ -37,9 +37,9 @@ from tests.run.processes import ENVIRONMENT, SECONDS
 
 pytest.importorskip("ray")
 
-from birl.asynchronous.ray import RayPool
+from birl.asynchronous.ray_pool import RayPool
 from birl.rollouts.ray import RayCollector, joined, open_ray_actors
-from birl.workers.ray import OUT_OF_REACH, connected
+from birl.workers.ray_actors import OUT_OF_REACH, connected
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
@@ -306,7 +306,7 @@ def test_a3c_goes_on_with_all_its_actor_learners_though_a_machine_dies(cluster):
 
 PARENT = """
 from tests.asynchronous.test_ray import COUNTING, make_adding, make_config
-from birl.asynchronous.ray import RayPool
+from birl.asynchronous.ray_pool import RayPool
 with RayPool(*make_adding(make_config("ray", COUNTING, 2)), None) as pool:
     pool.run(8)
     print(*[pid for pid, _ in pool.actors.places], flush=True)

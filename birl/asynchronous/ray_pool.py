@@ -11,16 +11,14 @@ from typing import Self
 import numpy as np
 
 from birl.asynchronous.actor_learner import ActorLearner, Work, open_actor_learner, run_worker_step
-from birl.asynchronous.parameters import SharedParameters, Weights, WorkerResult
-from birl.asynchronous.report import combine_metrics, inexact_reason, take_episode_count
+from birl.asynchronous.parameters import SharedParameters, Weights, WorkerResult, combine_metrics
 from birl.errors import InexactResume, snapshot_errors
 from birl.maths.keys import numbered
 from birl.speed import prepare_jax
 from birl.types import Metrics, Snapshot
 from birl.workers.faults import Failure, Fault, FaultLog
-from birl.workers.process import START_TIMEOUT
-from birl.workers.ray import Actors, connected, machine_died, replying
-from birl.workers.supervisor import child_seed
+from birl.workers.ray_actors import Actors, connected, machine_died, replying
+from birl.workers.supervisor import START_TIMEOUT, child_seed
 
 
 class LearnerActor:
@@ -61,7 +59,7 @@ class RayPool:
         if snapshot is not None:
             with snapshot_errors():
                 self._episodes = int(snapshot.values["episodes"])
-            reason = inexact_reason("a cluster", work)
+            reason = work.why_inexact("a cluster")
             warnings.warn(f"this resume is not exact: {reason}", InexactResume, stacklevel=3)
 
     def __enter__(self) -> Self:
@@ -103,7 +101,7 @@ class RayPool:
     def snapshot(self) -> Snapshot:
         """What is saved beside the parameters: only the number of episodes."""
         values = {"episodes": self.metrics()["episode/count"]}
-        return Snapshot({}, values, exact=False, reason=inexact_reason("a cluster", self.work))
+        return Snapshot({}, values, exact=False, reason=self.work.why_inexact("a cluster"))
 
     def _start(self, number: int) -> None:
         generation = self._generations[number]
@@ -122,7 +120,7 @@ class RayPool:
         steps = int(self.shared.env_steps.sum())
         fault = Fault(f"actor-learner {number}", number, steps, pid, failure.reason, machine)
         started = self._ready[number] or self._generations[number] > 0 or machine_died(failure)
-        episodes = take_episode_count(self.shared, self.names, number)
+        episodes = self.shared.take_episode_count(self.names, number)
         self._log.report(fault, failure, episodes > 0, started)
         self._episodes += episodes
         self._generations[number] += 1
