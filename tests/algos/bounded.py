@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from birl.config import EnvConfig, RunConfig
 from birl.envs.probes import NOTHING, ConstantReward, OneStep, Truncation
-from birl.nets.continuous import ActionBounds
 from birl.nets.critics import ActorCritics, critic_values
+from birl.nets.heads import ActionBounds
 from birl.rollouts.learning import Batch
 from birl.rollouts.replay import Indices, Replay
 from birl.types import Rollout, Transitions, Update
