@@ -16,7 +16,7 @@ from birl.cli.check_env import ONE_PROCESS
 from birl.cli.numbers import short_number
 from birl.cli.train_options import training_config
 from birl.config import EnvConfig, RunConfig
-from birl.envs.check.check_env import check_env as check
+from birl.envs.check.checking import check_env as check
 from birl.presets import all_presets, find_preset
 from birl.run.directory import claim_named, task_directory
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well

@@ -30,7 +30,7 @@ import pytest
 import birl
 from birl.cli import COMMANDS
 from birl.config import AtariConfig, EnvConfig, RunConfig
-from birl.envs.check.check_env import check_env
+from birl.envs.check.checking import check_env
 from birl.envs.make import spaces_of
 from birl.envs.spaces import is_image
 from birl.maths import schedules
@@ -639,7 +639,7 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.lab.compare": ("compare",),
             "birl.run.doctor": ("examine",),
             "birl.lab.branch": ("read_branch",),
-            "birl.envs.check.check_env": ("check_env",),
+            "birl.envs.check.checking": ("check_env",),
             "birl.lab.solve": ("solve", "continue_solving"),
             "birl.lab.tune": ("run_search", "continue_search"),
             "birl.lab.sharing.card": ("card",),

@@ -164,34 +164,6 @@ class SharedParameters:
         return SharedParameters(*[getattr(self, field.name).copy() for field in fields(self)])
 
 
-def new_shared_parameters(
-    weights: np.ndarray,
-    mean_squares: np.ndarray,
-    target_weights: np.ndarray,
-    normalizers: np.ndarray,
-    keys: np.ndarray,
-    env_steps: int,
-    gradient_steps: int,
-) -> SharedParameters:
-    """Shared parameters with these arrays, copied. The counts go to row 0: only sums are used."""
-    n = len(keys)
-    env_step_rows = np.zeros(n, np.int64)
-    gradient_step_rows = np.zeros(n, np.int64)
-    env_step_rows[0] = env_steps
-    gradient_step_rows[0] = gradient_steps
-    return SharedParameters(
-        weights=weights.copy(),
-        mean_squares=mean_squares.copy(),
-        target_weights=target_weights.copy(),
-        target_copied_at=env_step_rows[:1].copy(),
-        normalizers=normalizers.copy(),
-        keys=keys.copy(),
-        env_steps=env_step_rows,
-        gradient_steps=gradient_step_rows,
-        metrics=np.full((n, MOST_METRICS), np.nan),
-    )
-
-
 def layouts_of(state: State) -> Layouts:
     """The layouts of this State's network and of one actor-learner's normalizer."""
     one = jax.tree.map(lambda x: x[0], state.normalizer)
@@ -199,18 +171,21 @@ def layouts_of(state: State) -> Layouts:
 
 
 def state_to_shared(state: State, layouts: Layouts) -> SharedParameters:
-    """The shared parameters of a State."""
-    target_weights = np.zeros(0, np.float32)
-    if state.target_weights is not None:
-        target_weights = layouts.network.vector(state.target_weights)
-    return new_shared_parameters(
-        layouts.network.vector(state.network),
-        np.asarray(state.mean_squares),
-        target_weights,
-        layouts.normalizer.rows(state.normalizer, len(state.key)),
-        np.asarray(state.key),
-        int(state.env_steps),
-        int(state.gradient_steps),
+    """The shared parameters of a State, copied. The counts go to row 0: only sums are used."""
+    n = len(state.key)
+    env_steps, gradient_steps = np.zeros((2, n), np.int64)
+    env_steps[0] = state.env_steps
+    gradient_steps[0] = state.gradient_steps
+    return SharedParameters(
+        weights=layouts.network.vector(state.network),
+        mean_squares=np.array(state.mean_squares),
+        target_weights=layouts.network.vector(() if state.target_weights is None else state.target_weights),
+        target_copied_at=env_steps[:1].copy(),
+        normalizers=layouts.normalizer.rows(state.normalizer, n),
+        keys=np.array(state.key),
+        env_steps=env_steps,
+        gradient_steps=gradient_steps,
+        metrics=np.full((n, MOST_METRICS), np.nan),
     )
 
 

@@ -11,22 +11,20 @@ import fcntl
 import os
 import select
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from birl.asynchronous.actor_learner import Work, open_actor_learner, run_worker_step
-from birl.asynchronous.parameters import SharedParameters, combine_metrics
-from birl.errors import InexactResume, snapshot_errors
+from birl.asynchronous.actor_learner import PoolRecord, Work, open_actor_learner, run_worker_step
+from birl.asynchronous.parameters import SharedParameters
 from birl.maths.keys import numbered
 from birl.speed import prepare_jax
 from birl.types import Metrics, Snapshot
 from birl.workers.child import connect_to_parent
 from birl.workers.faults import Failure, Fault, as_failure
-from birl.workers.supervisor import ERROR, ONE_THREAD, START_TIMEOUT, VALUE, Shapes, Supervisor, child_seed, map_arrays
+from birl.workers.supervisor import ERROR, ONE_THREAD, START_TIMEOUT, VALUE, Shapes, Supervisor, map_arrays
 
 WATCH_SECONDS = 0.01  # between looks at the actor-learners
 PAUSE_SECONDS = 0.0002  # between looks while they pause
@@ -74,24 +72,15 @@ class ProcessPool:
     def __init__(self, work: Work, shared: SharedParameters, snapshot: Snapshot | None) -> None:
         self.work = work
         self.count = len(shared.keys)
-        self.names: tuple[str, ...] = ()  # of the metrics
         self.last_copy = shared  # of the parameters, at the last report
-        self._first_step = int(shared.env_steps.sum())
-        self._episodes = 0  # of actor-learners that were replaced
-        if snapshot is not None:
-            with snapshot_errors():
-                self._episodes = int(snapshot.values["episodes"])
-            reason = work.why_inexact("processes")
-            warnings.warn(f"this resume is not exact: {reason}", InexactResume, stacklevel=3)
+        self._record = PoolRecord(work, shared, "processes", snapshot)
         # Each child process runs `main` of this file.
         self._supervisor = Supervisor(self.count, "birl.asynchronous.processes", ONE_THREAD)
         self._shapes: Shapes = [(array.shape, array.dtype) for array in vars(shared).values()]
         self._shared, self._control = map_shared(self._supervisor.memory, self._shapes)
         for mapped, array in zip(vars(self._shared).values(), vars(shared).values(), strict=True):
             mapped[...] = array
-        self._generations = [0] * self.count
         self._started_at = [0.0] * self.count
-        self._ready = [False] * self.count
         self._pause_requests = 0
 
     def __enter__(self) -> Self:
@@ -113,32 +102,28 @@ class ProcessPool:
 
     def run(self, env_steps: int) -> SharedParameters:
         """Learn until so many environment steps are done in all; a copy of the parameters then."""
-        while self._env_steps() < env_steps or not self.names:
+        while self._env_steps() < env_steps or not self._record.names:
             self._watch(WATCH_SECONDS)
         self.last_copy = self._copy()
         return self.last_copy
 
     def metrics(self) -> Metrics:
         """The metrics of the actor-learners' last steps."""
-        metrics = combine_metrics(self.last_copy.metrics, self.names)
-        return metrics | {"episode/count": self._episodes + metrics["episode/count"]}
+        return self._record.metrics(self.last_copy)
 
     def snapshot(self) -> Snapshot:
         """What is saved beside the parameters: only the number of episodes."""
-        values = {"episodes": self.metrics()["episode/count"]}
-        return Snapshot({}, values, exact=False, reason=self.work.why_inexact("processes"))
+        return self._record.snapshot(self.last_copy)
 
     def _env_steps(self) -> int:
         return int(self._shared.env_steps.sum())
 
     def _assign(self, number: int) -> Assignment:
         """The assignment of a new process for this actor-learner."""
-        generation = self._generations[number]
-        seed = child_seed(self.work.config.run.seed, number, self._first_step, generation)
         self._control.learning[number] = False
-        self._ready[number] = False
+        self._record.ready[number] = False
         self._started_at[number] = time.monotonic()
-        return Assignment(self.work, self._shapes, number, seed, generation)
+        return Assignment(self.work, self._shapes, number, self._record.seed(number), self._record.generations[number])
 
     def _copy(self) -> SharedParameters:
         """A copy of the parameters, while all actor-learners pause."""
@@ -157,7 +142,7 @@ class ProcessPool:
         workers = self._supervisor.workers
         numbers = {worker.answer_descriptor: number for number, worker in enumerate(workers)}
         for number, worker in enumerate(workers):
-            if self._control.paused[number] != FINISHED or not self._ready[number]:
+            if self._control.paused[number] != FINISHED or not self._record.ready[number]:
                 poller.register(worker.answer_descriptor, select.POLLIN)
         if seconds < 0.001:
             time.sleep(seconds)
@@ -165,7 +150,7 @@ class ProcessPool:
             self._receive(numbers[descriptor])
         now = time.monotonic()
         for number in range(self.count):
-            ready = self._ready[number]
+            ready = self._record.ready[number]
             last_heartbeat = self._control.heartbeats[number] if ready else self._started_at[number]
             limit = self.work.config.env.step_timeout if ready else START_TIMEOUT
             if now - last_heartbeat > limit and self._control.paused[number] != FINISHED:
@@ -174,20 +159,15 @@ class ProcessPool:
     def _receive(self, number: int) -> None:
         answer = self._supervisor.workers[number].receive()
         if not isinstance(answer, Failure):
-            self.names = answer
-            self._ready[number] = True
+            self._record.names = answer
+            self._record.ready[number] = True
         elif self._control.paused[number] != FINISHED:
             self._replace(number, answer)
 
     def _replace(self, number: int, failure: Failure) -> None:
         """Start another process. All that it needs is in shared memory, its random key too."""
-        pid = self._supervisor.pids[number]
-        fault = Fault(f"actor-learner {number}", number, self._env_steps(), pid, failure.reason)
-        started = self._ready[number] or self._generations[number] > 0
-        episodes = self._shared.take_episode_count(self.names, number)
-        self._supervisor.log.report(fault, failure, episodes > 0, started)
-        self._episodes += episodes
-        self._generations[number] += 1
+        place = self._supervisor.pids[number], ""
+        self._record.replaced(number, self._shared, failure, self._supervisor.log, place, excused=False)
         self._supervisor.workers[number].program.kill()  # before its control values are set back
         self._supervisor.restart(number, self._assign(number))
 

@@ -68,7 +68,9 @@ def make_envs(config: EnvConfig, seed: int) -> HostEnvs:
     require(seed >= 0, f"run.seed {seed} is negative; use 0 or more")
     if is_compiled(config):
         if not has_twin(config):
-            return _compiled_envs(config)
+            from birl.envs.compiled.host import CompiledEnvs, programs_of
+
+            return CompiledEnvs(programs_of(config))
         config = replace(config, backend="gymnasium")
     if config.backend == "envpool":
         return make_envpool(config, seed)
@@ -185,12 +187,6 @@ def spaces_of(config: EnvConfig) -> tuple[gym.Space, gym.Space]:
         return envs.observation_space, envs.action_space
 
 
-def _compiled_envs(config: EnvConfig) -> "CompiledEnvs":
-    from birl.envs.compiled.host import CompiledEnvs, programs_of
-
-    return CompiledEnvs(programs_of(config))
-
-
 def _compiled_copies(config: EnvConfig) -> "CompiledCopies":
     from birl.envs.compiled.host import programs_of
 
@@ -266,20 +262,24 @@ def wrapped(env: gym.Env, wrappers: tuple[Wrapper, ...]) -> gym.Env:
     return env
 
 
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """The parameters of a function; None if it does not say, as some built-in functions."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
 def _takes(function: Callable[..., Any], name: str) -> bool:
     """Whether a function has a parameter of this name, or takes any."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some built-in functions do not say
-        return False
+    signature = _signature(function)
+    parameters = {} if signature is None else signature.parameters
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _require_fits(function: Callable[..., Any], arguments: tuple[Any, ...], kwargs: dict[str, Any], wrong: str) -> None:
     """Raise ConfigError, beginning with `wrong`, if a function does not take these arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
+    if (signature := _signature(function)) is None:
         return
     try:
         signature.bind(*arguments, **kwargs)

@@ -10,6 +10,7 @@ Nothing is pickled: MuJoCo, ALE and LunarLander cannot be. There are three tiers
 """
 
 import json
+import warnings
 from collections import deque
 from itertools import islice
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ from birl.envs import native
 from birl.envs.attributes import Attributes, apply_attributes
 from birl.envs.native import generator_of, generator_state, plain, set_generator_state
 from birl.envs.spaces import action_dtype, action_shape, derived_seeds
-from birl.types import Snapshot
+from birl.errors import InexactResume
+from birl.types import Envs, PyTree, Snapshot
 
 REPLAY = "replay"  # tier of environments stepped one by one whose running episodes are stepped again
 EACH = "each"  # tier of environments stepped one by one whose states are all copied
@@ -224,17 +226,27 @@ def same_tree(left: Any, right: Any) -> bool:
     return np.asarray(left).tobytes() == np.asarray(right).tobytes()
 
 
-def fresh_start(snapshot: Snapshot) -> tuple[int, str]:
-    """A seed for new episodes that the run has not had, and why the snapshot cannot be restored."""
+def require_same_number(saved: int, envs: Envs) -> None:
+    """Raise ValueError unless a snapshot has as many environments as there are."""
+    if saved != envs.num_envs:
+        raise ValueError(f"the snapshot has {saved} environments, not {envs.num_envs}; use its num_envs")
+
+
+def begin_new_episodes(envs: Envs, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+    """Reset environments that a snapshot cannot restore, with a seed that the run has not had."""
     seed = derived_seeds([snapshot.values.get("seed", 0), snapshot.values.get("clock", 0)], 1)[0]
-    return seed, snapshot.reason or "the snapshot is of another kind of environments"
+    start = envs.reset(seed)
+    note_problems(envs, [snapshot.reason or "the snapshot is of another kind of environments"] * envs.num_envs)
+    return start
 
 
-def describe(problems: list[str]) -> tuple[np.ndarray, str]:
-    """[B] which environments began a new episode, and a sentence that says so; "" if none did."""
-    fresh = np.array([bool(problem) for problem in problems])
-    if not fresh.any():
-        return fresh, ""
-    index = int(np.argmax(fresh))
-    which = f"environment {index}" if fresh.sum() == 1 else f"{fresh.sum()} environments ({index} is the first)"
-    return fresh, f"this resume is not exact: {which} began a new episode; {problems[index]}"
+def note_problems(envs: Envs, problems: list[str]) -> None:
+    """Note which environments began a new episode and why ("" if one did not), and warn of it."""
+    envs.fresh = np.array([bool(problem) for problem in problems])
+    envs.restore_problem = ""
+    if envs.fresh.any():
+        index = int(np.argmax(envs.fresh))
+        count = envs.fresh.sum()
+        which = f"environment {index}" if count == 1 else f"{count} environments ({index} is the first)"
+        envs.restore_problem = f"this resume is not exact: {which} began a new episode; {problems[index]}"
+        warnings.warn(envs.restore_problem, InexactResume, stacklevel=3)

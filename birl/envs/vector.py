@@ -1,6 +1,5 @@
 """Any Gymnasium vector environment in Birl's episode convention, whatever its autoreset mode."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -35,7 +34,6 @@ from birl.envs.spaces import (
     mask_width,
 )
 from birl.envs.wrappers import kept_space
-from birl.errors import InexactResume
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 
 Outcome = tuple[Any, Any, Any]  # rewards, terminated, truncated
@@ -89,8 +87,7 @@ class VectorAdapter:
         self._seed = seed
         self._clock = 0
         self._ended = np.zeros(self.num_envs, bool)
-        self.fresh = np.zeros(self.num_envs, bool)
-        self.restore_problem = ""
+        snapshots.note_problems(self, [""] * self.num_envs)
         self._latest.first(observations, infos)
         return self._tree(), self._latest.masks
 
@@ -138,21 +135,18 @@ class VectorAdapter:
 
         If they cannot be restored, all environments begin new episodes and are marked in `fresh`.
         """
-        saved = len(snapshot.arrays.get("ended", self._ended))
-        if saved != self.num_envs:
-            raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
+        snapshots.require_same_number(len(snapshot.arrays.get("ended", self._ended)), self)
         self._attributes = dict(snapshot.values.get(snapshots.ATTRIBUTES, {}))
         if self._attributes:
             set_vector_attributes(self.vector_env, self._attributes)
         if snapshot.values.get("tier") != "native" or not is_native(self.vector_env):
-            return self._begin_new_episodes(snapshot)
+            return snapshots.begin_new_episodes(self, snapshot)
         load_native(self.vector_env, snapshot)
         self._seed = snapshot.values["seed"]
         self._clock = snapshot.values["clock"]
         self._ended = snapshot.array_like("ended", self._ended)
         self._latest.load(snapshot.arrays)
-        self.fresh = np.zeros(self.num_envs, bool)
-        self.restore_problem = ""
+        snapshots.note_problems(self, [""] * self.num_envs)
         return self._tree(), self._latest.masks
 
     def close(self) -> None:
@@ -265,13 +259,6 @@ class VectorAdapter:
             raise RuntimeError(f"{wrong}; use AutoresetMode.NEXT_STEP")
         for index in ending.tolist():
             self._latest.show_last(index, last[index], infos.get("final_info", {}))
-
-    def _begin_new_episodes(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
-        seed, reason = snapshots.fresh_start(snapshot)
-        start = self.reset(seed)
-        self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)
-        warnings.warn(self.restore_problem, InexactResume, stacklevel=2)
-        return start
 
 
 def _autoreset_mode(vector_env: gym.vector.VectorEnv) -> AutoresetMode:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, name_of_function, require
-from birl.envs.check.check_env import check_env
+from birl.envs.check.checking import check_env
 from birl.envs.make import MakeEnv, require_importable
 from birl.lab.search_space import repaired
 from birl.lab.solving.candidates import Fitting, fitting

@@ -8,7 +8,6 @@ first of the new episode. The failed action has no outcome, so it is no transiti
 it has a successor observation, so returns bootstrap there, as from any truncated episode.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
@@ -23,7 +22,6 @@ from birl.envs.atari import has_lives
 from birl.envs.attributes import Attributes, read_attribute
 from birl.envs.observations import Arrays, ObservationLayout, layout_of
 from birl.envs.spaces import action_dtype, action_reader, action_shape, derived_seeds, learnable_actions, mask_width
-from birl.errors import InexactResume
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 from birl.workers.faults import Failure, Fault, name_environments
 from birl.workers.supervisor import START_TIMEOUT, Shapes, Supervisor, map_arrays
@@ -112,7 +110,7 @@ class WorkerEnvs:
         self._masked = False
         self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
         self._replaced_at = [0] * len(self._shares)
-        self._note_problems([""] * self.num_envs)
+        snapshots.note_problems(self, [""] * self.num_envs)
         self._ended = np.zeros(self.num_envs, bool)
         self._replace(self._begin(self._supervisor.numbers, derived_seeds(seed, self.num_envs)))
         self._masked = any(self._gave_masks)
@@ -192,10 +190,8 @@ class WorkerEnvs:
         `fresh` marks the environments that could not be restored and began a new episode.
         """
         if snapshot.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
-            return self._start_anew(snapshot)
-        saved = len(snapshot.arrays["ended"])
-        if saved != self.num_envs:
-            raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
+            return snapshots.begin_new_episodes(self, snapshot)
+        snapshots.require_same_number(len(snapshot.arrays["ended"]), self)
         self._make_ready()
         self._seed = snapshot.values["seed"]
         self._attributes = snapshot.values.get(snapshots.ATTRIBUTES, {})
@@ -208,7 +204,7 @@ class WorkerEnvs:
         self._replace(failures)
         for number, failure in failures.items():
             problems[number] = [failure.reason] * len(self._environments(number))
-        self._note_problems([problem for part in problems for problem in part])
+        snapshots.note_problems(self, [problem for part in problems for problem in part])
         for index in np.flatnonzero(self.fresh).tolist():
             self._log.begin(index, {})
         self._ended = snapshot.array_like("ended", self._ended) & ~self.fresh
@@ -307,18 +303,6 @@ class WorkerEnvs:
         if self._supervisor.busy:
             return "the last step was interrupted"
         return "" if self._arrays else "the environments have not been reset"
-
-    def _start_anew(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
-        seed, reason = snapshots.fresh_start(snapshot)
-        start = self.reset(seed)
-        self._note_problems([reason] * self.num_envs)
-        return start
-
-    def _note_problems(self, problems: list[str]) -> None:
-        """Keep why environments could not be restored ("" if they could), and warn."""
-        self.fresh, self.restore_problem = snapshots.describe(problems)
-        if self.restore_problem:
-            warnings.warn(self.restore_problem, InexactResume, stacklevel=3)
 
     def _has_ended_episode(self, number: int) -> bool:
         """Whether a worker has finished an episode since it was started or last replaced."""

@@ -7,6 +7,7 @@ import os
 import select
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -55,27 +56,24 @@ class EnvHost:
 
     def call(self, name: str, argument: Any) -> Any:
         """Call one of the functions that the parent may ask for."""
-        match name:
-            case "begin":
-                return self.begin(*argument)
-            case "use_attributes":
-                return self.envs.use_attributes(argument)
-            case "allow_all":
-                return self.allow_all()
-            case "restore":
-                return self.restore(argument)
-            case "saved_envs":
-                return self.envs.saved_envs()
-        raise ValueError(f"an environment worker has no function {name!r}")
+        functions: dict[str, Callable[[Any], Any]] = {
+            "begin": self.begin,
+            "use_attributes": self.envs.use_attributes,
+            "allow_all": self.allow_all,
+            "restore": self.restore,
+            "saved_envs": lambda _: self.envs.saved_envs(),
+        }
+        return functions[name](argument)
 
-    def begin(self, seeds: list[int], attributes: Attributes) -> bool:
-        """Start episodes with these seeds; whether an environment gave an action mask."""
+    def begin(self, start: tuple[list[int], Attributes]) -> bool:
+        """Start episodes with these seeds and attributes; whether there are action masks."""
+        seeds, attributes = start
         self.envs.use_attributes(attributes)
         observations, masks = self.envs.begin(seeds)
         self._write(observations, masks)
         return masks is not None
 
-    def allow_all(self) -> None:
+    def allow_all(self, _: None) -> None:
         """From now on give action masks that allow everything."""
         self.envs.allow_all()
         self.arrays.masks[:] = True

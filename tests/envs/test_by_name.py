@@ -12,7 +12,7 @@ from birl.algos import a3c, ppo
 from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper, from_json, name_of_function, to_json
 from birl.envs import registration as explain
 from birl.envs.atari import Atari
-from birl.envs.check.check_env import check_env
+from birl.envs.check.checking import check_env
 from birl.envs.check.trials import try_envs
 from birl.envs.make import episode_limit, make_env, make_envs, make_share
 from birl.envs.serial import SerialEnvs

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from birl import ALGORITHMS
 from birl.config import ConfigError, EnvConfig
-from birl.envs.check.check_env import check_env
+from birl.envs.check.checking import check_env
 from birl.registry import algorithm_named, algorithms_for
 from tests.envs.counting import Counting
 

@@ -3,7 +3,7 @@
 All of it is pure: a step takes the copies as they are and gives the copies as they are then.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -145,11 +145,6 @@ def copies_of(config: EnvConfig) -> CompiledCopies:
     layout = layout_of(env.observation_space, env.action_space, config.ignore_observations)
     kept = tuple(positions(config.id)) if config.hide_velocities else None
     return CompiledCopies(env, config.num_envs, limit_of(config, env), layout, kept)
-
-
-def with_num_envs(copies: CompiledCopies, num_envs: int) -> CompiledCopies:
-    """Another number of copies of the same environment."""
-    return replace(copies, num_envs=num_envs)
 
 
 def limit_of(config: EnvConfig, env: CompiledEnv) -> int | None:
