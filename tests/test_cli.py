@@ -277,7 +277,7 @@ def test_check_env_finds_cartpole_fit_and_nan_unfit():
     said = call_well("check-env", "CartPole-v1", "--kwargs", "sutton_barto_reward", "True")
     assert "ok      reproducible" in said
     assert "error" not in said
-    code, said = call("check-env", "birl/ProbeNaN-v0")
+    code, said = call("check-env", "tests.envs.faulty:nan_observation")
     assert code == 1
     assert "error" in said
     assert "holds NaN or infinity" in said

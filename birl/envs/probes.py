@@ -276,30 +276,6 @@ class LinearQuadratic(gym.Env):
         return self.state.astype(np.float32), -cost, False, self.time >= self.limit, {}
 
 
-class Faulty(gym.Env):
-    """Fails at step `at`, counted over all episodes of three steps: for tests of error messages."""
-
-    observation_space, action_space = SIGNS, spaces.Discrete(2)
-
-    def __init__(self, fault: str, at: int = 3) -> None:
-        self.fault = fault
-        self.at = at
-        self.total = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        super().reset(seed=seed)
-        return NOTHING.copy(), {}
-
-    def step(self, action: int) -> Outcome:
-        self.total += 1
-        now = self.total == self.at
-        if now and self.fault == "raise":
-            raise ValueError("the simulator diverged")
-        observation = np.full(1, np.nan if now and self.fault == "nan observation" else 0, np.float32)
-        reward = np.inf if now and self.fault == "infinite reward" else 1.0
-        return observation, reward, self.total % 3 == 0, False, {}
-
-
 PROBES: dict[str, tuple[Callable[..., gym.Env], dict[str, Any]]] = {
     "birl/ProbeConstant-v0": (ConstantReward, {}),
     "birl/ProbeDelayed-v0": (DelayedReward, {}),
@@ -309,9 +285,6 @@ PROBES: dict[str, tuple[Callable[..., gym.Env], dict[str, Any]]] = {
     "birl/ProbeMaskedMemory-v0": (MaskedMemory, {}),
     "birl/ProbeDict-v0": (DictObservation, {}),
     "birl/ProbeLinearQuadratic-v0": (LinearQuadratic, {}),
-    "birl/ProbeNaN-v0": (Faulty, {"fault": "nan observation"}),
-    "birl/ProbeInfinite-v0": (Faulty, {"fault": "infinite reward"}),
-    "birl/ProbeRaise-v0": (Faulty, {"fault": "raise"}),
 } | {name: (OneStep, {"action_space": space, "reward": reward}) for name, (space, reward) in ONE_STEP.items()}
 
 

@@ -106,7 +106,7 @@ def test_environments_that_are_passed_in_are_refused_with_what_to_do_instead():
 
 
 def test_a_nan_is_reported_with_its_actor_learner():
-    work, shared = make_adding(make_config("serial", EnvConfig("birl/ProbeNaN-v0", num_envs=1), 2))
+    work, shared = make_adding(make_config("serial", EnvConfig("tests.envs.faulty:nan_observation", num_envs=1), 2))
     with (
         pytest.raises(NonFiniteError, match=r"actor-learner 0: observation of environment 0 is"),
         open_pool(work, shared, None) as pool,

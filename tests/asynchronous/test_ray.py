@@ -218,7 +218,7 @@ def test_with_gsde_every_environment_of_an_actor_keeps_its_matrix_for_a_rollout(
 
 def test_an_error_in_an_actor_is_told_as_it_is_and_is_final_if_every_episode_hits_it(cluster, monkeypatch):
     memory, key = np.zeros((2, 1), np.float32), np.zeros(2, np.uint32)
-    config = EnvConfig("birl/ProbeNaN-v0", num_envs=2, ray_actors=1, ray_address=cluster.address)
+    config = EnvConfig("tests.envs.faulty:nan_observation", num_envs=2, ray_actors=1, ray_address=cluster.address)
     with open_ray_actors(config) as (actors, _):
         collector = RayCollector(config, actors, act, 64, memory)
         collector.start(1)
