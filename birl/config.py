@@ -255,7 +255,7 @@ def _describe(kind: Any, value: Any) -> str:
 
 
 def _instead(where: str) -> str:
-    """What to do with a keyword argument that settings cannot hold; "" for other settings."""
+    """A remedy for a keyword argument that settings cannot hold; "" for other settings."""
     argument = re.search(r"\bkwargs\.(\w+)$", where)
     if argument is None:
         return ""
@@ -442,23 +442,23 @@ SUITES = {  # PREFIX/NAME: the function that makes NAME
 
 
 def is_compiled(env: EnvConfig) -> bool:
-    """Whether these settings ask for a compiled environment: by `backend`, or by an id."""
+    """True if these settings ask for a compiled environment, by `backend` or by the id."""
     return env.backend == "compiled" or is_compiled_id(env.id)
 
 
 def is_compiled_id(env_id: str) -> bool:
-    """Whether an id names an environment that exists only in JAX."""
+    """True if an id names an environment that exists only in JAX."""
     prefix, slash, _ = env_id.partition("/")
     return env_id in OWN or (bool(slash) and prefix in SUITES)
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether an id is that of an Atari game."""
+    """True for the id of an Atari game."""
     return env_id.rpartition(":")[2].startswith("ALE/")
 
 
 def has_twin(env: EnvConfig) -> bool:
-    """Whether Gymnasium has the same environment, which is then evaluated, played and recorded."""
+    """True if Gymnasium has the same environment, which is then evaluated, played and recorded."""
     return env.id in CLASSIC
 
 
@@ -496,7 +496,7 @@ def function_named(name: str, setting: str) -> Callable[..., Any]:
 
 
 def is_local(name: str) -> bool:
-    """Whether a name is that of a function that only this process has."""
+    """True for the name of a function that only this process has."""
     return name.startswith(f"{LOCAL}:")
 
 

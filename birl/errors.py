@@ -60,7 +60,7 @@ def cut(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without codes for the terminal: what is in a run's files may be a stranger's."""
+    """The text without codes for the terminal: a run's files may come from somebody else."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -240,7 +240,7 @@ _BY_NAME = {name: groups for names, groups in ELSEWHERE.items() for name in name
 
 
 def suggest_setting(name: str, known: Iterable[str]) -> str:
-    """What to say of an unknown setting: "you may mean discount", or "" if nothing is near.
+    """A suggestion for an unknown setting: "you may mean discount"; "" if nothing is near.
 
     `known` are the settings that there are. Names may be written with - or _.
     """
@@ -260,7 +260,7 @@ def suggest_setting(name: str, known: Iterable[str]) -> str:
 
 
 def suggest_algorithm(name: str, known: Iterable[str]) -> str:
-    """What to say of an unknown algorithm: "you may mean ppo", or "" if nothing is near."""
+    """A suggestion for an unknown algorithm: "you may mean ppo"; "" if nothing is near."""
     folded = re.sub(r"[\W_]", "", name.casefold())
     algorithms = {re.sub(r"\W", "", one): one for one in known}
     if folded in algorithms or folded in VARIANTS:

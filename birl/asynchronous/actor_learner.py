@@ -60,7 +60,7 @@ ApplyGradients = Callable[[SharedParameters, WorkerResult, Any], None]  # the la
 
 @dataclass(frozen=True)
 class Work:
-    """What actor-learners do, wherever they run. It can be sent to other processes."""
+    """The work of actor-learners, wherever they run. It can be sent to other processes."""
 
     config: Any  # the algorithm's Config, which has actor-learners
     module: str  # the algorithm's module, which has `act`: a compiled function cannot be sent
@@ -184,7 +184,7 @@ class PoolRecord:
         return metrics | {"episode/count": self._episodes + metrics["episode/count"]}
 
     def snapshot(self, shared: SharedParameters) -> Snapshot:
-        """What is saved beside the parameters: only the number of episodes."""
+        """The number of episodes, which is all that is saved beside the parameters."""
         return Snapshot({}, {"episodes": self.metrics(shared)["episode/count"]}, exact=False, reason=self._reason)
 
     def replaced(

@@ -1,4 +1,4 @@
-"""What actor-learners share: flat vectors that all of them write to, and the State made of them.
+"""The parameters that actor-learners share: flat vectors, and the State made of them.
 
 Networks and statistics are pytrees in a State. Actor-learners share them as flat vectors
 (SharedParameters), which fit into one block of memory. A ParameterLayout turns one into the other.
@@ -99,7 +99,7 @@ class Weights(NamedTuple):
 
 
 class WorkerResult(NamedTuple):
-    """What an actor-learner returns from one worker step."""
+    """The result of one worker step of an actor-learner."""
 
     gradients: np.ndarray  # [P] dθ
     learning_rate: float  # η

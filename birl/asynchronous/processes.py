@@ -112,7 +112,7 @@ class ProcessPool:
         return self._record.metrics(self.last_copy)
 
     def snapshot(self) -> Snapshot:
-        """What is saved beside the parameters: only the number of episodes."""
+        """The number of episodes, which is all that is saved beside the parameters."""
         return self._record.snapshot(self.last_copy)
 
     def _env_steps(self) -> int:

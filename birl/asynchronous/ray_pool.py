@@ -87,7 +87,7 @@ class RayPool:
         return self._record.metrics(self.shared)
 
     def snapshot(self) -> Snapshot:
-        """What is saved beside the parameters: only the number of episodes."""
+        """The number of episodes, which is all that is saved beside the parameters."""
         return self._record.snapshot(self.shared)
 
     def _start(self, number: int) -> None:

@@ -78,7 +78,7 @@ class Cycle:
 
     @snapshot_errors()
     def restore(self, snapshot: Snapshot, fresh: np.ndarray) -> None:
-        """Go on from a snapshot. `fresh` marks the environments that begin a new episode."""
+        """Continue from a snapshot. `fresh` marks the environments that begin a new episode."""
         self.replay.restore(snapshot, fresh)
         values = snapshot.values["cycle"]
         self.normalizer = snapshot.arrays["cycle/normalizer"]
@@ -90,7 +90,7 @@ class Cycle:
 
 
 class Learner(NamedTuple):
-    """What a gradient depends on besides the rollout: one learner's networks, key and counts."""
+    """The inputs of a gradient besides the rollout: one learner's networks, key and counts."""
 
     network: PyTree
     target_network: PyTree  # or the average network

@@ -21,7 +21,7 @@ NOOP, FIRE = 0, 1  # ALE's numbers of these actions
 
 
 def has_lives(config: EnvConfig) -> bool:
-    """Whether an episode of these environments may be one life of a game."""
+    """True if an episode of these environments may be one life of a game."""
     return is_atari(config.id) and config.atari.episodic_life
 
 
@@ -42,7 +42,7 @@ def ale_arguments(config: EnvConfig) -> dict[str, Any]:
 class Atari(gym.Wrapper):
     """One preprocessed game, around ALE's environment with single frames.
 
-    After a lost life `reset` goes on with the same game; else it begins a new one.
+    After a lost life `reset` continues the same game; else it begins a new one.
     """
 
     def __init__(self, env: gym.Env, config: AtariConfig, limit: int) -> None:
@@ -63,7 +63,7 @@ class Atari(gym.Wrapper):
         self.held = self.noop  # the action of the last frame
         self.lives = 0
         self.elapsed = 0  # steps of this game
-        self.life_lost = False  # in the last step, and the game goes on
+        self.life_lost = False  # in the last step, and the game continues
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

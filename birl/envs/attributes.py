@@ -82,7 +82,7 @@ def set_vector_attributes(vector_env: gym.vector.VectorEnv, attributes: Attribut
 
 
 def has_mask_method(vector_env: gym.vector.VectorEnv) -> bool:
-    """Whether every environment in it has the method `action_masks`."""
+    """True if every environment in it has the method `action_masks`."""
     inner = vector_env.unwrapped
     return isinstance(inner, Calls) and all(inner.call("has_wrapper_attr", MASK_METHOD))
 

@@ -211,7 +211,7 @@ def _validate(config: EnvConfig) -> None:
 
 
 def _has_native_vector(config: EnvConfig) -> bool:
-    """Whether to use Gymnasium's vector CartPole."""
+    """True if Gymnasium's vector CartPole can be used, and is faster."""
     spec = find_spec(config.id)
     wrappers = spec.additional_wrappers or config.wrappers
     unchanged = not wrappers and set(config.kwargs) <= {"sutton_barto_reward"}
@@ -226,7 +226,7 @@ def name_of_make_env(make_env: MakeEnv) -> str:
 
 
 def env_from(function: Callable[..., Any], config: EnvConfig, render_mode: str | None = None) -> gym.Env:
-    """The environment that a function of the user's makes, cut after `max_episode_steps`."""
+    """The environment that a user's function makes, cut after `max_episode_steps`."""
     rendering = {"render_mode": render_mode} if render_mode is not None and _takes(function, "render_mode") else {}
     arguments = config.kwargs | rendering
     _require_fits(function, (), arguments, f"env.kwargs {cut(config.kwargs)} do not fit env.id {config.id!r}")
@@ -271,7 +271,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function has a parameter of this name, or takes any."""
+    """True if a function has a parameter of this name, or takes any."""
     signature = _signature(function)
     parameters = {} if signature is None else signature.parameters
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -35,14 +35,14 @@ class Stateful(Protocol):
 
 
 def has_state(env: gym.Env) -> bool:
-    """Whether all that decides how this environment goes on, besides np_random, can be read."""
+    """True if the whole state of the environment, besides np_random, can be read."""
     *wrappers, simulator = _layers(env)
     names = {type(wrapper).__name__ for wrapper in wrappers}
     return len(names) == len(wrappers) and all(map(_is_known, wrappers)) and _is_simulator(simulator)
 
 
 def hidden_randomness(env: gym.Env) -> str:
-    """Why an episode that began without a seed cannot be replayed; "" if it can.
+    """The reason why an episode that began without a seed cannot be replayed; "" if it can.
 
     It cannot if the simulator draws random numbers from elsewhere than np_random.
     """
@@ -104,7 +104,7 @@ def plain(value: Any) -> Any:
 
 
 def is_native(vector_env: gym.vector.VectorEnv) -> TypeGuard[CartPoleVectorEnv]:
-    """Whether the state of this vector environment can be copied.
+    """True if the state of this vector environment can be copied.
 
     A wrapper around it does not count: it may have state of its own.
     """
@@ -141,7 +141,7 @@ def _is_known(wrapper: gym.Env) -> bool:
 
 
 def _is_simulator(env: Any) -> bool:
-    """Whether it is one of Gymnasium's own MuJoCo environments, or ALE's without sticky actions.
+    """True for Gymnasium's own MuJoCo environments, and for ALE's without sticky actions.
 
     A class derived from them may keep more. ALE's state lacks the action that sticky actions repeat
     (ale-py 0.12.1, ale_state.cpp).

@@ -35,7 +35,7 @@ OF_A_CALL = "unpack", "argument"  # in what Python says of a wrong signature or 
 
 @dataclass(frozen=True)
 class ErrorSource:
-    """What returned an observation, a reward or a flag."""
+    """The environment that returned an observation, a reward or a flag, by number and class."""
 
     name: str  # "environment 3"
     env: gym.Env | gym.vector.VectorEnv
@@ -53,7 +53,7 @@ class ErrorSource:
         return self.error(f"breaks the rules of {function}: {wrong}; {RULES[function]}")
 
     def raised(self, function: str, error: BaseException) -> Exception:
-        """What to raise for an error in `reset` or `step`: it names the user's line."""
+        """The exception for an error in `reset` or `step`; it names the user's line."""
         if _is_of_call(error):
             return self.breaks_rules(function, str(error))
         reason = f"{type(error).__name__}: {error}"
@@ -197,7 +197,7 @@ def read_flags(given: Any, name: str, num_envs: int, source: ErrorSource) -> np.
 
 
 def _real_numbers(given: Any) -> np.ndarray | None:
-    """What was returned as an array; None if it holds anything but real numbers, or is ragged."""
+    """The returned value as an array; None if it is ragged or holds anything but real numbers."""
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError):  # of PyTorch: it is on a GPU, or has gradients
@@ -225,7 +225,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def _is_of_call(error: BaseException) -> bool:
-    """Whether Birl or a wrapper of Gymnasium failed to call a function, or to unpack its answer."""
+    """True if Birl or a wrapper of Gymnasium failed to call a function or unpack its answer."""
     if not isinstance(error, TypeError | ValueError) or not any(words in str(error) for words in OF_A_CALL):
         return False
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)

@@ -30,7 +30,7 @@ class Package(NamedTuple):
         return f"pip install '{self.install}'" + (f" '{self.beside}'" if self.beside else "")
 
     def conflict(self) -> str:
-        """What is wrong with the versions that are installed; "" if they work together."""
+        """The conflict between installed versions, and how to end it; "" if they work together."""
         name, _, bound = self.beside.partition("<")
         try:
             installed = importlib.metadata.version(name) if name else ""
@@ -288,7 +288,7 @@ def _missing_module(config: EnvConfig, module: str) -> str:
 
 
 def suggest_env(env_id: str) -> str:
-    """What to say of an unknown environment: "you may mean ALE/Pong-v5", or "" if nothing is near.
+    """A suggestion for an unknown environment: "you may mean ALE/Pong-v5"; "" if nothing is near.
 
     It is compared with the ids that are registered now, and with the Atari games.
     """
@@ -304,7 +304,7 @@ def suggest_env(env_id: str) -> str:
 
 
 def living_relative(env_id: str) -> str:
-    """What to say of an environment of Roboschool or PyBullet: "you may mean Hopper-v5", or ""."""
+    """A suggestion for a Roboschool or PyBullet environment: "you may mean Hopper-v5"; or ""."""
     old = OLD_SUITES.fullmatch(env_id.rpartition(":")[2].partition("-v")[0])
     if old is None:
         return ""
@@ -315,7 +315,7 @@ def living_relative(env_id: str) -> str:
 
 
 def suggest_compiled(env_id: str) -> str:
-    """What to say of an unknown compiled environment: "you may mean CartPole-v1", or ""."""
+    """A suggestion for an unknown compiled environment: "you may mean CartPole-v1"; or ""."""
     prefix, slash, name = env_id.partition("/")
     if slash and (near := get_close_matches(prefix.casefold(), SUITES, n=1, cutoff=SIMILAR)):
         return f"you may mean {near[0]}/{name}"

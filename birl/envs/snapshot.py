@@ -33,7 +33,7 @@ ACTION_LIMIT = 100_000  # logged actions; a longer episode cannot be replayed, s
 
 
 class SavedEnv(NamedTuple):
-    """What is needed to put one environment back where it is, as arrays and plain JSON values."""
+    """Everything needed to restore one environment, as arrays and plain JSON values."""
 
     origin: dict[str, Any]  # what its episode began from, as `origin_of` returns it
     generator: dict[str, Any]  # the state of its np_random now
@@ -41,7 +41,7 @@ class SavedEnv(NamedTuple):
 
 
 class ActionLog:
-    """What is needed to replay the running episodes: how each began, and the actions since."""
+    """Everything needed to replay the running episodes: how each began, and the actions since."""
 
     def __init__(self, num_envs: int, limit: int = ACTION_LIMIT) -> None:
         self.limit = limit
@@ -145,7 +145,7 @@ def part_of(snapshot: Snapshot, rows: slice) -> Snapshot:
 
 
 def origin_of(env: gym.Env, seed: int | None, attributes: Attributes) -> dict[str, Any]:
-    """What the next reset begins from: {"seed": n} or {"generator": its state}, and attributes.
+    """The origin of the next episode: {"seed": n} or {"generator": its state}, and attributes.
 
     {"lost": why} if the episode cannot be replayed.
     """
@@ -160,9 +160,9 @@ def origin_of(env: gym.Env, seed: int | None, attributes: Attributes) -> dict[st
 
 
 def save_env(env: gym.Env, origin: dict[str, Any]) -> SavedEnv:
-    """What is needed to put this environment back where it is.
+    """Everything needed to restore this environment.
 
-    If it raises, the run goes on and this checkpoint is not exact.
+    If that raises, the run continues, and this checkpoint is not exact.
     """
     try:
         state = native.get_state(env) if native.has_state(env) else None
@@ -173,7 +173,7 @@ def save_env(env: gym.Env, origin: dict[str, Any]) -> SavedEnv:
 
 
 def unreadable(error: Exception) -> str:
-    """Why an environment cannot be restored, given what it raised when its state was read."""
+    """The reason why an environment cannot be restored: the error when its state was read."""
     return f"its state cannot be read: {type(error).__name__}: {error}"
 
 
@@ -213,12 +213,12 @@ def load_single(env: gym.Env, snapshot: Snapshot, index: int) -> str:
 
 
 def same_bits(left: dict[str, np.ndarray], right: dict[str, np.ndarray], rows: Any) -> bool:
-    """Whether these rows are equal bit for bit: NaN equals NaN, 0.0 differs from -0.0."""
+    """True if these rows are equal bit for bit: NaN equals NaN, 0.0 differs from -0.0."""
     return all(array[rows].tobytes() == right[name][rows].tobytes() for name, array in left.items())
 
 
 def same_tree(left: Any, right: Any) -> bool:
-    """Whether two trees of arrays are equal bit for bit."""
+    """True if two trees of arrays are equal bit for bit."""
     if isinstance(left, dict):
         return all(same_tree(left[name], right[name]) for name in left)
     if isinstance(left, tuple):

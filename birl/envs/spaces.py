@@ -93,7 +93,7 @@ def shown(space: gym.Space) -> str:
 
 
 def is_image(space: gym.Space) -> TypeGuard[spaces.Box]:
-    """Whether a convolutional encoder can read it: three axes, height and width of at least 8."""
+    """True if a convolutional encoder can read it: three axes, height and width of at least 8."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3:
         return False
     height, width = space.shape[1:] if channels_come_first(space) else space.shape[:2]
@@ -101,12 +101,12 @@ def is_image(space: gym.Space) -> TypeGuard[spaces.Box]:
 
 
 def has_images(space: gym.Space) -> bool:
-    """Whether an observation, or a part of it, is an image."""
+    """True if an observation, or a part of it, is an image."""
     return is_image(space) or any(has_images(part) for _, part in parts_of(space))
 
 
 def holds_pixels(space: gym.Space) -> bool:
-    """Whether it is an image of bytes from 0 to 255, which encoders divide by 255.
+    """True for an image of bytes from 0 to 255, which encoders divide by 255.
 
     Bytes with other bounds may be symbols or counts.
     """
@@ -124,7 +124,7 @@ def far_from_one(space: spaces.Box) -> np.ndarray:
 
 
 def channels_come_first(space: spaces.Box) -> bool:
-    """Whether an image is [channels, height, width] rather than [height, width, channels]."""
+    """True if an image is [channels, height, width] rather than [height, width, channels]."""
     return space.shape[0] < space.shape[-1]
 
 
@@ -147,7 +147,7 @@ def first_value(space: gym.Space) -> np.ndarray | None:
 
 
 def is_composite(space: gym.Space) -> bool:
-    """Whether it is a Dict or Tuple, whose actions are flat rows inside Birl."""
+    """True for a Dict or Tuple, whose actions are flat rows inside Birl."""
     return isinstance(space, spaces.Dict | spaces.Tuple)
 
 

@@ -297,7 +297,7 @@ class WorkerEnvs:
             self._restart(self._supervisor.numbers)  # a worker that fails here fails at the next call too
 
     def _problem(self) -> str:
-        """Why the environments cannot be stepped now; "" if they can."""
+        """The reason why the environments cannot be stepped now; "" if they can."""
         if self._supervisor.closed:
             return "the environments are closed"
         if self._supervisor.busy:
@@ -305,7 +305,7 @@ class WorkerEnvs:
         return "" if self._arrays else "the environments have not been reset"
 
     def _has_ended_episode(self, number: int) -> bool:
-        """Whether a worker has finished an episode since it was started or last replaced."""
+        """True if a worker has finished an episode since it was started or last replaced."""
         share = self._shares[number]
         return bool(self._ended[share].any()) or max(self._log.starts[share]) > self._replaced_at[number]
 

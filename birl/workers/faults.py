@@ -18,7 +18,7 @@ MOST_FAULTS = 1000  # faults of all children; one more is an error
 
 
 class Failure(NamedTuple):
-    """Why a child process did not answer. With one of the flags, a new process would fail too."""
+    """The reason why a child did not answer. With one of the flags, a new one would fail too."""
 
     reason: str
     traceback: str = ""

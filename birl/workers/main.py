@@ -1,4 +1,4 @@
-"""What runs in an environment worker: some of the environments, stepped on request.
+"""The program of an environment worker: it steps some of the environments on request.
 
 It imports no jax, so that it starts quickly.
 """

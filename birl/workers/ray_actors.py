@@ -208,7 +208,7 @@ def cause_of(problem: Exception) -> str:
 
 
 def machine_died(failure: Failure) -> bool:
-    """Whether the whole machine has failed, or may have: then the actor itself is not to blame."""
+    """True if the whole machine may have failed: then the actor itself is not to blame."""
     return "node has died" in failure.reason or failure.reason == OUT_OF_REACH  # the former is Ray's phrase
 
 

@@ -57,12 +57,12 @@ def tried_envs(config: EnvConfig, seed: int) -> HostEnvs:
 
 
 def new_tried_envs(config: EnvConfig, seed: int) -> HostEnvs:
-    """The same, made as another process would make them: compiled ones are compiled anew."""
+    """The same, made as another process would make them: compiled ones are compiled again."""
     return CompiledEnvs(new_programs(config)) if is_compiled(config) else make_envs(config, seed)
 
 
 def check_interface(config: EnvConfig) -> list[Finding]:
-    """Whether reset and step return what Gymnasium's rules ask for."""
+    """Check that reset and step return what Gymnasium's rules ask for."""
     env = make_env(config)
     source = ErrorSource("it", env)
     try:
@@ -100,7 +100,7 @@ def check_interface(config: EnvConfig) -> list[Finding]:
 
 
 def _called(function: str, source: ErrorSource, call: Callable[[], Any]) -> Any:
-    """What reset or step returns; an error in it names the line."""
+    """The answer of reset or step; an error in it names the line."""
     try:
         return call()
     except (Exception, SystemExit) as problem:
@@ -163,7 +163,7 @@ def _check_bounds(boxes: list[spaces.Box]) -> list[Finding]:
 
 
 def check_compiled(config: EnvConfig) -> list[Finding]:
-    """Whether reset and step return what the spaces say.
+    """Check that reset and step return what the spaces say.
 
     Shapes are right, because an environment whose shapes are wrong cannot be made.
     """

@@ -15,7 +15,7 @@ from birl.errors import EnvError, cut
 
 
 def check_env(config: str | EnvConfig | MakeEnv) -> list[Finding]:
-    """What making, resetting, stepping, seeding and restoring the environment showed.
+    """Findings from making, resetting, stepping, seeding and restoring the environment.
 
     `config` may be an environment's id, or a class or function that makes it. Everything runs in
     this process.
@@ -57,7 +57,7 @@ def _config_of(given: str | EnvConfig | MakeEnv) -> EnvConfig:
 
 
 def _makes_compiled(make: MakeEnv) -> bool:
-    """Whether a class or function makes a compiled environment; if it raises, a check says so."""
+    """True if a class or function makes a compiled environment; if it raises, a check says so."""
     try:
         env = make()
     except Exception:
@@ -66,7 +66,7 @@ def _makes_compiled(make: MakeEnv) -> bool:
 
 
 def _run(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> tuple[list[Finding], bool]:
-    """What a check found, and whether the environment is too broken to go on.
+    """The findings of a check, and True if the environment is too broken for more checks.
 
     It is if the check raised, or if reset or step break Gymnasium's rules.
     """

@@ -42,14 +42,14 @@ class TimeBudget:
         self._wall_began = time.monotonic()
 
     def is_left(self) -> bool:
-        """Whether there is time for another step."""
+        """True if there is time for another step."""
         cpu = time.process_time() - self._cpu_began
         wall = time.monotonic() - self._wall_began
         return cpu < self.seconds and wall < PATIENCE * self.seconds
 
 
 def check_seeding(config: EnvConfig) -> list[Finding]:
-    """Whether equal seeds give equal trajectories, and different seeds different ones."""
+    """Check that equal seeds give equal trajectories, and different seeds different ones."""
     config = replace(config, num_envs=2)
     with tried_envs(config, 0) as envs, new_tried_envs(config, 0) as others:
         first, again, other = _trajectory(envs, 0), _trajectory(others, 0), _trajectory(envs, 1)
@@ -68,7 +68,7 @@ def check_seeding(config: EnvConfig) -> list[Finding]:
 
 
 def check_play(config: EnvConfig) -> list[Finding]:
-    """What happens with random actions: rewards, observations, ends of episodes, speed."""
+    """Check rewards, observations, ends of episodes and speed with random actions."""
     with tried_envs(replace(config, num_envs=1), 0) as envs:
         first, masks = envs.reset(0)
         first_masks = masks
@@ -95,7 +95,7 @@ def check_play(config: EnvConfig) -> list[Finding]:
 
 
 def _check_bounds(space: gym.Space, observations: list[Any]) -> list[Finding]:
-    """Whether observations lie in their space, with one environment."""
+    """Check that the observations of one environment lie in their space."""
     for t, each in enumerate(observations):
         single = {name: array[0] for name, array in each.items()} if isinstance(each, dict) else each[0]
         if not space.contains(single):
@@ -106,7 +106,7 @@ def _check_bounds(space: gym.Space, observations: list[Any]) -> list[Finding]:
 
 
 def _check_masks(space: gym.Space, masks: np.ndarray | None) -> list[Finding]:
-    """Whether the environment gives action masks, if its actions can be masked."""
+    """Report the action masks of an environment whose actions can be masked."""
     if masks is not None:
         text = f"found: {masks[0].sum()} of {masks[0].size} choices are allowed at the first observation"
         return [ok("action masks", text)]
@@ -172,7 +172,7 @@ def _trajectory(envs: Envs, seed: int, length: int = 100) -> list[Any]:
 
 
 def check_resume(config: EnvConfig) -> list[Finding]:
-    """Whether environments restored from a snapshot go on as the originals do."""
+    """Check that environments restored from a snapshot continue as the originals do."""
     if is_compiled(config):
         return [ok("exact resume", "the state of a compiled environment is arrays, which a checkpoint holds")]
     config = _trial_config(config)
@@ -185,17 +185,17 @@ def check_resume(config: EnvConfig) -> list[Finding]:
 
 
 class Trial(NamedTuple):
-    """What a trial of a run's environments found before training."""
+    """The result of a trial of a run's environments before training."""
 
     problem: str  # why a run in them cannot be resumed exactly; "" if nothing was found
     masks: bool | None  # whether they give action masks; None: the trial failed
 
 
 def try_envs(config: EnvConfig) -> Trial:
-    """What a trial of environments like these finds.
+    """Try environments like these.
 
-    Environments that are restored by replaying their episodes are tried, and those inside wrappers
-    of the user's. Any other state that is copied needs no trial, and environments that cannot be
+    Environments that are restored by replaying their episodes are tried, and those inside a user's
+    wrappers. Any other state that is copied needs no trial, and environments that cannot be
     saved say so themselves. The state of compiled ones is arrays.
     """
     if is_compiled(config):
@@ -223,7 +223,7 @@ def _trial_config(config: EnvConfig) -> EnvConfig:
 
 
 def _restore_trial(envs: Envs, others: Envs) -> str:
-    """What went wrong when `others` were restored from `envs` and both stepped on, or ""."""
+    """Restore `others` from `envs` and step both; the first difference, or ""."""
     budget = TimeBudget(TRIAL_SECONDS)
     envs.action_space.seed(0)
     envs.reset(0)  # once more than the others, which are new, as in a resumed run

@@ -52,7 +52,7 @@ class CompiledCopies:
 
     @property
     def gives_masks(self) -> bool:
-        """Whether there are action masks: by a method, or in the observation."""
+        """True if there are action masks: by a method, or in the observation."""
         return self._has_mask_method or self.layout.mask_path is not None
 
     @property

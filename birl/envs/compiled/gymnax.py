@@ -45,7 +45,7 @@ class Truncates(Protocol):
     """An environment of gymnax 1.0: `step_env` returns `terminated`, without the time limit."""
 
     def is_truncated(self, state: Any, params: Any) -> Array:
-        """Whether the episode is cut here."""
+        """True if the episode is truncated here."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ def _space(space: Any) -> gym.Space:
 
 
 def _quiet(function: Callable[..., Any], *inputs: Any) -> Any:
-    """What a function of gymnax returns, without JAX's warnings about types in gymnax's code."""
+    """Call a function of gymnax without JAX's warnings about types in gymnax's code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return function(*inputs)

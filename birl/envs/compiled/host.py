@@ -45,7 +45,7 @@ class One(NamedTuple):
 
 
 def new_programs(config: EnvConfig) -> Programs:
-    """Programs that are compiled anew when they are first called."""
+    """Programs that are compiled when they are first called."""
     copies = copies_of(config)
     env = copies.env
 
