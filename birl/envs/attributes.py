@@ -71,10 +71,9 @@ def set_vector_attributes(vector_env: gym.vector.VectorEnv, attributes: Attribut
             require(known, f"{vector_env} has no attribute {name!r} to set")
             vars(vector_env)[name] = value
         return
-    remedy = "use backend gymnasium and env.id, or a vector environment with set_attr"
-    can_set = isinstance(vector_env, SetsAttributes)
-    require(can_set, f"the attributes {sorted(attributes)} cannot be set in {vector_env}; {remedy}")
-    assert isinstance(vector_env, SetsAttributes)
+    if not isinstance(vector_env, SetsAttributes):
+        remedy = "use backend gymnasium and env.id, or a vector environment with set_attr"
+        raise ConfigError(f"the attributes {sorted(attributes)} cannot be set in {vector_env}; {remedy}")
     for name, value in attributes.items():
         known = all(vector_env.call("has_wrapper_attr", name))
         require(known, f"the environments of {vector_env} have no attribute {name!r} to set")
