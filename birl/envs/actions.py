@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from birl.envs.observations import ErrorSource
+from birl.envs.outputs import ErrorSource
 from birl.envs.spaces import (
     MASK,
     action_shape,

@@ -13,7 +13,7 @@ from birl.envs import snapshot as snapshots
 from birl.envs.actions import own_actions, read_mask
 from birl.envs.attributes import Attributes, apply_attributes, read_attribute, require_attributes
 from birl.envs.native import generator_of, generator_state, plain
-from birl.envs.observations import NUMBERS, Arrays, ErrorSource, layout_of, read_flag, read_reset, read_reward
+from birl.envs.outputs import NUMBERS, Arrays, ErrorSource, layout_of, read_flag, read_reset, read_reward
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,

@@ -12,15 +12,7 @@ from birl.envs import snapshot as snapshots
 from birl.envs.actions import action_tree, mask_of, read_mask
 from birl.envs.attributes import Attributes, has_mask_method, method_masks, read_attribute, set_vector_attributes
 from birl.envs.native import is_native, load_native, save_native
-from birl.envs.observations import (
-    Arrays,
-    ErrorSource,
-    ObservationLayout,
-    layout_of,
-    read_flag,
-    read_flags,
-    read_rewards,
-)
+from birl.envs.outputs import Arrays, ErrorSource, ObservationLayout, layout_of, read_flag, read_flags, read_rewards
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,

@@ -20,7 +20,7 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs import snapshot as snapshots
 from birl.envs.atari import has_lives
 from birl.envs.attributes import Attributes, read_attribute
-from birl.envs.observations import Arrays, ObservationLayout, layout_of
+from birl.envs.outputs import Arrays, ObservationLayout, layout_of
 from birl.envs.spaces import action_dtype, action_reader, action_shape, derived_seeds, learnable_actions, mask_width
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 from birl.workers.faults import Failure, Fault, name_environments

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from birl.config import ConfigError
 from birl.envs.actions import action_tree, flat_action, flat_mask, mask_of, own_actions
-from birl.envs.observations import layout_of
+from birl.envs.outputs import layout_of
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import (
     action_dtype,

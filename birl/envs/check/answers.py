@@ -16,7 +16,7 @@ from birl.envs.actions import sample_action
 from birl.envs.compiled.copies import KEY, example_action
 from birl.envs.compiled.host import CompiledEnvs, new_programs, programs_of
 from birl.envs.make import HostEnvs, make_env, make_envs, validate_env
-from birl.envs.observations import ErrorSource, read_reset, read_reward
+from birl.envs.outputs import ErrorSource, read_reset, read_reward
 from birl.envs.snapshot import same_tree
 from birl.envs.spaces import MASK, at_path, far_from_one, is_composite, leaves_of, mask_width, name_of, shown, walk
 from birl.envs.wrappers import MASK_METHOD

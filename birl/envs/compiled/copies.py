@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from birl.config import ConfigError, EnvConfig, require
 from birl.envs.compiled.interface import CompiledEnv, HasActionMask, HasEpisodeLimit
-from birl.envs.observations import ObservationLayout, layout_of
+from birl.envs.outputs import ObservationLayout, layout_of
 from birl.envs.registration import make_compiled
 from birl.envs.spaces import at_path, is_composite, learnable_actions, mask_width, shown, walk
 from birl.envs.wrappers import kept_space, positions
