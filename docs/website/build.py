@@ -17,6 +17,7 @@ from pathlib import Path
 from docs.website.api import ApiError, api_pages
 from docs.website.check_links import problems_of
 from docs.website.code import CodeError
+from docs.website.files import FILES, files_page
 from docs.website.maths import copy_font, with_formulas, without_formulas
 from docs.website.nav import NavigationError, navigation, pages_of, site_path
 from docs.website.pages import DEMO, DEMO_FILES, MEDIA, LinkError, is_demo, site_page, source_page, source_page_path
@@ -62,7 +63,9 @@ def write_project(project: Path, language: str) -> None:
         text, needed = site_page(ROOT, page, pages, language)
         write(tree / site_path(page), text)
         files |= needed
-    for file in files:
+    listing, listed = files_page(ROOT, language)
+    write(tree / FILES, listing)
+    for file in files | listed:
         if is_demo(file):
             for name in DEMO_FILES:
                 copy(DEMO + name, tree)
@@ -74,7 +77,7 @@ def write_project(project: Path, language: str) -> None:
     for path, text in reference.items():
         write(tree / path, text)
     shutil.copytree(HERE / "theme", project / "theme")
-    nav = navigation([*pages, *reference], language)
+    nav = navigation([*pages, FILES, *reference], language)
     write(project / "mkdocs.yml", json.dumps(settings(ROOT, nav, language), ensure_ascii=False, indent=1))
 
 
