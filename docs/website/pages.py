@@ -127,7 +127,7 @@ def is_demo(path: str) -> bool:
 
 
 def anchor_in_twin(root: Path, page: str, anchor: str) -> str:
-    """The anchor of the same heading in the Chinese twin; empty if the twin is that much shorter."""
+    """The anchor of the same heading in the Chinese twin; empty if the twin is too short."""
     twin = root / twin_of(page)
     if not twin.exists():
         return anchor
