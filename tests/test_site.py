@@ -295,6 +295,11 @@ def test_the_site_is_built_without_a_warning_or_a_dead_link(tmp_path):
         assert "\\hat" not in page
         index = json.loads((site / language / "search.json").read_text(encoding="utf-8"))
         assert any(word in item["text"] for item in index["items"])
+        [script] = (site / language / "assets" / "javascripts").glob("bundle.*.js")
+        assert ('placeholder:"搜索"' in script.read_text(encoding="utf-8")) == (language == "zh")
+    index = (site / "zh" / "search.json").read_text(encoding="utf-8")
+    sought = "超参数", "早停", "自定义网络", "自定义环境", "最优模型", "并行环境", "断点续训"
+    assert [word for word in sought if word not in index] == []
     reference = (site / "api" / "train.html").read_text(encoding="utf-8")
     assert 'id="birl.train"' in reference
     assert "Train in a new run directory" in reference

@@ -26,6 +26,16 @@ from docs.website.settings import settings
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 COLOUR = re.compile(r"\x1b\[[\d;]*m")  # the codes of a terminal
+SEARCH_IN_CHINESE = {  # the texts of the generator's script that its translations leave out
+    '"Search"': '"搜索"',
+    '"Search results"': '"搜索结果"',
+    '"result":"results"': '"条结果":"条结果"',
+    '"No results"': '"没有找到结果"',
+    '"Close search"': '"关闭搜索"',
+    '"Filters"': '"筛选"',
+    '"Loading search\\u2026"': '"正在加载搜索…"',
+    '"Search is unavailable. Reload the page to try again."': '"搜索不可用，请重新加载页面。"',
+}
 LANGUAGES = {"en": ".", "zh": "zh"}  # and the folder of each in the site
 
 
@@ -51,6 +61,8 @@ def build_language(project: Path, language: str) -> Path:
     write_project(project, language)
     run_zensical(project)
     finish(project / "site")
+    if language == "zh":
+        translate_search(project / "site")
     return project / "site"
 
 
@@ -111,6 +123,17 @@ def finish(site: Path) -> None:
     index = site / "search.json"
     write(index, without_formulas(index.read_text(encoding="utf-8")))
     (site / "404.html").unlink()  # its links begin at the root of a server
+
+
+def translate_search(site: Path) -> None:
+    """Replace the English texts of the search by Chinese ones."""
+    [script] = (site / "assets" / "javascripts").glob("bundle.*.js")
+    text = script.read_text(encoding="utf-8")
+    for english, chinese in SEARCH_IN_CHINESE.items():
+        if english not in text:
+            raise BuildError(f"{script.name} has no text {english}; correct SEARCH_IN_CHINESE in docs/website/build.py")
+        text = text.replace(english, chinese)
+    write(script, text)
 
 
 def main(site: str) -> int:
