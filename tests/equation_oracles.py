@@ -11,13 +11,13 @@ tests/algos/test_a2c.py
     nets/actor_critic_loss.py: actor_critic_loss, Mnih et al. 2016, section 4
 tests/algos/test_acer.py
   test_the_policy_gradient_is_algorithm_2s_projected_in_each_state
-    nets/acer_loss.py: policy_step, Wang et al. 2017, eq. 12
+    nets/actor_q.py: policy_step, Wang et al. 2017, eq. 12
   test_update_takes_the_step_of_gradients_and_moves_the_average_by_its_decay
     algos/acer.py: update, Wang et al. 2017, section 3.3
   test_the_q_loss_is_the_squared_error_to_retrace_bootstrapped_from_the_true_successors
-    nets/acer_loss.py: discrete_estimates, Wang et al. 2017, algorithm 2
+    nets/actor_q.py: discrete_estimates, Wang et al. 2017, algorithm 2
   test_traces_are_cut_at_the_dth_root_of_the_ratio_and_v_moves_by_the_truncated_ratio
-    nets/acer_loss.py: continuous_estimates, Wang et al. 2017, eq. 14
+    nets/actor_q.py: continuous_estimates, Wang et al. 2017, eq. 14
 tests/algos/test_async_nstep_q.py
   test_the_target_is_the_sum_of_rewards_to_the_last_step_and_the_target_networks_best_value_there
     algos/async_q.py: nstep_q_targets, Mnih et al. 2016, algorithm S2

@@ -5,7 +5,7 @@
    gradient steps of an update are one compiled call.
 3. Soft-update the target networks μ' and Q' after each gradient step.
 
-`noise` is `ou`, as in the paper, `gaussian` or `parameter`: see nets/exploration_noise.py.
+`noise` is `ou`, as in the paper, `gaussian` or `parameter`: see nets/critics.py.
 
 Differs from the papers: many environments; the first actions are uniform; no weight decay, no batch
 normalisation, and the action enters before the critic's first layer; orthogonal initial weights. A
@@ -30,25 +30,23 @@ from birl.limits import Discount, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import value_at
-from birl.nets.continuous import (
+from birl.nets.critics import (
     DeterministicActorCriticLike,
-    MakeDeterministicActorCritic,
-    make_deterministic_actor_critic,
-    random_in_warmup,
-)
-from birl.nets.exploration_noise import (
+    DeterministicPolicy,
     Exploration,
+    MakeDeterministicActorCritic,
     adapted_scale,
     after_rollout,
     initial_exploration,
     initial_noise_memory,
+    make_deterministic_actor_critic,
     noisy_actions,
+    random_in_warmup,
     validate_noise,
     without_noise,
 )
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
-from birl.nets.policies import DeterministicPolicy
 from birl.parts import (
     NO_CORE,
     STEPS_ONLY,
