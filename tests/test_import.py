@@ -14,7 +14,7 @@ from birl.registry import algorithm_named
 from tests.run.processes import ENVIRONMENT
 
 PACKAGE = Path(birl.__file__).parent
-RAY = ("ray", "birl.workers.ray", "birl.rollouts.ray", "birl.asynchronous.ray")  # they import it at once
+RAY = ("ray", "birl.workers.ray", "birl.rollouts.ray_rollouts", "birl.asynchronous.ray")  # they import it at once
 
 
 def imports_of(path: Path) -> set[str]:
@@ -152,7 +152,7 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("tensorboard", ["run/tensorboard.py"]),
         ("wandb", ["run/wandb.py"]),
         ("trackio", ["run/trackio.py"]),
-        ("minari", ["rollouts/minari.py"]),
+        ("minari", ["rollouts/transition_files.py"]),
         ("ray", ["workers/ray.py"]),
         ("imageio_ffmpeg", ["run/video.py"]),
         ("matplotlib", ["lab/diagnosis/plot.py", "run/plot.py"]),

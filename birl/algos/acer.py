@@ -73,8 +73,8 @@ from birl.parts import (
 )
 from birl.registry import Supports
 from birl.rollouts.finite import check_finite_metrics
-from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.traced import settings

@@ -16,8 +16,8 @@ from birl.envs.probes import ActionMask, Faulty, OneStep
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 from birl.errors import NonFiniteError
-from birl.rollouts.collector import Collector
 from birl.rollouts.finite import check_finite, check_finite_metrics
+from birl.rollouts.source import Collector
 from birl.types import Action, Snapshot
 from tests.envs.counting import Counting, DictCounting, counting_functions
 

@@ -18,8 +18,8 @@ from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
 from birl.parts import ReplayConfig
 from birl.rollouts.episode_stats import EpisodeStats
-from birl.rollouts.open import HostSource, open_rollouts
 from birl.rollouts.replay import Replay
+from birl.rollouts.source import HostSource, open_rollouts
 from birl.types import Action, Rollout, RolloutSource, Snapshot
 from tests.envs.counting import Counting, counting_functions
 
