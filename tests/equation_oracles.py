@@ -129,21 +129,21 @@ tests/maths/test_returns.py
     maths/returns.py: retrace, Munos et al. 2016, eq. 3
 tests/maths/test_scaled.py
   test_samples_are_those_of_the_gaussian_scaled
-    maths/scaled.py: ScaledGaussian
+    maths/gaussians.py: ScaledGaussian
 tests/maths/test_squashed.py
   test_with_gsde_a_bounded_action_is_the_tanh_of_the_gaussians_sample
-    maths/squashed.py: BoundedGaussian._squash
+    maths/gaussians.py: BoundedGaussian._squash
   test_the_density_of_a_bounded_action_is_per_unit_of_the_action_and_integrates_to_1
-    maths/squashed.py: BoundedGaussian._log_density
+    maths/gaussians.py: BoundedGaussian._log_density
   test_the_log_density_is_the_gaussians_minus_the_log_of_the_slope_of_tanh
-    maths/squashed.py: SquashedGaussian._log_density, Haarnoja et al. 2018, appendix C
+    maths/gaussians.py: SquashedGaussian._log_density, Haarnoja et al. 2018, appendix C
   test_a_sample_has_the_exact_log_density_even_where_all_actions_round_to_one
-    maths/squashed.py: log_slopes
+    maths/gaussians.py: log_slopes
 tests/maths/test_state_dependent.py
   test_the_noise_is_the_matrix_times_the_features
-    maths/state_dependent.py: exploration_noise
+    maths/gaussians.py: exploration_noise
   test_the_variance_of_an_action_is_the_sum_of_squares_of_features_times_deviations
-    maths/state_dependent.py: state_dependent_gaussian
+    maths/gaussians.py: state_dependent_gaussian
 tests/maths/test_truncated.py
   test_wang_2017_equation_9_is_the_exact_gradient_in_expectation_for_any_truncation
     maths/truncated.py: softmax_objective, Wang et al. 2017, eq. 9

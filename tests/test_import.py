@@ -184,7 +184,7 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
 import importlib, pkgutil, sys, birl
 NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard",
          "gymnax", "brax", "jumanji", "mujoco_playground")
-OWN = ("wandb", "tensorboard", "ray", "gymnax", "brax", "jumanji", "playground")  # read only when used
+OWN = ("wandb", "tensorboard", "ray", "ray_rollouts", "gymnax", "brax", "jumanji", "playground")  # read only when used
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
     if module.name.rpartition(".")[2] not in OWN:
         importlib.import_module(module.name)

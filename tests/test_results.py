@@ -208,11 +208,9 @@ def test_the_reading_path_of_an_algorithm_has_its_own_update_and_what_it_learns_
     own = {name for name in training if name.startswith("algos/")}
     assert own == {f"algos/{algorithm}.py"}
     assert {"train", "cycle", "update"} <= set(training[f"algos/{algorithm}.py"])
-    replay = {"rollouts/replay.py", "rollouts/learning.py"}
-    assert replay & set(training) == (set() if algorithm == "ppo" else replay)
-    if algorithm != "ppo":
-        assert "Replay.gather" in training["rollouts/replay.py"]
-        assert "take_steps" in training["rollouts/learning.py"]
+    of_a_replay = {"Replay.gather", "take_steps"}
+    called = {definition for definitions in training.values() for definition in definitions}
+    assert of_a_replay & called == (set() if algorithm == "ppo" else of_a_replay)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
@@ -223,8 +221,8 @@ def test_switches_are_between_two_files_of_the_training_part(paths, algorithm):
         assert file != other_file
         assert caller in path.training[file]
         assert called in path.training[other_file]
-    collect = ("rollouts/open.py", "HostSource.collect")
-    assert ((f"algos/{algorithm}.py", "cycle"), collect) in path.switches
+    called = {name for caller, (_, name) in path.switches if caller == (f"algos/{algorithm}.py", "cycle")}
+    assert any(name.endswith(".collect") for name in called)
 
 
 def test_a_switch_counts_once_however_often_it_is_taken(reading_path):

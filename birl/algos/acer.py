@@ -40,8 +40,8 @@ from birl.limits import Discount, EntropyWeight, Fraction, Natural, NotNegative,
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.keys import numbered, stream
+from birl.maths.losses import explained_variance
 from birl.maths.schedules import value_at
-from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import dot
 from birl.nets.actor_q import (
     ActorQLike,

@@ -27,9 +27,9 @@ from birl.config import EnvConfig, RunConfig, require
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.losses import explained_variance
 from birl.maths.returns import n_step_returns, sarsa_known, sarsa_targets
 from birl.maths.schedules import value_at
-from birl.maths.statistics import explained_variance
 from birl.nets.models import (
     ActorCriticLike,
     ActorQCritic,

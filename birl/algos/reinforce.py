@@ -26,9 +26,9 @@ from birl.envs.make import episode_limit
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.losses import explained_variance
 from birl.maths.returns import discounted_returns, ends_inside
 from birl.maths.schedules import value_at
-from birl.maths.statistics import explained_variance
 from birl.nets.models import (
     ActorCriticLike,
     ActorCriticPolicy,

@@ -26,8 +26,8 @@ from birl.limits import Discount, NotNegative, PositiveFloat, PositiveInt, Rate,
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
+from birl.maths.losses import explained_variance
 from birl.maths.schedules import value_at
-from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import fisher_vector_product, line_search, natural_step
 from birl.nets.dependence import require_own_critic, split_actor_critic
 from birl.nets.models import (
