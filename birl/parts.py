@@ -8,14 +8,14 @@ from dataclasses import field
 from functools import partial
 from typing import Annotated, Literal
 
-from birl.config_json import part
+from birl.config import part
 from birl.limits import BELOW_100, Decay, Fraction, Natural, PositiveFloat, PositiveInt, Prefill, Rate, Sizes, Units
 from birl.maths.schedules import linear
 from birl.search import EITHER, Choices, Range
 from birl.settings import CONSTANT, Search, Without
 
 # One of Birl's, auto to choose by the observation, or module:function for one of the user's own
-# (nets/own_encoder.py).
+# (nets/encoders.py).
 EncoderName = Literal["auto", "mlp", "cnn", "cnn_2013", "cnn_small", "cnn_tiny", "conv_only"] | str
 Activation = Literal["tanh", "relu", "elu", "silu", "gelu"]
 CoreName = Literal["feedforward", "lstm", "lnlstm", "gru"]

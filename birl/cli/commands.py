@@ -28,8 +28,7 @@ from birl.cli.options import (
     read_known,
     whole_number,
 )
-from birl.config import ConfigError, Plain, require
-from birl.config_json import to_json
+from birl.config import ConfigError, Plain, require, to_json
 from birl.run.console import TextConsole, number, score_text
 from birl.run.directory import is_group
 from birl.run.signals import starting
@@ -283,7 +282,7 @@ def check_env(words: Words) -> int:
     options = parse(CheckEnvOptions, words, "birl check-env")
     config = env_of_options(options.env_id, vars(options))
     with starting():
-        from birl.envs.check import check_env as run_check
+        from birl.envs.check.checking import check_env as run_check
 
     if config.backend != "compiled":
         print(f"birl: {ONE_PROCESS}", file=sys.stderr)

@@ -21,9 +21,8 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from birl.config import ConfigError, EnvConfig, Plain, Wrapper, require
-from birl.errors import TERMINAL_CODES
+from birl.errors import TERMINAL_CODES, suggest_setting
 from birl.settings import Help, notes_of
-from birl.suggestions import suggest_setting
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]  # without --no-...
 Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]

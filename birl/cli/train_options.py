@@ -25,12 +25,12 @@ from birl.cli.options import (
 )
 from birl.cli.settings_help import OPTION_NAMES, Setting, help_text, settings_of
 from birl.config import AtariConfig, ConfigError, Wrapper, require
+from birl.errors import suggest_algorithm, suggest_setting
 from birl.maths import schedules
 from birl.registry import algorithm_named, import_algorithm, name_of
 from birl.run.configure import SettingsSource, from_file, from_preset, like_run, with_settings
 from birl.run.groups.group_plan import GroupPlan, plan_group
 from birl.settings import flat_settings, places_of
-from birl.suggestions import suggest_algorithm, suggest_setting
 
 HELP = ("-h", "--help")
 METAVARS = {"like": "RUN", "config": "FILE", "seeds": "INT", "sweep": "NAME=VALUE,VALUE", "jobs": "INT"}
@@ -241,7 +241,7 @@ def _require_task(task: list[str], algorithm: str | None, env_id: str | None) ->
     """Raise ConfigError unless there is both an algorithm and an environment."""
     require(bool(task or algorithm), "birl train needs an algorithm and an environment: birl train ppo CartPole-v1")
     if algorithm is None or (algorithm not in ALGORITHMS and env_id in ALGORITHMS):
-        meant = suggest_algorithm(task[0])
+        meant = suggest_algorithm(task[0], ALGORITHMS)
         require(not meant or len(task) > 1, f"algorithm {task[0]!r} is unknown; {meant}")
         example = f"birl train {task[1] if len(task) == 2 else 'ppo'} {task[0]}"
         known = f"algorithms: {', '.join(ALGORITHMS)}"

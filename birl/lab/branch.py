@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from birl.config import ConfigError, require
-from birl.config_json import from_stored
+from birl.config import ConfigError, from_stored, require
 from birl.errors import CheckpointError
 from birl.lab.tuning.plan import is_search
 from birl.registry import algorithm_named

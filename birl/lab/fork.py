@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import require
-from birl.envs.by_name import MakeEnv
+from birl.envs.make import MakeEnv
 from birl.lab.branch import At, read_branch
 from birl.lab.fork_group import root_of, roots_of, train_forks
 from birl.lab.fork_start import start_fork

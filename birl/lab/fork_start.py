@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from birl.config import ConfigError
-from birl.config_json import from_json, to_json
+from birl.config import ConfigError, from_json, to_json
 from birl.errors import CheckpointError
 from birl.lab.branch import Branch, fork_directory
 from birl.lab.continuation import continuation

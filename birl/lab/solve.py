@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from birl.config import ConfigError, EnvConfig, require
-from birl.env_checks import require_importable
-from birl.envs.by_name import MakeEnv
-from birl.envs.check import check_env
-from birl.functions import name_of_function
+from birl.config import ConfigError, EnvConfig, name_of_function, require
+from birl.envs.check.checking import check_env
+from birl.envs.make import MakeEnv, require_importable
 from birl.lab.search_space import repaired
 from birl.lab.solving.candidates import Fitting, fitting
 from birl.lab.solving.contenders import LEAST_EPISODES, TRIED
@@ -35,7 +33,7 @@ from birl.run.console import number
 from birl.run.directory import claim_named, staying_in_place, task_name
 from birl.run.groups.group import require_jobs
 from birl.run.start import with_run
-from birl.workers.programs import usable_cpus
+from birl.workers.child import usable_cpus
 
 SEEDS = 1  # of each trial: in little time, more settings find more than more seeds
 RUNGS = 3

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, require
-from birl.env_checks import require_importable
-from birl.envs.by_name import MakeEnv
-from birl.envs.make import spaces_of
+from birl.envs.make import MakeEnv, require_importable, spaces_of
 from birl.lab.search_space import search_space
 from birl.lab.tuning.console import SearchConsole
 from birl.lab.tuning.halving import Over, next_step
@@ -42,7 +40,7 @@ from birl.run.groups.group import lane_address, require_jobs, require_trainable
 from birl.run.groups.group_plan import plan_group, read_group
 from birl.run.groups.group_results import make_group_summary
 from birl.run.signals import Interrupted, caught_signals
-from birl.workers.programs import usable_cpus
+from birl.workers.child import usable_cpus
 
 
 def tune(

@@ -23,7 +23,7 @@ from birl.maths.keys import stream
 from birl.parts import ReplayConfig
 from birl.rollouts.sum_tree import sample_entries, set_weights, tree_of, weights_of
 from birl.types import Array, PyTree, Rollout, Snapshot, Transitions
-from birl.workers.programs import free_memory
+from birl.workers.child import free_memory
 
 
 def newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:

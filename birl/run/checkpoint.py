@@ -28,8 +28,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from birl.config_json import from_json, to_json
-from birl.envs.space_json import space_from_json, space_to_json
+from birl.config import from_json, to_json
+from birl.envs.spaces import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError, require
 from birl.nets.allowance import allowed_numbers
 from birl.run import files
@@ -38,7 +38,7 @@ from birl.run.state_tensors import non_finite_leaf, state_to_tensors, with_curre
 from birl.run.trust import sign
 from birl.run.versions import versions
 from birl.types import PyTree, Snapshot
-from birl.workers.programs import free_memory
+from birl.workers.child import free_memory
 
 FORMAT = 2
 MANIFEST = "manifest.json"

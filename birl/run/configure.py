@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from birl.config import ConfigError, EnvConfig, Wrapper, require
-from birl.errors import cut
-from birl.functions import passed_encoder
+from birl.config import ConfigError, EnvConfig, Wrapper, passed_encoder, require
+from birl.errors import cut, suggest_setting
 from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
@@ -19,7 +18,6 @@ from birl.run.directory import StoredSettings, read_settings
 from birl.run.files import parse_json, read_bytes
 from birl.run.given import PASSED_IN, Given
 from birl.settings import PARTS, flat_settings, places_of, replaced
-from birl.suggestions import suggest_setting
 from birl.types import Envs
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from birl.config import ConfigError, require
-from birl.config_json import from_json, to_json
+from birl.config import ConfigError, from_json, require, to_json
 from birl.errors import CheckpointError, RunDirectoryError
 from birl.run.files import PARTIAL, read_json, remove_partial, write_json
 from birl.run.lock import LOCK, locked

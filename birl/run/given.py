@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from birl.config import EnvConfig, require
-from birl.envs.by_name import MakeEnv, name_of_make_env
+from birl.envs.make import MakeEnv, name_of_make_env
 
 PASSED_IN = "handed-in"  # the env.id of a run on environments that were passed to `train`
 OBJECTS = ("envs", "eval_envs", "make_env", "make_network", "make_encoder")

@@ -29,7 +29,7 @@ from birl.run.directory import (
 from birl.run.files import require_memory
 from birl.run.groups.lane import lane_problem, lane_summary
 from birl.run.logging import Row, read_metrics
-from birl.workers.programs import free_memory
+from birl.workers.child import free_memory
 
 FORKED = "fork"  # a setting of forks: where they branched off
 FORK_BEFORE = "fork.before"  # ... and what they changed

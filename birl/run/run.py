@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
-from birl.config import RunConfig, require
-from birl.config_json import to_json
-from birl.envs.check_resume import try_envs
+from birl.config import RunConfig, require, to_json
+from birl.envs.check.trials import try_envs
 from birl.envs.make import open_envs, spaces_of
 from birl.envs.spaces import has_images
 from birl.errors import EnvError, InexactResume, NonFiniteError

@@ -9,9 +9,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from birl.config import RunConfig
-from birl.config_json import to_json
-from birl.envs.check_resume import Trial
+from birl.config import RunConfig, to_json
+from birl.envs.check.trials import Trial
 from birl.errors import CheckpointError, InexactResume, plain_warning
 from birl.run import checkpoint
 from birl.run.checkpoint import FORMAT, Checkpoint, Progress, snapshot_files

@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from birl.config import EnvConfig, require
-from birl.config_json import from_stored
-from birl.envs.by_name import MakeEnv
+from birl.config import EnvConfig, from_stored, require
+from birl.envs.make import MakeEnv
 from birl.maths.schedules import Schedule, number_at
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint

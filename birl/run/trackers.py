@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from birl import ALGORITHMS
-from birl.config import ConfigError
-from birl.config_json import from_json
-from birl.env_checks import is_atari
+from birl.config import ConfigError, from_json, is_atari
 from birl.errors import CheckpointError, install_extra
 from birl.registry import Alias, Aliases, MetricNames, supports
 from birl.run import files

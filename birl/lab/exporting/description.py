@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from birl import __version__
-from birl.envs.space_json import space_to_json
+from birl.envs.spaces import space_to_json
 from birl.errors import printable
 from birl.lab.exporting.graph import Graph, Port
 from birl.registry import name_of

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from birl.config import ConfigError
-from birl.config_json import from_json
+from birl.config import ConfigError, from_json
 from birl.lab.report.elements import (
     Content,
     Html,

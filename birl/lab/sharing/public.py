@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from birl.config_json import to_json
+from birl.config import to_json
 from birl.errors import CheckpointError
 from birl.run.checkpoint import MANIFEST, load_checkpoint, manifest_bytes
 from birl.run.directory import CONFIG, Fork, SettingsChange, flatten

@@ -7,8 +7,8 @@ import gymnasium as gym
 import numpy as np
 
 from birl.config import ConfigError, EnvConfig
+from birl.envs.actions import random_actions
 from birl.envs.make import spaces_of
-from birl.envs.sampling import random_actions
 from birl.run.evaluating import Evaluation, evaluate_policy, merged
 from birl.types import PyTree
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from birl.compiled_ids import is_compiled
+from birl.config import is_compiled
 from birl.errors import CheckpointError
 from birl.lab.search_space import at_point
 from birl.lab.tuning.plan import TunePlan

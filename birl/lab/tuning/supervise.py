@@ -12,8 +12,8 @@ from birl.config import ConfigError, require
 from birl.lab.tuning.journal import Journal, process_name
 from birl.run.files import PARTIAL, make_directory, open_to_append
 from birl.run.groups.lane_training import POLL_SECONDS, SIGNAL_SECONDS, lane_variables, last_words
+from birl.workers.child import Program, SignalRelay, describe_exit, start_program
 from birl.workers.faults import Failure
-from birl.workers.programs import Program, SignalRelay, describe_exit, start_program
 
 LOGS = "logs"
 MOST_DEATHS = 20  # of workers that did nothing in between, before the search gives up
@@ -122,7 +122,7 @@ def run_on_ray(
     directory: Path, jobs: int, trust: bool, signals: Sequence[int], address: str, progress: Callable[[], int]
 ) -> Iterator[int]:
     """As `run_here`, with a task of the cluster for each worker; all must see the directory."""
-    from birl.workers.ray import run_tasks  # which needs an extra
+    from birl.workers.ray_actors import run_tasks  # which needs an extra
 
     token = f"{PARTIAL}{secrets.token_hex(8)}"
     (directory / token).touch()

@@ -14,9 +14,8 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from birl.config import ConfigError, Wrapper, require
-from birl.config_json import to_json
-from birl.errors import CheckpointError
+from birl.config import ConfigError, Wrapper, require, to_json
+from birl.errors import CheckpointError, suggest_setting
 from birl.maths import schedules
 from birl.registry import name_of
 from birl.run.directory import (
@@ -30,7 +29,6 @@ from birl.run.directory import (
 )
 from birl.run.files import read_json, require_real_directory, write_json
 from birl.settings import flat_settings
-from birl.suggestions import suggest_setting
 
 MOST_SEEDS = 10_000  # more is surely a mistake
 NAME_LENGTH = 60  # of the text of a value in a directory's name

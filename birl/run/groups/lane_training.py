@@ -34,11 +34,11 @@ from birl.run.files import PARTIAL, make_directory, open_to_append, open_to_read
 from birl.run.groups.lane import LOG, LaneEnd, LaneMetrics, LaneNews, LaneOptions
 from birl.run.signals import Interrupted
 from birl.run.start import reopen
+from birl.workers.child import Program, SignalRelay, describe_exit, start_program
 from birl.workers.faults import Failure
-from birl.workers.programs import Program, SignalRelay, describe_exit, start_program
 
 if TYPE_CHECKING:
-    from birl.workers.ray import Talk
+    from birl.workers.ray_actors import Talk
 
 POLL_SECONDS = 0.1  # between two looks at the processes
 TAIL_BYTES = 10_000  # of the log, in which the reason of a failure is
@@ -261,7 +261,7 @@ def train_on_ray(
     run_dirs: Sequence[Path], options: LaneOptions, address: str, at_once: int, signals: Sequence[int]
 ) -> Iterator[LaneEnd | LaneNews | None]:
     """Train these lanes on the cluster at this address; as `lane_processes.run_processes`."""
-    from birl.workers.ray import run_tasks  # which needs an extra
+    from birl.workers.ray_actors import run_tasks  # which needs an extra
 
     heard: list[LaneNews] = []
 
