@@ -134,7 +134,7 @@ def assert_same_group(group: Path, whole: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "kills", "total_steps"),
     [
-        pytest.param("gymnasium", 2, 2_000, id="twice"),
+        pytest.param("gymnasium", 2, 2_000, id="twice", marks=pytest.mark.later),
         pytest.param("gymnasium", 20, 30_000, id="twenty times", marks=pytest.mark.faults),
         pytest.param("compiled", 20, 30_000, id="twenty times, compiled", marks=pytest.mark.faults),
     ],
