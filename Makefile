@@ -8,19 +8,20 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SEED ?= 1
 
-.PHONY: train test test-all test-learning test-faults test-lowest package bench bench-compiled lint types imports tests docs \
-	docs-serve demo format clean
+.PHONY: train test test-all test-learning test-faults test-lowest test-release package bench bench-compiled lint types imports \
+	tests docs docs-serve demo format clean
 
 train: .venv/.installed
 	$(BIN)/birl train ppo CartPole-v1 --seed $(SEED)
 
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+COMMON := not slow and not faults and not release
 
 test: lint types imports tests
 
 # Also the laboratory, pages, site, notebooks and packaging, and the whole contract without birl/accel.
 test-all: test demo
-	$(PYTEST) -m "later and not slow and not faults"
+	$(PYTEST) -m "later and $(COMMON)"
 	BIRL_ACCEL=0 $(PYTEST) tests/test_contract.py
 
 lint: .venv/.installed-dev
@@ -34,7 +35,7 @@ imports: .venv/.installed-dev
 	$(BIN)/lint-imports --no-logo
 
 tests: .venv/.installed-dev
-	$(PYTEST) -m "not later and not slow and not faults"
+	$(PYTEST) -m "not later and $(COMMON)"
 	BIRL_ACCEL=0 $(BIN)/pytest -n 2 tests/test_contract.py -k "ppo or qr-dqn or sac"
 
 test-learning: .venv/.installed-dev
@@ -42,6 +43,10 @@ test-learning: .venv/.installed-dev
 
 test-faults: .venv/.installed-dev
 	$(BIN)/pytest -n 2 --dist worksteal -m faults
+
+# What may lag behind between releases: Chinese twins, and the counts of lines in pages.
+test-release: .venv/.installed-dev
+	$(BIN)/pytest -n 2 --dist loadfile -m release
 
 # The lowest versions of the dependencies, on the oldest Python.
 LOWEST := maths nets envs/test_make.py envs/test_snapshot.py envs/test_vector.py rollouts/test_collector.py \

@@ -15,7 +15,7 @@ from birl.search import EITHER, Choices, Range
 from birl.settings import CONSTANT, Search, Without
 
 # One of Birl's, auto to choose by the observation, or module:function for one of the user's own
-# (nets/own_encoder.py).
+# (nets/encoders.py).
 EncoderName = Literal["auto", "mlp", "cnn", "cnn_2013", "cnn_small", "cnn_tiny", "conv_only"] | str
 Activation = Literal["tanh", "relu", "elu", "silu", "gelu"]
 CoreName = Literal["feedforward", "lstm", "lnlstm", "gru"]
@@ -71,6 +71,10 @@ class ActionConfig:
     squash_actions: bool = False  # by tanh into the bounds of a Box; False: the environment gets them clipped
     gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021); for Box actions
     gsde_every: PositiveInt | None = None  # steps between new matrices of gsde; None: one for each rollout
+
+    def steps_per_matrix(self, rollout_length: int) -> int:
+        """The steps of a rollout that share an exploration matrix; 1 without gSDE."""
+        return (self.gsde_every or rollout_length) if self.gsde else 1
 
 
 @part

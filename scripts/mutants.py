@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-TIER = "not later and not slow and not faults"
+TIER = "not later and not slow and not faults and not release"
 SECONDS = 1200  # a mutant may also hang
 FAILED = 1  # pytest's exit code where tests failed; others say that they could not be run
 
@@ -39,6 +39,8 @@ class Mutant(NamedTuple):
         return f"tests/{self.other_test or f'{folder}/test_{name}'}"
 
 
+COLLECTING = "rollouts/test_collector.py"
+
 MUTANTS = [
     # Returns, losses and distributions
     Mutant("maths/returns.py", "& ~truncated & _next_row", "& _next_row"),
@@ -55,7 +57,7 @@ MUTANTS = [
     Mutant("maths/value_distributions.py", "(errors < 0)", "(errors > 0)"),
     Mutant("maths/value_distributions.py", "discounts[..., None] * numbers", "numbers"),
     Mutant("maths/trust_region.py", "jnp.sqrt(2.0 * max_kl", "jnp.sqrt(max_kl"),
-    Mutant("maths/squashed.py", "slopes = log_slopes(before)", "slopes = -log_slopes(before)"),
+    Mutant("maths/gaussians.py", "slopes = log_slopes(before)", "slopes = -log_slopes(before)", "maths/test_squashed.py"),
     Mutant("maths/exploration.py", "(1.0 - epsilon) * greedy", "greedy"),
     Mutant("maths/statistics.py", "share * (1.0 - share) * difference", "0 * difference"),
     # Networks
@@ -64,9 +66,9 @@ MUTANTS = [
     Mutant("nets/optimizers.py", "(1.0 - rate) * t + rate * p", "rate * t + (1.0 - rate) * p"),
     Mutant("nets/recurrent.py", "before.ndim - 1)), start, before)", "before.ndim - 1)), before, before)"),
     # Rollouts
-    Mutant("rollouts/collector.py", "self.resets = ~step.valid", "self.resets = step.terminated"),
-    Mutant("rollouts/collector.py", "terminated[t] = step.terminated", "terminated[t] = step.truncated"),
-    Mutant("rollouts/collector.py", "self.memory = action.memory", "self.memory = self.memory"),
+    Mutant("rollouts/source.py", "self.resets = ~step.valid", "self.resets = step.terminated", COLLECTING),
+    Mutant("rollouts/source.py", "terminated[t] = step.terminated", "terminated[t] = step.truncated", COLLECTING),
+    Mutant("rollouts/source.py", "self.memory = action.memory", "self.memory = self.memory", COLLECTING),
     Mutant("rollouts/batch.py", "advantages + values[:-1]", "advantages"),
     Mutant("rollouts/replay.py", "where(at(columns.terminated, last, envs), 0.0,", "where(False, 0.0,"),
     Mutant("rollouts/replay.py", "discounts * at(columns.rewards", "at(columns.rewards"),
@@ -74,13 +76,13 @@ MUTANTS = [
     Mutant("rollouts/sum_tree.py", ">= pairs[..., 0]", ">= pairs[..., 1]"),
     Mutant("rollouts/hindsight.py", "rng.integers(steps, length)", "rng.integers(0 * steps, length)"),
     Mutant("rollouts/learning.py", "owed = owed + np", "owed = np", "rollouts/test_learning_from_replay.py"),
-    Mutant("rollouts/minibatch.py", "lambda m: m[order]", "lambda m: m[jnp.sort(order)]"),
+    Mutant("rollouts/batch.py", "lambda m: m[order]", "lambda m: m[jnp.sort(order)]", "rollouts/test_minibatch.py"),
     Mutant("rollouts/episode_stats.py", "lengths[t, i] - before[1, i]", "lengths[t, i]"),
     # Algorithms
-    Mutant("algos/ppo.py", "- coefficients.entropy_weight * entropy", "+ coefficients.entropy_weight * entropy"),
-    Mutant("algos/ppo.py", "stopped = learning.stopped | (", "stopped = ("),
+    Mutant("algos/ppo.py", "- config.entropy_weight * entropy", "+ config.entropy_weight * entropy"),
+    Mutant("algos/ppo.py", "stopped |= metrics", "stopped = metrics"),
     Mutant("algos/dqn.py", "(next_values if config.double else next_targets)", "next_targets"),
-    Mutant("algos/dqn.py", ".min()) ** -correction", ".min()) ** correction"),
+    Mutant("algos/dqn.py", ".min()) ** -config", ".min()) ** config"),
     Mutant("algos/td3.py", ".min(axis=0)", ".max(axis=0)"),
     Mutant("algos/td3.py", "jnp.clip(noise, -limit, limit)", "noise"),
     Mutant("algos/sac.py", "(next_values - jnp.exp(", "(next_values + jnp.exp("),
@@ -130,11 +132,15 @@ def parse() -> argparse.Namespace:
 
 def misplaced(mutant: Mutant) -> str:
     """Why this mutant cannot be applied; "" if it can."""
-    text = (ROOT / "birl" / mutant.file).read_text(encoding="utf-8")
     if not (ROOT / mutant.test).exists():
         return f"birl/{mutant.file}: there is no {mutant.test}"
-    times = text.count(mutant.old)
-    return "" if times == 1 else f"birl/{mutant.file} has {mutant.old!r} {times} times, not once"
+    path = ROOT / "birl" / mutant.file
+    times = path.read_text(encoding="utf-8").count(mutant.old) if path.exists() else 0
+    if times == 1:
+        return ""
+    found = (file for file in (ROOT / "birl").rglob("*.py") if mutant.old in file.read_text(encoding="utf-8"))
+    places = ", ".join(file.relative_to(ROOT).as_posix() for file in found)
+    return f"birl/{mutant.file} has {mutant.old!r} {times} times, not once; it is in: {places or 'no file'}"
 
 
 def copy_of_the_tree(folder: Path) -> Path:

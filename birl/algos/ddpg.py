@@ -5,7 +5,7 @@
    gradient steps of an update are one compiled call.
 3. Soft-update the target networks μ' and Q' after each gradient step.
 
-`noise` is `ou`, as in the paper, `gaussian` or `parameter`: see nets/exploration_noise.py.
+`noise` is `ou`, as in the paper, `gaussian` or `parameter`: see nets/critics.py.
 
 Differs from the papers: many environments; the first actions are uniform; no weight decay, no batch
 normalisation, and the action enters before the critic's first layer; orthogonal initial weights. A
@@ -30,25 +30,23 @@ from birl.limits import Discount, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import value_at
-from birl.nets.continuous import (
+from birl.nets.critics import (
     DeterministicActorCriticLike,
-    MakeDeterministicActorCritic,
-    make_deterministic_actor_critic,
-    random_in_warmup,
-)
-from birl.nets.exploration_noise import (
+    DeterministicPolicy,
     Exploration,
+    MakeDeterministicActorCritic,
     adapted_scale,
     after_rollout,
     initial_exploration,
     initial_noise_memory,
+    make_deterministic_actor_critic,
     noisy_actions,
+    random_in_warmup,
     validate_noise,
     without_noise,
 )
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
-from birl.nets.policies import DeterministicPolicy
 from birl.parts import (
     NO_CORE,
     STEPS_ONLY,
@@ -61,11 +59,11 @@ from birl.parts import (
 )
 from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Search
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 SUPPORTS = Supports(
@@ -203,18 +201,18 @@ def actor_loss(actor: PyTree, critic: PyTree, normalizer: Normalizer, batch: Tra
     return value, {"loss/policy": value}
 
 
-def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Metrics, None]]:
+def learn(state: State, sampled: Batch, config: Scheduled) -> tuple[State, tuple[Metrics, None]]:
     """One gradient step of the critic, then of the actor, then the targets' soft update."""
-    progress = state.env_steps / config.run.total_steps
-    actor_rate, critic_rate = (
-        value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)
-    )
     batch, network = sampled.steps, state.network
     step = partial(gradient_step, config.gradient)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
-    critic, critic_optimizer, norm = step(network.critic, state.critic_optimizer, gradients, critic_rate)
+    critic, critic_optimizer, norm = step(
+        network.critic, state.critic_optimizer, gradients, config.critic_learning_rate
+    )
     gradients, actor_metrics = jax.grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)
-    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, actor_rate)
+    actor, actor_optimizer, actor_norm = step(
+        network.actor, state.actor_optimizer, gradients, config.actor_learning_rate
+    )
     network = eqx.tree_at(lambda network: (network.actor, network.critic), network, (actor, critic))
     state = state._replace(
         network=network,
@@ -224,7 +222,7 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
         gradient_steps=state.gradient_steps + 1,
     )
     metrics |= actor_metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
-    return state, (metrics | {"optimizer/learning_rate": critic_rate}, None)
+    return state, (metrics | {"optimizer/learning_rate": config.critic_learning_rate}, None)
 
 
 def explore(
@@ -249,7 +247,7 @@ def update(
 ) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps on batches [G, N, ...], and the metrics."""
     metrics: Metrics = {"exploration/noise": state.exploration.scale}
-    state, learned, errors = take_steps(learn, state, batches, config)
+    state, learned, errors = take_steps(learn, state, batches, scheduled(config, state.env_steps))
     noise_key = stream(state.key, "exploration")
     state = count_rollout(state, rollout, config.discount)
     state = state._replace(in_warmup=state.env_steps < config.replay.learning_starts)
@@ -279,7 +277,7 @@ def train(
             state.network.initial_memory(rollouts.num_envs), config.exploration.noise, rollouts.num_envs
         )
         current = rollouts.start(state, snapshot, memory=memory)
-        rollouts.add_replay(config.replay, like=without_noise(rollouts.empty_rollout()))
+        rollouts.add_replay(config.replay, keep=without_noise)
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

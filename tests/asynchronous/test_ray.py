@@ -26,9 +26,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
-from birl.nets.gsde import steps_per_matrix
-from birl.rollouts.collector import Collector
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import Collector, open_rollouts
 from birl.types import Rollout
 from birl.workers import faults
 from tests.asynchronous.adding import act, make_adding, make_config
@@ -38,7 +36,7 @@ from tests.run.processes import ENVIRONMENT, SECONDS
 pytest.importorskip("ray")
 
 from birl.asynchronous.ray import RayPool
-from birl.rollouts.ray import RayCollector, joined, open_ray_actors
+from birl.rollouts.ray_rollouts import RayCollector, joined, open_ray_actors
 from birl.workers.ray import OUT_OF_REACH, connected
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -211,7 +209,7 @@ def test_with_gsde_every_environment_of_an_actor_keeps_its_matrix_for_a_rollout(
         state = rollouts.start(a2c.init(config, *rollouts.spaces))
         found = [
             rollouts.collect(a2c.policy(state), np.asarray(state.key), steps).actions
-            for steps in (steps_per_matrix(config.actions, config.rollout_length), 1)
+            for steps in (config.actions.steps_per_matrix(config.rollout_length), 1)
         ]
     distinct = [[len(np.unique(actions[:, number], axis=0)) for number in range(4)] for actions in found]
     assert distinct == [[1] * 4, [5] * 4]
