@@ -57,7 +57,7 @@ MUTANTS = [
     Mutant("maths/value_distributions.py", "(errors < 0)", "(errors > 0)"),
     Mutant("maths/value_distributions.py", "discounts[..., None] * numbers", "numbers"),
     Mutant("maths/trust_region.py", "jnp.sqrt(2.0 * max_kl", "jnp.sqrt(max_kl"),
-    Mutant("maths/gaussians.py", "slopes = log_slopes(before)", "slopes = -log_slopes(before)", "maths/test_squashed.py"),
+    Mutant("maths/gaussians.py", "= log_slopes(before)", "= -log_slopes(before)", "maths/test_squashed.py"),
     Mutant("maths/exploration.py", "(1.0 - epsilon) * greedy", "greedy"),
     Mutant("maths/statistics.py", "share * (1.0 - share) * difference", "0 * difference"),
     # Networks
