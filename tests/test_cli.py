@@ -12,8 +12,8 @@ import pytest
 
 import birl
 from birl.cli import COMMANDS, commands, main
-from birl.cli.check_env import ONE_PROCESS
-from birl.cli.numbers import short_number
+from birl.cli.commands import ONE_PROCESS
+from birl.cli.options import short_number
 from birl.cli.train_options import training_config
 from birl.config import EnvConfig, RunConfig
 from birl.envs.check import checking

@@ -8,11 +8,11 @@ from birl.config import ConfigError, from_stored, require
 from birl.errors import CheckpointError
 from birl.lab.tuning.plan import is_search
 from birl.registry import algorithm_named
-from birl.run import checkpoint_folder
-from birl.run.changes import changed_settings
-from birl.run.checkpoint import Checkpoint, load
-from birl.run.directory import CHECKPOINTS, is_group, read_settings, require_run, settings_in
-from birl.run.starting import allowed_config, start_notices, with_run
+from birl.run import checkpoint
+from birl.run.checkpoint import Checkpoint, load_checkpoint
+from birl.run.directory import CHECKPOINTS, config_changes, is_group, read_settings, require_run, settings_in
+from birl.run.given import Given
+from birl.run.start import allowed_config, start_notices, with_run
 
 At = int | Literal["best"] | None  # a checkpoint by its environment steps; None: the newest undamaged one
 ATTEMPTS = 5  # to read a checkpoint of a run that trains, and so removes old ones
@@ -31,16 +31,14 @@ class Branch:
     def changes_to(self, config: Any) -> dict[str, tuple[Any, Any]]:
         """The settings of this Config that the parent has otherwise: both values, as JSON."""
         parent_config = from_stored(algorithm_named(self.algorithm).Config, self.saved.config)  # with new fields
-        return changed_settings(parent_config, config)
+        return config_changes(parent_config, config)
 
 
 def read_branch(
     run: str | Path,
     at: At = None,
+    given: Given = Given(),  # noqa: B008
     *,
-    trust: bool = False,
-    env: str | None = None,
-    make_encoder: Any = None,
     near: bool = False,
 ) -> Branch:
     """The checkpoint that a fork of this run begins with. The run may be training meanwhile.
@@ -52,7 +50,7 @@ def read_branch(
     notices: list[str] = []
     saved = _load(parent, _kept_after(parent, at) if near else at, notices)
     settings = settings_in(saved)  # as they were then: a run that was trained longer has others now
-    config, more = allowed_config(settings, saved, trust, env, make_encoder)
+    config, more = allowed_config(settings, saved, given)
     notices += [*more, *start_notices(saved)]
     return Branch(parent, settings.algorithm, saved, with_run(config, run_dir=None), notices)
 
@@ -77,14 +75,14 @@ def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
     """The checkpoint, read again if a run that trains has removed it meanwhile for a newer one."""
     folder = parent / CHECKPOINTS
     for _ in range(ATTEMPTS):
-        there = checkpoint_folder.numbered(folder)
+        there = checkpoint.checkpoints_in(folder)
         reports: list[str] = []
         problem = saved = None
         try:
             saved = _load_once(folder, at, reports)
         except CheckpointError as error:
             problem = error
-        if checkpoint_folder.numbered(folder) == there or not (problem or reports):
+        if checkpoint.checkpoints_in(folder) == there or not (problem or reports):
             break
     if problem is not None:
         raise problem
@@ -96,28 +94,28 @@ def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
 
 
 def _load_once(folder: Path, at: At, reports: list[str]) -> Checkpoint | None:
-    return checkpoint_folder.load_newest(folder, reports.append) if at is None else load(_path_at(folder, at))
+    return checkpoint.load_newest(folder, reports.append) if at is None else load_checkpoint(_path_at(folder, at))
 
 
 def _kept_after(parent: Path, at: At) -> At:
     """The steps of the checkpoint that was kept for these; `at` itself if there is none."""
     folder = parent / CHECKPOINTS
-    paths = checkpoint_folder.numbered(folder)
+    paths = checkpoint.checkpoints_in(folder)
     if not isinstance(at, int) or folder / f"{at:09d}" in paths:
         return at
     match read_settings(parent).values:
         case {"run": {"keep_every": int(every)}} if every > 0:
-            kept = [int(path.name) for path in checkpoint_folder.kept_for_good(paths, every)]
+            kept = [int(path.name) for path in checkpoint.kept_for_good(paths, every)]
             return next((steps for steps in kept if steps >= at and steps // every == at // every), at)
     return at
 
 
 def _path_at(folder: Path, at: int | str) -> Path:
     """The checkpoint at these steps exactly, or the best one; ConfigError says which there are."""
-    steps = [int(path.name) for path in checkpoint_folder.numbered(folder)]
+    steps = [int(path.name) for path in checkpoint.checkpoints_in(folder)]
     there = f"there are {', '.join(f'{step:,}' for step in steps)}" if steps else "there are none yet"
     if at == "best":
-        best = checkpoint_folder.read_best(folder)
+        best = checkpoint.read_best(folder)
         if best is None:
             raise ConfigError(
                 f"at 'best': {folder.parent} has no best checkpoint, for it was not evaluated (--eval-every); {there}"

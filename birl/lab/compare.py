@@ -23,7 +23,7 @@ from birl.lab.scores import (
     trained_steps,
 )
 from birl.maths.curves import first_reached, mean_between
-from birl.run.group_summary import score_statistics
+from birl.run.groups.group_results import score_statistics
 from birl.run.history import RunHistory, SeedGroup, by_settings, differing, label, read_histories
 
 FEW = 5  # seeds; the intervals of fewer are too narrow

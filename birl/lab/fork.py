@@ -11,11 +11,9 @@ from birl.lab.fork_group import root_of, roots_of, train_forks
 from birl.lab.fork_start import start_fork
 from birl.run.configure import with_settings
 from birl.run.directory import is_group
-from birl.run.driver import run_to_end
-from birl.run.group_start import require_data
-from birl.run.loop import Run
-from birl.run.opening import PassedIn
-from birl.run.starting import named_env, require_other
+from birl.run.given import Given, divided, require_data
+from birl.run.run import Run
+from birl.run.start import run_to_end
 
 
 def fork(
@@ -66,12 +64,11 @@ def open_fork(
     names of the command line's options. Another `seed` is another continuation: new random keys
     and new episodes. The other options are those of `birl.reopen` and `birl.start`.
     """
-    require_other(envs, eval_envs)
-    branch = read_branch(run, at, trust=trust, env=named_env(env, envs, make_env), make_encoder=make_encoder)
+    given = Given(env, envs, eval_envs, make_env, make_network, make_encoder, trust)
+    branch = read_branch(run, at, given)
     config = with_settings(branch.config, settings)
     is_given = envs is not None or make_env is not None  # it is the user who says that it is the same environment
-    passed = PassedIn(envs, eval_envs, make_network, pause_at)
-    return start_fork(branch, config, passed, is_given, quiet, overwrite)
+    return start_fork(branch, config, given, is_given, quiet, overwrite, pause_at=pause_at)
 
 
 def _fork_group(
@@ -83,17 +80,14 @@ def _fork_group(
     options: dict[str, Any],
 ) -> dict[str, Any]:
     """Train a group of forks; its summary. The options are those of `birl.open_fork`."""
-    settings = dict(options)
-    require_data(**{name: settings.pop(name, None) for name in ("envs", "eval_envs", "make_network", "pause_at")})
-    named = named_env(settings.pop("env", None), None, settings.pop("make_env", None))
-    trust, make_encoder = settings.pop("trust", False), settings.pop("make_encoder", None)
+    objects, settings = divided(options, "env", "trust")
+    given = Given(**objects)
+    pause_at = settings.pop("pause_at", None)
+    require_data(envs=given.envs, eval_envs=given.eval_envs, make_network=given.make_network, pause_at=pause_at)
     quiet, overwrite = settings.pop("quiet", False), settings.pop("overwrite", False)
     both = ", ".join(sorted(settings.keys() & sweep.keys()))
     require(not both, f"{both} is swept and set at once; leave one out")
-    if is_group(run):
-        roots = roots_of(run, at, trust, named, make_encoder)
-    else:
-        roots = [root_of(read_branch(run, at, trust=trust, env=named, make_encoder=make_encoder))]
+    roots = roots_of(run, at, given) if is_group(run) else [root_of(read_branch(run, at, given))]
 
     def change(config: Any, point: dict[str, Any]) -> Any:
         return with_settings(config, settings | point)

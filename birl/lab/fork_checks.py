@@ -9,7 +9,7 @@ from birl.errors import CheckpointError
 from birl.lab.branch import Branch
 from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named
-from birl.run.evaluate import PASSED_IN
+from birl.run.given import PASSED_IN
 from birl.run.state_tensors import tensors_to_state
 from birl.settings import flat_settings
 from birl.speed import prepare_jax

@@ -11,9 +11,9 @@ from birl.errors import CheckpointError
 from birl.lab.branch import At, Branch, fork_directory, read_branch
 from birl.lab.fork_checks import require_fit, require_unfinished
 from birl.lab.fork_start import write_first
-from birl.run.group import train_group
-from birl.run.group_file import read_group
-from birl.run.group_plan import GroupPlan, Lane, plan_group
+from birl.run.given import Given
+from birl.run.groups.group import train_group
+from birl.run.groups.group_plan import GroupPlan, Lane, plan_group, read_group
 from birl.settings import flat_settings
 
 Change = Callable[[Any, dict[str, Any]], Any]  # from the Config of a branch and swept settings to that of a fork
@@ -41,11 +41,11 @@ def root_of(branch: Branch) -> Root:
     return Root(lambda: branch, branch.config, branch.notices)
 
 
-def roots_of(group_dir: Path, at: At, trust: bool, env: str | None, make_encoder: Any = None) -> list[Root]:
+def roots_of(group_dir: Path, at: At, given: Given) -> list[Root]:
     """Every run of a group. `at` means in each of them the same, or the next one that was kept."""
     found = []
     for lane in read_group(group_dir).lanes:
-        read = partial(read_branch, lane.run_dir, trust=trust, env=env, make_encoder=make_encoder)
+        read = partial(read_branch, lane.run_dir, given=given)
         branch = read(at, near=True)
         *point, _ = PurePosixPath(lane.name).parts
         again = partial(_read_again, read, branch.saved.env_steps, at)

@@ -15,33 +15,33 @@ from birl.lab.fork_checks import not_of_run, require_fit
 from birl.maths import schedules
 from birl.registry import validate
 from birl.run import checkpoint
-from birl.run.checkpoint import Checkpoint
-from birl.run.directory import CHECKPOINTS, has_begun, new_directory, write_config
-from birl.run.fork_file import Fork, write_fork
-from birl.run.loop import Run
-from birl.run.manifest import Progress
-from birl.run.opening import Opened, PassedIn
-from birl.run.progress import RunProgress
-from birl.run.starting import own_notices, stretched_text, with_run
+from birl.run.checkpoint import Checkpoint, Progress
+from birl.run.directory import CHECKPOINTS, Fork, has_begun, new_directory, write_config, write_fork
+from birl.run.given import Given
+from birl.run.run import Opened, Run
+from birl.run.saving import RunProgress
+from birl.run.start import stretched_text, with_run
+from birl.run.trust import own_notices
 
 
 def start_fork(
     branch: Branch,
     config: Any,
-    passed: PassedIn = PassedIn(),  # noqa: B008
+    given: Given = Given(),  # noqa: B008
     same_env: bool = False,
     quiet: bool = False,
     overwrite: bool = False,
     notices: Sequence[str] = (),
+    pause_at: int | None = None,
 ) -> Run:
     """A fork with this Config, to be trained in a loop."""
     changed = branch.changes_to(config)
     if same_env:
         changed.pop("env.id", None)
     validate(branch.algorithm, config)
-    require_fit(branch, config, changed, passed.make_network)
+    require_fit(branch, config, changed, given.make_network)
     open_new = partial(_open_fork, branch, config, changed, overwrite, notices)
-    return Run(open_new, passed, quiet)
+    return Run(open_new, given, quiet, pause_at)
 
 
 def write_first(run_dir: Path, branch: Branch, config: Any, changed: dict[str, tuple[Any, Any]]) -> Checkpoint:
@@ -58,7 +58,9 @@ def write_first(run_dir: Path, branch: Branch, config: Any, changed: dict[str, t
     spaces = saved.observation_space, saved.action_space
     write_fork(run_dir, Fork(branch.parent, saved.path.name, saved.env_steps, changed))
     folder = run_dir / CHECKPOINTS
-    path = checkpoint.write(folder, branch.algorithm, config, spaces, saved.env_steps, tensors, snapshot, progress)
+    path = checkpoint.write_checkpoint(
+        folder, branch.algorithm, config, spaces, saved.env_steps, tensors, snapshot, progress
+    )
     write_config(run_dir, branch.algorithm, config, progress["changes"])
     manifest = saved.manifest | {"progress": progress}
     return dataclasses.replace(

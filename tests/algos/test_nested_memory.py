@@ -69,12 +69,12 @@ def test_it_learns_and_a_resumed_run_is_the_same_to_the_bit(case, tmp_path):
         for update in islice(training, 5):
             updates.append(update)
             if len(updates) == 3:
-                path = checkpoints.save(tmp_path, name, config, spaces, update.state, update.snapshot(), {})
+                path = checkpoints.save_checkpoint(tmp_path, name, config, spaces, update.state, update.snapshot(), {})
     assert np.isfinite(updates[-1].metrics["loss/value"])
     learned = updates[-1].state.network.memory
     assert np.any(learned.layer.weight != start.network.memory.layer.weight)  # through the loop over time
     assert np.any(learned.start != start.network.memory.start)  # where an episode began inside a rollout
-    saved = checkpoints.load(path)
+    saved = checkpoints.load_checkpoint(path)
     assert saved.manifest["exact"]
     seed_7 = replace(config, run=replace(config.run, seed=7))
     state = tensors_to_state(algorithm.init(seed_7, *spaces, make_network), saved.tensors)

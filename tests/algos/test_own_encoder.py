@@ -53,10 +53,10 @@ def test_it_is_trained_and_a_resumed_run_is_the_same_to_the_bit(name, switches, 
             updates.append(update)
             if len(updates) == 2:
                 saved = update.state, update.snapshot(), {}
-                path = checkpoints.save(tmp_path, name, config, spaces_of(config), *saved)
+                path = checkpoints.save_checkpoint(tmp_path, name, config, spaces_of(config), *saved)
     end = own_layers(updates[-1].state)
     assert all(np.any(end[key] != start[key]) for key in start if key.endswith("weight"))
-    saved = checkpoints.load(path)
+    saved = checkpoints.load_checkpoint(path)
     assert saved.manifest["exact"]
     again = from_json(type(config), saved.config)
     assert again == config

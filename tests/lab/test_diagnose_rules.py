@@ -23,8 +23,8 @@ from birl.lab.diagnosis.text import diagnosis_text
 from birl.lab.diagnosis.verdict import joint_verdict, learning_verdict
 from birl.lab.report.findings import diagnosis_parts
 from birl.maths.schedules import linear
+from birl.run.console import number
 from birl.run.directory import write_config
-from birl.run.display import number
 from birl.run.history import RunHistory, read_history
 from tests.run.processes import write_untrained
 

@@ -28,9 +28,9 @@ from birl.lab.report.results import compared, comparison_section, results_sectio
 from birl.lab.report.settings import settings_section
 from birl.lab.report.times import seconds_of, times_section
 from birl.lab.report.videos import best_run
-from birl.run.fork_file import Fork, write_fork
+from birl.run.directory import Fork, write_fork
 from birl.run.history import by_settings, read_histories, read_history
-from birl.run.track import JsonlSink
+from birl.run.logging import JsonlSink
 from tests.run.processes import call, call_well
 from tests.run.test_plot import group_with_a_short_seed, make_run
 

@@ -15,7 +15,7 @@ from birl.lab.solving.speed import round_down, steps_in, training_speed
 from birl.lab.solving.verdict import difference_interval, judge
 from birl.lab.tuning.plan import Budget
 from birl.registry import validate
-from birl.run.evaluate import Evaluation
+from birl.run.evaluating import Evaluation
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 PIXELS = spaces.Box(0, 255, (84, 84, 3), np.uint8)

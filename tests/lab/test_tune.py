@@ -26,9 +26,9 @@ from birl.lab.tuning.result import result_texts
 from birl.lab.tuning.runs import make_runs, run_dir_of, train_run
 from birl.lab.tuning.state import SearchState, Trial
 from birl.lab.tuning.worker import TIME_IS_OVER, Stops
-from birl.run.checkpoint_folder import read_best
+from birl.run.checkpoint import read_best
 from birl.run.directory import read_settings
-from birl.run.evaluate import Evaluation
+from birl.run.evaluating import Evaluation
 from birl.run.history import read_history
 from birl.run.loading import find_checkpoint
 from birl.settings import declared_search
@@ -274,7 +274,7 @@ def test_the_best_checkpoint_of_a_trial_takes_part_and_not_only_its_end(
 ) -> None:
     scores = iter([5.0, 1.0])
     monkeypatch.setattr(
-        "birl.run.evaluator.evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1]))
+        "birl.run.evaluating.evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1]))
     )
     make_runs(tmp_path, "trials/0000", read_plan(searched)[0], Trial(0, 0, None, "default", {}))
     run_dir = run_dir_of(tmp_path, "trials/0000", 1)

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 import birl
-from birl.run.group_file import read_group
-from birl.run.lane import LaneOptions
-from birl.run.lane_shares import run_shares
-from birl.run.lane_turns import take_turns
+from birl.run.groups.group_plan import read_group
+from birl.run.groups.lane import LaneOptions
+from birl.run.groups.lane_training import run_shares, take_turns
 from tests.run.processes import SECONDS, assert_same_run, call_well, metric_rows, start, succeed, wait_until
 from tests.run.test_group import has_checkpoint
 

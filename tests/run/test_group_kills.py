@@ -13,10 +13,9 @@ import pytest
 
 import birl
 from birl.config import ConfigError, RunConfig
-from birl.run.checkpoint_folder import numbered
-from birl.run.group_file import make_group
-from birl.run.group_plan import GroupPlan, plan_group
-from birl.run.lane import is_finished
+from birl.run.checkpoint import checkpoints_in
+from birl.run.groups.group_plan import GroupPlan, make_group, plan_group
+from birl.run.groups.lane import is_finished
 from tests.run.processes import SECONDS, assert_same_run, call_well, metric_rows, start, succeed
 from tests.run.test_group import content_of, wait_until_free
 
@@ -67,7 +66,7 @@ class Watch:
 
 
 def newest_of(run: Path) -> int:
-    return max((int(path.name) for path in numbered(run / "checkpoints")), default=0)
+    return max((int(path.name) for path in checkpoints_in(run / "checkpoints")), default=0)
 
 
 def children_of(pid: int) -> list[int]:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from birl.envs.spaces import far_from_one, leaves_of
 from birl.lab.diagnosis.facts import Facts
 from birl.lab.diagnosis.findings import Evidence, Outcome, Unseen
-from birl.run.display import number
+from birl.run.console import number
 
 Limits = Mapping[str, float]
 

@@ -10,7 +10,7 @@ from birl.envs.spaces import far_from_one
 from birl.lab.diagnosis.facts import Facts
 from birl.lab.diagnosis.findings import Evidence, Outcome, Unseen
 from birl.lab.diagnosis.verdict import AVERAGED
-from birl.run.display import counted, number
+from birl.run.console import counted, number
 
 Limits = Mapping[str, float]
 NO_BIASES = "there is no checkpoint with biases that begin at 0"

@@ -20,14 +20,14 @@ from birl.lab.diagnosis.rules import RULES
 from birl.lab.fork import open_fork
 from birl.lab.pairs import SIGNIFICANCE
 from birl.maths.comparisons import mann_whitney_p_value, probability_of_improvement
-from birl.run import checkpoint_folder
+from birl.run import checkpoint
 from birl.run.configure import configure
+from birl.run.console import number
 from birl.run.directory import CHECKPOINTS, is_group, runs_below
-from birl.run.display import number
-from birl.run.evaluate import evaluate
+from birl.run.evaluating import evaluate
 from birl.run.history import read_histories, read_history
-from birl.run.loop import Run
-from birl.run.starting import start
+from birl.run.run import Run
+from birl.run.start import start
 
 FASTER = 1.1  # times as many steps per second as before are an improvement
 EPISODES = 20
@@ -72,7 +72,7 @@ def _can_be_tried(finding: Finding) -> bool:
 
 def _by_evaluation(finding: Finding, run_dir: Path, trust: bool) -> Proof:
     """The newest policy, with its most likely actions and with sampled ones."""
-    newest = checkpoint_folder.numbered(run_dir / CHECKPOINTS)[-1:]
+    newest = checkpoint.checkpoints_in(run_dir / CHECKPOINTS)[-1:]
     require(len(newest) > 0, f"{run_dir} has no checkpoint, so there is no policy to evaluate")
     likely, sampled = (
         evaluate(newest[0], EPISODES, 0, deterministic, trust=trust).returns for deterministic in (True, False)
@@ -175,7 +175,7 @@ def _new_runs(run_dir: Path, steps: int, trust: bool) -> OpenRun:
 def _newest(run_dir: Path) -> int | None:
     """The steps of the newest checkpoint; None if there is none."""
     with suppress(CheckpointError, ConfigError, OSError):
-        paths = checkpoint_folder.numbered(run_dir / CHECKPOINTS)
+        paths = checkpoint.checkpoints_in(run_dir / CHECKPOINTS)
         return int(paths[-1].name) if paths else None
     return None
 

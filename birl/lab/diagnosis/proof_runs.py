@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from birl.errors import NonFiniteError
-from birl.run.loop import Run
+from birl.run.run import Run
 
 ARMS = ("control", "changed")
 SPARE = 0.25  # of the time is kept for evaluations, and for runs that take longer than the measured ones

@@ -6,7 +6,7 @@ import textwrap
 from birl.errors import printable
 from birl.lab.diagnosis.findings import Diagnosis, Finding
 from birl.lab.diagnosis.rules import RULES
-from birl.run.display import number
+from birl.run.console import number
 
 WIDTH = 100
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from birl.lab.diagnosis.findings import Learned, Verdict
-from birl.run.display import number
+from birl.run.console import number
 from birl.run.history import RunHistory
 
 AVERAGED = 20  # episodes that `episode/return` is the mean of

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from birl.lab.report.elements import Content, Html, Section, element, join, named, small, style_of
-from birl.run.display import number
+from birl.run.console import number
 from birl.run.history import RunHistory, SeedGroup
 
 MOST_EPISODES = 200  # of a seed

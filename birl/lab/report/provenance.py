@@ -23,7 +23,7 @@ from birl.lab.report.times import summary_number
 from birl.lab.reproduce import SAME_BITS, commands_for, limits_of, near
 from birl.lab.scores import final_evaluation, trained_steps
 from birl.maths import schedules
-from birl.run.fork_file import Fork
+from birl.run.directory import Fork
 from birl.run.history import RunHistory, SeedGroup
 
 MOST_RUNS = 500  # rows of the table of runs

@@ -7,8 +7,8 @@ from birl.lab.report.elements import Content, Html, Section, folded, join, named
 from birl.lab.report.results import NOTHING, preset_for
 from birl.lab.reproduce import config_of
 from birl.registry import algorithm_named
+from birl.run.configure import value_text
 from birl.run.history import RESUMED, SeedGroup
-from birl.run.sources import value_text
 from birl.settings import flat_settings
 
 CHANGED = "settings changed while it trained"

@@ -7,7 +7,7 @@ from typing import Any
 from birl.lab.report.elements import Content, Html, Section, element, join, named, small, table
 from birl.lab.report.results import NOTHING, mean_text
 from birl.lab.scores import own_steps
-from birl.run.display import number
+from birl.run.console import number
 from birl.run.history import RunHistory, SeedGroup
 
 PARTS = {"environment": "environment", "policy": "policy", "learning": "learning", "program": "one compiled program"}

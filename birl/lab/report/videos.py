@@ -10,7 +10,7 @@ from birl.config import ConfigError
 from birl.errors import CheckpointError
 from birl.lab.report.elements import Html, Section, element, join, named, paragraph
 from birl.lab.scores import final_evaluation, return_at, trained_steps
-from birl.run.display import number
+from birl.run.console import number
 from birl.run.history import RunHistory, SeedGroup
 from birl.run.record import record
 

@@ -19,7 +19,7 @@ from birl.lab.sharing.names import pulled_directory
 from birl.lab.sharing.subject import Subject
 from birl.lab.solving.verdict import mean_interval
 from birl.presets.published import SOURCES, best_published
-from birl.run.display import counted, number
+from birl.run.console import counted, number
 from birl.run.history import RunHistory
 
 MARK = "<!-- written by birl card; remove this line to keep your own changes -->"

@@ -7,10 +7,9 @@ import re
 from pathlib import Path, PurePosixPath
 
 from birl.config import require
-from birl.run.checkpoint import LARGEST_JSON
-from birl.run.directory import CHECKPOINTS, CONFIG, METRICS, POLICY, SUMMARY
+from birl.run.checkpoint import LARGEST_JSON, MANIFEST, SNAPSHOT_NAMES, files_of
+from birl.run.directory import CHECKPOINTS, CONFIG, METRICS, POLICY, SUMMARY, is_checkpoint_name
 from birl.run.files import JSON_BYTES
-from birl.run.manifest import MANIFEST, SNAPSHOT_NAMES, files_of, is_checkpoint_name
 
 CARD = "README.md"
 VIDEO = "replay.mp4"  # the Hub shows a video of this name beside the card

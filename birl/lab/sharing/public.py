@@ -13,13 +13,10 @@ from typing import Any
 
 from birl.config import to_json
 from birl.errors import CheckpointError
-from birl.run.changes import Change
-from birl.run.checkpoint import load
-from birl.run.directory import CONFIG, flatten
+from birl.run.checkpoint import MANIFEST, load_checkpoint, manifest_bytes
+from birl.run.directory import CONFIG, Fork, SettingsChange, flatten
 from birl.run.files import open_to_read, read_bytes, to_json_bytes, write_new
-from birl.run.fork_file import Fork
 from birl.run.history import FORK_BEFORE, FORKED, RESUMED, RunHistory, comparable_settings
-from birl.run.manifest import MANIFEST, manifest_bytes
 
 OF_THIS_MACHINE = {"run": ("run_dir", "wandb", "trackio"), "env": ("ray_address",)}  # set to None
 HISTORY = (FORKED, FORK_BEFORE, RESUMED)
@@ -67,12 +64,12 @@ def public_summary(summary: dict[str, Any]) -> dict[str, Any]:
     return without_paths({name: value for name, value in summary.items() if name != "run_dir"})
 
 
-def public_changes(changes: Sequence[Change]) -> tuple[Change, ...]:
+def public_changes(changes: Sequence[SettingsChange]) -> tuple[SettingsChange, ...]:
     """The changes of a run's settings without paths."""
     return tuple(dataclasses.replace(change, changed=without_paths(change.changed)) for change in changes)
 
 
-def unsigned_config(algorithm: str, settings: dict[str, Any], changes: Sequence[Change]) -> bytes:
+def unsigned_config(algorithm: str, settings: dict[str, Any], changes: Sequence[SettingsChange]) -> bytes:
     """The content of a config.json that nobody has signed."""
     return to_json_bytes({"algorithm": algorithm, "config": settings, "changes": to_json(changes), "signature": None})
 
@@ -82,7 +79,7 @@ def write_unsigned_checkpoint(path: Path, out: Path, change: Callable[[dict[str,
 
     `change` makes its settings. CheckpointError if it is damaged.
     """
-    saved = load(path)
+    saved = load_checkpoint(path)
     config = to_json_bytes(change(saved.config))
     progress = saved.manifest["progress"]
     progress = progress | {"changes": without_paths(progress["changes"])}

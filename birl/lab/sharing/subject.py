@@ -7,7 +7,7 @@ from birl.config import require
 from birl.lab.compare import compare_groups
 from birl.lab.comparison import Spread
 from birl.lab.sharing.public import public_history
-from birl.run.checkpoint_folder import read_best
+from birl.run.checkpoint import read_best
 from birl.run.directory import CHECKPOINTS, POLICY
 from birl.run.history import RunHistory, SeedGroup, by_settings, read_histories
 from birl.run.loading import find_checkpoint, has_policy_alone, load

@@ -9,9 +9,10 @@ import numpy as np
 
 from birl.errors import CheckpointError
 from birl.lab.tuning.runs import run_dir_of, saved_steps
-from birl.run import checkpoint_folder
+from birl.run import checkpoint
 from birl.run.directory import CHECKPOINTS
-from birl.run.evaluate import Evaluation, evaluate_policy
+from birl.run.evaluating import Evaluation, evaluate_policy
+from birl.run.given import Given
 from birl.run.loading import load_to_play
 from birl.run.policy import Policy
 
@@ -55,7 +56,7 @@ def found_policies(directory: Path, result: dict[str, Any], seed: int) -> list[F
             continue
         try:
             run_dir = run_dir_of(directory, trial["directory"], seed)
-            best = checkpoint_folder.read_best(run_dir / CHECKPOINTS)
+            best = checkpoint.read_best(run_dir / CHECKPOINTS)
         except CheckpointError:  # a link instead of a directory
             continue
         if best is None:
@@ -67,7 +68,7 @@ def found_policies(directory: Path, result: dict[str, Any], seed: int) -> list[F
 
 def player_of(found: Found, trust: bool) -> Player:
     """The policy of a checkpoint, acting as in its evaluations."""
-    policy, env = load_to_play(found.run_dir, trust=trust)
+    policy, env = load_to_play(found.run_dir, Given(trust=trust))
     return Player(found, policy, env, policy.config.run.eval_deterministic)
 
 

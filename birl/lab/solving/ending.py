@@ -23,8 +23,8 @@ from birl.lab.solving.plan_file import SolvePlan
 from birl.lab.solving.verdict import Verdict, judge
 from birl.lab.tuning.page import REPORT, write_page
 from birl.registry import name_of, supports
+from birl.run.console import counted, number
 from birl.run.directory import POLICY
-from birl.run.display import counted, number
 from birl.run.files import write_json
 from birl.run.record import record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from birl.config import EnvConfig, check_fields, from_json, require, to_json
-from birl.run.evaluate import Evaluation
+from birl.run.evaluating import Evaluation
 from birl.run.files import read_json, write_json
 
 PLAN = "solve.json"

@@ -9,7 +9,7 @@ import numpy as np
 from birl.config import ConfigError, EnvConfig
 from birl.envs.actions import random_actions
 from birl.envs.make import spaces_of
-from birl.run.evaluate import Evaluation, evaluate_policy, merged
+from birl.run.evaluating import Evaluation, evaluate_policy, merged
 from birl.types import PyTree
 
 EPISODES = 5  # played together

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from birl.maths.statistics import bootstrap_interval, percentile_interval
-from birl.run.display import number
-from birl.run.evaluate import Evaluation
+from birl.run.console import number
+from birl.run.evaluating import Evaluation
 
 
 class Verdict(NamedTuple):

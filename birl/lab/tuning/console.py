@@ -13,8 +13,7 @@ from rich.text import Text
 from birl.lab.tuning.halving import ranked, running, time_left
 from birl.lab.tuning.result import trial_text
 from birl.lab.tuning.state import SearchState, Trial
-from birl.run.console import duration
-from birl.run.display import TextConsole, counted, number
+from birl.run.console import TextConsole, counted, duration, number
 
 SHOWN = 8  # trials in the table
 TABLE_SECONDS = 0.5

@@ -24,8 +24,8 @@ from birl.lab.report.making import read_groups, run_sections
 from birl.lab.report.page import write_report
 from birl.lab.tuning.result import result_texts, trial_text
 from birl.lab.tuning.state import FINAL, FINAL_DEFAULT
-from birl.run.display import number
-from birl.run.group_console import json_text
+from birl.run.console import number
+from birl.run.groups.group_results import json_text
 
 REPORT = "report.html"
 LABELS = {FINAL: "the winner", FINAL_DEFAULT: "the settings to begin with"}

@@ -35,8 +35,8 @@ from birl.lab.tuning.runs import ALIVE_SECONDS, held_steps, make_runs, run_dir_o
 from birl.lab.tuning.sampling import choose_settings
 from birl.lab.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState, Trial
 from birl.run.files import make_directory, open_to_append
-from birl.run.lane import LOG
-from birl.run.lane_turns import SAID
+from birl.run.groups.lane import LOG
+from birl.run.groups.lane_training import SAID
 from birl.run.lock import locked
 from birl.run.signals import Interrupted
 

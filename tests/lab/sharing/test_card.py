@@ -16,7 +16,7 @@ from birl.lab.sharing.card_text import MARK, card_text
 from birl.lab.sharing.markdown import block, code, quoted
 from birl.lab.sharing.subject import read_subject
 from birl.maths.statistics import bootstrap_interval
-from birl.run.group_summary import score_statistics
+from birl.run.groups.group_results import score_statistics
 from tests.lab.sharing.conftest import make_seeds
 from tests.run.processes import call, call_well
 
