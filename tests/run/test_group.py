@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of the second seed, trained alone."""
     directory = tmp_path_factory.mktemp("single")
-    succeed(*TRAIN, "--seed", 4, "--run-dir", "run", cwd=directory)
+    with chdir(directory):
+        call_well(*TRAIN, "--seed", 4, "--run-dir", "run")
     return directory / "run"
 
 

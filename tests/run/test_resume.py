@@ -3,6 +3,8 @@
 import importlib.metadata
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from birl.envs.check.trials import Trial
 from birl.envs.serial import SerialEnvs
 from birl.run.checkpoint import checkpoints_in
-from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed
+from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, call, call_well, end_of, metric_rows, succeed
 
 # Small, but with all that changes during a run: normalisers, schedules, long episodes.
 SETTINGS = [
@@ -110,35 +112,59 @@ def test_a_run_in_wrapped_environments_of_a_function_goes_on_exactly_in_workers_
     assert "over 2 episodes" in call_well("eval", tmp_path / "whole", "--episodes", 2)
 
 
-IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1]  # tests/envs has the environments of the others
+# tests/envs has the environments of the others.
+IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1], *(task for task in WITH_REPLAY if task not in ALSO)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "core", "num_envs"),
-    [pytest.param(*task, marks=() if task in IN_MAKE_TEST else pytest.mark.slow) for task in TASKS],
-)
-def test_a_resumed_run_ends_in_the_same_bits(env_id, core, num_envs, tmp_path):
-    succeed(*train_words(env_id, core, num_envs, 8, tmp_path / "whole"), cwd=tmp_path)
-    resumed = cut_back(tmp_path / "whole", 4, tmp_path / "resumed")
-    assert end_of(resumed) != end_of(tmp_path / "whole")
-    said = succeed("resume", resumed, cwd=tmp_path)
-    assert_same_run(resumed, tmp_path / "whole")
-    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
+def train_and_cut_back(task: Any, directory: Path) -> Path:
+    """A copy of a run of this task as if it was killed in the middle; the run itself is `whole`."""
+    if task in WITH_REPLAY:
+        algorithm, env_id, switches = WITH_REPLAY[task]
+        call_well("train", algorithm, env_id, "--run-dir", directory / "whole", *REPLAY_SETTINGS, *switches)
+    else:
+        call_well(*train_words(*task, 8, directory / "whole"))
+    resumed = cut_back(directory / "whole", 7 if task in WITH_REPLAY else 4, directory / "resumed")
+    assert end_of(resumed) != end_of(directory / "whole")
+    return resumed
+
+
+def assert_it_was_exact(directory: Path, said: str) -> None:
+    assert_same_run(directory / "resumed", directory / "whole")
+    assert metric_rows(directory / "resumed") == metric_rows(directory / "whole")
     assert "not exact" not in said
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=pytest.mark.slow if task in ALSO else ()) for task in WITH_REPLAY]
-)
-def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
-    algorithm, env_id, switches = WITH_REPLAY[task]
-    succeed("train", algorithm, env_id, "--run-dir", tmp_path / "whole", *REPLAY_SETTINGS, *switches, cwd=tmp_path)
-    resumed = cut_back(tmp_path / "whole", 7, tmp_path / "resumed")
-    assert end_of(resumed) != end_of(tmp_path / "whole")
-    said = succeed("resume", resumed, cwd=tmp_path)
-    assert_same_run(resumed, tmp_path / "whole")
-    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
-    assert "not exact" not in said
+@pytest.fixture(scope="module")
+def resumed_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, tuple[Path, str]]:
+    """The directories of these tasks, and what was said: one new process has resumed all runs."""
+    directories = {task: tmp_path_factory.mktemp("task") for task in IN_MAKE_TEST}
+    runs = [str(train_and_cut_back(task, directory)) for task, directory in directories.items()]
+    ends = "[call('resume', run) for run in sys.argv[1:]]"
+    program = f"import json, sys; from tests.run.processes import call; print(json.dumps({ends}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *runs],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    ends = json.loads(ended.stdout.splitlines()[-1])
+    assert [code for code, _ in ends] == [0] * len(runs), ends
+    return {task: (directories[task], said) for task, (_, said) in zip(IN_MAKE_TEST, ends, strict=True)}
+
+
+@pytest.mark.parametrize("task", IN_MAKE_TEST, ids=str)
+def test_a_resumed_run_ends_in_the_same_bits(task, resumed_elsewhere):
+    assert_it_was_exact(*resumed_elsewhere[task])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [task for task in (*TASKS, *WITH_REPLAY) if task not in IN_MAKE_TEST], ids=str)
+def test_a_resumed_run_ends_in_the_same_bits_in_a_process_of_its_own(task, tmp_path):
+    resumed = train_and_cut_back(task, tmp_path)
+    assert_it_was_exact(tmp_path, succeed("resume", resumed, cwd=tmp_path))
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])

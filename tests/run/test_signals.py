@@ -16,7 +16,17 @@ import pytest
 
 from birl.run.checkpoint import checkpoints_in
 from birl.run.signals import Interrupted, caught_signals
-from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, call, metric_rows, start, succeed, wait_until
+from tests.run.processes import (
+    ENVIRONMENT,
+    SECONDS,
+    assert_same_run,
+    call,
+    call_well,
+    metric_rows,
+    start,
+    succeed,
+    wait_until,
+)
 
 TOTAL_STEPS = 12_000
 # A checkpoint after each update, so that a random kill often hits the writing of one.
@@ -64,7 +74,7 @@ def stop(process: subprocess.Popen[str], number: int) -> int:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run."""
     directory = tmp_path_factory.mktemp("whole")
-    succeed(*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", "run", cwd=directory)
+    call_well(*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", directory / "run")
     return directory / "run"
 
 
