@@ -155,7 +155,7 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("minari", ["rollouts/minari.py"]),
         ("ray", ["workers/ray.py"]),
         ("imageio_ffmpeg", ["run/video.py"]),
-        ("matplotlib", ["lab/diagnosis/plot.py", "run/plot.py"]),
+        ("matplotlib", ["lab/diagnosis/picture.py", "run/plot.py"]),
     ],
 )
 def test_a_heavy_package_is_imported_in_few_files_only(package, files):

@@ -66,7 +66,7 @@ def train(words: Words) -> int:
 def resume(words: Words) -> int:
     options = parse(ResumeOptions, words, "birl resume")
     with starting():
-        from birl.lab.solving.plan_file import is_solving
+        from birl.lab.solution import is_solving
         from birl.lab.tuning.plan import is_search
         from birl.run.driver import resume as run_resume
 

@@ -47,7 +47,7 @@ def compare(words: list[str]) -> int:
 
     run_dirs, options, out = parse(arguments, words, "birl compare")
     with starting():
-        from birl.lab.compare import compare as run_compare
+        from birl.lab.comparison import compare as run_compare
         from birl.run.files import write_json
 
     comparison = run_compare(*run_dirs, **options)
@@ -65,7 +65,7 @@ def compare(words: list[str]) -> int:
 
 def shown(comparison: "Comparison") -> Iterator[RenderableType]:
     """The tables and sentences of a comparison, in their order."""
-    from birl.lab.pairs import verdict_text  # imports JAX
+    from birl.lab.comparison import verdict_text  # imports JAX
 
     letters = _letters(comparison)
     yield Text(f"{printable(comparison.env_id)}: {comparison.score}", style="bold")

@@ -29,8 +29,8 @@ def diagnose(words: list[str]) -> int:
     """birl diagnose RUN; exit code 0 whether something was found or not."""
     options = parse(DiagnoseOptions, words, "birl diagnose")
     with starting():
-        from birl.lab.diagnose import diagnose_groups
-        from birl.lab.diagnosis.text import diagnosis_text
+        from birl.lab.diagnosis.diagnosing import diagnose_groups
+        from birl.lab.diagnosis.faults import diagnosis_text
         from birl.run.history import by_settings, read_histories
 
     allow_modules_here(None, trust=options.trust)
@@ -38,7 +38,7 @@ def diagnose(words: list[str]) -> int:
     found = diagnose_groups(groups, options.run_dir, options.trust)
     drawn: list[Path] = []
     if options.out is not None:  # before anything is printed: `head` may have read enough
-        from birl.lab.diagnosis.plot import draw_diagnoses
+        from birl.lab.diagnosis.picture import draw_diagnoses
 
         drawn = draw_diagnoses(found, groups, options.out)
     if not options.json:

@@ -36,11 +36,11 @@ def export(words: list[str]) -> int:
 
     run_dir, format, out, sample, masks, batch_size, trust = parse(arguments, words, "birl export")
     with starting():
-        from birl.lab.exporting.description import table
-        from birl.lab.exporting.export import export as run_export
+        from birl.lab.exporting.exporting import export as run_export
+        from birl.lab.exporting.graph import description_text
 
     allow_modules_here(trust=trust)
     path, description = run_export(run_dir, out, format, sample, masks, batch_size, trust)
     print(f"{path}: {description['algorithm']}, {description['actions']} actions")
-    print(table(description))
+    print(description_text(description))
     return 0

@@ -50,9 +50,8 @@ def fork(words: list[str]) -> int:
         return 0 if wants_help else 2
     with starting():
         from birl.cli.train_options import with_options
-        from birl.lab.branch import read_branch
-        from birl.lab.fork_group import root_of, roots_of
-        from birl.lab.fork_start import start_fork
+        from birl.lab.branch import start_fork
+        from birl.lab.forking import roots_of
         from birl.run.driver import run_to_end
 
         run, *rest = words
@@ -61,10 +60,7 @@ def fork(words: list[str]) -> int:
         allow_modules_here(options.env, trust=options.trust)
         at = _at(options.at)
         several = is_group(Path(run))
-        if several:
-            roots = roots_of(Path(run), at, options.trust, options.env)
-        else:
-            roots = [root_of(read_branch(run, at, trust=options.trust, env=options.env))]
+        roots = roots_of(Path(run), at, options.trust, options.env)
         config = with_options(roots[0].config, rest, prog)
         if wants_help:
             print(_help(prog, config))
@@ -83,7 +79,7 @@ def _train_group(
 ) -> int:
     """Train a group of forks; the exit code."""
     from birl.cli.train_options import read_sweep, with_options
-    from birl.lab.fork_group import train_forks
+    from birl.lab.forking import train_forks
 
     sweep, as_options = read_sweep(config, options.sweep, words)
 

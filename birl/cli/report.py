@@ -32,7 +32,7 @@ def report(words: list[str]) -> int:
 
     run_dirs, out, title, video, trust = parse(arguments, words, "birl report")
     with starting():
-        from birl.lab.report.making import report as make_report
+        from birl.lab.report.sections import report as make_report
 
     allow_modules_here(trust=trust)
     print(make_report(run_dirs, out, title, video, trust))

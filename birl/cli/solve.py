@@ -79,7 +79,7 @@ def solve(words: list[str]) -> int:
 
     env, settings = parse(arguments, words, "birl solve")
     with starting():
-        from birl.lab.solve import solve as run_solve
+        from birl.lab.solving import solve as run_solve
 
     allow_modules_here(env.id, *(wrapper.path for wrapper in env.wrappers))
     return 0 if run_solve(env, **settings)["better"] else 1
@@ -91,6 +91,6 @@ def resume_solving(options: ResumeOptions) -> int:
     wrong = f"--ray-address {options.ray_address}: a search for an agent trains on this machine"
     require(options.ray_address is None, f"{wrong}; leave it out")
     with starting():
-        from birl.lab.solve import continue_solving
+        from birl.lab.solving import continue_solving
 
     return 0 if continue_solving(options.run_dir, options.jobs, options.trust)["better"] else 1

@@ -67,8 +67,8 @@ def tune(words: list[str]) -> int:
     with starting():
         from birl.cli.train_options import training_config
         from birl.config_json import to_json
-        from birl.lab.tune import plan_search, run_search
         from birl.lab.tuning.plan import Budget
+        from birl.lab.tuning.tuning import plan_search, run_search
         from birl.run.group import lane_address
         from birl.run.modules import named_modules
 
@@ -105,7 +105,7 @@ def resume_search(options: ResumeOptions) -> int:
     """Go on with a search that was stopped."""
     require_for_search(options)
     with starting():
-        from birl.lab.tune import continue_search
+        from birl.lab.tuning.tuning import continue_search
 
     return _code(continue_search(options.run_dir, options.jobs, options.ray_address, options.trust))
 
@@ -131,7 +131,7 @@ def _join(options: TuneOptions, rest: list[str]) -> int:
     shown = ", ".join(f"--{name.replace('_', '-')}" for name in others)
     require(not others, f"--join takes the search as it is, without {shown}; leave {shown} out")
     with starting():
-        from birl.lab.tune import continue_search
+        from birl.lab.tuning.tuning import continue_search
 
     allow_modules_here(trust=options.trust)
     return _code(continue_search(options.join, options.jobs, address.ray_address, options.trust))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, Wrapper
-from birl.config_json import from_stored
+from birl.config_json import from_json, from_stored
 from birl.functions import is_local
 from birl.maths import schedules
 from birl.presets import find_preset
@@ -255,3 +255,16 @@ def _short(text: str) -> str:
     if len(text) > LONGEST:
         raise InexpressibleError(f"{len(text)} characters are too long for an option")
     return text
+
+
+def stored_text(value: Any) -> str:
+    """A setting of a file, as JSON, as it is written on the command line."""
+    match value:
+        case {"kind": str(), "values": list(), "points": list()}:
+            try:
+                return schedules.shown(from_json(schedules.Schedule, value))
+            except ConfigError:
+                return str(value)
+        case list() | tuple():
+            return " ".join(map(stored_text, value)) or "none"
+    return str(value)

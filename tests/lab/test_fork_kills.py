@@ -7,8 +7,7 @@ import pytest
 import birl
 from birl.config import ConfigError
 from birl.errors import CheckpointError
-from birl.lab.branch import read_branch
-from birl.lab.fork_start import write_first
+from birl.lab.branch import read_branch, write_first
 from birl.run.checkpoint_folder import numbered
 from birl.run.fork_file import read_fork
 from birl.run.group_file import make_group

@@ -6,13 +6,10 @@ from gymnasium import spaces
 
 import birl
 from birl.config import ConfigError, EnvConfig
-from birl.lab.solve import ending_seconds, episodes_in
-from birl.lab.solving.candidates import default_algorithms, first_settings, fitting
-from birl.lab.solving.contenders import episodes_that_fit, play_off
-from birl.lab.solving.plan_file import SolvePlan, is_solving, read_solve_plan, write_solve_plan
-from birl.lab.solving.random_policy import RandomPolicy, play_at_random
-from birl.lab.solving.speed import round_down, steps_in, training_speed
-from birl.lab.solving.verdict import difference_interval, judge
+from birl.lab.candidates import default_algorithms, first_settings, fitting, round_down, steps_in, training_speed
+from birl.lab.random_policy import RandomPolicy, difference_interval, judge, play_at_random
+from birl.lab.solution import SolvePlan, episodes_that_fit, is_solving, play_off, read_solve_plan, write_solve_plan
+from birl.lab.solving import ending_seconds, episodes_in
 from birl.lab.tuning.plan import Budget
 from birl.registry import validate
 from birl.run.evaluate import Evaluation

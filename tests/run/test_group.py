@@ -17,9 +17,8 @@ import pytest
 import birl
 from birl.config import ConfigError
 from birl.errors import CheckpointError, RunDirectoryError
-from birl.lab.compare import compare_groups
-from birl.lab.sharing.card_text import card_text
-from birl.lab.sharing.subject import read_subject
+from birl.lab.comparison import compare_groups
+from birl.lab.sharing.card import card_text, read_subject
 from birl.run.checkpoint_folder import numbered
 from birl.run.group_file import read_group
 from birl.run.history import by_settings, read_histories

@@ -12,8 +12,8 @@ runs, only those are begun that can end in time, by the speed of their trial so 
 
 from typing import NamedTuple
 
+from birl.lab.tuning.journal import FINAL_DEFAULT, LaneState, SearchState, Trial
 from birl.lab.tuning.plan import ETA
-from birl.lab.tuning.state import FINAL_DEFAULT, LaneState, SearchState, Trial
 
 UNCOUNTED = 0.05  # of the time, for what no worker counts: starting the processes, writing the result
 SHARE = 0.25  # of the time, kept for the final runs until their speed is known

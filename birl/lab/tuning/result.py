@@ -10,11 +10,11 @@ from typing import Any
 from birl.config import ConfigError
 from birl.config_json import to_json
 from birl.errors import CheckpointError
-from birl.lab.compare import compare
-from birl.lab.pairs import verdict_text
+from birl.lab.comparison import compare, verdict_text
 from birl.lab.tuning.halving import ranked
-from birl.lab.tuning.runs import trial_config
-from birl.lab.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState
+from birl.lab.tuning.journal import FINAL, FINAL_DEFAULT, LaneState, SearchState
+from birl.lab.tuning.suggesting import importance
+from birl.lab.tuning.worker import trial_config
 from birl.run.display import counted, number
 from birl.run.files import write_json
 from birl.run.group_console import settings_text
@@ -64,7 +64,7 @@ def make_result(directory: Path, state: SearchState, now: float) -> dict[str, An
         "fresh": _scores(state.finals.get(FINAL), last),
         "default": _scores(state.finals.get(FINAL_DEFAULT), last),
         "comparison": _comparison(directory, state),
-        "importance": _importance(state, 0 if winner is None else winner.candidate),
+        "importance": importance(state, 0 if winner is None else winner.candidate),
         "trials": [_trial(state, number) for number in range(len(state.trials))],
         "rungs": list(state.plan.rungs),
         "env_steps": state.env_steps(),
@@ -139,14 +139,6 @@ def _trial(state: SearchState, index: int) -> dict[str, Any]:
         "env_steps": sum(lane.env_steps for lane in trial.lanes.values()),
         "problem": trial.problem,
     }
-
-
-def _importance(state: SearchState, candidate: int) -> dict[str, float]:
-    try:
-        from birl.lab.tuning.optuna_sampler import importance
-    except ConfigError:  # without the extra
-        return {}
-    return importance(state, candidate)
 
 
 def _score_text(found: dict[str, Any]) -> str:

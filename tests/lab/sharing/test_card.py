@@ -12,9 +12,7 @@ import yaml
 
 import birl
 from birl.config import ConfigError
-from birl.lab.sharing.card_text import MARK, card_text
-from birl.lab.sharing.markdown import block, code, quoted
-from birl.lab.sharing.subject import read_subject
+from birl.lab.sharing.card import MARK, block, card_text, code, quoted, read_subject
 from birl.maths.statistics import bootstrap_interval
 from birl.run.group_summary import score_statistics
 from tests.lab.sharing.conftest import make_seeds

@@ -13,11 +13,8 @@ from birl.config import ConfigError, EnvConfig, require
 from birl.env_checks import require_importable
 from birl.envs.by_name import MakeEnv
 from birl.envs.make import spaces_of
-from birl.lab.search_space import search_space
-from birl.lab.tuning.console import SearchConsole
 from birl.lab.tuning.halving import Over, next_step
-from birl.lab.tuning.journal import Journal, waiting_for
-from birl.lab.tuning.page import write_page
+from birl.lab.tuning.journal import Journal, SearchState, waiting_for
 from birl.lab.tuning.plan import (
     Budget,
     Candidate,
@@ -30,7 +27,9 @@ from birl.lab.tuning.plan import (
     write_plan,
 )
 from birl.lab.tuning.result import RESULT, result_texts, write_result
-from birl.lab.tuning.state import SearchState
+from birl.lab.tuning.search_output import SearchConsole, write_page
+from birl.lab.tuning.search_space import search_space
+from birl.lab.tuning.suggesting import load_optuna
 from birl.lab.tuning.supervise import run_here, run_on_ray
 from birl.registry import name_of
 from birl.run.configure import called_config, called_env, with_settings
@@ -114,7 +113,7 @@ def run_search(
     """Search by this plan in a new directory, or go on with the same search; its result."""
     require_jobs(jobs)
     if plan.sampler == "tpe":
-        import birl.lab.tuning.optuna_sampler  # noqa: F401  so that a missing extra is named at once
+        load_optuna()  # so that a missing extra is named at once
     directory, is_new = _open_directory(plan, run_dir, name)
     said = [] if is_new else ["going on with the search that is there"]
     # The user has just asked for these settings, whether or not they could be signed. But the runs

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from birl.lab.report.elements import (
+from birl.lab.report.page import (
     Content,
     Html,
     Section,

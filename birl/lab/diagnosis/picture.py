@@ -1,4 +1,4 @@
-"""The picture of a diagnosis: the curves that show each finding, with their limits."""
+"""The picture of a diagnosis: the curves that show each fault, with their limits."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from birl.errors import printable
-from birl.lab.diagnosis.findings import Diagnosis
+from birl.lab.diagnosis.faults import Diagnosis, in_seeds
 from birl.lab.diagnosis.rules import RULES
-from birl.lab.diagnosis.text import in_seeds
 from birl.run.files import replacing
 from birl.run.history import RunHistory, SeedGroup
 from birl.run.plot import COLOURS, DARK, METRIC_LABELS, moving_mean, style_axes
