@@ -130,10 +130,7 @@ def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
         reports: list[str] = []
         problem = saved = None
         try:
-            if at is None:
-                saved = checkpoint_folder.load_newest(folder, reports.append)
-            else:
-                saved = load(_path_at(folder, at))
+            saved = checkpoint_folder.load_newest(folder, reports.append) if at is None else load(_path_at(folder, at))
         except CheckpointError as error:
             problem = error
         if checkpoint_folder.numbered(folder) == there or not (problem or reports):
