@@ -13,7 +13,14 @@ from birl.config import ConfigError, EnvConfig, RunConfig, require
 from birl.env_checks import require_importable, validate_env
 from birl.functions import function_named, is_local
 from birl.limits import Limit
-from birl.parts import ActorLearnerConfig, OptimizerConfig, ReplayConfig, RMSPropName, ValueConfig
+from birl.parts import (
+    ActionConfig,
+    ActorLearnerConfig,
+    OptimizerConfig,
+    ReplayConfig,
+    RMSPropName,
+    ValueConfig,
+)
 from birl.settings import Place, flat_settings, home_of, left_out_settings, own_name, places_of
 
 OF_OWN_TRUNKS = {  # settings of the policy or the value alone, and what to use with a shared trunk
@@ -202,3 +209,22 @@ def require_sequences_fit(replay: ReplayConfig, recurrent: bool) -> None:
     require(not (recurrent and replay.prioritized), apart)
     wrong = f"burn_in {replay.burn_in} warms up a memory, and this network has none"
     require(recurrent or not replay.burn_in, f"{wrong}; use 0, or core lstm")
+
+
+def validate_gsde(actions: ActionConfig, length: int) -> None:
+    """Check that the settings of gSDE belong to a run with gSDE, and go with the others."""
+    every = actions.gsde_every
+    remedy = "use gsde True, or gsde_every None"
+    require(actions.gsde or every is None, f"gsde_every {every} does nothing without gsde; {remedy}")
+    wrong = f"gsde_every {every} exceeds rollout_length {length}, and each rollout begins with a new matrix"
+    require(every is None or every <= length, f"{wrong}; use at most {length}, or None for one a rollout")
+    wrong = "state_dependent_std True does not go with gsde True: with gSDE the deviation depends on the state already"
+    require(not (actions.gsde and actions.state_dependent_std), f"{wrong}; use one of them")
+
+
+def require_own_head(actions: ActionConfig, make_network: object) -> None:
+    """Raise ConfigError if gSDE should explore with a network that has no exploration matrix."""
+    wrong = (
+        f"gsde True does not go with make_network {make_network!r}: the exploration matrix is part of Birl's network"
+    )
+    require(make_network is None or not actions.gsde, f"{wrong}; use gsde False")

@@ -72,6 +72,10 @@ class ActionConfig:
     gsde: bool = False  # exploration noise is a function of the state (Raffin et al. 2021); for Box actions
     gsde_every: PositiveInt | None = None  # steps between new matrices of gsde; None: one for each rollout
 
+    def steps_per_matrix(self, rollout_length: int) -> int:
+        """The steps of a rollout that share an exploration matrix; 1 without gSDE."""
+        return (self.gsde_every or rollout_length) if self.gsde else 1
+
 
 @part
 class NormalizeConfig:

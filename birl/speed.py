@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from birl.maths.keys import step_keys
-from birl.types import ActAt, Action, Array, PyTree, StartActing
+from birl.types import Act, ActAt, Action, Array, PyTree, Rollout, StartActing
 
 Tree = TypeVar("Tree")
 Function = TypeVar("Function", bound=Callable[..., Any])
-Keep = Literal["features", "layers"]  # which encoder activations to cache: the last layer's, or all
 
 _plain = ContextVar("plain", default=False)  # whether to trace plain forms, for export
 
@@ -157,26 +156,12 @@ def convolve(x: Array, weight: Array, bias: Array, stride: int) -> Array:
 
 
 @faster_in("image_cache")
-def images_to_keep(config: Any) -> Keep | None:
-    """The encoder activations that acting keeps for the update of this Config's algorithm."""
-    return None
+def act_in_rollouts(act: Act, config: Any, shared_encoder: Callable[[Any], Any]) -> Act:
+    """How to act while collecting: it may keep what `evaluate_network` would compute again."""
+    return act
 
 
 @faster_in("image_cache")
-def cache_images(encoder: Any, images: PyTree) -> PyTree:
-    """Images with their encoder's activations, for networks to use instead of computing them."""
-    return images
-
-
-@faster_in("image_cache")
-def kept_outputs(images: PyTree, keep: Keep) -> PyTree:
-    """The activations to keep for the update; None if there are none."""
-    return None
-
-
-@faster_in("image_cache")
-def evaluate_cached(
-    network: Any, observations: Array, memory: PyTree, resets: Array, masks: Array | None, extras: PyTree
-) -> tuple[PyTree, PyTree]:
-    """Distributions and values [T+1, B] of a rollout whose activations were kept."""
-    raise AssertionError("nothing is kept without birl/accel")
+def evaluate_network(network: Any, observations: PyTree, resets: Array, rollout: Rollout) -> tuple[PyTree, PyTree]:
+    """The network's distributions and values [T+1, B] for these observations of a rollout."""
+    return network(observations, rollout.memory, resets, rollout.action_masks)[:2]

@@ -16,19 +16,15 @@ from typing import Annotated, NamedTuple
 import gymnasium as gym
 import jax
 
-from birl.checks import require_config, validate_settings
+from birl.checks import require_config, require_own_head, validate_gsde, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate, TraceDecay
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import linear, value_at
-from birl.nets.acting import act
 from birl.nets.actor_critic_loss import actor_critic_loss
-from birl.nets.gsde import require_own_head, steps_per_matrix, validate_gsde
-from birl.nets.learning_rates import learning_rates, require_value_network
-from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
+from birl.nets.models import ActorCriticLike, ActorCriticPolicy, MakeNetwork, act, make_actor_critic
 from birl.nets.normalize import Normalizer, normalize_rewards
-from birl.nets.optimizers import gradient_step, initial_optimizer_state
-from birl.nets.policies import ActorCriticPolicy
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, learning_rates, require_value_network
 from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts
@@ -127,7 +123,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
     """Collect a rollout with the current policy and learn from it."""
-    rollout = source.collect(policy(state), state.key, steps_per_matrix(config.actions, config.rollout_length))
+    rollout = source.collect(policy(state), state.key, config.actions.steps_per_matrix(config.rollout_length))
     return update(state, rollout, config)
 
 

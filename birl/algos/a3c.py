@@ -34,12 +34,11 @@ from birl.config import EnvConfig, RunConfig
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
 from birl.maths.keys import stream
 from birl.maths.schedules import linear, value_at
-from birl.nets.acting import act as act
 from birl.nets.actor_critic_loss import actor_critic_loss
-from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
+from birl.nets.models import ActorCriticLike, ActorCriticPolicy, MakeNetwork, make_actor_critic
+from birl.nets.models import act as act
 from birl.nets.normalize import merge_moments, normalize_for_worker
 from birl.nets.optimizers import clip_by_norm, flatten_tree, shared_rmsprop
-from birl.nets.policies import ActorCriticPolicy
 from birl.parts import GAUSSIAN_ONLY, ActionConfig, ActorLearnerConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.finite import check_finite_metrics, for_learning

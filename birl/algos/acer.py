@@ -43,9 +43,18 @@ from birl.maths.keys import numbered, stream
 from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import dot
-from birl.nets.acer_loss import critic_estimates, log_ratios, policy_step
-from birl.nets.acting import act, evaluate_rollout, without_last
-from birl.nets.actor_q import ActorQLike, DuelingActorLike, MakeActorQ, empty_behaviour, make_actor_q
+from birl.nets.actor_q import (
+    ActorQLike,
+    ActorQPolicy,
+    DuelingActorLike,
+    MakeActorQ,
+    critic_estimates,
+    empty_behaviour,
+    log_ratios,
+    make_actor_q,
+    policy_step,
+)
+from birl.nets.models import act, evaluate_rollout, without_last
 from birl.nets.normalize import Normalizer, merge_moments, reward_scale
 from birl.nets.optimizers import (
     gradient_step,
@@ -53,7 +62,6 @@ from birl.nets.optimizers import (
     shared_rmsprop,
     soft_update,
 )
-from birl.nets.policies import ActorQPolicy
 from birl.parts import (
     GAUSSIAN_ONLY,
     ActionConfig,

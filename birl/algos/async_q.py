@@ -48,11 +48,18 @@ from birl.maths.exploration import epsilon_greedy
 from birl.maths.keys import step_keys, stream
 from birl.maths.returns import discounted_returns, n_step_returns
 from birl.maths.schedules import linear, number_at, value_at
-from birl.nets.acting import without_first
+from birl.nets.models import without_first
 from birl.nets.normalize import merge_moments, normalize_for_worker
 from birl.nets.optimizers import clip_by_norm, flatten_tree, shared_rmsprop
-from birl.nets.policies import QPolicy
-from birl.nets.values import MakeQNetwork, QNetworkLike, make_q_network, max_q_values, q_of_actions, rollout_values
+from birl.nets.values import (
+    MakeQNetwork,
+    QNetworkLike,
+    QPolicy,
+    make_q_network,
+    max_q_values,
+    q_of_actions,
+    rollout_values,
+)
 from birl.nets.values import act as act
 from birl.parts import VALUES_ONLY, ActorLearnerConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import Alias, Supports

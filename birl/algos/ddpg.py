@@ -30,25 +30,23 @@ from birl.limits import Discount, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import value_at
-from birl.nets.continuous import (
+from birl.nets.critics import (
     DeterministicActorCriticLike,
-    MakeDeterministicActorCritic,
-    make_deterministic_actor_critic,
-    random_in_warmup,
-)
-from birl.nets.exploration_noise import (
+    DeterministicPolicy,
     Exploration,
+    MakeDeterministicActorCritic,
     adapted_scale,
     after_rollout,
     initial_exploration,
     initial_noise_memory,
+    make_deterministic_actor_critic,
     noisy_actions,
+    random_in_warmup,
     validate_noise,
     without_noise,
 )
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
-from birl.nets.policies import DeterministicPolicy
 from birl.parts import (
     NO_CORE,
     STEPS_ONLY,

@@ -29,11 +29,9 @@ from birl.limits import Discount, PositiveFloat, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import value_at
-from birl.nets.acting import without_first, without_last
-from birl.nets.compatible import CompatibleActorCritic, MakeCompatible, make_compatible
-from birl.nets.features import FeaturesName
+from birl.nets.compatible import CompatibleActorCritic, CompatiblePolicy, FeaturesName, MakeCompatible, make_compatible
+from birl.nets.models import without_first, without_last
 from birl.nets.normalize import Normalizer, normalize_observations, normalize_rewards
-from birl.nets.policies import CompatiblePolicy
 from birl.parts import NormalizeConfig
 from birl.registry import Alias, Supports
 from birl.rollouts.open import open_rollouts

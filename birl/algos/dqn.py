@@ -40,11 +40,11 @@ from birl.maths.value_distributions import ValueDistribution
 from birl.nets.models import remembers
 from birl.nets.normalize import Normalizer, normalize_observations, reward_scale
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
-from birl.nets.policies import QPolicy
 from birl.nets.recurrent import rollout_resets
 from birl.nets.values import (
     MakeQNetwork,
     QNetworkLike,
+    QPolicy,
     act,
     make_q_network,
     values_after_burn_in,

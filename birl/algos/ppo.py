@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import require_config, require_minibatches, validate_settings
+from birl.checks import require_config, require_minibatches, require_own_head, validate_gsde, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveFloat, PositiveInt, PositiveRate, Rate, TraceDecay
 from birl.maths import losses
@@ -26,13 +26,9 @@ from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import act
-from birl.nets.gsde import require_own_head, steps_per_matrix, validate_gsde
-from birl.nets.learning_rates import learning_rates, require_value_network
-from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic, remembers
+from birl.nets.models import ActorCriticLike, ActorCriticPolicy, MakeNetwork, act, make_actor_critic, remembers
 from birl.nets.normalize import Normalizer, normalize_rewards
-from birl.nets.optimizers import gradient_step, initial_optimizer_state
-from birl.nets.policies import ActorCriticPolicy
+from birl.nets.optimizers import gradient_step, initial_optimizer_state, learning_rates, require_value_network
 from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Alias, Supports, rollout_rows
 from birl.rollouts.batch import Batch, make_batch
@@ -239,7 +235,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
     """Collect a rollout with the current policy and learn from it."""
-    rollout = source.collect(policy(state), state.key, steps_per_matrix(config.actions, config.rollout_length))
+    rollout = source.collect(policy(state), state.key, config.actions.steps_per_matrix(config.rollout_length))
     return update(state, rollout, config)
 
 

@@ -30,11 +30,20 @@ from birl.maths.count import Count, count_of
 from birl.maths.returns import n_step_returns, sarsa_known, sarsa_targets
 from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import RolloutEvaluation, act, evaluate_rollout, without_last
-from birl.nets.models import ActorCriticLike, ActorQCritic, MakeNetwork, make_actor_critic, make_actor_q_critic
+from birl.nets.models import (
+    ActorCriticLike,
+    ActorQCritic,
+    ActorQCriticPolicy,
+    MakeNetwork,
+    RolloutEvaluation,
+    act,
+    evaluate_rollout,
+    make_actor_critic,
+    make_actor_q_critic,
+    without_last,
+)
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state
-from birl.nets.policies import ActorQCriticPolicy
 from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts

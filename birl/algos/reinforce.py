@@ -29,11 +29,17 @@ from birl.maths.count import Count, count_of
 from birl.maths.returns import discounted_returns, ends_inside
 from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import act, evaluate_rollout, without_last
-from birl.nets.models import ActorCriticLike, MakeNetwork, make_actor_critic
+from birl.nets.models import (
+    ActorCriticLike,
+    ActorCriticPolicy,
+    MakeNetwork,
+    act,
+    evaluate_rollout,
+    make_actor_critic,
+    without_last,
+)
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state
-from birl.nets.policies import ActorCriticPolicy
 from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
 from birl.rollouts.open import open_rollouts

@@ -20,25 +20,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.checks import require_config, validate_replay, validate_settings
+from birl.checks import require_config, require_own_head, validate_gsde, validate_replay, validate_settings
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFloat, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import value_at
-from birl.nets.continuous import ActionCritic, random_in_warmup
 from birl.nets.critics import (
+    ActionCritic,
     ActorCritics,
     GaussianActor,
     MakeActorCritics,
+    SquashedPolicy,
+    StateDependentActor,
     critic_loss,
     critic_values,
     make_actor_critics,
+    make_sac_actor,
     normalize_batch,
+    random_in_warmup,
 )
-from birl.nets.gsde import StateDependentActor, make_sac_actor, matrix_steps, require_own_head, validate_gsde
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, group_leaves, initial_optimizer_state, soft_update, unclipped_step
-from birl.nets.policies import SquashedPolicy
 from birl.parts import (
     NO_CORE,
     STEPS_ONLY,
@@ -267,11 +269,17 @@ def update(
     return state._replace(in_warmup=in_warmup), metrics | learned, errors
 
 
+def steps_per_key(state: State, config: Config) -> int | Array:
+    """The steps of a rollout that share a random key: uniform actions are not repeated."""
+    steps = config.actions.steps_per_matrix(config.rollout_length)
+    if isinstance(state.in_warmup, jax.core.Tracer):
+        return jnp.where(state.in_warmup, 1, steps)
+    return 1 if state.in_warmup else steps
+
+
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:
     """Collect a rollout, keep it in the replay, and learn from that if gradient steps are due."""
-    rollout = source.collect(
-        policy(state), state.key, matrix_steps(config.actions, config.rollout_length, state.in_warmup)
-    )
+    rollout = source.collect(policy(state), state.key, steps_per_key(state, config))
     return source.learn(update, state, rollout, config)
 
 

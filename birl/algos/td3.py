@@ -25,18 +25,21 @@ from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, NotNegative, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.schedules import value_at
-from birl.nets.continuous import ActionCritic, DeterministicActor, make_deterministic_actor, random_in_warmup
 from birl.nets.critics import (
+    ActionCritic,
     ActorCritics,
+    DeterministicActor,
+    DeterministicPolicy,
     MakeActorCritics,
     critic_loss,
     critic_values,
     make_actor_critics,
+    make_deterministic_actor,
     normalize_batch,
+    random_in_warmup,
 )
 from birl.nets.normalize import Normalizer, normalize_observations
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_update
-from birl.nets.policies import DeterministicPolicy
 from birl.parts import NO_CORE, STEPS_ONLY, WIDE, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
 from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps

@@ -29,12 +29,18 @@ from birl.maths.keys import stream
 from birl.maths.schedules import value_at
 from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import fisher_vector_product, line_search, natural_step
-from birl.nets.acting import act
 from birl.nets.dependence import require_own_critic, split_actor_critic
-from birl.nets.models import ActorCriticLike, Distribution, MakeNetwork, make_actor_critic, remembers
+from birl.nets.models import (
+    ActorCriticLike,
+    ActorCriticPolicy,
+    Distribution,
+    MakeNetwork,
+    act,
+    make_actor_critic,
+    remembers,
+)
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state
-from birl.nets.policies import ActorCriticPolicy
 from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Alias, Supports
 from birl.rollouts.batch import Batch, make_batch

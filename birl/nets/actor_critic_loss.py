@@ -5,8 +5,7 @@ import jax
 from birl.maths import losses
 from birl.maths.returns import gae
 from birl.maths.statistics import explained_variance
-from birl.nets.acting import evaluate_rollout, without_last
-from birl.nets.models import ActorCriticLike
+from birl.nets.models import ActorCriticLike, evaluate_rollout, without_last
 from birl.types import Array, Metrics, PyTree, Rollout
 
 

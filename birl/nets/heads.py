@@ -1,4 +1,10 @@
-"""Heads: from features to an action distribution, or to the value of an action."""
+"""Heads: from features to an action distribution, or to the value of an action.
+
+With gSDE exploration noise is a function of the state (Raffin et al. 2021). A matrix is drawn from
+each random key that acting gets, and the collector gives several steps the same key. So nothing is
+remembered between steps, and learning does not need the matrix. As in Stable-Baselines3, the
+features of PPO and A2C are not changed by the gradient of the standard deviation.
+"""
 
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -10,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Float
 
-from birl.config import require
-from birl.envs.spaces import action_shape, is_composite, leaves_of, shown
+from birl.config import ConfigError, require
+from birl.envs.spaces import action_shape, far_from_one, is_composite, leaves_of, shown, width_of
 from birl.maths.distributions import (
     Bernoulli,
     Categorical,
@@ -23,10 +29,31 @@ from birl.maths.distributions import (
 )
 from birl.maths.scaled import ScaledGaussian
 from birl.maths.squashed import BoundedGaussian
-from birl.nets.continuous import ActionBounds, scale_of
+from birl.maths.state_dependent import state_dependent_gaussian
 from birl.nets.encoders import Vector
 from birl.nets.layers import ACTIVATIONS, Linear, full, make_linear, zeros
-from birl.parts import Activation
+from birl.parts import ActionConfig, Activation
+
+
+class ActionBounds(eqx.Module):
+    """The bounds of each action dimension; networks use actions scaled to [-1, 1]."""
+
+    low: tuple[float, ...] = eqx.field(static=True)
+    high: tuple[float, ...] = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        return len(self.low)
+
+    def from_unit(self, numbers: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
+        """Actions scaled from [-1, 1] to the bounds of the space."""
+        low, high = np.array([self.low, self.high], np.float32)
+        return low + (numbers + 1.0) * ((high - low) / 2)
+
+    def to_unit(self, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
+        """Actions scaled from the bounds of the space to [-1, 1]."""
+        low, high = np.array([self.low, self.high], np.float32)
+        return (actions - low) * (2 / (high - low)) - 1.0
 
 
 class Part(NamedTuple):
@@ -82,6 +109,18 @@ class SquashedHead(eqx.Module):
 
     def __call__(self, features: Array, action_masks: Array | None) -> BoundedGaussian:
         return BoundedGaussian(self.head(features, action_masks), self.bounds.low, self.bounds.high)
+
+
+class StateDependentHead(eqx.Module):
+    """A linear layer to the mean, and an exploration matrix's standard deviations."""
+
+    linear: Linear
+    log_std: Float[Array, "F A"]
+    scale: ActionBounds | None = None  # what the actions are scaled to; None: they are as they are
+
+    def __call__(self, features: Array, action_masks: Array | None) -> Distribution:
+        gaussian = state_dependent_gaussian(self.linear(features), jax.lax.stop_gradient(features), self.log_std)
+        return scaled(gaussian, self.scale)
 
 
 class ActionValueHead(eqx.Module):
@@ -182,3 +221,58 @@ def _split(array: Array | None, widths: list[int]) -> list[Array] | list[None]:
     if array is None:
         return [None] * len(widths)
     return jnp.split(array, np.cumsum(widths)[:-1], axis=-1)
+
+
+def bounds_of(space: gym.Space) -> ActionBounds:
+    """The bounds of a Box; ConfigError for another space, or if a bound is not finite."""
+    if not isinstance(space, spaces.Box):
+        raise ConfigError(f"action space {shown(space)} is not a Box; use a Box with finite bounds")
+    widths = space.high.astype(np.float64) - space.low
+    if not np.all((widths > 0) & (widths < np.finfo(np.float32).max)):
+        remedy = "low below high, because actions are scaled by them; gymnasium.wrappers.RescaleAction sets bounds"
+        raise ConfigError(f"action space {shown(space)} needs finite bounds, {remedy}")
+    return ActionBounds(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
+
+
+def scale_of(space: gym.Space) -> ActionBounds | None:
+    """The bounds that a Gaussian policy is scaled to, for each column of its actions, or None.
+
+    They are those of a Box where they are far from ±1, and ±1, which changes nothing, elsewhere.
+    """
+    bounds: list[tuple[float, float]] = []
+    for leaf in leaves_of(space):
+        if isinstance(leaf, spaces.Box):
+            columns = zip(far_from_one(leaf).flat, leaf.low.flat, leaf.high.flat, strict=True)
+            bounds += [(float(low), float(high)) if far else (-1.0, 1.0) for far, low, high in columns]
+        else:
+            bounds += [(-1.0, 1.0)] * width_of(leaf)
+    low, high = zip(*bounds, strict=True) if bounds else ((), ())
+    return ActionBounds(low, high) if any(column != (-1.0, 1.0) for column in bounds) else None
+
+
+def make_gaussian_head(
+    rng: np.random.Generator, space: gym.Space, inputs: int, settings: ActionConfig
+) -> PolicyHeadLike:
+    """The policy head that these settings ask for; ConfigError if the space cannot have it."""
+    scale = settings.scale_actions and not settings.squash_actions
+    if settings.gsde:
+        head: PolicyHeadLike = make_state_dependent_head(rng, space, inputs, settings.log_std, scale)
+    else:
+        head = make_policy_head(rng, space, inputs, settings.log_std, settings.state_dependent_std, scale)
+    if not settings.squash_actions:
+        return head
+    try:
+        return SquashedHead(head, bounds_of(space))
+    except ConfigError as problem:
+        raise ConfigError(f"squash_actions True: {problem}; or use squash_actions False") from problem
+
+
+def make_state_dependent_head(
+    rng: np.random.Generator, space: gym.Space, inputs: int, log_std: float, scale_actions: bool = False
+) -> StateDependentHead:
+    """A StateDependentHead for a Box, with small weights; ConfigError for another space."""
+    wrong = f"gsde True needs Box actions, and action space {shown(space)} is none"
+    require(isinstance(space, spaces.Box), f"{wrong}; use gsde False")
+    actions = int(np.prod(space.shape or ()))
+    linear = make_linear(rng, inputs, actions, scale=0.01)
+    return StateDependentHead(linear, full((inputs, actions), log_std), scale_of(space) if scale_actions else None)

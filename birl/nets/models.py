@@ -1,7 +1,10 @@
-"""Actor-critic networks: a trunk (encoder and core) with heads for policy and values."""
+"""Actor-critic networks: a trunk (encoder and core) with heads for policy and values.
+
+`act` gives the actions for one step, `evaluate_rollout` all outputs for a whole rollout.
+"""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import gymnasium as gym
@@ -9,14 +12,15 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from birl.maths.distributions import Distribution
+from birl import speed
+from birl.maths.distributions import Categorical, Distribution
 from birl.nets.encoders import Encoder, make_encoder
-from birl.nets.gsde import make_gaussian_head
-from birl.nets.heads import ActionValueHead, PolicyHeadLike, make_action_value_head
+from birl.nets.heads import ActionValueHead, PolicyHeadLike, make_action_value_head, make_gaussian_head
 from birl.nets.layers import Linear, make_linear
-from birl.nets.recurrent import Core, make_core
+from birl.nets.normalize import normalize_observations
+from birl.nets.recurrent import Core, make_core, rollout_resets
 from birl.parts import ActionConfig, NetworkConfig
-from birl.types import PyTree
+from birl.types import Action, PyTree, Rollout
 
 
 class HasMemory(Protocol):
@@ -163,3 +167,106 @@ def make_trunk(
     sizes = network.hidden_sizes if hidden_sizes is None else hidden_sizes
     encoder, width = make_encoder(rng, space, network.encoder, sizes, network.activation, network.layer_norm)
     return Trunk(encoder, make_core(rng, network.core, width, network.core_size))
+
+
+class RolloutEvaluation(NamedTuple):
+    """A network's outputs for a rollout, its last observation included."""
+
+    observations: PyTree  # [T+1, B, ...] normalised
+    resets: Array  # [T+1, B] where memory is reset
+    distributions: Distribution  # [T+1, B]
+    values: Array  # [T+1, B]; QAC and ACER: the critic's features [T+1, B, F], or Q(s, ·) [T+1, B, A]
+
+
+@jax.jit
+def act(
+    policy: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None, key: Array | None
+) -> Action:
+    """Actions for B observations, sampled, or the most likely ones if there is no key."""
+    network, moments = policy
+    distribution, _, memory = outputs_for(network, moments, observations, memory, resets, action_masks)
+    actions = distribution.mode() if key is None else distribution.sample(key)
+    return Action(actions, memory, distribution)
+
+
+def outputs_for(
+    network: Any, moments: PyTree, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None
+) -> tuple[Distribution, Array, PyTree]:
+    """The network's distribution, values (or critic's features) and memory for B observations."""
+    observations, resets, masks = one_step((normalize_observations(moments, observations), resets, action_masks))
+    distribution, values, memory = network(observations, memory, resets, masks)
+    return *jax.tree.map(lambda x: x[0], (distribution, values)), memory
+
+
+def evaluate_rollout(policy: PyTree, rollout: Rollout) -> RolloutEvaluation:
+    """Distributions and values at every observation of a rollout, by one pass over all of it."""
+    network, moments = policy
+    resets = rollout_resets(rollout)
+    observations = normalize_observations(moments, rollout.observations)
+    distributions, values = speed.evaluate_network(network, observations, resets, rollout)
+    return RolloutEvaluation(observations, resets, distributions, values)
+
+
+def without_first(tree: PyTree) -> PyTree:
+    """[T+1, ...] leaves without the first row: the successor of each step."""
+    return jax.tree.map(lambda x: x[1:], tree)
+
+
+def without_last(tree: PyTree) -> PyTree:
+    """[T+1, ...] leaves without the last row, where no action was taken."""
+    return jax.tree.map(lambda x: x[:-1], tree)
+
+
+def one_step(tree: PyTree) -> PyTree:
+    """[B, ...] leaves as [1, B, ...]."""
+    return jax.tree.map(lambda x: x[None], tree)
+
+
+def shared_encoder(network: Any) -> Any:
+    """The encoder of the whole observation if policy and value share it; otherwise None."""
+    if not isinstance(network, ActorCritic) or network.critic is not None:
+        return None
+    encoder = network.actor.encoder
+    return encoder.parts[0] if not encoder.keys else None
+
+
+class Inside(NamedTuple):
+    """What a policy computes on the way to its actions, for B observations."""
+
+    distribution: Distribution | None  # [B] of the actions
+    values: Array | None  # [B] V(s), or [B, A] Q(s, ·)
+
+
+@runtime_checkable
+class HasInside(Protocol):
+    """A policy that can be looked into."""
+
+    def inside(self, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None) -> Inside: ...
+
+
+class ActorCriticPolicy(NamedTuple):
+    """A network with a policy and V(s), and the moments that normalise its observations."""
+
+    network: ActorCriticLike
+    moments: PyTree
+
+    def inside(self, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None) -> Inside:
+        """π(·|s) and V(s)."""
+        return Inside(*outputs_for(self.network, self.moments, observations, memory, resets, action_masks)[:2])
+
+
+class ActorQCriticPolicy(NamedTuple):
+    """QAC's network: a policy and Q(s, a) or V(s)."""
+
+    network: ActorCriticLike  # an ActorQCritic for Q(s, a)
+    moments: PyTree
+
+    def inside(self, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None) -> Inside:
+        """π(·|s), and V(s), or Q(s, ·) for Discrete actions; else Q(s, a) of the most likely a."""
+        inputs = observations, memory, resets, action_masks
+        distribution, values, _ = outputs_for(self.network, self.moments, *inputs)
+        if not isinstance(self.network, ActorQCritic):
+            return Inside(distribution, values)
+        head = self.network.action_value_head
+        discrete = isinstance(distribution, Categorical)
+        return Inside(distribution, head.linear(values) if discrete else head(values, distribution.mode()))

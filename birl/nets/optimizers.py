@@ -1,16 +1,22 @@
 """Optimisers by name, the gradient step that all algorithms use, and soft updates."""
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from birl import speed
+from birl.config import require
+from birl.limits import Rate
+from birl.maths.schedules import value_at
+from birl.nets.models import ActorCritic
 from birl.parts import OptimizerConfig
-from birl.types import PyTree
+from birl.types import Metrics, PyTree
 
 LARGE = 16_384  # entries of an array from which it is large, see `group_leaves`
 
@@ -134,3 +140,28 @@ def shared_rmsprop(
 def soft_update(target: PyTree, parameters: PyTree, rate: Array | float) -> PyTree:
     """(1 - τ) target + τ parameters (Lillicrap et al. 2016, algorithm 1); exact for τ = 0 and 1."""
     return jax.tree.map(lambda t, p: (1.0 - rate) * t + rate * p, target, parameters)
+
+
+def learning_rates(
+    network: Any, learning_rate: Rate, value_learning_rate: Rate | None, progress: Float[Array, ""]
+) -> tuple[PyTree, Metrics]:
+    """The learning rate of the network, or a tree with that of each parameter; and the metrics."""
+    rate = value_at(learning_rate, progress)
+    metrics = {"optimizer/learning_rate": rate}
+    if value_learning_rate is None:
+        return rate, metrics
+    value_rate = value_at(value_learning_rate, progress)
+    rates = jax.tree.map(lambda _: rate, network)
+    critic, value_head = jax.tree.map(lambda _: value_rate, (network.critic, network.value_head))
+    return replace(rates, critic=critic, value_head=value_head), metrics | {"optimizer/value_learning_rate": value_rate}
+
+
+def require_value_network(network: Any, value_learning_rate: Rate | None) -> None:
+    """Raise ConfigError if there is a value_learning_rate, but no value network apart to use it."""
+    if value_learning_rate is None:
+        return
+    wrong = f"value_learning_rate {value_learning_rate} needs a value network apart from the policy"
+    unknown = f"which parameters of {type(network).__name__} are the value's is not known"
+    remedy = "use None, or let make_network return birl.nets.models.ActorCritic"
+    require(isinstance(network, ActorCritic), f"{wrong}, and {unknown}; {remedy}")
+    require(network.critic is not None, f"{wrong}, and this ActorCritic has one trunk for both; use None")

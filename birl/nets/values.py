@@ -1,7 +1,7 @@
 """Q networks for Discrete actions, with ε-greedy acting and the values of actions."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import gymnasium as gym
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from birl.config import ConfigError
 from birl.envs.spaces import shown
@@ -23,7 +23,7 @@ from birl.maths.value_distributions import (
     midpoints,
 )
 from birl.nets.layers import Linear, make_linear
-from birl.nets.models import Trunk, make_trunk
+from birl.nets.models import Inside, Trunk, make_trunk
 from birl.nets.normalize import normalize_observations
 from birl.nets.recurrent import rollout_resets
 from birl.parts import NetworkConfig, ValueConfig
@@ -170,3 +170,16 @@ def values_after_burn_in(
             network(jax.tree.map(lambda x: x[:burn_in], observations), memory, resets[:burn_in])
         )
     return values_of(network, jax.tree.map(lambda x: x[burn_in:], observations), memory, resets[burn_in:])[0]
+
+
+class QPolicy(NamedTuple):
+    """A Q network, of which the actions are ε-greedy."""
+
+    network: QNetworkLike
+    moments: PyTree
+    epsilon: ArrayLike
+
+    def inside(self, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None) -> Inside:
+        """Q(s, ·), of forbidden actions too."""
+        observations = normalize_observations(self.moments, observations)
+        return Inside(None, values_here(self.network, observations, memory, resets)[0].mean())

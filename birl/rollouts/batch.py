@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from birl.maths.returns import gae
-from birl.nets.acting import evaluate_rollout, without_last
+from birl.nets.models import evaluate_rollout, without_last
 from birl.types import Array, PyTree, Rollout
 
 

@@ -14,7 +14,7 @@ from birl.compiled_ids import is_compiled
 from birl.config import require
 from birl.envs.make import open_envs
 from birl.envs.spaces import has_images
-from birl.nets.acting import act_in_rollouts
+from birl.nets.models import shared_encoder
 from birl.parts import ReplayConfig
 from birl.registry import require_compiled_supported, require_ray_supported
 from birl.rollouts.collector import Collector
@@ -163,7 +163,7 @@ def open_rollouts(config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | Non
         with open_envs(config.env, config.run.seed, envs) as here:
             spaces = here.observation_space, here.action_space
             speed.prepare_jax(config, has_images(spaces[0]))
-            make = partial(Collector, here, act_in_rollouts(act, config))
+            make = partial(Collector, here, speed.act_in_rollouts(act, config, shared_encoder))
             yield HostSource(config, here.num_envs, spaces, make)
         return
     wrong = f"envs {envs!r} cannot go to env.ray_actors {config.env.ray_actors}, which make environments of their own"

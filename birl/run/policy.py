@@ -15,7 +15,7 @@ from birl.envs.actions import action_clipper
 from birl.envs.spaces import MASK, first_value, is_composite, mask_width, shown
 from birl.envs.trees import action_tree, flat_mask, mask_of, own_actions
 from birl.maths.distributions import Distribution
-from birl.nets.policies import Inside
+from birl.nets.models import Inside
 from birl.registry import algorithm_named, name_of, require_inside
 from birl.run.observations import read_observations
 from birl.run.policy_file import write_policy

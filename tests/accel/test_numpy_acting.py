@@ -15,9 +15,8 @@ from birl.accel.numpy_acting import take_apart
 from birl.maths.distributions import Categorical
 from birl.maths.keys import step_keys
 from birl.nets import values
-from birl.nets.acting import act
 from birl.nets.layers import ACTIVATIONS
-from birl.nets.models import make_actor_critic
+from birl.nets.models import act, make_actor_critic
 from birl.nets.normalize import initial_normalizer, update_observation_moments
 from birl.nets.values import make_q_network
 from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig, ValueConfig

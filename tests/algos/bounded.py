@@ -15,8 +15,8 @@ from gymnasium import spaces
 from birl.config import EnvConfig, RunConfig
 from birl.envs.probes_episodes import Truncation
 from birl.envs.probes_one_step import NOTHING, ConstantReward, OneStep
-from birl.nets.continuous import ActionBounds
 from birl.nets.critics import ActorCritics, critic_values
+from birl.nets.heads import ActionBounds
 from birl.rollouts.learning import Batch
 from birl.rollouts.replay import Indices, Replay
 from birl.types import Rollout, Transitions, Update

@@ -18,10 +18,9 @@ from birl.envs.make import make_envs
 from birl.maths.distributions import Categorical, DiagonalGaussian
 from birl.maths.keys import stream
 from birl.maths.schedules import linear
-from birl.nets.acer_loss import critic_estimates
-from birl.nets.acting import evaluate_rollout, without_last
-from birl.nets.actor_q import empty_behaviour
+from birl.nets.actor_q import critic_estimates, empty_behaviour
 from birl.nets.layers import Linear, make_linear
+from birl.nets.models import evaluate_rollout, without_last
 from birl.nets.optimizers import gradient_step
 from birl.rollouts.collector import Collector
 from birl.rollouts.replay import Replay

@@ -21,8 +21,8 @@ from birl.envs.make import make_envs
 from birl.envs.serial import SerialEnvs
 from birl.maths.exploration import action_distance
 from birl.maths.schedules import linear
-from birl.nets.continuous import ActionBounds
-from birl.nets.exploration_noise import initial_noise_memory, perturbable, perturbed_weights
+from birl.nets.critics import initial_noise_memory, perturbable, perturbed_weights
+from birl.nets.heads import ActionBounds
 from birl.nets.layers import LayerNorm
 from birl.rollouts.collector import Collector
 from birl.speed import compiled_acting, prepare_jax

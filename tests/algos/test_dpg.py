@@ -20,7 +20,7 @@ from birl.envs.make import make_envs
 from birl.envs.probes import OneStep
 from birl.maths.schedules import linear
 from birl.nets.compatible import CompatibleActorCritic
-from birl.nets.continuous import ActionBounds
+from birl.nets.heads import ActionBounds
 from birl.rollouts.collector import Collector
 from birl.speed import prepare_jax
 from tests import linear_quadratic as lq

@@ -15,7 +15,7 @@ from birl.config import EnvConfig, RunConfig
 from birl.envs.probes import MaskedMemory
 from birl.envs.serial import SerialEnvs
 from birl.nets import values
-from birl.nets.acting import act, act_in_rollouts
+from birl.nets.models import act, shared_encoder
 from birl.speed import prepare_jax
 from birl.types import Rollout
 
@@ -109,10 +109,12 @@ def test_with_accel_off_nothing_is_kept(algorithm, monkeypatch):
 
 def test_collecting_keeps_images_for_the_two_algorithms_that_use_them_and_only_with_accel(monkeypatch):
     for config in CONFIGS.values():
-        assert act_in_rollouts(act, config) is not act
-        assert act_in_rollouts(act, config) is act_in_rollouts(act, replace(config, discount=0.5)), "compiled once"
-        assert act_in_rollouts(values.act, config) is values.act, "one of the user's own"
+        assert speed.act_in_rollouts(act, config, shared_encoder) is not act
+        assert speed.act_in_rollouts(act, config, shared_encoder) is speed.act_in_rollouts(
+            act, replace(config, discount=0.5), shared_encoder
+        ), "compiled once"
+        assert speed.act_in_rollouts(values.act, config, shared_encoder) is values.act, "one of the user's own"
     for other in (reinforce, qac, trpo):
-        assert act_in_rollouts(act, other.Config()) is act
+        assert speed.act_in_rollouts(act, other.Config(), shared_encoder) is act
     monkeypatch.setattr(speed, "accel_enabled", lambda: False)
-    assert all(act_in_rollouts(act, config) is act for config in CONFIGS.values())
+    assert all(speed.act_in_rollouts(act, config, shared_encoder) is act for config in CONFIGS.values())

@@ -15,7 +15,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_envs
 from birl.maths.distributions import Categorical
 from birl.maths.schedules import linear
-from birl.nets.acting import evaluate_rollout
+from birl.nets.models import evaluate_rollout
 from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle

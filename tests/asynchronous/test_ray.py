@@ -26,7 +26,6 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
-from birl.nets.gsde import steps_per_matrix
 from birl.rollouts.collector import Collector
 from birl.rollouts.open import open_rollouts
 from birl.types import Rollout
@@ -211,7 +210,7 @@ def test_with_gsde_every_environment_of_an_actor_keeps_its_matrix_for_a_rollout(
         state = rollouts.start(a2c.init(config, *rollouts.spaces))
         found = [
             rollouts.collect(a2c.policy(state), np.asarray(state.key), steps).actions
-            for steps in (steps_per_matrix(config.actions, config.rollout_length), 1)
+            for steps in (config.actions.steps_per_matrix(config.rollout_length), 1)
         ]
     distinct = [[len(np.unique(actions[:, number], axis=0)) for number in range(4)] for actions in found]
     assert distinct == [[1] * 4, [5] * 4]

@@ -11,7 +11,7 @@ from birl import speed
 from birl.envs.serial import SerialEnvs
 from birl.maths.distributions import Categorical
 from birl.nets import values
-from birl.nets.acting import act, evaluate_rollout
+from birl.nets.models import act, evaluate_rollout
 from birl.rollouts.collector import Collector
 from birl.rollouts.replay import Replay
 from tests.envs.counting import Counting, counting_functions

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from birl.config import ConfigError
-from birl.nets.continuous import bounds_of, make_action_critic, make_deterministic_actor
+from birl.nets.critics import make_action_critic, make_deterministic_actor
+from birl.nets.heads import bounds_of
 from birl.parts import NetworkConfig
 
 BOX = spaces.Box(-1, 1, (4,), np.float32)

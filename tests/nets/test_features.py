@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from birl.config import ConfigError
-from birl.nets.features import make_features
+from birl.nets.compatible import make_features
 
 PAIR = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 

@@ -14,7 +14,8 @@ from birl.config import ConfigError
 from birl.maths.distributions import DiagonalGaussian
 from birl.maths.squashed import BoundedGaussian
 from birl.maths.state_dependent import StateDependentGaussian
-from birl.nets.gsde import MEAN_RANGE, make_gaussian_head, make_sac_actor, steps_per_matrix
+from birl.nets.critics import MEAN_RANGE, make_sac_actor
+from birl.nets.heads import make_gaussian_head
 from birl.parts import ActionConfig
 
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -86,6 +87,6 @@ def test_squashed_actions_are_refused_by_name_without_a_bounded_box(space):
 
 
 def test_a_matrix_is_for_a_rollout_or_for_as_many_steps_as_said():
-    assert steps_per_matrix(GSDE, 128) == 128
-    assert steps_per_matrix(replace(GSDE, gsde_every=4), 128) == 4
-    assert steps_per_matrix(replace(GSDE, gsde=False), 128) == 1
+    assert GSDE.steps_per_matrix(128) == 128
+    assert replace(GSDE, gsde_every=4).steps_per_matrix(128) == 4
+    assert replace(GSDE, gsde=False).steps_per_matrix(128) == 1

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.nets.layers import Linear, make_linear
-from birl.nets.noisy import NoisyLinear, make_noisy_linear, with_noise, without_noise
+from birl.nets.layers import Linear, NoisyLinear, make_linear, make_noisy_linear, with_noise, without_noise
 
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 RNG = np.random.default_rng(0)
