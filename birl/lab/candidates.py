@@ -20,10 +20,7 @@ from birl.search import SearchSpace
 from birl.settings import flat_settings, places_of
 
 # By the kind of actions, in the order in which they are tried first.
-FITTING: dict[str, tuple[str, ...]] = {
-    "Discrete": ("ppo", "dqn"),
-    "Box": ("ppo", "sac", "td3"),
-}
+FITTING: dict[str, tuple[str, ...]] = {"Discrete": ("ppo", "dqn"), "Box": ("ppo", "sac", "td3")}
 OTHERS = ("ppo", "a2c")  # they take every kind of action
 LEARNED = "optimizer/learning_rate"  # a metric of updates with gradient steps
 SHARE = 0.3  # of the time, for the whole training of one trial

@@ -91,12 +91,7 @@ def open_fork(
 
 
 def _fork_group(
-    run: Path,
-    at: At,
-    seeds: int | None,
-    sweep: Mapping[str, Iterable[Any]],
-    jobs: int | None,
-    options: dict[str, Any],
+    run: Path, at: At, seeds: int | None, sweep: Mapping[str, Iterable[Any]], jobs: int | None, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Train a group of forks; its summary. The options are those of `birl.open_fork`."""
     settings = dict(options)
@@ -121,7 +116,7 @@ class Root:
     point: str = ""  # of a run in a group: the name of its swept settings
     settings: dict[str, Any] | None = None  # and these settings
 
-    def name_of(self, lane: Lane) -> str:
+    def lane_name(self, lane: Lane) -> str:
         """The lane's directory: the settings that were swept before come first."""
         *own, seed = PurePosixPath(lane.name).parts
         points = ",".join(filter(None, [self.point, *own]))
@@ -195,7 +190,7 @@ def plan_forks(
             if lane.seed == plan.seeds[0]:
                 branch = root.branch()
                 require_fit(branch, lane.config, branch.changes_to(lane.config))
-            named = lane._replace(name=root.name_of(lane), settings=before | lane.settings)
+            named = lane._replace(name=root.lane_name(lane), settings=before | lane.settings)
             lanes.append(named)
             origins[named.name] = root
     seeds_of_all = tuple(dict.fromkeys(lane.seed for lane in lanes))

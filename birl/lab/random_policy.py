@@ -69,7 +69,7 @@ def play_at_random(env: EnvConfig, seed: int, seconds: float, patience: float) -
     return found, float(found.lengths.sum()) / max(taken, 1e-6)
 
 
-class Verdict(NamedTuple):
+class AgainstRandom(NamedTuple):
     """Mean returns of a policy and of a random one on fresh episodes, with 95 % intervals."""
 
     score: float
@@ -97,10 +97,10 @@ class Verdict(NamedTuple):
         }
 
 
-def judge(policy: Evaluation, at_random: Evaluation) -> Verdict:
+def against_random(policy: Evaluation, at_random: Evaluation) -> AgainstRandom:
     """What the episodes of both policies say."""
     own, other = policy.returns, at_random.returns
-    return Verdict(
+    return AgainstRandom(
         float(own.mean()),
         mean_interval(own),
         len(own),

@@ -12,7 +12,7 @@ import numpy as np
 from birl.config import ConfigError, EnvConfig, require
 from birl.config_json import check_fields, from_json, to_json
 from birl.errors import CheckpointError, EnvError
-from birl.lab.random_policy import Verdict, judge
+from birl.lab.random_policy import AgainstRandom, against_random
 from birl.lab.report.page import Section, element, join, paragraph, sentences, small
 from birl.lab.report.sections import video_element
 from birl.lab.tuning.search_output import REPORT, write_page
@@ -168,7 +168,7 @@ def end_solving(
     if episodes < plan.episodes:
         say(f"the final score is that of {episodes} episodes: there is no time for {plan.episodes}")
     played = player.play(episodes, plan.seed + FRESH)
-    verdict = judge(played, plan.at_random())
+    verdict = against_random(played, plan.at_random())
     policy = directory / POLICY
     player.policy.save(policy)
     video = _record(run_dir, directory / VIDEO, plan.seed, deterministic, trust, say) if plan.video else None
@@ -214,7 +214,7 @@ def best_player(found: Sequence[Found], seed: int, seconds: float, trust: bool) 
     return modes[way], each
 
 
-def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
+def ending_texts(solution: dict[str, Any], verdict: AgainstRandom) -> list[str]:
     """The solution in a few sentences."""
     run_dir, policy = solution["run_dir"], solution["policy"]
     steps = f"{counted(solution['trials'], 'trial')}, {solution['env_steps']:,} steps"

@@ -15,11 +15,11 @@ from birl.config import EnvConfig
 from birl.lab.diagnosis import diagnosing, evidence, proof
 from birl.lab.diagnosis.diagnosing import (
     BASELINE,
-    changed_settings,
     check,
     command_for,
     diagnose_facts,
     diagnose_runs,
+    suggested_settings,
     with_baseline,
 )
 from birl.lab.diagnosis.facts import Facts, SavedFacts, dead_share, joint_verdict, learning_verdict, moved_biases
@@ -527,16 +527,16 @@ def test_with_few_episodes_the_verdict_is_that_it_is_too_early():
 
 def test_suggested_settings_are_those_that_the_run_has():
     rule = RULES["steps-too-large"]
-    assert changed_settings(rule, {"learning_rate": 3e-4, "value_learning_rate": None}) == {"learning_rate": 3e-5}
-    assert changed_settings(rule, {"learning_rate": 0.5}) == {"learning_rate": 1e-3}
-    assert changed_settings(rule, {"learning_rate": "fast"}) == {}  # a damaged file
+    assert suggested_settings(rule, {"learning_rate": 3e-4, "value_learning_rate": None}) == {"learning_rate": 3e-5}
+    assert suggested_settings(rule, {"learning_rate": 0.5}) == {"learning_rate": 1e-3}
+    assert suggested_settings(rule, {"learning_rate": "fast"}) == {}  # a damaged file
 
 
 def test_each_value_of_a_schedule_is_changed(tmp_path):
     written = {"learning_rate": linear(1e-3, 0.0), "entropy_weight": linear(0.05, 0.0, 0.5)}
     write_config(tmp_path, "ppo", birl.configure("ppo", "CartPole-v1", **written))
     settings = read_history(tmp_path).settings
-    assert changed_settings(RULES["policy-collapsed"], settings) == {
+    assert suggested_settings(RULES["policy-collapsed"], settings) == {
         "entropy_weight": "linear:0.05:0.01:0.5",
         "learning_rate": "linear:0.0001:0.0",
     }
@@ -547,7 +547,7 @@ def test_each_value_of_a_schedule_is_changed(tmp_path):
 @pytest.mark.parametrize(("now", "new"), [(2048, 512), (50, 12), (10_000_000, 2_500_000), (5, 4), (4, None), (1, None)])
 def test_a_whole_number_stays_whole_and_divides_into_minibatches(now, new):
     settings = {"rollout_length": now, "minibatches": 4, "epochs": 10}
-    changes = changed_settings(RULES["too-few-updates"], settings)
+    changes = suggested_settings(RULES["too-few-updates"], settings)
     assert changes == ({} if new is None else {"rollout_length": new})
     assert all(type(value) is int for value in changes.values())
 
@@ -559,8 +559,8 @@ def test_a_command_is_quoted_for_the_shell():
 
 
 def test_a_setting_that_is_large_enough_is_not_suggested():
-    assert changed_settings(RULES["replay-forgets"], {"replay_size": 50_000}) == {}
-    assert changed_settings(RULES["replay-forgets"], {"replay_size": 64}) == {"replay_size": 50_000}
+    assert suggested_settings(RULES["replay-forgets"], {"replay_size": 50_000}) == {}
+    assert suggested_settings(RULES["replay-forgets"], {"replay_size": 64}) == {"replay_size": 50_000}
 
 
 def layer(weight: np.ndarray, bias: np.ndarray) -> dict[str, np.ndarray]:

@@ -163,7 +163,7 @@ def _stronger(cause: str, symptom: str, fired: Mapping[str, Shown]) -> bool:
 
 
 def _fault(rule: Rule, shown: Shown, causes: Mapping[str, str]) -> Fault:
-    changes = changed_settings(rule, shown.run.settings)
+    changes = suggested_settings(rule, shown.run.settings)
     lasting = (name for name, cause in causes.items() if cause == rule.name and RULES[name].proof == "new runs")
     inherited = next(lasting, None)
     forks = rule.proof == "fork" and inherited is None
@@ -181,7 +181,7 @@ def _fault(rule: Rule, shown: Shown, causes: Mapping[str, str]) -> Fault:
     )
 
 
-def changed_settings(rule: Rule, settings: Mapping[str, Any]) -> dict[str, Any]:
+def suggested_settings(rule: Rule, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a rule would change, as far as this run has them, with new values.
 
     A schedule is text, as in the history of a run; each of its values is changed.

@@ -54,10 +54,7 @@ class Rule:
 
 
 SLOWER = tuple(Change(name, 0.1, "times", most=1e-3) for name in RATES)
-EXPLORE = (
-    Change("exploration", "linear:1.0:0.05:0.4"),
-    Change("entropy_weight", 0.01, "at least"),
-)
+EXPLORE = (Change("exploration", "linear:1.0:0.05:0.4"), Change("entropy_weight", 0.01, "at least"))
 
 
 INPUTS = (

@@ -401,7 +401,7 @@ def placed(node: Node) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def unknown(name: str) -> str:
+def unknown_operation(name: str) -> str:
     """The sentence for an operation that cannot be exported."""
     return (
         f"the network has the operation {name!r} of JAX, which export has no form of; write that part of your network "

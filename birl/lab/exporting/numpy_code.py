@@ -14,7 +14,7 @@ from birl.config import ConfigError
 from birl.envs.spaces import is_composite, name_of, parts_of
 from birl.errors import CheckpointError
 from birl.lab.exporting.graph import KIND, Graph, Port
-from birl.lab.exporting.nodes import Node, placed, unknown
+from birl.lab.exporting.nodes import Node, placed, unknown_operation
 from birl.operations import Value
 from birl.run import files
 
@@ -177,7 +177,7 @@ def _divide(node: Node, xs: list[Text]) -> Text:
 
 def _select(node: Node, xs: list[Text]) -> Text:
     if len(xs) > 3:
-        raise ConfigError(unknown("select_n of many cases"))
+        raise ConfigError(unknown_operation("select_n of many cases"))
     chosen = Text(f"np.where({xs[0].code}, {xs[2].code}, {xs[1].code})")
     # two numbers have no type of their own
     return _cast(node, [chosen]) if all(value.shape == () for value in node.inputs[1:]) else chosen
@@ -204,7 +204,7 @@ def _slice(node: Node, xs: list[Text]) -> Text:
 def _pad(node: Node, xs: list[Text]) -> Text:
     low, high, inner = zip(*node.params["padding_config"], strict=True)
     if any(inner) or min(*low, *high) < 0:
-        raise ConfigError(unknown("pad with gaps or with negative widths"))
+        raise ConfigError(unknown_operation("pad with gaps or with negative widths"))
     return Text(f"np.pad({xs[0].code}, {tuple(zip(low, high, strict=True))}, constant_values={xs[1].code})")
 
 
@@ -280,7 +280,7 @@ class Lines:
     def write(self, node: Node) -> None:
         """Append the line that computes this node, or keep its expression for the next line."""
         if node.name not in TABLE:
-            raise ConfigError(unknown(node.name))
+            raise ConfigError(unknown_operation(node.name))
         text = TABLE[node.name](node, [self.text_of(value) for value in node.inputs])
         if node.output not in self.is_used_once or len(text.code) > WIDEST:
             self.lines.append(f"x{len(self.lines)} = {text.code}")

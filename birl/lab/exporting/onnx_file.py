@@ -13,7 +13,7 @@ from birl import __version__
 from birl.config import ConfigError
 from birl.errors import CheckpointError
 from birl.lab.exporting.graph import KIND, PRODUCER, Graph, Port
-from birl.lab.exporting.nodes import ELEMENTWISE, Node, placed, unknown
+from birl.lab.exporting.nodes import ELEMENTWISE, Node, placed, unknown_operation
 from birl.operations import Value
 from birl.run import files
 
@@ -58,7 +58,7 @@ class OnnxWriter:
         self.constants[name] = array
         return name
 
-    def name_of(self, value: Value) -> str:
+    def input_name(self, value: Value) -> str:
         if value not in self.names:
             assert value.constant is not None
             self.names[value] = self.array(value.constant, value.dtype, self.labels.get(value, "constant"))
@@ -76,11 +76,11 @@ class OnnxWriter:
         """Append the nodes that compute this one."""
         make = TABLE.get(node.name)
         if make is None:
-            raise ConfigError(unknown(node.name))
+            raise ConfigError(unknown_operation(node.name))
         for value in (*node.inputs, node.output):
             if np.dtype(value.dtype) not in TYPES:
                 raise ConfigError(f"the network computes with {value.dtype}, which export has no form of; use float32")
-        names = [self.name_of(value) for value in node.inputs]
+        names = [self.input_name(value) for value in node.inputs]
         if node.name in ELEMENTWISE and any(_is_small(value) for value in node.inputs):
             pairs = zip(names, node.inputs, strict=True)
             names = [self.cast(name, np.int32) if _is_small(value) else name for name, value in pairs]
@@ -117,7 +117,7 @@ def _number(writer: OnnxWriter, node: Node, number: float) -> str:
 
 def _select(writer: OnnxWriter, node: Node, names: list[str]) -> str:
     if len(names) > 3:
-        raise ConfigError(unknown("select_n of many cases"))
+        raise ConfigError(unknown_operation("select_n of many cases"))
     which, no, yes = names
     if np.dtype(node.inputs[0].dtype) != bool:
         which = writer.cast(which, bool)
@@ -182,7 +182,7 @@ def _reverse(writer: OnnxWriter, node: Node, names: list[str]) -> str:
 def _pad(writer: OnnxWriter, node: Node, names: list[str]) -> str:
     low, high, inner = zip(*node.params["padding_config"], strict=True)
     if any(inner) or min(*low, *high) < 0:
-        raise ConfigError(unknown("pad with gaps or with negative widths"))
+        raise ConfigError(unknown_operation("pad with gaps or with negative widths"))
     return writer.call("Pad", names[0], writer.array([*low, *high], np.int64), names[1])
 
 
@@ -211,7 +211,7 @@ def _convolve(writer: OnnxWriter, node: Node, names: list[str]) -> str:
 
 def _round(writer: OnnxWriter, node: Node, names: list[str]) -> str:
     if int(node.params["rounding_method"]) != 1:  # 1: ties to even
-        raise ConfigError(unknown("round away from zero"))
+        raise ConfigError(unknown_operation("round away from zero"))
     return writer.call("Round", *names)
 
 
@@ -257,7 +257,7 @@ def onnx_bytes(graph: Graph, description: dict[str, Any]) -> bytes:
     for node in graph.nodes:
         writer.write(node)
     for port in graph.outputs:  # the last nodes give the outputs their names
-        writer.nodes.append(helper.make_node("Identity", [writer.name_of(port.value)], [port.name]))
+        writer.nodes.append(helper.make_node("Identity", [writer.input_name(port.value)], [port.name]))
     inputs, outputs = ([_port(port) for port in side] for side in (graph.inputs, graph.outputs))
     constants = [numpy_helper.from_array(array, name) for name, array in writer.constants.items()]
     made = helper.make_graph(writer.nodes, "policy", inputs, outputs, constants)

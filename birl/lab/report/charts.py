@@ -12,17 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from birl.lab.report.page import (
-    Content,
-    Html,
-    Section,
-    data,
-    element,
-    join,
-    paragraph,
-    sentences,
-    style_of,
-)
+from birl.lab.report.page import Content, Html, Section, data, element, join, paragraph, sentences, style_of
 from birl.maths.curves import moving_mean
 from birl.run.history import RunHistory, SeedGroup
 from birl.run.plot import METRIC_LABELS, bootstrap_band, ends_early

@@ -18,7 +18,7 @@ from birl.lab.report.page import (
     small,
     table,
 )
-from birl.lab.report.results import NOTHING, preset_for, shown, summary_number
+from birl.lab.report.results import NOTHING, number_text, references, summary_number
 from birl.lab.reproduce import SAME_BITS, commands_for, config_of, limits_of, near, stored_text
 from birl.lab.scores import final_evaluation, trained_steps
 from birl.registry import algorithm_named
@@ -62,7 +62,7 @@ def texts_of(group: SeedGroup) -> dict[str, str]:
 def texts_before(group: SeedGroup) -> tuple[dict[str, str] | None, str]:
     """The preset's settings, or else the algorithm's defaults, as texts; and which they are."""
     try:
-        preset = preset_for(group.runs[0])
+        preset, _ = references(group.runs[0])
         algorithm = algorithm_named(group.settings["algorithm"])
         config = preset.config if preset else algorithm.Config(env=EnvConfig(group.settings["env.id"]))
     except ConfigError:
@@ -125,7 +125,7 @@ def runs_section(groups: Sequence[SeedGroup]) -> Section:
     """Each run with its directory, state and score; and the software and machines they had."""
     rows: list[list[Content]] = [
         [element("code", str(run.run_dir)), named(group.label, place), run.seed, _state(run), f"{trained_steps(run):,}",
-         shown(final_evaluation(run)), shown(summary_number(run, "wall_seconds"))]
+         number_text(final_evaluation(run)), number_text(summary_number(run, "wall_seconds"))]
         for place, group in enumerate(groups)
         for run in group.runs
     ]  # fmt: skip

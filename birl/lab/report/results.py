@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from birl.config import ConfigError
-from birl.lab.comparison import Comparison, GroupResult, Interval, PairResult, Spread, compare_groups
+from birl.lab.comparison import Comparison, GroupResult, Interval, PairResult, compare_groups
 from birl.lab.report.page import Content, Html, Section, element, join, named, sentences, small, style_of, table
 from birl.lab.reproduce import config_of
 from birl.lab.scores import own_steps
@@ -102,46 +102,35 @@ def _correction(found: Comparison) -> str:
     return f"{text}; birl compare counts those with the first group only, unless --all is given: its p may be lower."
 
 
-def task_of(run: RunHistory) -> tuple[str, str, bool, str] | None:
-    """Algorithm, environment, hidden velocities and core; None if settings are unknown here."""
+def references(run: RunHistory) -> tuple[Preset | None, Published | None]:
+    """The preset of a run's task, with or without a score, and the highest published score."""
     try:
         config = config_of(run)
-    except ConfigError:
-        return None
-    return run.settings["algorithm"], config.env.id, config.env.hide_velocities, core_of(config)
+    except ConfigError:  # settings that are unknown here
+        return None, None
+    task = run.settings["algorithm"], config.env.id, config.env.hide_velocities, core_of(config)
+    return find_preset(*task), best_published(*task)
 
 
-def preset_for(run: RunHistory) -> Preset | None:
-    """The preset of a run's task, with or without a score; None if there is none."""
-    task = task_of(run)
-    return None if task is None else find_preset(*task)
-
-
-def shown(value: float | None) -> str:
-    """A number, or a dash if there is none."""
-    return NOTHING if value is None else number(value)
+def number_text(value: float | Interval | None, text: Callable[[float], str] = number) -> str:
+    """A number or an interval, or a dash if there is none."""
+    if value is None:
+        return NOTHING
+    return " to ".join(map(text, value)) if isinstance(value, tuple) else text(value)
 
 
 def mean_text(values: Sequence[float | None]) -> str:
     """The mean of those that are known."""
     known = [value for value in values if value is not None]
-    return shown(sum(known) / len(known) if known else None)
+    return number_text(sum(known) / len(known) if known else None)
 
 
 def _score_texts(result: GroupResult) -> list[Content]:
     scores = list(result.score.values.values())
     span = f"{number(min(scores))} to {number(max(scores))}" if len(scores) > 1 else NOTHING
     failed = f", {len(result.failed)} failed" if result.failed else ""
-    iqm, interval = _spread(result.score)
-    return [f"{len(scores)}{failed}", iqm, interval, span, shown(result.env_steps)]
-
-
-def _spread(spread: Spread) -> tuple[str, str]:
-    return shown(spread.iqm), _interval(spread.interval)
-
-
-def _interval(ends: Interval | None) -> str:
-    return NOTHING if ends is None else f"{number(ends[0])} to {number(ends[1])}"
+    iqm, interval = number_text(result.score.iqm), number_text(result.score.interval)
+    return [f"{len(scores)}{failed}", iqm, interval, span, number_text(result.env_steps)]
 
 
 def _speed(found: Comparison, labels: Sequence[Html]) -> Iterator[Content]:
@@ -151,18 +140,17 @@ def _speed(found: Comparison, labels: Sequence[Html]) -> Iterator[Content]:
         head += ["seeds that reached it", "after steps", "wall s", "CPU s"]
     rows = []
     for label, result in zip(labels, found.groups, strict=True):
-        cells: list[Content] = [label, *_spread(result.area)]
+        cells: list[Content] = [label, number_text(result.area.iqm), number_text(result.area.interval)]
         if found.target is not None and (reached := result.reached) is not None:
             of_all = f"{reached.seeds} of {len(result.score.values)}"
-            cells += [of_all, *map(shown, (reached.env_steps, reached.wall_seconds, reached.cpu_seconds))]
+            cells += [of_all, *map(number_text, (reached.env_steps, reached.wall_seconds, reached.cpu_seconds))]
         rows.append(cells + [NOTHING] * (len(head) - len(cells)))
     yield table(head, rows)
     if found.step_range is not None:
         steps = " to ".join(f"{end:,.0f}" for end in found.step_range)
         area = f"Area under the curve: the mean training return from step {steps}, which all runs have."
-        goal = (
-            f" Target: a return of {shown(found.target)} ({_without_options(found.target_reason)}); medians over seeds."
-        )
+        reason = _without_options(found.target_reason)
+        goal = f" Target: a return of {number_text(found.target)} ({reason}); medians over seeds."
         yield small(area + (goal if found.target is not None else ""))
 
 
@@ -170,11 +158,11 @@ def _pair(pair: PairResult, labels: dict[str, Html]) -> list[Content]:
     return [
         labels.get(pair.first, Html("")),
         labels.get(pair.second, Html("")),
-        NOTHING if pair.probability is None else f"{pair.probability:.2f}",
-        NOTHING if pair.probability_interval is None else "{:.2f} to {:.2f}".format(*pair.probability_interval),
-        shown(pair.iqm_difference),
-        _interval(pair.difference_interval),
-        NOTHING if pair.adjusted_p_value is None else f"{pair.adjusted_p_value:.2g}",
+        number_text(pair.probability, "{:.2f}".format),
+        number_text(pair.probability_interval, "{:.2f}".format),
+        number_text(pair.iqm_difference),
+        number_text(pair.difference_interval),
+        number_text(pair.adjusted_p_value, "{:.2g}".format),
     ]
 
 
@@ -185,7 +173,7 @@ def _without_options(text: str) -> str:
 
 def _reference_texts(group: SeedGroup) -> list[Content]:
     """What the preset was measured at, and the highest published score, each with its steps."""
-    preset, published = preset_for(group.runs[0]), _published(group)
+    preset, published = references(group.runs[0])
     measured = None if preset is None else preset.measured
     return [
         NOTHING if measured is None or preset is None else _at_steps(measured.score, preset.config.run.total_steps),
@@ -199,14 +187,9 @@ def _at_steps(score: float, env_steps: int | None) -> Html:
     return join([number(score), element("div", steps, class_="small")])
 
 
-def _published(group: SeedGroup) -> Published | None:
-    task = task_of(group.runs[0])
-    return None if task is None else best_published(*task)
-
-
 def _source_texts(groups: Sequence[SeedGroup]) -> list[str]:
     """Where the published scores of these groups come from, and how they were measured."""
-    found = [(group.settings["algorithm"], one) for group in groups if (one := _published(group)) is not None]
+    found = [(group.settings["algorithm"], one) for group in groups if (one := references(group.runs[0])[1])]
     texts = [
         f"{algorithm}, {one.source}: {one.env_id}, {SOURCES[one.source].measured}{one.note and '; '}{one.note}."
         for algorithm, one in dict.fromkeys(found)  # groups of one task have the same
@@ -284,11 +267,7 @@ def _shares(group: SeedGroup) -> dict[str, float]:
 def _speeds(group: SeedGroup) -> list[str]:
     walls = [wall_seconds(run) for run in group.runs]
     rates = [own_steps(run) / wall if wall else None for run, wall in zip(group.runs, walls, strict=True)]
-    return [
-        mean_text(rates),
-        mean_text(walls),
-        mean_text([summary_number(run, "cpu_seconds") for run in group.runs]),
-    ]
+    return [mean_text(rates), mean_text(walls), mean_text([summary_number(run, "cpu_seconds") for run in group.runs])]
 
 
 def _bar(shares: dict[str, float]) -> Html:
@@ -310,7 +289,10 @@ def _key(style: str, text: str) -> Html:
 
 def episodes_section(groups: Sequence[SeedGroup]) -> Section | None:
     """Returns of evaluation episodes by seed; None if no run has any."""
-    found = [(number, group, [(run, returns_of(run)) for run in group.runs]) for number, group in enumerate(groups)]
+    found = [
+        (number, group, [(run, returns_of(run)[:MOST_EPISODES]) for run in group.runs])
+        for number, group in enumerate(groups)
+    ]
     every = [value for _, _, runs in found for _, returns in runs for value in returns]
     if not every:
         return None
@@ -329,7 +311,7 @@ def returns_of(run: RunHistory) -> list[float]:
     match run.summary:
         case {"evaluation": {"returns": list(returns)}}:
             numbers = [float(value) for value in returns if type(value) in (int, float)]
-            return [value for value in numbers if math.isfinite(value) and abs(value) < 1e100][:MOST_EPISODES]
+            return [value for value in numbers if math.isfinite(value) and abs(value) < 1e100]
     return []
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from birl.errors import printable
 from birl.lab.comparison import Interval, Spread, compare_groups
 from birl.lab.random_policy import mean_interval
 from birl.lab.report.provenance import summary_texts, texts_before, texts_of
-from birl.lab.report.results import mean_text, preset_for, summary_number, task_of, wall_seconds
+from birl.lab.report.results import mean_text, references, returns_of, summary_number, wall_seconds
 from birl.lab.reproduce import SAME_BITS, commands_for, limits_of
 from birl.lab.scores import final_evaluation, trained_steps
 from birl.lab.sharing.shared_files import CARD, LIMITS, public_history, pulled_directory
-from birl.presets.published import SOURCES, best_published
+from birl.presets.published import SOURCES
 from birl.run.checkpoint_folder import read_best
 from birl.run.directory import CHECKPOINTS, POLICY
 from birl.run.display import counted, number
@@ -43,21 +43,21 @@ def code(text: object) -> str:
     return f"`{short}`" if short else "–"
 
 
-def block(lines: Sequence[str], language: str) -> str:
-    """Lines as a block of code, which nothing in them can end."""
+def code_block(lines: Sequence[str], language: str) -> str:
+    """Lines as a code_block of code, which nothing in them can end."""
     plain = [printable(line) for line in lines]
     ticks = max((len(run) for line in plain for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, ticks + 1)
     return "\n".join([f"{fence}{language}", *plain, fence])
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; the cells are Markdown already."""
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A markdown_table; the cells are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def quoted(text: str) -> str:
+def yaml_text(text: str) -> str:
     """A text as a string of YAML, on one line. A string of JSON is one."""
     return json.dumps(printable(text[:LONGEST]), ensure_ascii=False)
 
@@ -127,16 +127,16 @@ def card_text(subject: Subject, license: str | None, repository: str = PLACEHOLD
 def _metadata(subject: Subject, license: str | None) -> Iterator[str]:
     """The metadata, as lines of YAML. Texts from files are strings in quotes."""
     settings = subject.group.runs[0].settings
-    algorithm, env_id = quoted(str(settings["algorithm"])), quoted(str(settings["env.id"]))
+    algorithm, env_id = yaml_text(str(settings["algorithm"])), yaml_text(str(settings["env.id"]))
     yield from ["---", "library_name: birl", "pipeline_tag: reinforcement-learning"]
     if license is not None:
         yield f"license: {license}"
     yield from ["tags:", "- deep-reinforcement-learning", "- reinforcement-learning", f"- {algorithm}", f"- {env_id}"]
-    score = _mean_reward(subject)
-    if score is not None:
+    if (reward := _mean_reward(subject)) is not None:
         kind = ["  - task:", "      type: reinforcement-learning", "      name: reinforcement-learning"]
         dataset = ["    dataset:", f"      name: {env_id}", f"      type: {env_id}"]
-        metric = ["    metrics:", "    - type: mean_reward", f"      value: {quoted(score)}", "      name: mean_reward"]
+        value = f"      value: {yaml_text(reward)}"
+        metric = ["    metrics:", "    - type: mean_reward", value, "      name: mean_reward"]
         yield from ["model-index:", f"- name: {algorithm}", "  results:", *kind, *dataset, *metric]
     yield "---"
 
@@ -147,7 +147,7 @@ def _mean_reward(subject: Subject) -> str | None:
         return None
     if len(subject.score.values) > 1 and subject.score.mean is not None and subject.score.std is not None:
         return f"{subject.score.mean:.2f} +/- {subject.score.std:.2f}"
-    returns = episode_returns(subject.run)
+    returns = np.array(returns_of(subject.run))
     return f"{returns.mean():.2f} +/- {returns.std():.2f}" if len(returns) else None
 
 
@@ -168,7 +168,7 @@ def _score(subject: Subject) -> Iterator[str]:
     if len(subject.score.values) > 1:
         scores = {str(run.run_dir): run for run in subject.group.runs}
         rows = [[str(scores[name].seed), number(value)] for name, value in subject.score.values.items()]
-        yield table(["seed", "score"], rows)
+        yield markdown_table(["seed", "score"], rows)
     yield from _references(subject)
 
 
@@ -187,7 +187,7 @@ def _seeds_score(subject: Subject) -> str:
 
 
 def _one_score(subject: Subject) -> str:
-    returns = episode_returns(subject.run)
+    returns = np.array(returns_of(subject.run))
     if not len(returns) or final_evaluation(subject.run) is None:
         value = next(iter(subject.score.values.values()), None)
         return "There is no score yet." if value is None else f"**{number(value)}**, one seed: {subject.score_text}."
@@ -215,12 +215,11 @@ def _shared_policy(subject: Subject) -> Iterator[str]:
 def _references(subject: Subject) -> Iterator[str]:
     """The measured score of the preset, and the highest published one, if they are known."""
     run = subject.group.runs[0]
-    preset, task = preset_for(run), task_of(run)
+    preset, published = references(run)
     if preset is not None and preset.measured is not None:
         steps = preset.config.run.total_steps
         seeds = counted(preset.measured.seeds, "seed")
         yield f"Birl's preset for this task reached {number(preset.measured.score)} (IQM of {seeds}, {steps:,} steps)."
-    published = None if task is None else best_published(*task)
     if published is not None:
         steps_text = "" if published.env_steps is None else f", {published.env_steps:,} steps"
         source = SOURCES[published.source]
@@ -234,9 +233,9 @@ def _references(subject: Subject) -> Iterator[str]:
 def _use(repository: str) -> Iterator[str]:
     run_dir = pulled_directory(repository)
     yield "## How to use it"
-    yield block([f"birl pull {repository}", f"birl eval {run_dir} --episodes 20"], "sh")
+    yield code_block([f"birl pull {repository}", f"birl eval {run_dir} --episodes 20"], "sh")
     python = ["import birl", "", f'policy = birl.load("{run_dir}")', "action, memory = policy.act(observation)"]
-    yield block(python, "python")
+    yield code_block(python, "python")
 
 
 def _settings(subject: Subject) -> Iterator[str]:
@@ -245,7 +244,7 @@ def _settings(subject: Subject) -> Iterator[str]:
     before, source = texts_before(subject.group)
     yield "## Settings"
     if before is None:
-        yield table(["setting", "value"], [[code(name), code(value)] for name, value in texts.items()])
+        yield markdown_table(["setting", "value"], [[code(name), code(value)] for name, value in texts.items()])
         return
     different = [name for name in texts if texts[name] != before.get(name, "")]
     if not different:
@@ -253,7 +252,7 @@ def _settings(subject: Subject) -> Iterator[str]:
         return
     yield f"Settings that differ from the {source}; all are in `config.json`:"
     rows = [[code(name), code(texts[name]), code(before.get(name, ""))] for name in different]
-    yield table(["setting", "value", source], rows)
+    yield markdown_table(["setting", "value", source], rows)
 
 
 def _training(subject: Subject) -> Iterator[str]:
@@ -263,7 +262,7 @@ def _training(subject: Subject) -> Iterator[str]:
     cpu = mean_text([summary_number(run, "cpu_seconds") for run in runs])
     yield "## Training"
     mean = " (means over seeds)" if len(runs) > 1 else ""
-    yield table(["environment steps", "wall seconds", "CPU seconds"], [[steps, wall, cpu]])
+    yield markdown_table(["environment steps", "wall seconds", "CPU seconds"], [[steps, wall, cpu]])
     yield f"Time and steps of a run{mean}. Versions: {_facts(subject.run, 'versions')}."
     yield f"Machine: {_facts(subject.run, 'machine')}."
 
@@ -279,17 +278,8 @@ def _reproduction(subject: Subject, repository: str) -> Iterator[str]:
     commands = commands_for(runs)
     yield "## How to reproduce it"
     if commands:
-        yield block(commands, "sh")
+        yield code_block(commands, "sh")
     yield from limits_of(runs) or [SAME_BITS]
-
-
-def episode_returns(run: RunHistory) -> np.ndarray:
-    """The returns of the episodes of the final evaluation; empty if the run does not say."""
-    evaluation: Any = (run.summary or {}).get("evaluation")
-    returns = evaluation.get("returns") if isinstance(evaluation, dict) else None
-    if not isinstance(returns, list) or not all(type(value) in (int, float) for value in returns):
-        return np.zeros(0)
-    return np.array([value for value in returns if abs(value) < 1e300], float)
 
 
 def _with_interval(value: float | None, interval: Interval | None) -> str:

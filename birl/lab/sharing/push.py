@@ -22,7 +22,7 @@ from birl.lab.sharing.hub import read_access, require_token
 from birl.lab.sharing.shared_files import (
     CARD,
     VIDEO,
-    changed_settings,
+    changed_on_upload,
     copy_file,
     public_changes,
     public_settings,
@@ -66,7 +66,7 @@ def push(
     subject = read_subject(Path(run))
     with tempfile.TemporaryDirectory(prefix="birl-push-") as place:
         folder = Path(place)
-        for notice in changed_settings(read_settings(subject.run_dir).values):
+        for notice in changed_on_upload(read_settings(subject.run_dir).values):
             report(f"{CONFIG}: {notice}")
         stage(subject, folder, repository, license)
         if checkpoint is not None:

@@ -88,7 +88,7 @@ def public_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def changed_settings(settings: dict[str, Any]) -> list[str]:
+def changed_on_upload(settings: dict[str, Any]) -> list[str]:
     """The settings that are uploaded otherwise than they are, as sentences; not run_dir."""
     before, after = flatten(settings), flatten(public_settings(settings))
     return [

@@ -39,12 +39,6 @@ class Journal:
         self._path = directory / JOURNAL
         self._offset = 0
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the search's lock; waits for it."""
-        with waiting_for(self.directory):
-            yield
-
     def read(self) -> list[Event]:
         """The events that were appended since the last call."""
         try:

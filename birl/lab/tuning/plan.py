@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from birl.config import require
-from birl.config_json import from_json, to_json
+from birl.config_json import from_json, hints_of, to_json
 from birl.errors import CheckpointError
 from birl.registry import validate
 from birl.run.files import read_json, write_json
@@ -23,13 +23,6 @@ KINDS: dict[str, type] = {"range": Range, "log_range": LogRange}
 
 SamplerName = Literal["tpe", "random"]
 CommandName = Literal["tune", "solve"]
-FIELDS: dict[str, Any] = {
-    "seeds": tuple[int, ...],
-    "final_seeds": tuple[int, ...],
-    "rungs": tuple[int, ...],
-    "sampler": SamplerName,
-    "command": CommandName,
-}
 
 
 @dataclass(frozen=True)
@@ -183,8 +176,9 @@ def read_plan(directory: Path, trust: bool = False) -> tuple[TunePlan, list[str]
     read = [_read_candidate(one, path, own, trust) for one, own in zip(found, listed, strict=True)]
     stored.pop("format")
     budget = from_json(Budget, stored.pop("budget"), f"{path}: budget")
+    kinds = hints_of(TunePlan)
     try:
-        values = {name: from_json(FIELDS.get(name, int), value, f"{path}: {name}") for name, value in stored.items()}
+        values = {name: from_json(kinds.get(name, int), value, f"{path}: {name}") for name, value in stored.items()}
         plan = TunePlan(tuple(candidate for candidate, _ in read), budget=budget, **values)
     except TypeError as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem

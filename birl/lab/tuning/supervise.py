@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from birl.config import ConfigError, require
-from birl.lab.tuning.journal import Journal, process_name
+from birl.lab.tuning.journal import Journal, process_name, waiting_for
 from birl.run.files import PARTIAL, make_directory, open_to_append
 from birl.run.lane_processes import POLL_SECONDS, lane_variables, last_words
 from birl.run.lane_ray import SIGNAL_SECONDS
@@ -64,9 +64,8 @@ def run_here(
 
 def report_crash(directory: Path, pid: int) -> None:
     """Write down that a worker of this machine died by itself: its run may be to blame."""
-    journal = Journal(directory)
-    with journal.locked():
-        journal.append({"event": "crashed", "process": process_name(pid)})
+    with waiting_for(directory):
+        Journal(directory).append({"event": "crashed", "process": process_name(pid)})
 
 
 def _raise_if_hopeless(one: WorkerProcess, code: int, deaths: int) -> None:
@@ -120,7 +119,7 @@ class WaitingTasks(Iterator[WorkerTask]):
 
 
 def run_on_ray(
-    directory: Path, jobs: int, trust: bool, signals: Sequence[int], address: str, progress: Callable[[], int]
+    address: str, directory: Path, jobs: int, trust: bool, signals: Sequence[int], progress: Callable[[], int]
 ) -> Iterator[int]:
     """As `run_here`, with a task of the cluster for each worker; all must see the directory."""
     from birl.workers.ray import run_tasks  # which needs an extra

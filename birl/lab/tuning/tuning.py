@@ -4,8 +4,9 @@ import dataclasses
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,9 @@ def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Pat
     plain = Path("runs") / task
     path = plain if run_dir is None else Path(run_dir)
     if is_search(path):
-        stored = _stored_plan(path)
-        same = stored is not None and plan_json(_without_budget(stored)) == plan_json(_without_budget(plan))
+        same = False
+        with suppress(ConfigError):  # of a plan that is damaged, or needs consent
+            same = plan_json(_without_budget(read_plan(path)[0])) == plan_json(_without_budget(plan))
         if same and not (path / RESULT).exists():
             with waiting_for(path):
                 write_plan(path, plan)
@@ -159,13 +161,6 @@ def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Pat
     path, _, _ = claim_named(plain, run_dir, overwrite=False)
     write_plan(path, plan)
     return path, True
-
-
-def _stored_plan(path: Path) -> TunePlan | None:
-    try:
-        return read_plan(path)[0]
-    except ConfigError:
-        return None
 
 
 def _without_budget(plan: TunePlan) -> TunePlan:
@@ -189,7 +184,8 @@ def _work(
         where = "" if ray_address is None else f", tasks of the Ray cluster at {ray_address}"
         for text in [*notices, f"search directory {directory}", f"{counted(count, 'worker')}{where}", _plan_text(plan)]:
             console.message(text)
-        with closing(_workers(directory, count, trust, signals, ray_address, lambda: _progress(state))) as workers:  # type: ignore[type-var]
+        run = run_here if ray_address is None else partial(run_on_ray, ray_address)
+        with closing(run(directory, count, trust, signals, partial(_progress, state))) as workers:  # type: ignore[type-var]
             for _ in workers:
                 require_in_place()
                 before = state.finalists, state.winner, {trial.number for trial in state.trials if trial.problem}
@@ -203,25 +199,14 @@ def _work(
         require(isinstance(next_step(state, time.time(), count), Over), f"the workers of {directory} ended too early")
         for group in state.finals:
             require_real_directory(directory / group)
-            _write_summary(directory / group, state, group)
+            lanes = state.finals[group].items()
+            problems = {f"seed-{seed}": lane.problem for seed, lane in lanes if lane.problem is not None}
+            write_json(directory / group / SUMMARY, make_group_summary(read_group(directory / group), problems))
         result = write_result(directory, state, time.time())
         page = write_page(directory, result, f"Settings of {', '.join(_algorithms(plan))} on {plan.env_id}")
         for text in [*result_texts(directory, result), f"page: {page}"]:
             console.message(text)
     return result
-
-
-def _workers(
-    directory: Path,
-    count: int,
-    trust: bool,
-    signals: list[int],
-    ray_address: str | None,
-    progress: Callable[[], int],
-) -> Iterator[int]:
-    if ray_address is not None:
-        return run_on_ray(directory, count, trust, signals, ray_address, progress)
-    return run_here(directory, count, trust, signals, progress)
 
 
 def _progress(state: SearchState) -> int:
@@ -260,8 +245,3 @@ def _plan_text(plan: TunePlan) -> str:
     each = [f"{candidate.algorithm} {at}" for candidate, at in zip(plan.candidates, steps, strict=True)]
     compared = steps[0] if len(set(steps)) == 1 else "; ".join(each)
     return f"{counted(len(plan.seeds), 'seed')} a trial, compared at steps {compared}; searched: {searched}"
-
-
-def _write_summary(directory: Path, state: SearchState, group: str) -> None:
-    problems = {f"seed-{seed}": lane.problem for seed, lane in state.finals[group].items() if lane.problem is not None}
-    write_json(directory / SUMMARY, make_group_summary(read_group(directory), problems))

@@ -21,17 +21,7 @@ from typing import Any, NamedTuple, overload
 from birl.compiled_ids import is_compiled
 from birl.config import ConfigError
 from birl.errors import CheckpointError
-from birl.lab.tuning.halving import (
-    Begin,
-    Choose,
-    Close,
-    Job,
-    Over,
-    Promote,
-    Wait,
-    next_step,
-    time_of_job,
-)
+from birl.lab.tuning.halving import Begin, Choose, Close, Job, Over, Promote, Wait, next_step, time_of_job
 from birl.lab.tuning.journal import (
     FINAL,
     FINAL_DEFAULT,
@@ -42,6 +32,7 @@ from birl.lab.tuning.journal import (
     SearchState,
     Trial,
     process_name,
+    waiting_for,
 )
 from birl.lab.tuning.plan import PLAN, TunePlan, read_plan
 from birl.lab.tuning.search_space import at_point
@@ -64,7 +55,7 @@ WAIT_SECONDS = 0.5
 TIME_IS_OVER = signal.SIGALRM  # what a run of the search is told when the time of the search is over
 
 
-class Result(NamedTuple):
+class JobResult(NamedTuple):
     """What came of a job."""
 
     env_steps: int
@@ -107,7 +98,7 @@ def run_dir_of(directory: Path, group: str, seed: int) -> Path:
     return run_dir
 
 
-def train_run(run_dir: Path, steps: int, trust: bool, signals: Sequence[int], tick: Callable[[], bool]) -> Result:
+def train_run(run_dir: Path, steps: int, trust: bool, signals: Sequence[int], tick: Callable[[], bool]) -> JobResult:
     """Train a run to these steps from where it is, or until `tick`, called after updates, is true.
 
     A run that is there already is not trained or evaluated again. After a signal it is saved, and
@@ -126,7 +117,7 @@ def train_run(run_dir: Path, steps: int, trust: bool, signals: Sequence[int], ti
     rate = None
     if first is not None and last is not None and last[0] > first[0]:
         rate = (last[1] - first[1]) / (last[0] - first[0])
-    return Result(run.env_steps, score_at(run_dir, run.env_steps), time.monotonic() - begin, rate)
+    return JobResult(run.env_steps, score_at(run_dir, run.env_steps), time.monotonic() - begin, rate)
 
 
 def score_at(run_dir: Path, env_steps: int) -> float | None:
@@ -206,7 +197,7 @@ class Worker:
 
     def _next(self) -> Job | Wait | Over:
         """Decide what to do, write it down, and claim it."""
-        with self._journal.locked():
+        with waiting_for(self._directory):
             self._free_lost()
             while True:
                 step = next_step(self._read(), time.time(), self._alive(), self._name)
@@ -341,5 +332,5 @@ class Worker:
         self._journal.append(*({"worker": self._name} | event for event in events))
 
     def _report(self, event: Event) -> None:
-        with self._journal.locked():
+        with waiting_for(self._directory):
             self._append(event)
