@@ -1,4 +1,4 @@
-"""Where a fork begins: a checkpoint of another run, and the settings that fit it."""
+"""The start of a fork: a checkpoint of another run, and the settings that fit it."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def read_branch(
 
 
 def fork_directory(parent: Path) -> Path:
-    """Where a fork is by default: beside its parent.
+    """The default directory of a fork: beside its parent.
 
     That of a run in a group is beside the group; of a run or a group in a search, beside that.
     """
@@ -257,7 +257,7 @@ def _require_spaces(branch: Branch, config: Any, changed: Changes) -> None:
 
 
 def _misfit(branch: Branch, config: Any, make_network: Any) -> str | None:
-    """Why the saved State is not one of this Config; None if it is."""
+    """The reason why the saved State does not fit this Config; None if it fits."""
     prepare_jax(config, has_images(branch.saved.observation_space))
     algorithm = algorithm_named(branch.algorithm)
     try:
@@ -347,7 +347,7 @@ def _open_fork(branch: Branch, config: Any, changed: Changes, overwrite: bool, s
 
 
 def fork_texts(branch: Branch, config: Any, changed: Changes) -> list[str]:
-    """What the console says of a fork."""
+    """The console's lines about a fork."""
     pairs = [(name.rpartition(".")[2], *map(stored_text, pair)) for name, pair in changed.items()]
     texts = [f"{name} {old} -> {new}" for name, old, new in pairs]
     what = "; ".join(texts) if texts else "no setting changed: it continues as its parent does"

@@ -1,4 +1,4 @@
-"""Which algorithms to try on an environment: settings to begin with, and for how many steps."""
+"""The algorithms to try on an environment: settings to begin with, and a number of steps."""
 
 import time
 from collections.abc import Sequence

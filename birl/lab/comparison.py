@@ -50,7 +50,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Reached:
-    """When the seeds of a group reached the target; a seed that did not counts as never."""
+    """The time at which a group's seeds reached the target; a seed that did not counts as never."""
 
     seeds: int  # how many of them reached it
     env_steps: float | None  # the median over all seeds; None: half of them did not reach it
@@ -118,7 +118,7 @@ class Comparison:
 
     @property
     def has_every_pair(self) -> bool:
-        """Whether there are more pairs than those with the first group."""
+        """True if there are more pairs than those with the first group."""
         return len(self.pairs) > len(self.groups) - 1
 
     def to_json(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def verdict_text(pair: PairResult, first: str, second: str) -> str:
 
 
 def _too_few(seeds: tuple[int, int], names: tuple[str, str]) -> str:
-    """Why nothing can be said of groups of which one has no score, or one."""
+    """The reason why groups cannot be compared if one has fewer than two scores."""
     count = min(seeds)
     short = " and of ".join(name for name, own in zip(names, seeds, strict=True) if own == count)
     if count == 0:
@@ -326,7 +326,7 @@ def _spread(values: Mapping[str, float]) -> Spread:
 
 
 def _reached(runs: Sequence[RunHistory], target: float, steps: tuple[float, float] | None, at: int | None) -> Reached:
-    """When these runs first had the target as the moving mean of their training return."""
+    """The first time at which the moving mean of the training return reached the target."""
     times = []
     for run in runs:
         curve = run.curve(RETURN)
@@ -351,7 +351,7 @@ def _notices(
     scored: Sequence[Sequence[RunHistory]],
     scoring: Scoring | None,
 ) -> list[str]:
-    """What a reader must know to trust the numbers."""
+    """Notes that a reader needs to trust the numbers."""
     found = []
     for result in results:
         seeds = len(result.score.values)

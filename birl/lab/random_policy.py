@@ -82,7 +82,7 @@ class AgainstRandom(NamedTuple):
 
     @property
     def better(self) -> bool:
-        """Whether the whole interval of the difference lies above 0."""
+        """True if the whole interval of the difference lies above 0."""
         return self.difference[0] > 0
 
     def text(self) -> str:
@@ -98,7 +98,7 @@ class AgainstRandom(NamedTuple):
 
 
 def against_random(policy: Evaluation, at_random: Evaluation) -> AgainstRandom:
-    """What the episodes of both policies say."""
+    """Compare the episodes of both policies."""
     own, other = policy.returns, at_random.returns
     return AgainstRandom(
         float(own.mean()),

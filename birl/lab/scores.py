@@ -23,13 +23,13 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Scoring:
-    """How runs are scored."""
+    """The way in which runs are scored."""
 
     kind: Literal["final", "evaluation", "training"]
     at: int | None  # environment steps; None with "final"
 
     def text(self) -> str:
-        """What a score is, in words."""
+        """The meaning of a score, in words."""
         match self.kind:
             case "final":
                 return "return of the final evaluation"
@@ -39,7 +39,7 @@ class Scoring:
                 return f"training return at {self.at:,} steps (mean over the last {100 * LAST:.0f} % of them)"
 
     def policy_text(self, runs: Sequence[RunHistory]) -> str:
-        """Which policy was scored, over how many episodes; "" with training returns."""
+        """The policy that was scored and the number of episodes; "" with training returns."""
         if self.kind == "training":
             return ""
         found = {
@@ -60,7 +60,7 @@ class Scoring:
 
 
 def choose_scoring(runs: Sequence[RunHistory], at: int | None) -> tuple[Scoring | None, list[str]]:
-    """How these runs can be scored alike, and what a reader must know of it.
+    """A scoring that fits all these runs, and notes on it.
 
     Final evaluations if all have ended. Else at the most steps that all have, or at those asked
     for: by evaluations if all have one there, by training returns if not. None: there is no result.

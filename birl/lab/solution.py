@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SolveRequest:
-    """What the user asked for, beside the time; a search goes on only with the same."""
+    """The user's request, without the time; a search is continued only with the same one."""
 
     env: EnvConfig
     algorithms: tuple[str, ...]
@@ -55,7 +55,7 @@ class SolveRequest:
 
 @dataclass(frozen=True)
 class SolvePlan:
-    """How the best policy is scored, and what random actions scored."""
+    """The settings of the final score, and the returns of random actions."""
 
     episodes: int  # fresh ones, for the final score
     seed: int
@@ -125,7 +125,7 @@ def player_of(found: Found, trust: bool) -> Player:
 
 
 def play_off(plays: Sequence[Play], seed: int, seconds: float, clock: Clock = time.monotonic) -> tuple[int, float]:
-    """Which has the highest mean return, and the seconds of one of its episodes.
+    """The index of the highest mean return, and the seconds of one of its episodes.
 
     All play the same episodes: a few, and as many more as fit into the time at that speed.
     """
@@ -272,7 +272,7 @@ def _problems(result: dict[str, Any]) -> str:
 
 
 def is_solving(directory: Path) -> bool:
-    """Whether this directory holds a search for an agent."""
+    """True if this directory holds a search for an agent."""
     return (directory / PLAN).is_file()
 
 

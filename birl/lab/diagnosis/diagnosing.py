@@ -1,4 +1,4 @@
-"""What is probably wrong with a run: every rule is checked, and the cause comes first."""
+"""Diagnosis of a run: every rule is checked, and the cause comes first."""
 
 import math
 import os
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 
 
 def diagnose(run: str | Path, trust: bool = False) -> list[Diagnosis]:
-    """What is probably wrong with a run, or with each group of seeds below a directory.
+    """The diagnosis of a run, or of each group of seeds below a directory.
 
     If nothing was learned and no cause is found, episodes are played with random actions; `trust`
     is as in `evaluate`.
@@ -120,7 +120,7 @@ def check(name: str, facts: Facts, limits: Mapping[str, float] | None = None) ->
 
 
 def _unseen_in(reasons: Sequence[str | None]) -> str | None:
-    """Why a rule could not be checked in some of the seeds; None if it was in all."""
+    """The reason why a rule was not checked in some of the seeds; None if it was in all."""
     given = [reason for reason in reasons if reason is not None]
     if not given or len(given) == len(reasons):
         return given[0] if given else None
@@ -154,7 +154,7 @@ def _roots(name: str, causes: Mapping[str, str]) -> set[str]:
 
 
 def _stronger(cause: str, symptom: str, fired: Mapping[str, Shown]) -> bool:
-    """Whether the cause may stand above the symptom; of two that cause each other, the surer."""
+    """True if the cause may stand above the symptom; of two that cause each other, the surer."""
     if cause not in RULES[symptom].causes:
         return True
     sure = [fired[name].evidence.confidence for name in (cause, symptom)]

@@ -218,7 +218,7 @@ def rewards_too_large(facts: Facts, limits: Limits) -> Evidence | None:
 
 
 def _drowned(facts: Facts, limits: Limits) -> bool:
-    """Whether one part of the network moves, and its gradients leave nothing to another.
+    """True if one part of the network moves, and its gradients leave nothing to another.
 
     They are cut together, by their common norm, unless the actor's have a norm of their own.
     """
@@ -352,7 +352,7 @@ def _stays_below(steps: np.ndarray, values: np.ndarray, floor: float, rows: int)
 
 
 def _had_learned(facts: Facts, at: float) -> bool:
-    """Whether the return had clearly made half of its way from the first to the best by this step.
+    """True if the return had clearly made half of its way from the first to the best by this step.
 
     It may have fallen later. The update before this row may have changed the policy already, for
     better or worse, so the row before must say it too.
@@ -474,7 +474,7 @@ def _saved(facts: Facts, reason: str) -> SavedFacts:
 
 
 def _moved(facts: Facts) -> dict[str, float]:
-    """How far the biases of each part of the network have moved."""
+    """The distance that the biases of each part of the network have moved."""
     reason = "there is no checkpoint with biases that begin at 0"
     moved = _saved(facts, reason).moved
     _need(bool(moved), reason)

@@ -40,7 +40,7 @@ HIDDEN_BIAS = re.compile(r"\.(network|target)\.?(\w*)(?:\[\d+\])?\.(?:encoder|ml
 
 
 def learning_verdict(run: RunHistory) -> Verdict:
-    """Whether the return has moved since the run began, by how much its means differ."""
+    """The verdict on a run, by how much the means of its return differ."""
     steps, returns = run.curve("episode/return")
     counted, counts = run.curve("episode/count")
     episodes = int(counts[-1]) if len(counts) else 0
@@ -122,7 +122,7 @@ def window_means(steps: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SavedFacts:
-    """What a checkpoint says."""
+    """Facts from a checkpoint."""
 
     action_space: gym.Space
     dead_share: float | None  # of the units of the last hidden layer; None: they could not be computed
@@ -152,7 +152,7 @@ class Facts:
 
     @property
     def learns(self) -> bool:
-        """Whether the return has clearly improved, and stayed so."""
+        """True if the return has clearly improved, and stayed so."""
         return self.verdict.learned == "improved"
 
     def setting(self, name: str, default: Any = None) -> Any:

@@ -27,7 +27,7 @@ class Evidence:
 
 
 class Unseen(Exception):  # noqa: N818  it is no error
-    """Why a rule cannot be checked."""
+    """The reason why a rule cannot be checked."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the run has learned: the return at its beginning, at its best and now."""
+    """The answer whether a run has learned: its return at the beginning, at its best and now."""
 
     learned: Learned
     sentence: str
@@ -71,7 +71,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is probably wrong with a run, or with the seeds of a group; the cause comes first."""
+    """The faults of a run, or of the seeds of a group; the cause comes first."""
 
     run_dir: Path
     label: str  # algorithm and environment
@@ -89,7 +89,7 @@ class Diagnosis:
 
     @property
     def learned_nothing(self) -> bool:
-        """Whether there were enough episodes to say that the return is no better than it was."""
+        """True if there were enough episodes to say that the return is no better than it was."""
         return self.verdict.learned not in ("improved", "too short")
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 
 def nothing_found(diagnosis: Diagnosis) -> str:
-    """What is said where there is no fault."""
+    """The text for a diagnosis without a fault."""
     found = "no fault is in half of the seeds or more" if diagnosis.in_few else "nothing wrong was found"
     if not diagnosis.learned_nothing:
         return found
@@ -134,12 +134,12 @@ def nothing_found(diagnosis: Diagnosis) -> str:
 
 
 def checked(diagnosis: Diagnosis) -> str:
-    """What is said of the rules that did not fire."""
+    """The text for rules that did not fire."""
     return "ruled out" if diagnosis.learned_nothing and not diagnosis.findings else "checked, and nothing wrong"
 
 
 def in_seeds(fault: Fault) -> str:
-    """How many seeds show what few do, before its title."""
+    """The number of seeds that show a fault of few, before its title."""
     return f"in {fault.seeds[0]} of {fault.seeds[1]} seeds:"
 
 
@@ -154,7 +154,7 @@ def _fault_lines(mark: str, fault: Fault) -> list[str]:
 
 
 def details(fault: Fault) -> str:
-    """What stands behind a fault's title: its rule, how many seeds show it, why it is there."""
+    """Details after a fault's title: its rule, the number of seeds that show it, its cause."""
     count, seeds = fault.seeds
     of = f" ({count} of {seeds} seeds)" if 1 < seeds <= 2 * count else ""
     after = f", which may follow from {fault.follows_from}" if fault.follows_from else ""

@@ -105,7 +105,7 @@ def _train(run: Run, limit: int | None, until: float) -> Literal["ended", "late"
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether a suggestion helped."""
+    """The result of trying a suggestion."""
 
     rule: str
     changes: dict[str, Any]
@@ -117,7 +117,7 @@ class Proof:
 
 
 class Bounds(NamedTuple):
-    """How much a proof may cost."""
+    """Limits of the cost of a proof."""
 
     minutes: float = 5.0  # of all its runs together; what has not ended by then does not count
     steps: int | None = None  # environment steps of each run; None: as many as the diagnosed run made
@@ -181,7 +181,7 @@ def _by_runs(finding: Fault, diagnosis: Diagnosis, bounds: Bounds, trust: bool) 
 
 
 def judge(finding: Fault, how: str, directory: Path, trained: Trained) -> Proof:
-    """Whether the change helped, by the runs with it and without."""
+    """Compare the runs with the change and without it."""
     sides = [directory / name for name in ARMS]
     runs = [read_histories(side) if runs_below(side) else [] for side in sides]
     if RULES[finding.rule].only_speed and all(runs):

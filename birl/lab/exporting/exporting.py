@@ -21,7 +21,7 @@ DEFAULT = {"onnx": Path("policy.onnx"), "numpy": Path("policy_numpy")}
 
 
 class Exported(NamedTuple):
-    """What `export` wrote."""
+    """The result of `export`."""
 
     path: Path
     description: dict[str, Any]  # inputs, outputs, spaces: what is in the file, too

@@ -60,7 +60,7 @@ class Graph(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What `act` takes beside the policy and the key."""
+    """The arguments of `act`, without the policy and the key."""
 
     observations: PyTree
     memory: PyTree

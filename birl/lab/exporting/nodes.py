@@ -387,7 +387,7 @@ def _without_spreading(nodes: list[Node], results: list[Value]) -> list[Node]:
 
 
 def _brings(user: Node | None, spread: set[Value]) -> bool:
-    """Whether another input of an elementwise node has this shape without being broadcast."""
+    """True if another input of an elementwise node has this shape without being broadcast."""
     if user is None or user.name not in ELEMENTWISE:
         return False
     return any(other.shape == user.output.shape and other not in spread for other in user.inputs)

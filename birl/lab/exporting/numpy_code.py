@@ -348,7 +348,7 @@ def numpy_files(
 
 
 def is_exported(path: Path) -> bool:
-    """Whether this is a folder that `export` wrote, with nothing else in it."""
+    """True if this is a folder that `export` wrote, with nothing else in it."""
     try:
         names = {entry.name for entry in path.iterdir()} if path.is_dir() and not path.is_symlink() else set()
         written = files.read_json(path / DESCRIPTION) if DESCRIPTION in names else None

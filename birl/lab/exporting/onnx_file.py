@@ -271,7 +271,7 @@ def onnx_bytes(graph: Graph, description: dict[str, Any]) -> bytes:
 
 
 def is_exported(path: Path) -> bool:
-    """Whether this is a file that `onnx_bytes` made."""
+    """True if this is a file that `onnx_bytes` made."""
     try:
         with files.open_to_read(path) as file:
             content = file.read()

@@ -116,7 +116,7 @@ def curve_data(groups: Sequence[SeedGroup]) -> dict[str, Any]:
 
 
 def mean_notes(group: SeedGroup) -> Iterator[str]:
-    """What a reader must know of a mean: which seeds are not in it, and whether it ends early."""
+    """Notes on a mean: the seeds that are not in it, and where it ends early."""
     sound = _in_mean(group.runs)
     left_out = [str(run.seed) for run in group.runs if run not in sound]
     if left_out:
@@ -198,7 +198,7 @@ def _group_curves(
 
 
 def _starts(runs: Sequence[RunHistory]) -> dict[Path, Start]:
-    """Of each fork whose parent is among these runs: the parent, and the steps at its beginning."""
+    """For each fork whose parent is among these runs: the parent, and the steps at its start."""
     known = {run.run_dir.resolve(): run for run in runs}
     return {
         run.run_dir: (known[parent], run.fork.env_steps)

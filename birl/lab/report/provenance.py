@@ -1,4 +1,4 @@
-"""Where results come from: settings, commands, runs, branches, versions, the machine."""
+"""The provenance of results: settings, commands, runs, branches, versions, the machine."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -73,7 +73,7 @@ def texts_before(group: SeedGroup) -> tuple[dict[str, str] | None, str]:
 
 
 def _tables(heads: Sequence[Content], columns: Sequence[dict[str, str]], title: str, same_where: str) -> Html:
-    """What differs, what only some have, and what is the same."""
+    """Tables of settings that differ, that only some groups have, and that are the same."""
     names = list(dict.fromkeys(name for column in columns for name in column))
     values = {name: [column.get(name) for column in columns] for name in names}
     same = [name for name in names if len(set(values[name])) == 1]
@@ -106,7 +106,7 @@ def reproduce_section(groups: Sequence[SeedGroup]) -> Section:
 
 
 def branches_section(groups: Sequence[SeedGroup]) -> Section | None:
-    """Which runs are forks, where they branched off, and what they changed; None if none is."""
+    """The forks among the runs: their parents and their changes; None if there are none."""
     rows: list[list[Content]] = [
         [element("code", near(run.run_dir)), named(group.label, place), element("code", near(fork.parent)),
          _changes(fork), f"{fork.env_steps:,}"]
@@ -164,7 +164,7 @@ def summary_texts(run: RunHistory, name: str) -> dict[str, str]:
 
 
 def _facts(title: str, found: Sequence[dict[str, str]]) -> Content:
-    """What the runs say of something, one line for each name; several values if they disagree."""
+    """Facts about the runs, one line for each name; several values if they disagree."""
     names = list(dict.fromkeys(name for one in found for name in one))
     lines = [f"{name} {', '.join(sorted({one[name] for one in found if name in one}))}" for name in names[:50]]
     if not lines:

@@ -54,7 +54,7 @@ def results_section(comparisons: Sequence[Compared]) -> Section:
 
 
 def comparison_section(comparisons: Sequence[Compared]) -> Section | None:
-    """How fast groups learned, and the numbers of each pair; None if there is no pair."""
+    """The speed of learning of each group, and the numbers of each pair; None without a pair."""
     parts = [one for one in comparisons if len(one.groups) > 1]
     return Section("Comparison", join(_by_env(parts, _comparison))) if parts else None
 
@@ -134,7 +134,7 @@ def _score_texts(result: GroupResult) -> list[Content]:
 
 
 def _speed(found: Comparison, labels: Sequence[Html]) -> Iterator[Content]:
-    """How fast each group learned: area under the curve, and when it reached the target."""
+    """The area under each group's curve, and the time at which it reached the target."""
     head = ["", "area under the curve", "95 % interval"]
     if found.target is not None:
         head += ["seeds that reached it", "after steps", "wall s", "CPU s"]
@@ -172,7 +172,7 @@ def _without_options(text: str) -> str:
 
 
 def _reference_texts(group: SeedGroup) -> list[Content]:
-    """What the preset was measured at, and the highest published score, each with its steps."""
+    """The measured score of the preset and the highest published one, each with its steps."""
     preset, published = references(group.runs[0])
     measured = None if preset is None else preset.measured
     return [
@@ -188,7 +188,7 @@ def _at_steps(score: float, env_steps: int | None) -> Html:
 
 
 def _source_texts(groups: Sequence[SeedGroup]) -> list[str]:
-    """Where the published scores of these groups come from, and how they were measured."""
+    """The sources of these groups' published scores, and how they were measured."""
     found = [(group.settings["algorithm"], one) for group in groups if (one := references(group.runs[0])[1])]
     texts = [
         f"{algorithm}, {one.source}: {one.env_id}, {SOURCES[one.source].measured}{one.note and '; '}{one.note}."

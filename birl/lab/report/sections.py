@@ -40,7 +40,7 @@ MOST_BYTES = 6_000_000  # of a video; a longer one would make the page slow
 
 
 def findings_section(groups: Sequence[SeedGroup]) -> Section:
-    """Of each group whether it has learned, and what is probably wrong with it."""
+    """The diagnosis of each group: whether it has learned, and what is probably wrong."""
     parts: list[Content] = []
     for place, group in enumerate(groups):
         parts.append(element("h3", named(group.label, place)))

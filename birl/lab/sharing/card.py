@@ -63,7 +63,7 @@ def yaml_text(text: str) -> str:
 
 
 class Origin(NamedTuple):
-    """Which policy of a run is shared."""
+    """The policy of a run that is shared."""
 
     env_steps: int | None  # of its checkpoint; None: only the policy is there
     best_return: float | None  # of the evaluation that chose it; None: none did, and it is the newest

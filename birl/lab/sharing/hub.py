@@ -128,7 +128,7 @@ def _ask(access: Access, name: str, revision: str | None, url: str) -> Repositor
 
 
 def seconds_for(files: Sequence[RemoteFile]) -> float:
-    """How long the download of these files may take."""
+    """The time limit for the download of these files."""
     return LONGEST + sum(file.size for file in files) / SLOWEST
 
 

@@ -39,7 +39,7 @@ CHUNK = 1 << 20
 
 
 def size_limit(name: str) -> int | None:
-    """How many bytes a file of this name may have; None if no shared run has such a file."""
+    """The largest size of a file of this name; None if no shared run has such a file."""
     if name in LIMITS:
         return LIMITS[name]
     match name.split("/"):
@@ -53,7 +53,7 @@ def size_limit(name: str) -> int | None:
 
 
 def leaves_directory(name: str) -> bool:
-    """Whether this path would lead out of the directory that it is below."""
+    """True if this path would lead out of the directory that it is below."""
     path = PurePosixPath(name.replace("\\", "/"))
     return path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", name) is not None
 
@@ -66,7 +66,7 @@ def require_repository(repository: str) -> None:
 
 
 def pulled_directory(repository: str) -> Path:
-    """Where a repository is pulled to by default."""
+    """The default directory of a repository that is pulled."""
     return Path("runs") / repository.replace("/", "--")
 
 

@@ -62,7 +62,7 @@ class Journal:
             os.fsync(file.fileno())
 
     def _is_cut(self) -> bool:
-        """Whether the last line has no end, because its writer was killed."""
+        """True if the last line has no end, because its writer was killed."""
         with open_to_read(self._path) as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
@@ -176,7 +176,7 @@ class WorkerState:
 
 @dataclass
 class SearchState:
-    """What has happened in a search."""
+    """The state of a search."""
 
     plan: TunePlan
     trials: list[Trial] = field(default_factory=list)

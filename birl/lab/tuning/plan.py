@@ -1,4 +1,4 @@
-"""What a search does, as data: its candidates, seeds, rungs and budget. Kept in tune.json."""
+"""The plan of a search: its candidates, seeds, rungs and budget, saved in tune.json."""
 
 import dataclasses
 import math
@@ -36,7 +36,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Budget:
-    """When the search for settings ends. The final runs come after it."""
+    """The end of the search for settings. The final runs come after it."""
 
     minutes: float | None = None  # of wall clock for everything, the final runs too; None: no limit
     trials: int | None = None  # None: no limit
@@ -187,7 +187,7 @@ def read_plan(directory: Path, trust: bool = False) -> tuple[TunePlan, list[str]
 
 
 def is_search(directory: Path) -> bool:
-    """Whether this directory holds a search."""
+    """True if this directory holds a search."""
     return (directory / PLAN).is_file()
 
 
@@ -244,7 +244,7 @@ def point_json(point: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_in(space: SearchSpace, point: dict[str, Any]) -> bool:
-    """Whether this point, as JSON, has a value for each setting of the space, and none outside."""
+    """True if this point, as JSON, has a value for each setting of the space, and none outside."""
     return point.keys() == space.keys() and all(_holds(space[name], value) for name, value in point.items())
 
 

@@ -1,4 +1,4 @@
-"""What came of a search: the winner's score on fresh seeds, beside the settings to begin with.
+"""The result of a search: the winner's score on fresh seeds, beside the settings to begin with.
 
 The best of many trials is flattered: it was chosen because its score was high, and part of that was
 luck. So the winner is trained again on seeds that the search has not seen.

@@ -108,7 +108,7 @@ def search_table(state: SearchState, workers: int, now: float, width: int) -> Ta
 
 
 def _numbers(state: SearchState, workers: int, now: float) -> list[str]:
-    """How far the search is, most important first."""
+    """The progress of the search, most important first."""
     parts = [_best_text(state)]
     if state.winner is not None:
         lanes = [lane for lanes in state.finals.values() for lane in lanes.values()]

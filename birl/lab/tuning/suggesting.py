@@ -1,4 +1,4 @@
-"""Which settings a trial tries: random ones, or those that Optuna suggests from the others.
+"""The settings that a trial tries: random ones, or those that Optuna suggests.
 
 The only file that imports optuna, if a search needs it.
 """
@@ -52,7 +52,7 @@ def random_point(plan: TunePlan, candidate: int, rng: np.random.Generator) -> di
 
 
 def is_valid(candidate: Candidate, point: dict[str, Any]) -> bool:
-    """Whether these settings go together."""
+    """True if these settings go together."""
     try:
         validate(candidate.algorithm, at_point(candidate.config, point))
     except ConfigError:
@@ -99,7 +99,7 @@ def suggest(state: SearchState, candidate: int, number: int) -> dict[str, Any]:
 
 
 def importance(state: SearchState, candidate: int) -> dict[str, float]:
-    """How much each setting matters to the score, 0 to 1, most first; {} with too few trials.
+    """The importance of each setting for the score, 0 to 1, largest first; {} with few trials.
 
     It is Optuna's PED-ANOVA (Watanabe et al. 2023) on the scores at the highest rung that enough
     trials have reached. {} if it finds that no setting matters, and without Optuna.
@@ -134,7 +134,7 @@ def importance(state: SearchState, candidate: int) -> dict[str, float]:
 
 
 def _outcome(optuna: Any, state: SearchState, trial: Trial) -> dict[str, Any]:
-    """What became of a trial, in Optuna's words."""
+    """The state and scores of a trial, as Optuna names them."""
     states, last = optuna.trial.TrialState, state.plan.last_rung
     scores = {rung: score for rung in range(last + 1) if (score := trial.score(rung)) is not None}
     if trial.problem is not None:  # pruned before it had a score: ranked last

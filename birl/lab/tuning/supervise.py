@@ -86,14 +86,14 @@ def _start(directory: Path, number: int, trust: bool) -> WorkerProcess:
 
 
 class WorkerEnd(NamedTuple):
-    """How the worker of a task ended."""
+    """The end of a task's worker."""
 
     problem: str = ""  # why it failed
     is_final: bool = False  # another one would fail as well
 
 
 class WorkerTask(NamedTuple):
-    """What a task of a cluster needs to work on a search."""
+    """The arguments of a task of a cluster."""
 
     directory: Path
     token: str  # a file that the directory has, if it is the same one

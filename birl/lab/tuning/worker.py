@@ -56,7 +56,7 @@ TIME_IS_OVER = signal.SIGALRM  # what a run of the search is told when the time 
 
 
 class JobResult(NamedTuple):
-    """What came of a job."""
+    """The result of a job."""
 
     env_steps: int
     score: float | None  # None: the run has no evaluation
@@ -145,7 +145,7 @@ def held_steps(directory: Path, state: SearchState, worker: str) -> int:
 
 
 class Stops(Sequence[int]):
-    """Why a run has to stop: the signals of this process, and the end of the search's time."""
+    """Reasons for a run to stop: the signals of this process, and the end of the search's time."""
 
     def __init__(self, signals: list[int]) -> None:
         self._signals = signals
