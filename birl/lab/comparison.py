@@ -127,94 +127,6 @@ class Comparison:
         return found
 
 
-def compare_pair(first: GroupResult, second: GroupResult) -> PairResult:
-    """The numbers of this pair. Its verdict depends on how many others there are: see `settle`."""
-    a, b = (np.array(list(group.score.values.values()), float) for group in (first, second))
-    sizes = len(a), len(b)
-    found = min(sizes) > 0
-    several = min(sizes) > 1  # one seed says nothing of the spread over seeds
-    probability = comparisons.probability_of_improvement(a, b) if found else None
-    names = differing([first.settings, second.settings])
-    return PairResult(
-        first=first.label,
-        second=second.label,
-        seeds=sizes,
-        probability=probability,
-        probability_interval=comparisons.improvement_interval(probability, *sizes)
-        if several and probability is not None
-        else None,
-        probability_bootstrap=comparisons.bootstrap_improvement(a, b) if several else None,
-        iqm_difference=None
-        if first.score.iqm is None or second.score.iqm is None
-        else first.score.iqm - second.score.iqm,
-        difference_interval=comparisons.bootstrap_difference(a, b) if several else None,
-        p_value=comparisons.mann_whitney_p_value(a, b) if several else None,
-        adjusted_p_value=None,
-        verdict="undecided",
-        seeds_needed=None,
-        sentence="",
-        differing={name: (first.settings.get(name, "unset"), second.settings.get(name, "unset")) for name in names},
-    )
-
-
-def settle(pairs: Sequence[PairResult]) -> list[PairResult]:
-    """The pairs with their verdicts; p-values are adjusted for the number of pairs (Holm 1979)."""
-    tested = [number for number, pair in enumerate(pairs) if pair.p_value is not None]
-    adjusted = dict(zip(tested, comparisons.holm([pairs[number].p_value or 0.0 for number in tested]), strict=True))
-    return [_settled(pair, adjusted.get(number), len(tested)) for number, pair in enumerate(pairs)]
-
-
-def _settled(pair: PairResult, p_value: float | None, pairs: int) -> PairResult:
-    probability = pair.probability
-    if p_value is not None and probability is not None:
-        verdict: Literal["first", "second", "undecided"] = "undecided"
-        if p_value <= SIGNIFICANCE:
-            verdict = "first" if probability > 0.5 else "second"
-        # Bonferroni's share of the significance: Holm's is at least that.
-        needed = comparisons.scores_needed(probability, POWER, SIGNIFICANCE / pairs) if verdict == "undecided" else None
-        pair = replace(pair, adjusted_p_value=p_value, verdict=verdict, seeds_needed=needed)
-    return replace(pair, sentence=verdict_text(pair, pair.first, pair.second))
-
-
-def verdict_text(pair: PairResult, first: str, second: str) -> str:
-    """The verdict in words, with these names for the two groups."""
-    if pair.adjusted_p_value is None or pair.probability is None:
-        return _too_few(pair.seeds, (first, second))
-    if pair.verdict == "undecided":
-        return _undecided(pair, f"{first} and {second} cannot be told apart with these seeds")
-    winner, loser, share, difference = first, second, pair.probability, pair.iqm_difference or 0.0
-    if pair.verdict == "second":
-        winner, loser, share, difference = loser, winner, 1.0 - share, -difference
-    beats = f"{winner} is better than {loser}: a seed of it wins with probability {share:.2f}"
-    lower = ", though its IQM is lower: look at the seeds" if difference < 0 else ""
-    return f"{beats} (p = {pair.adjusted_p_value:.2g}){lower}."
-
-
-def _too_few(seeds: tuple[int, int], names: tuple[str, str]) -> str:
-    """The reason why groups cannot be compared if one has fewer than two scores."""
-    count = min(seeds)
-    short = " and of ".join(name for name, own in zip(names, seeds, strict=True) if own == count)
-    if count == 0:
-        return f"{names[0]} and {names[1]} cannot be compared: there is no score of {short}."
-    unknown = f"of {short} there is only one seed, so nothing is known of how far its seeds differ"
-    return (
-        f"{names[0]} and {names[1]} cannot be told apart: {unknown}. "
-        f"Train at least {comparisons.fewest_scores(SIGNIFICANCE) + 1} seeds of each."
-    )
-
-
-def _undecided(pair: PairResult, apart: str) -> str:
-    apart = f"{apart} (p = {pair.adjusted_p_value:.2g})."
-    needed = pair.seeds_needed
-    if needed is None:
-        return f"{apart} No difference was seen: neither wins more often."
-    if needed > MOST_SEEDS:
-        return f"{apart} If the difference is as small as it looks, more than {MOST_SEEDS:,} seeds of each are needed."
-    more = [max(0, needed - seeds) for seeds in pair.seeds]
-    missing = f"{more[0]} more of each" if more[0] == more[1] else f"{more[0]} and {more[1]} more"
-    return f"{apart} If the difference is as large as it looks, about {needed} seeds of each would tell ({missing})."
-
-
 def compare(
     *directories: str | Path,
     target: float | None = None,  # the training return whose first time is asked for; None: chosen from the curves
@@ -383,3 +295,91 @@ def _notices(
     if any(not len(run.curve(CPU_SECONDS)[0]) for run in runs):
         found.append("some runs did not log CPU seconds: theirs are wall seconds, scaled by the run's whole CPU time")
     return found
+
+
+def compare_pair(first: GroupResult, second: GroupResult) -> PairResult:
+    """The numbers of this pair. Its verdict depends on how many others there are: see `settle`."""
+    a, b = (np.array(list(group.score.values.values()), float) for group in (first, second))
+    sizes = len(a), len(b)
+    found = min(sizes) > 0
+    several = min(sizes) > 1  # one seed says nothing of the spread over seeds
+    probability = comparisons.probability_of_improvement(a, b) if found else None
+    names = differing([first.settings, second.settings])
+    return PairResult(
+        first=first.label,
+        second=second.label,
+        seeds=sizes,
+        probability=probability,
+        probability_interval=comparisons.improvement_interval(probability, *sizes)
+        if several and probability is not None
+        else None,
+        probability_bootstrap=comparisons.bootstrap_improvement(a, b) if several else None,
+        iqm_difference=None
+        if first.score.iqm is None or second.score.iqm is None
+        else first.score.iqm - second.score.iqm,
+        difference_interval=comparisons.bootstrap_difference(a, b) if several else None,
+        p_value=comparisons.mann_whitney_p_value(a, b) if several else None,
+        adjusted_p_value=None,
+        verdict="undecided",
+        seeds_needed=None,
+        sentence="",
+        differing={name: (first.settings.get(name, "unset"), second.settings.get(name, "unset")) for name in names},
+    )
+
+
+def settle(pairs: Sequence[PairResult]) -> list[PairResult]:
+    """The pairs with their verdicts; p-values are adjusted for the number of pairs (Holm 1979)."""
+    tested = [number for number, pair in enumerate(pairs) if pair.p_value is not None]
+    adjusted = dict(zip(tested, comparisons.holm([pairs[number].p_value or 0.0 for number in tested]), strict=True))
+    return [_settled(pair, adjusted.get(number), len(tested)) for number, pair in enumerate(pairs)]
+
+
+def _settled(pair: PairResult, p_value: float | None, pairs: int) -> PairResult:
+    probability = pair.probability
+    if p_value is not None and probability is not None:
+        verdict: Literal["first", "second", "undecided"] = "undecided"
+        if p_value <= SIGNIFICANCE:
+            verdict = "first" if probability > 0.5 else "second"
+        # Bonferroni's share of the significance: Holm's is at least that.
+        needed = comparisons.scores_needed(probability, POWER, SIGNIFICANCE / pairs) if verdict == "undecided" else None
+        pair = replace(pair, adjusted_p_value=p_value, verdict=verdict, seeds_needed=needed)
+    return replace(pair, sentence=verdict_text(pair, pair.first, pair.second))
+
+
+def verdict_text(pair: PairResult, first: str, second: str) -> str:
+    """The verdict in words, with these names for the two groups."""
+    if pair.adjusted_p_value is None or pair.probability is None:
+        return _too_few(pair.seeds, (first, second))
+    if pair.verdict == "undecided":
+        return _undecided(pair, f"{first} and {second} cannot be told apart with these seeds")
+    winner, loser, share, difference = first, second, pair.probability, pair.iqm_difference or 0.0
+    if pair.verdict == "second":
+        winner, loser, share, difference = loser, winner, 1.0 - share, -difference
+    beats = f"{winner} is better than {loser}: a seed of it wins with probability {share:.2f}"
+    lower = ", though its IQM is lower: look at the seeds" if difference < 0 else ""
+    return f"{beats} (p = {pair.adjusted_p_value:.2g}){lower}."
+
+
+def _too_few(seeds: tuple[int, int], names: tuple[str, str]) -> str:
+    """The reason why groups cannot be compared if one has fewer than two scores."""
+    count = min(seeds)
+    short = " and of ".join(name for name, own in zip(names, seeds, strict=True) if own == count)
+    if count == 0:
+        return f"{names[0]} and {names[1]} cannot be compared: there is no score of {short}."
+    unknown = f"of {short} there is only one seed, so nothing is known of how far its seeds differ"
+    return (
+        f"{names[0]} and {names[1]} cannot be told apart: {unknown}. "
+        f"Train at least {comparisons.fewest_scores(SIGNIFICANCE) + 1} seeds of each."
+    )
+
+
+def _undecided(pair: PairResult, apart: str) -> str:
+    apart = f"{apart} (p = {pair.adjusted_p_value:.2g})."
+    needed = pair.seeds_needed
+    if needed is None:
+        return f"{apart} No difference was seen: neither wins more often."
+    if needed > MOST_SEEDS:
+        return f"{apart} If the difference is as small as it looks, more than {MOST_SEEDS:,} seeds of each are needed."
+    more = [max(0, needed - seeds) for seeds in pair.seeds]
+    missing = f"{more[0]} more of each" if more[0] == more[1] else f"{more[0]} and {more[1]} more"
+    return f"{apart} If the difference is as large as it looks, about {needed} seeds of each would tell ({missing})."

@@ -76,6 +76,22 @@ class SolvePlan:
         return Evaluation(returns, np.zeros(len(returns)))
 
 
+def is_solving(directory: Path) -> bool:
+    """True if this directory holds a search for an agent."""
+    return (directory / PLAN).is_file()
+
+
+def write_solve_plan(directory: Path, plan: SolvePlan) -> None:
+    """Write solve.json."""
+    write_json(directory / PLAN, to_json(plan))
+
+
+def read_solve_plan(directory: Path) -> SolvePlan:
+    """The plan in solve.json; ConfigError if it is damaged."""
+    path = directory / PLAN
+    return from_json(SolvePlan, read_json(path), str(path))
+
+
 class Found(NamedTuple):
     """The best checkpoint of a trial, by the trial's own evaluations."""
 
@@ -97,57 +113,6 @@ class Player(NamedTuple):
         """Whole episodes."""
         limit = self.policy.config.run.eval_max_steps
         return evaluate_policy(self.policy, self.env, episodes, seed, self.deterministic, limit)
-
-
-def found_policies(directory: Path, result: dict[str, Any], seed: int) -> list[Found]:
-    """The best checkpoint of each trial that has a score, highest first."""
-    found = []
-    for index, trial in enumerate(result["trials"]):
-        scores = [score for score in trial["scores"] if score is not None]
-        if not scores or trial["problem"] is not None:
-            continue
-        try:
-            run_dir = run_dir_of(directory, trial["directory"], seed)
-            best = checkpoint_folder.read_best(run_dir / CHECKPOINTS)
-        except CheckpointError:  # a link instead of a directory
-            continue
-        if best is None:
-            found.append(Found(index, run_dir, saved_steps(run_dir), scores[-1]))
-        else:
-            found.append(Found(index, run_dir, int(best["checkpoint"]), best["return_mean"]))
-    return sorted(found, key=lambda one: one.score, reverse=True)
-
-
-def player_of(found: Found, trust: bool) -> Player:
-    """The policy of a checkpoint, acting as in its evaluations."""
-    policy, env = load_to_play(found.run_dir, trust=trust)
-    return Player(found, policy, env, policy.config.run.eval_deterministic)
-
-
-def play_off(plays: Sequence[Play], seed: int, seconds: float, clock: Clock = time.monotonic) -> tuple[int, float]:
-    """The index of the highest mean return, and the seconds of one of its episodes.
-
-    All play the same episodes: a few, and as many more as fit into the time at that speed.
-    """
-    begin = clock()
-    returns: list[np.ndarray] = []
-    each: list[float] = []
-    for play in plays:
-        before = clock()
-        returns.append(play(LEAST_EPISODES, seed).returns)
-        each.append((clock() - before) / LEAST_EPISODES)
-    more = episodes_that_fit(seconds - (clock() - begin), sum(each), TRIED - LEAST_EPISODES)
-    if more > 0 and len(plays) > 1:
-        returns = [np.append(own, play(more, seed + 1).returns) for own, play in zip(returns, plays, strict=True)]
-    best = int(np.argmax([own.mean() for own in returns]))
-    return best, each[best]
-
-
-def episodes_that_fit(seconds: float, each: float, wanted: int, least: int = 0) -> int:
-    """The episodes that can be played in this time; `wanted` at most, and `least` in any case."""
-    if seconds == float("inf"):
-        return wanted
-    return min(wanted, max(least, int(seconds / max(each, 1e-9))))
 
 
 def end_solving(
@@ -214,6 +179,57 @@ def best_player(found: Sequence[Found], seed: int, seconds: float, trust: bool) 
     return modes[way], each
 
 
+def found_policies(directory: Path, result: dict[str, Any], seed: int) -> list[Found]:
+    """The best checkpoint of each trial that has a score, highest first."""
+    found = []
+    for index, trial in enumerate(result["trials"]):
+        scores = [score for score in trial["scores"] if score is not None]
+        if not scores or trial["problem"] is not None:
+            continue
+        try:
+            run_dir = run_dir_of(directory, trial["directory"], seed)
+            best = checkpoint_folder.read_best(run_dir / CHECKPOINTS)
+        except CheckpointError:  # a link instead of a directory
+            continue
+        if best is None:
+            found.append(Found(index, run_dir, saved_steps(run_dir), scores[-1]))
+        else:
+            found.append(Found(index, run_dir, int(best["checkpoint"]), best["return_mean"]))
+    return sorted(found, key=lambda one: one.score, reverse=True)
+
+
+def player_of(found: Found, trust: bool) -> Player:
+    """The policy of a checkpoint, acting as in its evaluations."""
+    policy, env = load_to_play(found.run_dir, trust=trust)
+    return Player(found, policy, env, policy.config.run.eval_deterministic)
+
+
+def play_off(plays: Sequence[Play], seed: int, seconds: float, clock: Clock = time.monotonic) -> tuple[int, float]:
+    """The index of the highest mean return, and the seconds of one of its episodes.
+
+    All play the same episodes: a few, and as many more as fit into the time at that speed.
+    """
+    begin = clock()
+    returns: list[np.ndarray] = []
+    each: list[float] = []
+    for play in plays:
+        before = clock()
+        returns.append(play(LEAST_EPISODES, seed).returns)
+        each.append((clock() - before) / LEAST_EPISODES)
+    more = episodes_that_fit(seconds - (clock() - begin), sum(each), TRIED - LEAST_EPISODES)
+    if more > 0 and len(plays) > 1:
+        returns = [np.append(own, play(more, seed + 1).returns) for own, play in zip(returns, plays, strict=True)]
+    best = int(np.argmax([own.mean() for own in returns]))
+    return best, each[best]
+
+
+def episodes_that_fit(seconds: float, each: float, wanted: int, least: int = 0) -> int:
+    """The episodes that can be played in this time; `wanted` at most, and `least` in any case."""
+    if seconds == float("inf"):
+        return wanted
+    return min(wanted, max(least, int(seconds / max(each, 1e-9))))
+
+
 def ending_texts(solution: dict[str, Any], verdict: AgainstRandom) -> list[str]:
     """The solution in a few sentences."""
     run_dir, policy = solution["run_dir"], solution["policy"]
@@ -269,19 +285,3 @@ def _record(run_dir: Path, path: Path, seed: int, deterministic: bool, trust: bo
 def _problems(result: dict[str, Any]) -> str:
     found = [trial["problem"] for trial in result["trials"] if trial["problem"] is not None]
     return found[-1] if found else "the time was too short; give more minutes"
-
-
-def is_solving(directory: Path) -> bool:
-    """True if this directory holds a search for an agent."""
-    return (directory / PLAN).is_file()
-
-
-def write_solve_plan(directory: Path, plan: SolvePlan) -> None:
-    """Write solve.json."""
-    write_json(directory / PLAN, to_json(plan))
-
-
-def read_solve_plan(directory: Path) -> SolvePlan:
-    """The plan in solve.json; ConfigError if it is damaged."""
-    path = directory / PLAN
-    return from_json(SolvePlan, read_json(path), str(path))

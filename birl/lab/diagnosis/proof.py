@@ -37,6 +37,41 @@ FASTER = 1.1  # times as many steps per second as before are an improvement
 EPISODES = 20
 
 
+@dataclass(frozen=True)
+class Proof:
+    """The result of trying a suggestion."""
+
+    rule: str
+    changes: dict[str, Any]
+    how: str  # what was done, in words
+    helped: bool | None  # None: it cannot be said
+    sentence: str
+    directory: Path | None = None  # of the runs
+    comparison: Comparison | None = None
+
+
+class Bounds(NamedTuple):
+    """Limits of the cost of a proof."""
+
+    minutes: float = 5.0  # of all its runs together; what has not ended by then does not count
+    steps: int | None = None  # environment steps of each run; None: as many as the diagnosed run made
+    seeds: int = 5  # with the change, and as many without; no difference of 3 and 3 is clear enough
+
+
+def prove(diagnosis: Diagnosis, bounds: Bounds = Bounds(), trust: bool = False) -> Proof | None:  # noqa: B008
+    """Try the first finding that can be tried; None if there is none."""
+    for finding in [*diagnosis.findings, *diagnosis.in_few]:
+        kind = RULES[finding.rule].proof
+        if kind == "evaluation" or (kind != "none" and finding.changes):
+            break
+    else:
+        return None
+    require(bounds.seeds >= 2, f"seeds is {bounds.seeds}; two or more can be compared")
+    if kind == "evaluation":
+        return _by_evaluation(finding, finding.run_dir, trust)
+    return _by_runs(finding, diagnosis, bounds, trust)
+
+
 class Trained(NamedTuple):
     """Runs DIRECTORY/control/seed-N and DIRECTORY/changed/seed-N."""
 
@@ -101,41 +136,6 @@ def _train(run: Run, limit: int | None, until: float) -> Literal["ended", "late"
     except NonFiniteError:
         return "failed"
     return end
-
-
-@dataclass(frozen=True)
-class Proof:
-    """The result of trying a suggestion."""
-
-    rule: str
-    changes: dict[str, Any]
-    how: str  # what was done, in words
-    helped: bool | None  # None: it cannot be said
-    sentence: str
-    directory: Path | None = None  # of the runs
-    comparison: Comparison | None = None
-
-
-class Bounds(NamedTuple):
-    """Limits of the cost of a proof."""
-
-    minutes: float = 5.0  # of all its runs together; what has not ended by then does not count
-    steps: int | None = None  # environment steps of each run; None: as many as the diagnosed run made
-    seeds: int = 5  # with the change, and as many without; no difference of 3 and 3 is clear enough
-
-
-def prove(diagnosis: Diagnosis, bounds: Bounds = Bounds(), trust: bool = False) -> Proof | None:  # noqa: B008
-    """Try the first finding that can be tried; None if there is none."""
-    for finding in [*diagnosis.findings, *diagnosis.in_few]:
-        kind = RULES[finding.rule].proof
-        if kind == "evaluation" or (kind != "none" and finding.changes):
-            break
-    else:
-        return None
-    require(bounds.seeds >= 2, f"seeds is {bounds.seeds}; two or more can be compared")
-    if kind == "evaluation":
-        return _by_evaluation(finding, finding.run_dir, trust)
-    return _by_runs(finding, diagnosis, bounds, trust)
 
 
 def _by_evaluation(finding: Fault, run_dir: Path, trust: bool) -> Proof:

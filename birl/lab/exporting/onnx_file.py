@@ -81,13 +81,12 @@ class OnnxWriter:
             if np.dtype(value.dtype) not in TYPES:
                 raise ConfigError(f"the network computes with {value.dtype}, which export has no form of; use float32")
         names = [self.input_name(value) for value in node.inputs]
-        if node.name in ELEMENTWISE and any(_is_small(value) for value in node.inputs):
+        if node.name in ELEMENTWISE:
             pairs = zip(names, node.inputs, strict=True)
             names = [self.cast(name, np.int32) if _is_small(value) else name for name, value in pairs]
-            result = make(self, node, names)
-            self.names[node.output] = self.cast(result, node.output.dtype) if _is_small(node.output) else result
-            return
-        self.names[node.output] = make(self, node, names)
+        result = make(self, node, names)
+        cast_back = node.name in ELEMENTWISE and any(map(_is_small, node.inputs)) and _is_small(node.output)
+        self.names[node.output] = self.cast(result, node.output.dtype) if cast_back else result
 
     def cast(self, name: str, dtype: Any) -> str:
         return self.call("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
@@ -105,10 +104,6 @@ Make = Callable[[OnnxWriter, Node, list[str]], str]
 
 def _plain(operator: str) -> Make:
     return lambda writer, node, names: writer.call(operator, *names)
-
-
-def _negated(operator: str) -> Make:
-    return lambda writer, node, names: writer.call("Not", writer.call(operator, *names))
 
 
 def _number(writer: OnnxWriter, node: Node, number: float) -> str:
@@ -199,14 +194,13 @@ def _take(writer: OnnxWriter, node: Node, names: list[str]) -> str:
 def _convolve(writer: OnnxWriter, node: Node, names: list[str]) -> str:
     params = node.params
     low, high = zip(*params["padding"], strict=True)
-    return writer.call(
-        "Conv",
-        *names,
-        strides=list(params["window_strides"]),
-        pads=[*low, *high],
-        dilations=list(params["rhs_dilation"]),
-        group=params["feature_group_count"],
-    )
+    sizes = {"strides": list(params["window_strides"]), "dilations": list(params["rhs_dilation"])}
+    return writer.call("Conv", *names, **sizes, pads=[*low, *high], group=params["feature_group_count"])
+
+
+def _cumulate(writer: OnnxWriter, node: Node, names: list[str]) -> str:
+    axis, reverse = writer.array(node.params["axis"], np.int64), int(node.params["reverse"])
+    return writer.call("CumSum", names[0], axis, reverse=reverse)
 
 
 def _round(writer: OnnxWriter, node: Node, names: list[str]) -> str:
@@ -215,39 +209,38 @@ def _round(writer: OnnxWriter, node: Node, names: list[str]) -> str:
     return writer.call("Round", *names)
 
 
-TABLE: dict[str, Make] = {name: _plain(operator) for name, operator in SIMPLE.items()} | {
+REDUCTIONS = {
+    "reduce_max": "ReduceMax", "reduce_min": "ReduceMin", "reduce_prod": "ReduceProd", "reduce_sum": "ReduceSum",
+}  # fmt: skip
+TABLE: dict[str, Make] = {
+    **{name: _plain(operator) for name, operator in SIMPLE.items()},
+    **{name: _reduce(operator) for name, operator in REDUCTIONS.items()},
     "argmax": _arg("ArgMax"),
     "argmin": _arg("ArgMin"),
     "broadcast_in_dim": _broadcast,
-    "concatenate": lambda w, node, names: w.call("Concat", *names, axis=node.params["dimension"]),
+    "concatenate": lambda w, node, xs: w.call("Concat", *xs, axis=node.params["dimension"]),
     "conv_general_dilated": _convolve,
-    "convert_element_type": lambda w, node, names: w.cast(names[0], node.output.dtype),
-    "cumsum": lambda w, node, names: w.call(
-        "CumSum", names[0], w.array(node.params["axis"], np.int64), reverse=int(node.params["reverse"])
-    ),
-    "expm1": lambda w, node, names: w.call("Sub", w.call("Exp", names[0]), _number(w, node, 1)),
+    "convert_element_type": lambda w, node, xs: w.cast(xs[0], node.output.dtype),
+    "cumsum": _cumulate,
+    "expm1": lambda w, node, xs: w.call("Sub", w.call("Exp", xs[0]), _number(w, node, 1)),
     "integer_pow": _power,
-    "is_finite": lambda w, node, names: w.call("Not", w.call("Or", w.call("IsInf", *names), w.call("IsNaN", *names))),
-    "log1p": lambda w, node, names: w.call("Log", w.call("Add", names[0], _number(w, node, 1))),
-    "ne": _negated("Equal"),
+    "is_finite": lambda w, node, xs: w.call("Not", w.call("Or", w.call("IsInf", *xs), w.call("IsNaN", *xs))),
+    "log1p": lambda w, node, xs: w.call("Log", w.call("Add", xs[0], _number(w, node, 1))),
+    "ne": lambda w, node, xs: w.call("Not", w.call("Equal", *xs)),
     "pad": _pad,
     "reduce_and": _reduce_bools("ReduceMin"),
-    "reduce_max": _reduce("ReduceMax"),
-    "reduce_min": _reduce("ReduceMin"),
     "reduce_or": _reduce_bools("ReduceMax"),
-    "reduce_prod": _reduce("ReduceProd"),
-    "reduce_sum": _reduce("ReduceSum"),
-    "rem": lambda w, node, names: w.call("Mod", *names, fmod=1),
-    "reshape": lambda w, node, names: w.reshape(names[0], node.output.shape),
+    "rem": lambda w, node, xs: w.call("Mod", *xs, fmod=1),
+    "reshape": lambda w, node, xs: w.reshape(xs[0], node.output.shape),
     "rev": _reverse,
     "round": _round,
-    "rsqrt": lambda w, node, names: w.call("Reciprocal", w.call("Sqrt", names[0])),
+    "rsqrt": lambda w, node, xs: w.call("Reciprocal", w.call("Sqrt", xs[0])),
     "select_n": _select,
     "slice": _slice,
-    "square": lambda w, node, names: w.call("Mul", names[0], names[0]),
+    "square": lambda w, node, xs: w.call("Mul", xs[0], xs[0]),
     "take": _take,
     "take_along_axis": _take,
-    "transpose": lambda w, node, names: w.call("Transpose", names[0], perm=list(node.params["permutation"])),
+    "transpose": lambda w, node, xs: w.call("Transpose", xs[0], perm=list(node.params["permutation"])),
 }
 
 

@@ -39,6 +39,69 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 MOST_BYTES = 6_000_000  # of a video; a longer one would make the page slow
 
 
+def report(
+    runs: str | Path | Sequence[str | Path],
+    out: str | Path = "report.html",
+    title: str | None = None,  # None: the algorithms and environments
+    video: bool = False,  # record the best policy of each group
+    trust: bool = False,  # let runs that were not made here import the modules of their environments, for videos
+) -> Path:
+    """Write one HTML page about these runs, which opens without a network; its path.
+
+    A directory that holds no run stands for the runs below it. Those that differ only in their seed
+    are one group, and so are runs that are named one by one; runs of two such directories never
+    are, even with equal settings.
+    """
+    given = [runs] if isinstance(runs, str | Path) else list(runs)
+    require(len(given) > 0, "no runs to report; give directories such as runs/ppo-CartPole-v1-1, or runs")
+    groups = read_groups([Path(path) for path in given])
+    heading = title or _title(groups)
+    return write_report(Path(out), heading, run_sections(groups, video, trust), _about(groups))
+
+
+def read_groups(directories: Sequence[Path]) -> list[SeedGroup]:
+    """The groups of seeds in these directories; a run that is named twice counts once."""
+    single: list[RunHistory] = []
+    given: list[tuple[str, list[RunHistory]]] = []
+    for directory in dict.fromkeys(directories):
+        runs = read_histories(directory)
+        if holds_run(directory):
+            single += runs
+        else:
+            given.append((str(directory), runs))
+    below = {run.run_dir.resolve() for _, runs in given for run in runs}
+    alone = [run for run in single if run.run_dir.resolve() not in below]
+    parts = [*given, *([("runs named one by one", alone)] if alone else [])]
+    return labelled(parts)
+
+
+def run_sections(groups: Sequence[SeedGroup], video: bool = False, trust: bool = False) -> list[Section]:
+    """The sections of a report on these groups, in the order of the page."""
+    comparisons = compared(groups)
+    sections = [results_section(comparisons), curves_section(groups), comparison_section(comparisons)]
+    sections.append(episodes_section(groups))
+    if video:
+        sections.append(videos_section(groups, trust))
+    sections.append(findings_section(groups))
+    sections += [times_section(groups), settings_section(groups), branches_section(groups)]
+    sections += [reproduce_section(groups), runs_section(groups)]
+    return [section for section in sections if section is not None]
+
+
+def _title(groups: Sequence[SeedGroup]) -> str:
+    algorithms = dict.fromkeys(str(group.settings["algorithm"]) for group in groups)
+    envs = dict.fromkeys(str(group.settings["env.id"]) for group in groups)
+    return f"{', '.join(algorithms)} on {', '.join(envs)}"
+
+
+def _about(groups: Sequence[SeedGroup]) -> str:
+    runs = [run for group in groups for run in group.runs]
+    kinds = "1 setting" if len(groups) == 1 else f"{len(groups)} groups of settings"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    ended = sum(run.summary is not None for run in runs)
+    return f"{count} of {kinds}" + ("" if ended == len(runs) else f"; {ended} have ended")
+
+
 def findings_section(groups: Sequence[SeedGroup]) -> Section:
     """The diagnosis of each group: whether it has learned, and what is probably wrong."""
     parts: list[Content] = []
@@ -124,66 +187,3 @@ def _film(run_dir: Path, trust: bool) -> tuple[Html, float]:
 def _caption(group: SeedGroup, place: int, run: RunHistory, score: float | None) -> Html:
     text = f", seed {run.seed}" + ("" if score is None else f", return {number(score)}")
     return element("figcaption", join([named(group.label, place), text]))
-
-
-def report(
-    runs: str | Path | Sequence[str | Path],
-    out: str | Path = "report.html",
-    title: str | None = None,  # None: the algorithms and environments
-    video: bool = False,  # record the best policy of each group
-    trust: bool = False,  # let runs that were not made here import the modules of their environments, for videos
-) -> Path:
-    """Write one HTML page about these runs, which opens without a network; its path.
-
-    A directory that holds no run stands for the runs below it. Those that differ only in their seed
-    are one group, and so are runs that are named one by one; runs of two such directories never
-    are, even with equal settings.
-    """
-    given = [runs] if isinstance(runs, str | Path) else list(runs)
-    require(len(given) > 0, "no runs to report; give directories such as runs/ppo-CartPole-v1-1, or runs")
-    groups = read_groups([Path(path) for path in given])
-    heading = title or _title(groups)
-    return write_report(Path(out), heading, run_sections(groups, video, trust), _about(groups))
-
-
-def read_groups(directories: Sequence[Path]) -> list[SeedGroup]:
-    """The groups of seeds in these directories; a run that is named twice counts once."""
-    single: list[RunHistory] = []
-    given: list[tuple[str, list[RunHistory]]] = []
-    for directory in dict.fromkeys(directories):
-        runs = read_histories(directory)
-        if holds_run(directory):
-            single += runs
-        else:
-            given.append((str(directory), runs))
-    below = {run.run_dir.resolve() for _, runs in given for run in runs}
-    alone = [run for run in single if run.run_dir.resolve() not in below]
-    parts = [*given, *([("runs named one by one", alone)] if alone else [])]
-    return labelled(parts)
-
-
-def run_sections(groups: Sequence[SeedGroup], video: bool = False, trust: bool = False) -> list[Section]:
-    """The sections of a report on these groups, in the order of the page."""
-    comparisons = compared(groups)
-    sections = [results_section(comparisons), curves_section(groups), comparison_section(comparisons)]
-    sections.append(episodes_section(groups))
-    if video:
-        sections.append(videos_section(groups, trust))
-    sections.append(findings_section(groups))
-    sections += [times_section(groups), settings_section(groups), branches_section(groups)]
-    sections += [reproduce_section(groups), runs_section(groups)]
-    return [section for section in sections if section is not None]
-
-
-def _title(groups: Sequence[SeedGroup]) -> str:
-    algorithms = dict.fromkeys(str(group.settings["algorithm"]) for group in groups)
-    envs = dict.fromkeys(str(group.settings["env.id"]) for group in groups)
-    return f"{', '.join(algorithms)} on {', '.join(envs)}"
-
-
-def _about(groups: Sequence[SeedGroup]) -> str:
-    runs = [run for group in groups for run in group.runs]
-    kinds = "1 setting" if len(groups) == 1 else f"{len(groups)} groups of settings"
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    ended = sum(run.summary is not None for run in runs)
-    return f"{count} of {kinds}" + ("" if ended == len(runs) else f"; {ended} have ended")

@@ -36,30 +36,47 @@ TRUST = (
 )
 
 
-def code(text: object) -> str:
-    """A value as a code span, on one line; a dash for an empty one."""
-    plain = re.sub(r"[`|]", "?", printable(" ".join(str(text).split())))
-    short = plain if len(plain) <= LONGEST else f"{plain[:LONGEST]}…"
-    return f"`{short}`" if short else "–"
+def card(run: str | Path, out: str | Path | None = None, license: str | None = None) -> Path:
+    """Write a model card about a run or a group of seeds, and the policy beside it; its path.
+
+    It is README.md in that directory, or `out`. A page that is there and is not such a card, or was
+    changed, is not replaced. `license` is an id of the Hub such as "mit"; None: that of the card
+    which is replaced, or none.
+    """
+    directory = Path(run)
+    path = directory / CARD if out is None else Path(out)
+    before = own_card(path)
+    subject = read_subject(directory)
+    text = card_text(subject, chosen_license(license, before))
+    write_policy(subject.run_dir, path.parent / POLICY)
+    with replacing(path) as file:
+        file.write(text.encode())
+    return path
 
 
-def code_block(lines: Sequence[str], language: str) -> str:
-    """Lines as a code_block of code, which nothing in them can end."""
-    plain = [printable(line) for line in lines]
-    ticks = max((len(run) for line in plain for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, ticks + 1)
-    return "\n".join([f"{fence}{language}", *plain, fence])
+def own_card(path: Path) -> str | None:
+    """The card at this path; None if there is none. ConfigError if another page is there."""
+    if not os.path.lexists(path):
+        return None
+    text = read_page(path)
+    remedy = "move it away, or name another page with --out"
+    require(MARK in text, f"{path} was not written by birl card, or was changed since, and is not replaced; {remedy}")
+    return text
 
 
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A markdown_table; the cells are Markdown already."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def read_page(path: Path) -> str:
+    """The text of a page."""
+    return read_bytes(path, LIMITS[CARD]).decode(errors="replace")
 
 
-def yaml_text(text: str) -> str:
-    """A text as a string of YAML, on one line. A string of JSON is one."""
-    return json.dumps(printable(text[:LONGEST]), ensure_ascii=False)
+def chosen_license(given: str | None, card: str | None) -> str | None:
+    """The license that is given, or else that of a card."""
+    if given is not None:
+        usable = re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", given) is not None
+        require(usable, f"license {given!r} is not an id of the Hub; use one such as mit or apache-2.0")
+        return given
+    found = re.search(r"^license: ([a-z0-9][a-z0-9.-]*)$", card or "", re.MULTILINE)
+    return found[1] if found else None
 
 
 class Origin(NamedTuple):
@@ -113,6 +130,32 @@ def _origin(run_dir: Path) -> Origin:
     best = read_best(run_dir / CHECKPOINTS)
     is_best = best is not None and int(best["checkpoint"]) == saved.env_steps
     return Origin(saved.env_steps, float(best["return_mean"]) if best is not None and is_best else None)
+
+
+def code(text: object) -> str:
+    """A value as a code span, on one line; a dash for an empty one."""
+    plain = re.sub(r"[`|]", "?", printable(" ".join(str(text).split())))
+    short = plain if len(plain) <= LONGEST else f"{plain[:LONGEST]}…"
+    return f"`{short}`" if short else "–"
+
+
+def code_block(lines: Sequence[str], language: str) -> str:
+    """Lines as a code_block of code, which nothing in them can end."""
+    plain = [printable(line) for line in lines]
+    ticks = max((len(run) for line in plain for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, ticks + 1)
+    return "\n".join([f"{fence}{language}", *plain, fence])
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A markdown_table; the cells are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def yaml_text(text: str) -> str:
+    """A text as a string of YAML, on one line. A string of JSON is one."""
+    return json.dumps(printable(text[:LONGEST]), ensure_ascii=False)
 
 
 def card_text(subject: Subject, license: str | None, repository: str = PLACEHOLDER) -> str:
@@ -287,46 +330,3 @@ def _with_interval(value: float | None, interval: Interval | None) -> str:
         return "–"
     ends = "" if interval is None else f" (95 % interval {number(interval[0])} to {number(interval[1])})"
     return f"{number(value)}{ends}"
-
-
-def card(run: str | Path, out: str | Path | None = None, license: str | None = None) -> Path:
-    """Write a model card about a run or a group of seeds, and the policy beside it; its path.
-
-    It is README.md in that directory, or `out`. A page that is there and is not such a card, or was
-    changed, is not replaced. `license` is an id of the Hub such as "mit"; None: that of the card
-    which is replaced, or none.
-    """
-    directory = Path(run)
-    path = directory / CARD if out is None else Path(out)
-    before = own_card(path)
-    subject = read_subject(directory)
-    text = card_text(subject, chosen_license(license, before))
-    write_policy(subject.run_dir, path.parent / POLICY)
-    with replacing(path) as file:
-        file.write(text.encode())
-    return path
-
-
-def own_card(path: Path) -> str | None:
-    """The card at this path; None if there is none. ConfigError if another page is there."""
-    if not os.path.lexists(path):
-        return None
-    text = read_page(path)
-    remedy = "move it away, or name another page with --out"
-    require(MARK in text, f"{path} was not written by birl card, or was changed since, and is not replaced; {remedy}")
-    return text
-
-
-def read_page(path: Path) -> str:
-    """The text of a page."""
-    return read_bytes(path, LIMITS[CARD]).decode(errors="replace")
-
-
-def chosen_license(given: str | None, card: str | None) -> str | None:
-    """The license that is given, or else that of a card."""
-    if given is not None:
-        usable = re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", given) is not None
-        require(usable, f"license {given!r} is not an id of the Hub; use one such as mit or apache-2.0")
-        return given
-    found = re.search(r"^license: ([a-z0-9][a-z0-9.-]*)$", card or "", re.MULTILINE)
-    return found[1] if found else None
