@@ -58,11 +58,10 @@ def fitting(
     found = []
     for name in able:
         settings = {"seed": seed} | ({} if total_steps is None else {"total_steps": total_steps})
-        if find_preset(name, env.id) is None:
-            settings |= first_settings(name, observation_space, action_space)
-        num_envs = algorithm_named(name).Config().env.num_envs
         preset = find_preset(name, env.id)
-        own = {"num_envs": preset.config.env.num_envs if preset else num_envs}
+        if preset is None:
+            settings |= first_settings(name, observation_space, action_space)
+        own = {"num_envs": (preset.config if preset else algorithm_named(name).Config()).env.num_envs}
         named = {} if env.num_envs == EnvConfig().num_envs else {"num_envs": env.num_envs}
         config, source = configured(name, env, own | settings | named)
         space, config = search_space(config, observation_space, action_space)

@@ -116,10 +116,10 @@ def mean_interval(returns: np.ndarray) -> tuple[float, float]:
     return bootstrap_interval(returns[:, None], lambda scores: float(np.mean(scores)))
 
 
-def difference_interval(first: np.ndarray, second: np.ndarray, repetitions: int = 4000) -> tuple[float, float]:
+def difference_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
     """The 95 % bootstrap interval of mean(first) - mean(second), each resampled on its own."""
     rng = np.random.default_rng(0)
-    means = [rng.choice(each, (repetitions, len(each))).mean(axis=1) for each in (first, second)]
+    means = [rng.choice(each, (4000, len(each))).mean(axis=1) for each in (first, second)]
     return percentile_interval(means[0] - means[1])
 
 

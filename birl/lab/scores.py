@@ -15,6 +15,7 @@ RETURN = "episode/return"
 EVALUATION = "eval/return_mean"
 CPU_SECONDS = "time/cpu_seconds"
 LAST = 0.1  # the share of the steps up to a step that the training return there is the mean of
+HIGH = 0.95  # the share of the way from the lowest start to the best end at which a target is
 NEAR = 0.05  # an evaluation is one "at" a step if it is not farther from it than this share
 SMOOTH = 0.04  # width of the moving mean of a curve, as a share of the common steps; as `birl plot` has it
 
@@ -143,12 +144,10 @@ def smoothed(curve: Curve, steps: tuple[float, float] | None, at: int | None) ->
     return kept, moving_mean(x, y, kept, SMOOTH * (end - start))
 
 
-def choose_target(
-    groups: Sequence[Sequence[Curve]], steps: tuple[float, float], share: float = 0.95
-) -> tuple[float | None, str]:
+def choose_target(groups: Sequence[Sequence[Curve]], steps: tuple[float, float]) -> tuple[float | None, str]:
     """A training return that tells quick groups from slow ones, and how it was chosen.
 
-    It is `share` of the way from the lowest IQM at the start to the highest at the end.
+    It is 95 % of the way from the lowest IQM at the start to the highest at the end.
     """
     start, end = steps
     width = LAST * (end - start)
@@ -159,8 +158,8 @@ def choose_target(
     lowest, best = min(levels[0]), max(levels[1])
     if best <= lowest:
         return None, f"no group ends above the lowest start, {number(lowest)}"
-    way = f"{100 * share:.0f} % of the way from the lowest start, {number(lowest)}, to the best end, {number(best)}"
-    return lowest + share * (best - lowest), way
+    way = f"{100 * HIGH:.0f} % of the way from the lowest start, {number(lowest)}, to the best end, {number(best)}"
+    return lowest + HIGH * (best - lowest), way
 
 
 def seconds_at(run: RunHistory, steps: float) -> tuple[float | None, float | None]:

@@ -110,10 +110,10 @@ def diagnose_facts(facts: Facts) -> Diagnosis:
     )
 
 
-def check(name: str, facts: Facts, limits: Mapping[str, float] | None = None) -> Evidence | Unseen | None:
+def check(name: str, facts: Facts) -> Evidence | Unseen | None:
     """The evidence of a rule in a run, or why it cannot be checked; None: nothing is wrong."""
     try:
-        found: Evidence | None = vars(rule_evidence)[name.replace("-", "_")](facts, limits or RULES[name].limits)
+        found: Evidence | None = vars(rule_evidence)[name.replace("-", "_")](facts, RULES[name].limits)
     except Unseen as reason:
         return reason
     return found

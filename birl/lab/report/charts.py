@@ -47,10 +47,10 @@ class Grids:
         return self.found.index(grid)
 
 
-def curves_section(groups: Sequence[SeedGroup], id: str = "curves") -> Section:
+def curves_section(groups: Sequence[SeedGroup]) -> Section:
     """Learning curves of these groups: any metric, over steps or seconds."""
     found = curve_data(groups)
-    body = paragraph("No run has metrics yet.") if not found["metrics"] else figure(found, id)
+    body = paragraph("No run has metrics yet.") if not found["metrics"] else figure(found, "curves")
     return Section("Learning curves", body)
 
 

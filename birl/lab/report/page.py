@@ -80,9 +80,9 @@ def small(text: str) -> Html:
     return element("p", sentences(text), class_="small")
 
 
-def block(text: str, longest: int = 20_000) -> Html:
+def block(text: str) -> Html:
     """Text in a box of its own, such as a command; spaces and line breaks are kept."""
-    return Html(f"<pre><code>{code_of(text, longest)}</code></pre>")
+    return Html(f"<pre><code>{code_of(text, 20_000)}</code></pre>")
 
 
 def folded(summary: Content, body: Html) -> Html:

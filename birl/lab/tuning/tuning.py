@@ -109,13 +109,12 @@ def run_search(
     ray_address: str | None = None,
     notices: Sequence[str] = (),
     quiet: bool = False,
-    name: str = "tune",
 ) -> dict[str, Any]:
     """Search by this plan in a new directory, or go on with the same search; its result."""
     require_jobs(jobs)
     if plan.sampler == "tpe":
         load_optuna()  # so that a missing extra is named at once
-    directory, is_new = _open_directory(plan, run_dir, name)
+    directory, is_new = _open_directory(plan, run_dir)
     said = [] if is_new else ["going on with the search that is there"]
     # The user has just asked for these settings, whether or not they could be signed. But the runs
     # of a search that was there may be someone else's.
@@ -141,16 +140,15 @@ def continue_search(
     return _work(path, plan, jobs, ray_address, trust, notices, quiet)
 
 
-def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Path, bool]:
+def _open_directory(plan: TunePlan, run_dir: str | None) -> tuple[Path, bool]:
     """The directory of a search with its tune.json, and whether it is new."""
-    config, names = plan.candidates[0].config, _algorithms(plan)
-    task = f"{name}-{task_name(names[0], config)}" if len(names) == 1 else task_name(name, config)
-    plain = Path("runs") / task
+    first = plan.candidates[0]
+    plain = Path("runs") / f"tune-{task_name(first.algorithm, first.config)}"
     path = plain if run_dir is None else Path(run_dir)
     if is_search(path):
         same = False
         with suppress(ConfigError):  # of a plan that is damaged, or needs consent
-            same = plan_json(_without_budget(read_plan(path)[0])) == plan_json(_without_budget(plan))
+            same = plan_json(dataclasses.replace(read_plan(path)[0], budget=plan.budget)) == plan_json(plan)
         if same and not (path / RESULT).exists():
             with waiting_for(path):
                 write_plan(path, plan)
@@ -161,10 +159,6 @@ def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Pat
     path, _, _ = claim_named(plain, run_dir, overwrite=False)
     write_plan(path, plan)
     return path, True
-
-
-def _without_budget(plan: TunePlan) -> TunePlan:
-    return dataclasses.replace(plan, budget=Budget(trials=1))
 
 
 def _work(
