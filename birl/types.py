@@ -207,14 +207,11 @@ class RolloutSource(Protocol):
         distributions to keep with each step.
         """
 
-    def add_replay(self, replay: Any, like: Rollout | None = None) -> None:
-        """Keep rollouts in a replay of these settings; `like` None: whole rollouts.
+    def add_replay(self, replay: Any, keep: Callable[[Rollout], Rollout] = ...) -> None:
+        """Keep rollouts, or what `keep` leaves of them, in a replay of these settings.
 
         It is restored from the snapshot; without one, filled with the transitions of `prefill`.
         """
-
-    def empty_rollout(self) -> Rollout:
-        """A rollout of zeros, for the shapes and types of a replay."""
 
     def advance(self, cycle: Cycle[AnyState], state: AnyState) -> tuple[AnyState, Metrics]:
         """The state after one cycle or, where they are compiled, several; the newest metrics."""

@@ -61,7 +61,7 @@ LEFT_OUT = {
     "checks of settings": ("checks.py", "env_checks.py", "config_json.py", "errors.py"),
     "logging, evaluation, checkpoints": ("run/", "rollouts/episode_stats.py"),
 }
-OWN_LINES = ("algos/ppo.py", "algos/a2c.py", "rollouts/collector.py", "algos/async_q.py")
+OWN_LINES = ("algos/ppo.py", "algos/a2c.py", "rollouts/source.py", "algos/async_q.py")
 CLEANRL_PPO = 226  # lines of ppo.py of version 1.2.0
 SECTION = re.compile(r"(<!-- reading-path:begin -->\n).*?(<!-- reading-path:end -->)", re.DOTALL)
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

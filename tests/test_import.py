@@ -14,7 +14,7 @@ from birl.registry import algorithm_named
 from tests.run.processes import ENVIRONMENT
 
 PACKAGE = Path(birl.__file__).parent
-RAY = ("ray", "birl.workers.ray", "birl.rollouts.ray", "birl.asynchronous.ray")  # they import it at once
+RAY = ("ray", "birl.workers.ray", "birl.rollouts.ray_rollouts", "birl.asynchronous.ray")  # they import it at once
 
 
 def imports_of(path: Path) -> set[str]:
@@ -152,7 +152,7 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("tensorboard", ["run/tensorboard.py"]),
         ("wandb", ["run/wandb.py"]),
         ("trackio", ["run/trackio.py"]),
-        ("minari", ["rollouts/minari.py"]),
+        ("minari", ["rollouts/transition_files.py"]),
         ("ray", ["workers/ray.py"]),
         ("imageio_ffmpeg", ["run/video.py"]),
         ("matplotlib", ["lab/diagnosis/picture.py", "run/plot.py"]),
@@ -184,7 +184,7 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
 import importlib, pkgutil, sys, birl
 NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard",
          "gymnax", "brax", "jumanji", "mujoco_playground")
-OWN = ("wandb", "tensorboard", "ray", "gymnax", "brax", "jumanji", "playground")  # read only when used
+OWN = ("wandb", "tensorboard", "ray", "ray_rollouts", "gymnax", "brax", "jumanji", "playground")  # read only when used
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
     if module.name.rpartition(".")[2] not in OWN:
         importlib.import_module(module.name)

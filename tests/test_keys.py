@@ -18,8 +18,8 @@ from birl.config import EnvConfig, RunConfig
 from birl.maths.count import Count
 from birl.maths.keys import FIRST_STREAM, numbered, step_keys, stream
 from birl.registry import algorithm_named
-from birl.rollouts.collector import Collector
 from birl.rollouts.replay import Replay, ReplayArrays
+from birl.rollouts.source import Collector
 from birl.settings import places_of
 from tests.keys import Key, Uses, keys_of
 

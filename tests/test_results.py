@@ -201,7 +201,7 @@ def test_switches_are_between_two_files_of_the_training_part(paths, algorithm):
         assert file != other_file
         assert caller in path.training[file]
         assert called in path.training[other_file]
-    collect = ("rollouts/open.py", "HostSource.collect")
+    collect = ("rollouts/source.py", "HostSource.collect")
     assert ((f"algos/{algorithm}.py", "cycle"), collect) in path.switches
 
 

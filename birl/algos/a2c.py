@@ -27,7 +27,7 @@ from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, learning_rates, require_value_network
 from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search

@@ -40,8 +40,8 @@ from birl.limits import Discount, EntropyWeight, Fraction, Natural, NotNegative,
 from birl.maths import losses
 from birl.maths.count import Count, count_of, increment_wrapped
 from birl.maths.keys import numbered, stream
+from birl.maths.losses import explained_variance
 from birl.maths.schedules import value_at
-from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import dot
 from birl.nets.actor_q import (
     ActorQLike,
@@ -73,8 +73,8 @@ from birl.parts import (
 )
 from birl.registry import Supports
 from birl.rollouts.finite import check_finite_metrics
-from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.traced import settings

@@ -59,7 +59,7 @@ from birl.parts import (
 )
 from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Search
@@ -277,7 +277,7 @@ def train(
             state.network.initial_memory(rollouts.num_envs), config.exploration.noise, rollouts.num_envs
         )
         current = rollouts.start(state, snapshot, memory=memory)
-        rollouts.add_replay(config.replay, like=without_noise(rollouts.empty_rollout()))
+        rollouts.add_replay(config.replay, keep=without_noise)
         while int(current.env_steps) < config.run.total_steps:
             current, metrics = rollouts.advance(cycle, current)
             yield rollouts.report(current, metrics)

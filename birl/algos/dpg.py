@@ -34,7 +34,7 @@ from birl.nets.models import without_first, without_last
 from birl.nets.normalize import Normalizer, normalize_observations, normalize_rewards
 from birl.parts import NormalizeConfig
 from birl.registry import Alias, Supports
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange, Range
 from birl.settings import IN_NETWORK, Search

@@ -53,7 +53,7 @@ from birl.nets.values import (
 from birl.parts import VALUES_ONLY, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig, ValueConfig
 from birl.registry import Alias, Supports
 from birl.rollouts.learning import Batch, take_steps
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search

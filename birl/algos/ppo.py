@@ -24,16 +24,15 @@ from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveFloat, Posi
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
+from birl.maths.losses import explained_variance
 from birl.maths.schedules import value_at
-from birl.maths.statistics import explained_variance
 from birl.nets.models import ActorCriticLike, ActorCriticPolicy, MakeNetwork, act, make_actor_critic, remembers
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, learning_rates, require_value_network
 from birl.parts import ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Alias, Supports, rollout_rows
-from birl.rollouts.batch import Batch, make_batch
-from birl.rollouts.minibatch import shuffled_parts
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.batch import Batch, make_batch, shuffled_parts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search

@@ -26,9 +26,9 @@ from birl.envs.make import episode_limit
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate
 from birl.maths import losses
 from birl.maths.count import Count, count_of
+from birl.maths.losses import explained_variance
 from birl.maths.returns import discounted_returns, ends_inside
 from birl.maths.schedules import value_at
-from birl.maths.statistics import explained_variance
 from birl.nets.models import (
     ActorCriticLike,
     ActorCriticPolicy,
@@ -42,7 +42,7 @@ from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state
 from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Supports
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Search

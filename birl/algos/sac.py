@@ -53,7 +53,7 @@ from birl.parts import (
 )
 from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search, Without

@@ -43,7 +43,7 @@ from birl.nets.optimizers import gradient_step, initial_optimizer_state, soft_up
 from birl.parts import NO_CORE, STEPS_ONLY, WIDE, NetworkConfig, NormalizeConfig, OptimizerConfig, ReplayConfig
 from birl.registry import Alias, Supports, critic_losses
 from birl.rollouts.learning import Batch, take_steps
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange, Range
 from birl.settings import Search

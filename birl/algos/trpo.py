@@ -26,8 +26,8 @@ from birl.limits import Discount, NotNegative, PositiveFloat, PositiveInt, Rate,
 from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
+from birl.maths.losses import explained_variance
 from birl.maths.schedules import value_at
-from birl.maths.statistics import explained_variance
 from birl.maths.trust_region import fisher_vector_product, line_search, natural_step
 from birl.nets.dependence import require_own_critic, split_actor_critic
 from birl.nets.models import (
@@ -43,9 +43,8 @@ from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state
 from birl.parts import GAUSSIAN_ONLY, ActionConfig, NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import EVERY_ACTION, Alias, Supports
-from birl.rollouts.batch import Batch, make_batch
-from birl.rollouts.minibatch import shuffled_parts
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.batch import Batch, make_batch, shuffled_parts
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Without

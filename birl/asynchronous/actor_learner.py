@@ -30,7 +30,7 @@ from birl.envs.make import make_envs
 from birl.errors import NonFiniteError
 from birl.nets.allowance import spend
 from birl.nets.optimizers import first_mean_square
-from birl.rollouts.collector import Collector
+from birl.rollouts.source import Collector
 from birl.rollouts.state import begin
 from birl.types import Act, Envs, PyTree, Snapshot
 

@@ -6,7 +6,7 @@ No gradient flows through advantages and targets. All arguments of a loss must h
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 Scalar = float | Float[Array, ""]
 Mask = Bool[Array, "*batch"] | Float[Array, "*batch"]
@@ -138,3 +138,16 @@ def _require_one_shape(*arrays: Array) -> None:
         raise ValueError(
             f"shapes {', '.join(map(str, shapes))} differ; all arguments of a loss must have the same shape"
         )
+
+
+def explained_variance(
+    values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Shaped[Array, "*batch"]
+) -> Float[Array, ""]:
+    """1 - Var(targets - values) / Var(targets) over the valid rows; 0 if the targets do not vary.
+
+    1 is perfect, 0 no better than a constant.
+    """
+    variance = jnp.var(targets, where=valid > 0)
+    varies = variance > 1e-12 * jnp.mean(targets**2, where=valid > 0)  # less is float32 rounding
+    explained = 1.0 - jnp.var(targets - values, where=valid > 0) / jnp.where(varies, variance, 1.0)
+    return jnp.where(varies, explained, 0.0)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float
 
 
 class Moments(NamedTuple):
@@ -49,19 +49,6 @@ def update_moments(
 def normalize_by(moments: Moments, x: Float[Array, "*batch"], clip: float = 10.0) -> Float[Array, "*batch"]:
     """(x - mean) / standard deviation, clipped to [-clip, clip]."""
     return jnp.clip((x - moments.mean) / jnp.sqrt(moments.variance + 1e-8), -clip, clip)
-
-
-def explained_variance(
-    values: Float[Array, "*batch"], targets: Float[Array, "*batch"], valid: Shaped[Array, "*batch"]
-) -> Float[Array, ""]:
-    """1 - Var(targets - values) / Var(targets) over the valid rows; 0 if the targets do not vary.
-
-    1 is perfect, 0 no better than a constant.
-    """
-    variance = jnp.var(targets, where=valid > 0)
-    varies = variance > 1e-12 * jnp.mean(targets**2, where=valid > 0)  # less is float32 rounding
-    explained = 1.0 - jnp.var(targets - values, where=valid > 0) / jnp.where(varies, variance, 1.0)
-    return jnp.where(varies, explained, 0.0)
 
 
 def iqm(scores: np.ndarray) -> float:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from birl.maths.distributions import Categorical, DiagonalGaussian
-from birl.maths.scaled import ScaledGaussian
+from birl.maths.gaussians import ScaledGaussian
 
 Scalar = float | Float[Array, ""]
 

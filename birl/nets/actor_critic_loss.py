@@ -3,8 +3,8 @@
 import jax
 
 from birl.maths import losses
+from birl.maths.losses import explained_variance
 from birl.maths.returns import gae
-from birl.maths.statistics import explained_variance
 from birl.nets.models import ActorCriticLike, evaluate_rollout, without_last
 from birl.types import Array, Metrics, PyTree, Rollout
 

@@ -18,8 +18,7 @@ from birl.config import require
 from birl.maths import losses
 from birl.maths.count import increment_wrapped
 from birl.maths.exploration import action_distance, adapt_noise_scale, gaussian, ornstein_uhlenbeck, parameter_noise
-from birl.maths.squashed import BoundedGaussian, SquashedGaussian
-from birl.maths.state_dependent import state_dependent_gaussian
+from birl.maths.gaussians import BoundedGaussian, SquashedGaussian, state_dependent_gaussian
 from birl.nets.allowance import spend
 from birl.nets.encoders import MLP, Encoder, make_encoder, make_mlp
 from birl.nets.heads import ActionBounds, bounds_of

@@ -14,9 +14,9 @@ from gymnasium import spaces
 from jaxtyping import Array
 
 from birl.config import ConfigError, require
-from birl.envs.spaces import is_image
+from birl.envs.spaces import holds_pixels, is_image
 from birl.functions import function_named
-from birl.nets.images import byte_scale, encoder_for, make_image_encoder, too_small
+from birl.nets.images import encoder_for, make_image_encoder, too_small
 from birl.nets.layers import ACTIVATIONS, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.parts import Activation, EncoderName
 from birl.types import PyTree
@@ -134,7 +134,7 @@ def _make_part(
             fitting = encoder_for(space) if name == "auto" else name
             return make_image_encoder(rng, space, fitting, activation, layer_norm)
         case spaces.Box() | spaces.MultiBinary():
-            return Vector(len(space.shape), (), byte_scale(space)), int(np.prod(space.shape))
+            return Vector(len(space.shape), (), 1 / 255 if holds_pixels(space) else 1.0), int(np.prod(space.shape))
         case spaces.Discrete():
             return Vector(0, (int(space.n),)), int(space.n)
         case spaces.MultiDiscrete():

@@ -27,9 +27,7 @@ from birl.maths.distributions import (
     MultiCategorical,
     mask_logits,
 )
-from birl.maths.scaled import ScaledGaussian
-from birl.maths.squashed import BoundedGaussian
-from birl.maths.state_dependent import state_dependent_gaussian
+from birl.maths.gaussians import BoundedGaussian, ScaledGaussian, state_dependent_gaussian
 from birl.nets.encoders import Vector
 from birl.nets.layers import ACTIVATIONS, Linear, full, make_linear, zeros
 from birl.parts import ActionConfig, Activation

@@ -91,7 +91,8 @@ def make_image_encoder(
     features = height * width * channels
     dense = make_linear(rng, features, dense_size) if dense_size else None
     norm = make_layer_norm(dense_size) if dense_size and layer_norm else None
-    encoder = ImageEncoder(tuple(convolutions), dense, channels_first, byte_scale(space), activation, norm)
+    scale = 1 / 255 if holds_pixels(space) else 1.0
+    encoder = ImageEncoder(tuple(convolutions), dense, channels_first, scale, activation, norm)
     return speed.fast_image_encoder(encoder, NamedActivation(activation)), dense_size or features
 
 
@@ -144,8 +145,3 @@ def smallest_side(name: str) -> int:
     for kernel, _, stride in reversed(CONVOLUTIONS[name][0]):
         side = (side - 1) * stride + kernel
     return side
-
-
-def byte_scale(space: gym.Space) -> float:
-    """The factor for observations of this space: bytes of images become numbers from 0 to 1."""
-    return 1 / 255 if holds_pixels(space) else 1.0

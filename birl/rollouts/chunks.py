@@ -4,19 +4,23 @@ Between two chunks the host logs, evaluates, saves and listens to signals. How m
 has does not change what is learned.
 """
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.config import RunConfig
+from birl.config import EnvConfig, RunConfig
+from birl.envs.compiled.copies import CompiledCopies
+from birl.envs.compiled.host import programs_of
 from birl.maths.count import Count, count_of
 from birl.rollouts.compiled import CompiledCollector, Position, TracedSource
-from birl.rollouts.learning import newest_metrics, unknown
-from birl.rollouts.problems import NONE, Problem, no_problem, with_gradients
+from birl.rollouts.finite import NONE, Problem, no_problem, with_gradients
+from birl.rollouts.learning import LEARNED, newest_metrics, unknown
 from birl.rollouts.replay import Replay
-from birl.types import Array, Cycle, Metrics
+from birl.types import Act, Array, Cycle, Metrics
 
 State = TypeVar("State")
 
@@ -56,7 +60,8 @@ def run_chunk(
     def one(state: State, position: Position, replay: Replay | None) -> tuple[Any, ...]:
         source = TracedSource(collector, position, clip_rewards, replay)
         state, metrics = cycle(state, source, config)
-        problem = with_gradients(no_problem() if source.problem is None else source.problem, metrics)
+        problem = no_problem() if source.problem is None else source.problem
+        problem = with_gradients(problem, metrics, metrics.get(LEARNED, True))
         return state, source.position, source.replay, metrics, problem
 
     def next_chunk(chunk: Chunk) -> Chunk:
@@ -96,3 +101,28 @@ class Pace:
             wanted = CHUNK_SECONDS / max(seconds / max(cycles, 1), 1e-7)
             # Not every cycle learns, so a few quick ones say little.
             self._most = int(min(max(wanted, 1), MOST_GROWTH * max(cycles, 1), 2**30))
+
+
+def collector_of(env: EnvConfig, act: Act, length: int) -> CompiledCollector:
+    """The collector of these settings; the same object for the same settings."""
+    return _collector(programs_of(env).copies, act, length)
+
+
+@lru_cache(maxsize=16)
+def _collector(copies: CompiledCopies, act: Act, length: int) -> CompiledCollector:
+    return CompiledCollector(copies, act, length)
+
+
+@lru_cache(maxsize=16)
+def start_program(collector: CompiledCollector) -> Callable[..., Position]:
+    """`collector.start`, compiled."""
+    return jax.jit(collector.start)
+
+
+@lru_cache(maxsize=16)
+def chunk_program(cycle: Cycle[Any], collector: CompiledCollector, clip_rewards: bool) -> Callable[..., Chunk]:
+    """`run_chunk` of this algorithm and these environments, compiled.
+
+    The replay is written in place, for it may be large: it is gone for whoever calls this.
+    """
+    return jax.jit(partial(run_chunk, cycle, collector, clip_rewards), donate_argnames="replay")

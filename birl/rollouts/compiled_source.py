@@ -1,6 +1,7 @@
 """The source of rollouts of compiled environments: it trains in chunks, each one program."""
 
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -11,17 +12,14 @@ from birl import speed
 from birl.config import ConfigError, require
 from birl.errors import snapshot_errors
 from birl.parts import ReplayConfig
-from birl.rollouts.chunks import Pace
-from birl.rollouts.collector import empty_rollout
-from birl.rollouts.compiled import Position
-from birl.rollouts.episode_ring import ring_metrics
-from birl.rollouts.episode_stats import without_unknown
+from birl.rollouts.chunks import Pace, chunk_program, collector_of, start_program
+from birl.rollouts.compiled import Position, ring_metrics
+from birl.rollouts.episode_stats import Ranges, without_unknown
+from birl.rollouts.finite import raise_problem
 from birl.rollouts.learning import known_metrics
-from birl.rollouts.problems import raise_problem
-from birl.rollouts.programs import chunk_program, collector_of, start_program
-from birl.rollouts.ranges import Ranges
-from birl.rollouts.replay import Replay, make_replay
-from birl.rollouts.transition_rows import Now
+from birl.rollouts.replay import Replay, kept_whole, make_replay
+from birl.rollouts.source import empty_rollout
+from birl.rollouts.transitions import Now
 from birl.rollouts.user_replay import UserReplay
 from birl.settings import flat_settings
 from birl.types import NEW_EPISODES, Act, Cycle, Metrics, PyTree, Rollout, Snapshot, Update
@@ -70,24 +68,21 @@ class CompiledSource:
         self._snapshot = snapshot
         return speed.replicate_unplaced(state)
 
-    def add_replay(self, replay: ReplayConfig, like: Rollout | None = None) -> None:
+    def add_replay(self, replay: ReplayConfig, keep: Callable[[Rollout], Rollout] = kept_whole) -> None:
         """Keep rollouts in a replay; it is reported and saved with the rest."""
         stacked = f"frame_stack {replay.frame_stack}: compiled environments keep whole observations in the replay"
         require(replay.frame_stack == 1, f"{stacked}; use frame_stack 1")
         wrong = f"hindsight {replay.hindsight}: compiled environments have no compute_reward"
         require(replay.hindsight == 0, f"{wrong}; use hindsight 0, or backend gymnasium")
-        self.replay = make_replay(replay, self.empty_rollout() if like is None else like, self.config.discount)
+        here = jax.tree.map(np.asarray, self.position)
+        shape = self.collector.length, self.num_envs
+        like = empty_rollout(shape, self.spaces[1], here.copies.observations, here.memory, here.copies.masks)
+        self.replay = make_replay(replay, keep(like), self.config.discount)
         self._user_replay = UserReplay(self.replay, self.spaces, self.clip_rewards, self._now)
         if self._snapshot is not None:
             self.replay.restore(self._snapshot, np.full(self.num_envs, NEW_EPISODES in self._snapshot.values))
         elif replay.prefill is not None:
             self._user_replay.prefill(replay.prefill)
-
-    def empty_rollout(self) -> Rollout:
-        """A rollout of zeros, for the shapes and types of a replay."""
-        shape, action_space = (self.collector.length, self.num_envs), self.spaces[1]
-        here = jax.tree.map(np.asarray, self.position)
-        return empty_rollout(shape, action_space, here.copies.observations, here.memory, here.copies.masks)
 
     def advance(self, cycle: Cycle[State], state: State) -> tuple[State, Metrics]:
         """The state after a chunk of cycles, and the metrics of the last one."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from birl.config import require
 from birl.errors import snapshot_errors
-from birl.rollouts.transition_arrays import TransitionArrays
+from birl.rollouts.transitions import TransitionArrays
 from birl.types import Array, Envs, HasGoals, PyTree, Rollout, Snapshot
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"  # parts of an observation

@@ -1,7 +1,7 @@
 """Learning from a replay: a new rollout is added, and gradient steps follow if they are due.
 
-`learn_from_replay` is what every algorithm with a replay does after it has collected a rollout.
-Inside a program the question whether steps are due is part of the program, and so is the answer.
+Compiled environments do this inside their program, with both answers to "are steps due" compiled.
+On the host Python asks, between two programs.
 """
 
 import math
@@ -42,28 +42,49 @@ def steps_per_update(config: Any) -> int:
     return max(1, math.ceil(config.replay.update_ratio * config.rollout_length * config.env.num_envs - 1e-3))
 
 
-def learn_from_replay(
+def learn_in_program(
     update: UpdateState[State], state: State, replay: Replay, rollout: Rollout, config: Any
 ) -> tuple[State, Replay, Metrics]:
-    """Add the rollout, and update the state with batches from the replay if steps are due."""
-    env_steps, owed, key = _on_host_unless_traced((state.env_steps, state.owed, state.key), replay)
+    """Add the rollout, and update the state with batches from the replay if steps are due.
+
+    For use inside a program. Metrics that only gradient steps have are NaN if there were none.
+    """
     replay.add(rollout)
-    due, owed = steps_due(env_steps, owed, replay, rollout, config)
+    due, owed = steps_due(state.env_steps, state.owed, replay, rollout, config)
     state = state._replace(owed=owed)
 
-    def learn() -> tuple[State, Metrics, Array | None, Indices | None]:
-        batches, indices = sample_batches(replay, key, config)
-        state_after, metrics, errors = update(state, rollout, batches, config)
-        return state_after, metrics | {LEARNED: True}, errors, indices
+    def learn() -> tuple[Any, ...]:
+        return jax.tree.map(jnp.asarray, sample_and_update(update, state, replay, rollout, config))
 
-    def wait() -> tuple[State, Metrics, None, None]:
+    def wait() -> tuple[Any, ...]:
         state_after, metrics, _ = update(state, rollout, None, config)
-        return state_after, metrics | {LEARNED: False}, None, None
+        return jax.tree.map(jnp.asarray, (state_after, unknown(metrics_if_due) | metrics)) + unknown((errors, indices))
 
-    state, metrics, errors, indices = _if_due(due, learn, wait)
-    if errors is not None and indices is not None:
-        replay.set_errors(indices, _on_host_unless_traced(errors, replay))
-    return state, replay, metrics
+    _, metrics_if_due, errors, indices = jax.eval_shape(learn)
+    state, metrics, errors, indices = jax.lax.cond(due, learn, wait)
+    set_errors(replay, indices, errors)  # not in a branch, which would copy the replay
+    return state, replay, metrics | {LEARNED: due}
+
+
+def learn_on_host(
+    update: UpdateState[State], state: State, replay: Replay, rollout: Rollout, config: Any
+) -> tuple[State, Metrics]:
+    """The same on the host: a program that adds, and one that learns if steps are due."""
+    replay.require_fits(rollout)
+    env_steps, owed = local((state.env_steps, state.owed), state)
+    added, due, owed = _add(replay, rollout, env_steps, owed, config)
+    replay.arrays = added.arrays
+    state = state._replace(owed=owed)
+    if not due:
+        state, metrics, _ = update(state, rollout, None, config)
+    elif speed.has_several_devices(state):  # the replay stays on one
+        batches, indices = sample_batches(replay, local(state.key, state), config)
+        state, metrics, errors = update(state, rollout, batches, config)
+        set_errors(replay, indices, local(errors, state))
+    else:
+        state, learned, metrics = _learn(update, state, replay, rollout, config)
+        replay.arrays = learned.arrays
+    return state, known_metrics(metrics)
 
 
 @partial(jax.jit, donate_argnames="replay")
@@ -73,37 +94,31 @@ def _add(replay: Replay, rollout: Rollout, env_steps: Any, owed: Array, config: 
 
 
 @partial(jax.jit, static_argnames="update", donate_argnames="replay")
-def _sample_and_update(
+def _learn(
     update: UpdateState[State], state: State, replay: Replay, rollout: Rollout, config: Any
 ) -> tuple[State, Replay, Metrics]:
-    batches, indices = sample_batches(replay, state.key, config)
-    state, metrics, errors = update(state, rollout, batches, config)
-    if errors is not None and indices is not None:
-        replay.set_errors(indices, errors)
+    state, metrics, errors, indices = sample_and_update(update, state, replay, rollout, config)
+    set_errors(replay, indices, errors)
     return state, replay, metrics
 
 
-def learn_on_host(
+def sample_and_update(
     update: UpdateState[State], state: State, replay: Replay, rollout: Rollout, config: Any
-) -> tuple[State, Metrics]:
-    """The same on the host: a program that adds, and one that learns if steps are due.
+) -> tuple[State, Metrics, Array | None, Indices | None]:
+    """The state after gradient steps on batches from the replay; metrics, errors and indices."""
+    batches, indices = sample_batches(replay, state.key, config)
+    return *update(state, rollout, batches, config), indices
 
-    Whether steps are due is asked here: as a branch of a program SAC's update (256-256) was 12 %
-    slower. If the state is on several devices, the replay stays on one, and programs are apart.
-    """
-    replay.require_fits(rollout)
-    if speed.has_several_devices(state):
-        state, _, metrics = learn_from_replay(update, state, replay, rollout, config)
-        return state, known_metrics(metrics)
-    added, due, owed = _add(replay, rollout, state.env_steps, state.owed, config)
-    replay.arrays = added.arrays
-    state = state._replace(owed=owed)
-    if not due:
-        state, metrics, _ = update(state, rollout, None, config)
-        return state, known_metrics(metrics)
-    state, learned, metrics = _sample_and_update(update, state, replay, rollout, config)
-    replay.arrays = learned.arrays
-    return state, known_metrics(metrics)
+
+def set_errors(replay: Replay, indices: Indices | None, errors: Array | None) -> None:
+    """Set the priorities of sampled transitions to their new errors, if there are any."""
+    if errors is not None and indices is not None:
+        replay.set_errors(indices, errors)
+
+
+def local(tree: PyTree, state: Any) -> PyTree:
+    """The arrays as NumPy's if the state is on several devices: the replay is on one."""
+    return jax.tree.map(np.asarray, tree) if speed.has_several_devices(state) else tree
 
 
 def steps_due(env_steps: Any, owed: Array, replay: Replay, rollout: Rollout, config: Any) -> tuple[Array, Array]:
@@ -144,31 +159,6 @@ def take_steps(
         batches = batches._replace(noise=jax.random.normal(stream(state.key, "learning"), shape))
     state, (metrics, errors) = jax.lax.scan(lambda now, batch: learn(now, batch, config), state, batches)
     return state, jax.tree.map(jnp.mean, metrics), errors
-
-
-def _on_host_unless_traced(tree: PyTree, replay: Replay) -> PyTree:
-    """The arrays as NumPy's, outside of programs: they may lie on other devices than the replay."""
-    is_traced = isinstance(replay.arrays.written, jax.core.Tracer)
-    return tree if is_traced else jax.tree.map(np.asarray, tree)
-
-
-def _if_due(due: Array, learn: Callable[[], tuple[Any, ...]], wait: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-    """What `learn` gives if steps are due, else what `wait` gives.
-
-    In a program both must give the same arrays. What `wait` does not give is `unknown` there.
-    """
-    if not isinstance(due, jax.core.Tracer):
-        return learn() if due else wait()
-    known = jax.eval_shape(learn)
-
-    def learn_in_program() -> tuple[Any, ...]:
-        return jax.tree.map(jnp.asarray, learn())
-
-    def wait_in_program() -> tuple[Any, ...]:
-        state, metrics, *_ = wait()
-        return jax.tree.map(jnp.asarray, (state, unknown(known[1]) | metrics)) + tuple(map(unknown, known[2:]))
-
-    return jax.lax.cond(due, learn_in_program, wait_in_program)
 
 
 def newest_metrics(metrics: Metrics, before: Metrics) -> Metrics:

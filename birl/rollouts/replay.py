@@ -11,6 +11,7 @@ its own. A ring is written in place.
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,10 +22,57 @@ from birl.config import ConfigError, require
 from birl.errors import snapshot_errors
 from birl.maths.keys import stream
 from birl.parts import ReplayConfig
-from birl.rollouts.frame_stacks import newest_frame, require_stacks
-from birl.rollouts.free_memory import free_memory
 from birl.rollouts.sum_tree import sample_entries, set_weights, tree_of, weights_of
 from birl.types import Array, PyTree, Rollout, Snapshot, Transitions
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes of memory that are still free on Linux, within a container's limit; None elsewhere."""
+    groups = root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        free = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
+        free.append(_left_in_group(groups, "memory.max", "memory.current"))
+        free.append(_left_in_group(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"))  # version 1
+        return min(free)
+    except OSError:
+        return None
+
+
+def _left_in_group(group: Path, limit: str, used: str) -> int:
+    """Bytes that a container's limit leaves; a very large number if it has none."""
+    if not (group / limit).exists() or (most := (group / limit).read_text().strip()) == "max":
+        return 2**63
+    sizes = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    # Cached files count as used, but they are given up as soon as memory is needed.
+    files = int(sizes["active_file"]) + int(sizes["inactive_file"])
+    return int(most) - int((group / used).read_text()) + files
+
+
+def newest_frame(observations: np.ndarray, frame_stack: int) -> np.ndarray:
+    """The newest frame of stacks [T, B, frames, ...]; the observations if they are not stacked."""
+    if frame_stack == 1:
+        return observations
+    frames = observations.shape[2] if observations.ndim > 2 else 0
+    require(
+        frames == frame_stack,
+        f"frame_stack {frame_stack} does not fit observations of shape {observations.shape[2:]}; use 1",
+    )
+    return observations[:, :, -1]
+
+
+def require_stacks(observations: np.ndarray, begins: np.ndarray, follows: np.ndarray) -> None:
+    """Raise ConfigError unless observations are stacks of frames.
+
+    Each is the one before with one frame more; the first of an episode is one frame repeated.
+    """
+    starts = observations[:-1][begins]
+    grows = np.array_equal(observations[1:, :, :-1][follows], observations[:-1, :, 1:][follows])
+    if not grows or np.any(starts[:, :-1] != starts[:, -1:]):
+        raise ConfigError(
+            "observations are not stacks of frames, newest last, that begin with one frame repeated; use frame_stack 1"
+        )
+
 
 LEAST_ERROR = 1e-6  # so that a transition with an error of 0 can be sampled again
 MOST_ROWS = 2**30  # rows are counted in 32 bits
@@ -422,6 +470,11 @@ def make_replay(settings: ReplayConfig, like: Rollout, discount: float) -> Repla
     """A replay with these settings, for rollouts like this one."""
     exponent = settings.priority_exponent if settings.prioritized else None
     return Replay(settings.replay_size, like, discount, settings.n_step, settings.frame_stack, exponent)
+
+
+def kept_whole(rollout: Rollout) -> Rollout:
+    """The rollout as it is: nothing of it is left out of the replay."""
+    return rollout
 
 
 def kept_part(rollout: Rollout, frame_stack: int) -> Rollout:

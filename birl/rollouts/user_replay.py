@@ -12,11 +12,9 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.registry import algorithms_with_prefill
-from birl.rollouts.free_memory import free_memory
-from birl.rollouts.replay import Replay, ReplayArrays, stacked_observations
-from birl.rollouts.transition_arrays import Arrays, TransitionFormat, masks_apart, named_arrays
+from birl.rollouts.replay import Replay, ReplayArrays, free_memory, stacked_observations
 from birl.rollouts.transition_files import Headers, read_transitions, write_transitions
-from birl.rollouts.transition_rows import Now, insert
+from birl.rollouts.transitions import Arrays, Now, TransitionFormat, insert, masks_apart, named_arrays
 from birl.types import PyTree, Update
 
 MINARI = "minari:"  # what the name of a Minari dataset begins with
@@ -73,7 +71,7 @@ class UserReplay:
         label = f"prefill {source}"
         size = self._replay.shape.ring_size * self._replay.shape.num_envs
         if source.startswith(MINARI):
-            from birl.rollouts.minari import read_dataset  # which needs an extra
+            from birl.rollouts.transition_files import read_dataset  # which needs an extra
 
             arrays = read_dataset(source.removeprefix(MINARI), size)
         else:

@@ -29,7 +29,7 @@ from birl.config_json import to_json
 from birl.envs.space_json import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError, require
 from birl.nets.allowance import allowed_numbers
-from birl.rollouts.free_memory import free_memory
+from birl.rollouts.replay import free_memory
 from birl.run import files
 from birl.run.manifest import FORMAT, MANIFEST, manifest_bytes, read_manifest, snapshot_files
 from birl.run.state_tensors import non_finite_leaf, state_to_tensors, with_current_names

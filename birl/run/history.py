@@ -14,7 +14,7 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
-from birl.rollouts.free_memory import free_memory
+from birl.rollouts.replay import free_memory
 from birl.run.changes import Change, settings_before
 from birl.run.directory import METRICS, StoredSettings, flatten, holds_run, read_settings, runs_below
 from birl.run.files import require_memory

@@ -116,8 +116,8 @@ GROUPS = (
         "数组上的纯函数，每个都写明了它计算的公式。",
         (),
         (
-            *("birl.maths.returns", "birl.maths.losses", "birl.maths.distributions", "birl.maths.squashed"),
-            *("birl.maths.state_dependent", "birl.maths.exploration", "birl.maths.trust_region"),
+            *("birl.maths.returns", "birl.maths.losses", "birl.maths.distributions", "birl.maths.gaussians"),
+            *("birl.maths.gaussians", "birl.maths.exploration", "birl.maths.trust_region"),
             "birl.maths.value_distributions",
             *("birl.maths.truncated", "birl.maths.statistics", "birl.maths.comparisons"),
         ),

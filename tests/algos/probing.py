@@ -12,7 +12,7 @@ import numpy as np
 from birl.envs.make import make_envs
 from birl.maths.statistics import Moments
 from birl.nets.heads import SquashedHead
-from birl.rollouts.collector import Collector
+from birl.rollouts.source import Collector
 from birl.types import Envs, Rollout
 
 

@@ -22,8 +22,8 @@ from birl.nets.actor_q import critic_estimates, empty_behaviour
 from birl.nets.layers import Linear, make_linear
 from birl.nets.models import evaluate_rollout, without_last
 from birl.nets.optimizers import gradient_step
-from birl.rollouts.collector import Collector
 from birl.rollouts.replay import Replay
+from birl.rollouts.source import Collector
 from birl.speed import prepare_jax
 from birl.types import Rollout
 from tests import oracle

@@ -24,7 +24,7 @@ from birl.maths.schedules import linear
 from birl.nets.critics import initial_noise_memory, perturbable, perturbed_weights
 from birl.nets.heads import ActionBounds
 from birl.nets.layers import LayerNorm
-from birl.rollouts.collector import Collector
+from birl.rollouts.source import Collector
 from birl.speed import compiled_acting, prepare_jax
 from birl.types import Rollout, Transitions
 from tests.algos.bounded import sampled

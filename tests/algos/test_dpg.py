@@ -21,7 +21,7 @@ from birl.envs.probes import OneStep
 from birl.maths.schedules import linear
 from birl.nets.compatible import CompatibleActorCritic
 from birl.nets.heads import ActionBounds
-from birl.rollouts.collector import Collector
+from birl.rollouts.source import Collector
 from birl.speed import prepare_jax
 from tests import linear_quadratic as lq
 from tests.algos.probing import assert_same_bits

@@ -18,9 +18,9 @@ from birl.maths.schedules import linear, piecewise
 from birl.maths.statistics import Moments
 from birl.nets.layers import Linear, make_linear
 from birl.nets.values import double_q_values, values_here
-from birl.rollouts.collector import Collector
 from birl.rollouts.learning import Batch, sample_batches
 from birl.rollouts.replay import Indices, Replay, make_replay
+from birl.rollouts.source import Collector
 from birl.speed import prepare_jax
 from birl.types import Rollout, Snapshot, Transitions
 from tests import oracle

@@ -19,7 +19,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper
 from birl.config_json import to_json
 from birl.envs.compiled.pendulum import Pendulum
 from birl.registry import algorithm_named
-from birl.rollouts.open import HostSource
+from birl.rollouts.source import HostSource
 from birl.run import checkpoint, directory, policy_file
 from birl.run.policy import make_policy
 from birl.run.state_tensors import state_to_tensors, tensors_to_state

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from birl.accel.numpy_acting import take_apart
 from birl.algos import sac
 from birl.config import ConfigError, RunConfig
-from birl.maths.squashed import SquashedGaussian
+from birl.maths.gaussians import SquashedGaussian
 from birl.nets.critics import critic_loss
 from birl.speed import prepare_jax
 from tests import oracle

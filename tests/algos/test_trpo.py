@@ -20,8 +20,8 @@ from birl.maths.schedules import linear
 from birl.maths.trust_region import fisher_vector_product, natural_step
 from birl.nets.dependence import split_actor_critic
 from birl.nets.layers import Linear, make_linear
-from birl.rollouts.collector import Collector
 from birl.rollouts.finite import check_finite_metrics
+from birl.rollouts.source import Collector
 from birl.settings import places_of
 from birl.speed import prepare_jax
 from birl.types import Rollout

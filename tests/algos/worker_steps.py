@@ -14,7 +14,7 @@ from birl.asynchronous.parameters import Weights, WorkerResult, state_to_shared
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.nets.values import values_of
-from birl.rollouts.collector import Collector
+from birl.rollouts.source import Collector
 from birl.types import Array, PyTree, Rollout
 from tests.algos import chain
 

@@ -26,8 +26,7 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
-from birl.rollouts.collector import Collector
-from birl.rollouts.open import open_rollouts
+from birl.rollouts.source import Collector, open_rollouts
 from birl.types import Rollout
 from birl.workers import faults
 from tests.asynchronous.adding import act, make_adding, make_config
@@ -37,7 +36,7 @@ from tests.run.processes import ENVIRONMENT, SECONDS
 pytest.importorskip("ray")
 
 from birl.asynchronous.ray import RayPool
-from birl.rollouts.ray import RayCollector, joined, open_ray_actors
+from birl.rollouts.ray_rollouts import RayCollector, joined, open_ray_actors
 from birl.workers.ray import OUT_OF_REACH, connected
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")

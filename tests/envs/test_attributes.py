@@ -132,7 +132,7 @@ def test_eight_cartpoles_are_set_at_once_and_restored():
 
 def test_envpool_ray_and_actor_learners_refuse():
     pytest.importorskip("ray")
-    from birl.rollouts.ray import RayCollector
+    from birl.rollouts.ray_rollouts import RayCollector
 
     refused = pytest.raises(
         ConfigError, match=r"the attributes \['gravity'\] cannot be set in .*; use backend gymnasium"

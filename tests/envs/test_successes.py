@@ -103,7 +103,7 @@ def test_a_snapshot_of_an_older_version_has_no_successes():
 
 def test_rollouts_of_actors_of_which_one_says_nothing_are_joined():
     pytest.importorskip("ray")
-    from birl.rollouts.ray import joined
+    from birl.rollouts.ray_rollouts import joined
 
     said = np.array([[1, 0]] * 3, np.int8)
     parts = [rollout_of(given)._replace(resets=np.zeros(2, bool)) for given in (said, None)]

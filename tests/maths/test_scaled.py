@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from birl.maths.distributions import DiagonalGaussian
-from birl.maths.scaled import ScaledGaussian
+from birl.maths.gaussians import ScaledGaussian
 
 LOW, HIGH = (0.0, -3.0), (500.0, -1.0)
 MIDDLE, HALF = np.array([250.0, -2.0]), np.array([250.0, 1.0])

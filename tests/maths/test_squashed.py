@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from birl.maths.distributions import DiagonalGaussian
-from birl.maths.squashed import BoundedGaussian, SquashedGaussian
-from birl.maths.state_dependent import state_dependent_gaussian
+from birl.maths.gaussians import BoundedGaussian, SquashedGaussian, state_dependent_gaussian
 from tests import oracle
 
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from birl.maths.distributions import DiagonalGaussian
-from birl.maths.state_dependent import StateDependentGaussian, exploration_noise, state_dependent_gaussian
+from birl.maths.gaussians import StateDependentGaussian, exploration_noise, state_dependent_gaussian
 
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 RNG = np.random.default_rng(0)

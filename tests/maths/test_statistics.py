@@ -10,15 +10,8 @@ import pytest
 import scipy.stats
 from hypothesis import given
 
-from birl.maths.statistics import (
-    Moments,
-    bootstrap_interval,
-    explained_variance,
-    initial_moments,
-    iqm,
-    normalize_by,
-    update_moments,
-)
+from birl.maths.losses import explained_variance
+from birl.maths.statistics import Moments, bootstrap_interval, initial_moments, iqm, normalize_by, update_moments
 
 update = jax.jit(update_moments)
 

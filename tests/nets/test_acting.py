@@ -12,8 +12,8 @@ from birl.envs.serial import SerialEnvs
 from birl.maths.distributions import Categorical
 from birl.nets import values
 from birl.nets.models import act, evaluate_rollout
-from birl.rollouts.collector import Collector
 from birl.rollouts.replay import Replay
+from birl.rollouts.source import Collector
 from tests.envs.counting import Counting, counting_functions
 from tests.nets.remembering import make_remembering, make_remembering_values
 

@@ -12,8 +12,7 @@ from gymnasium import spaces
 from birl.algos import sac
 from birl.config import ConfigError
 from birl.maths.distributions import DiagonalGaussian
-from birl.maths.squashed import BoundedGaussian
-from birl.maths.state_dependent import StateDependentGaussian
+from birl.maths.gaussians import BoundedGaussian, StateDependentGaussian
 from birl.nets.critics import MEAN_RANGE, make_sac_actor
 from birl.nets.heads import make_gaussian_head
 from birl.parts import ActionConfig

@@ -19,11 +19,9 @@ from birl.envs.compiled.copies import CompiledCopies
 from birl.envs.observations import layout_of
 from birl.errors import NonFiniteError
 from birl.functions import name_of_function
-from birl.rollouts.chunks import Pace
-from birl.rollouts.compiled import CompiledCollector
-from birl.rollouts.episode_ring import ring_metrics
+from birl.rollouts.chunks import Pace, chunk_program, collector_of
+from birl.rollouts.compiled import CompiledCollector, ring_metrics
 from birl.rollouts.episode_stats import EpisodeStats
-from birl.rollouts.programs import chunk_program, collector_of
 from birl.settings import places_of
 from birl.types import Action, Rollout, Update
 

@@ -13,8 +13,8 @@ import pytest
 from birl.algos import ddpg, dqn, sac, td3
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.rollouts import chunks
+from birl.rollouts.chunks import chunk_program, collector_of
 from birl.rollouts.learning import steps_per_update
-from birl.rollouts.programs import chunk_program, collector_of
 from birl.types import Snapshot, Update
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -9,8 +9,8 @@ import pytest
 import birl
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.serial import SerialEnvs
-from birl.rollouts.collector import Collector
 from birl.rollouts.hindsight import Hindsight
+from birl.rollouts.source import Collector
 from birl.types import Action, Snapshot
 from tests.envs.goals import GOAL_PARTS, BitFlip
 

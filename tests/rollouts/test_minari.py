@@ -9,7 +9,7 @@ import pytest
 
 from birl.algos import dqn, sac
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.rollouts.minari import read_dataset
+from birl.rollouts.transition_files import read_dataset
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is set to None:UserWarning")
 

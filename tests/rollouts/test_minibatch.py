@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from birl.rollouts.minibatch import random_order, shuffled_sequences, shuffled_steps, with_full_minibatches
+from birl.rollouts.batch import random_order, shuffled_sequences, shuffled_steps, with_full_minibatches
 
 T, B = 6, 4
 TIMES, ENVS = np.meshgrid(np.arange(T), np.arange(B), indexing="ij")  # each row knows where it came from

@@ -18,8 +18,8 @@ from birl.envs.serial import SerialEnvs
 from birl.errors import NonFiniteError
 from birl.parts import ReplayConfig
 from birl.rollouts.episode_stats import EpisodeStats
-from birl.rollouts.open import HostSource, open_rollouts
 from birl.rollouts.replay import Replay
+from birl.rollouts.source import HostSource, open_rollouts
 from birl.types import Action, Rollout, RolloutSource, Snapshot
 from tests.envs.counting import Counting, counting_functions
 
@@ -143,11 +143,11 @@ def test_start_takes_another_first_memory_and_a_template_of_distributions(stack)
 def test_the_environments_are_reset_with_the_runs_seed(stack):
     config = ppo.Config(env=EnvConfig("CartPole-v1", num_envs=2), run=RunConfig(seed=5), rollout_length=3)
     sources = [stack.enter_context(open_rollouts(config, draw_and_count)) for _ in range(2)]
-    first, again = (source.start(STATE) and source.empty_rollout().observations[0] for source in sources)
+    first, again = (source.start(STATE) and source.collector.observations for source in sources)
     np.testing.assert_array_equal(first, again)
     with open_rollouts(ppo.Config(env=config.env, run=RunConfig(seed=6), rollout_length=3), draw_and_count) as other:
         other.start(STATE)
-        assert (other.empty_rollout().observations[0] != first).any()
+        assert (other.collector.observations != first).any()
 
 
 @pytest.mark.parametrize("clip_rewards", [False, True])

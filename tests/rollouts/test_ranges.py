@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from birl.rollouts.ranges import Ranges
+from birl.rollouts.episode_stats import Ranges
 from birl.types import Rollout, Snapshot
 
 

@@ -18,9 +18,8 @@ from birl.config import ConfigError
 from birl.envs.serial import SerialEnvs
 from birl.errors import CheckpointError
 from birl.rollouts import replay as replays
-from birl.rollouts.collector import Collector
-from birl.rollouts.free_memory import free_memory
-from birl.rollouts.replay import LEAST_ERROR, MOST_ROWS, Indices, Replay
+from birl.rollouts.replay import LEAST_ERROR, MOST_ROWS, Indices, Replay, free_memory
+from birl.rollouts.source import Collector
 from birl.rollouts.sum_tree import weights_of
 from birl.types import Action, Rollout, Snapshot, Transitions
 from tests import oracle

@@ -22,8 +22,8 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.serial import SerialEnvs
 from birl.parts import NormalizeConfig, ReplayConfig
 from birl.rollouts import user_replay
-from birl.rollouts.open import open_rollouts
 from birl.rollouts.replay import Replay
+from birl.rollouts.source import open_rollouts
 from birl.rollouts.transition_files import read_transitions
 from birl.types import Action, RolloutSource, Snapshot
 from tests.envs.counting import Counting, DictCounting, MaskedCounting, counting_functions

@@ -387,7 +387,7 @@ def test_an_interrupted_step_must_be_followed_by_a_reset():
 def test_episodes_that_an_accident_cut_are_not_counted():
     import jax.numpy as jnp
 
-    from birl.rollouts.collector import Collector
+    from birl.rollouts.source import Collector
     from birl.types import Action
 
     def always_one(policy, observations, memory, resets, masks, key):

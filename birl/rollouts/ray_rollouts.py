@@ -20,8 +20,8 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_share, spaces_of
 from birl.errors import InexactResume, NonFiniteError, snapshot_errors
 from birl.maths.keys import numbered
-from birl.rollouts.collector import Collector
 from birl.rollouts.episode_stats import EpisodeStats
+from birl.rollouts.source import Collector
 from birl.speed import prepare_jax
 from birl.types import NOT_SAID, Act, Array, PyTree, Rollout, Snapshot
 from birl.workers.faults import Failure, Fault, FaultLog, name_environments

@@ -1,8 +1,15 @@
-"""Policy + environments -> Rollout. The only file that steps environments for training."""
+"""Where rollouts come from: policy + environments -> Rollout.
+
+Collector has the loop that acts and steps environments. HostSource is what an algorithm trains
+with: a collector here, in worker processes or on Ray, and the replay. Compiled environments have
+theirs in compiled_source.py.
+"""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import jax
@@ -10,13 +17,24 @@ import numpy as np
 from gymnasium import spaces
 
 from birl import speed
+from birl.compiled_ids import is_compiled
 from birl.config import require
 from birl.envs.actions import action_clipper
+from birl.envs.make import open_envs
 from birl.envs.snapshot import ATTRIBUTES
-from birl.envs.spaces import action_shape, is_composite
+from birl.envs.spaces import action_shape, has_images, is_composite
 from birl.errors import snapshot_errors
-from birl.rollouts.episode_stats import EpisodeStats
-from birl.rollouts.finite import check_finite
+from birl.nets.models import shared_encoder
+from birl.parts import ReplayConfig
+from birl.registry import require_compiled_supported, require_ray_supported
+from birl.rollouts.episode_stats import EpisodeStats, without_unknown
+from birl.rollouts.finite import check_finite, check_finite_metrics, for_learning
+from birl.rollouts.hindsight import Hindsight
+from birl.rollouts.learning import learn_on_host
+from birl.rollouts.replay import Replay, kept_whole, make_replay
+from birl.rollouts.transitions import Now, insert
+from birl.rollouts.user_replay import UserReplay
+from birl.traced import place_together
 from birl.types import (
     NEW_EPISODES,
     NOT_SAID,
@@ -24,13 +42,17 @@ from birl.types import (
     ActAt,
     Action,
     Array,
+    Cycle,
     Envs,
     HasAttributes,
+    Metrics,
     PyTree,
     Rollout,
+    RolloutSource,
     Snapshot,
     StartActing,
     Step,
+    Update,
 )
 
 
@@ -84,6 +106,10 @@ class Collector:
         rollout = empty_rollout(shape, space, self.observations, self.memory, self.masks, self.behaviour)
         game_over = np.zeros(shape, bool) if self.envs.has_lives else None
         return rollout._replace(resets=self.resets, game_over=game_over)
+
+    def now(self) -> Now:
+        """The observations and masks that the next step acts on."""
+        return Now(self.observations, self.masks)
 
     def snapshot(self) -> Snapshot:
         """Everything needed to continue from here, exactly."""
@@ -213,3 +239,128 @@ def _put(columns: PyTree, t: int, arrays: PyTree) -> None:
     elif columns is not None:
         for column, array in zip(jax.tree.leaves(columns), jax.tree.leaves(arrays), strict=True):
             column[t] = array
+
+
+State = TypeVar("State")
+
+
+class HostSource:
+    """Rollouts of environments on the host (see types.Source and types.RolloutSource)."""
+
+    replay: Replay | None = None
+    _hindsight: Hindsight | None = None
+
+    def __init__(
+        self,
+        config: Any,
+        num_envs: int,
+        spaces: tuple[gym.Space, gym.Space],
+        make_collector: Callable[..., Any],  # a Collector here or on Ray, for these steps and this memory
+    ) -> None:
+        self.config = config
+        self.num_envs = num_envs
+        self.spaces = spaces  # observation space, action space
+        self._make_collector = make_collector
+        self._snapshot: Snapshot | None = None  # that the run continues from
+        self._user_replay: UserReplay | None = None
+        self._collected_at = 0.0
+
+    def start(
+        self, state: State, snapshot: Snapshot | None = None, memory: PyTree = None, behaviour: PyTree = None
+    ) -> State:
+        """Reset the environments, or restore them; the state, ready to be learned with."""
+        if memory is None:
+            memory = state.network.initial_memory(self.num_envs)  # type: ignore[attr-defined]
+        options = {} if behaviour is None else {"behaviour": behaviour}
+        self.collector = self._make_collector(self.config.rollout_length, memory, **options)
+        self.collector.start(self.config.run.seed, snapshot)
+        self._snapshot = snapshot
+        return place_together(speed.replicate_unplaced, state, self.config)
+
+    def add_replay(self, replay: ReplayConfig, keep: Callable[[Rollout], Rollout] = kept_whole) -> None:
+        """Keep rollouts in a replay; it is reported and saved with the rest."""
+        here = self.collector
+        assert isinstance(here, Collector), "algorithms with a replay take no rollouts from Ray"
+        like = keep(here.empty_rollout())
+        self.replay = make_replay(replay, like, self.config.discount)
+        clip_rewards = self.config.normalize.clip_rewards
+        self._user_replay = UserReplay(self.replay, self.spaces, clip_rewards, here.now)
+        if replay.hindsight:
+            wrong = "hindsight copies single steps, and a recurrent network learns from sequences"
+            require(not self.replay.recurrent, f"{wrong}; use hindsight 0, or core feedforward")
+            self._hindsight = Hindsight(here.envs, replay.hindsight)
+        if self._snapshot is not None:
+            self.replay.restore(self._snapshot, here.fresh)
+            if self._hindsight is not None:
+                self._hindsight.restore(self._snapshot, like, here.fresh)
+        elif replay.prefill is not None:
+            self._user_replay.prefill(replay.prefill)
+
+    def advance(self, cycle: Cycle[State], state: State) -> tuple[State, Metrics]:
+        """The state and the metrics after one cycle: a rollout, and what is learned from it."""
+        return cycle(state, self, self.config)
+
+    def collect(self, policy: PyTree, key: Array, steps_per_key: int = 1) -> Rollout:
+        """The next rollout, checked and ready to learn from."""
+        rollout = self.collector.collect(policy, key, steps_per_key)
+        self._collected_at = time.perf_counter()
+        return for_learning(rollout, self.config.normalize.clip_rewards)
+
+    def learn(self, update: Callable[..., Any], state: State, rollout: Rollout, config: Any) -> tuple[State, Metrics]:
+        """Add the rollout to the replay, and update the state, with batches if steps are due."""
+        assert self.replay is not None, "add_replay comes first"
+        key = state.key  # type: ignore[attr-defined]
+        state, metrics = learn_on_host(update, state, self.replay, rollout, config)
+        copies = None if self._hindsight is None else self._hindsight.add(rollout, key)
+        if copies is not None:
+            clipped = np.sign(copies.rewards) if self.config.normalize.clip_rewards else copies.rewards
+            insert(self.replay, copies._replace(rewards=clipped), self.collector.now())
+        return state, metrics
+
+    def report(self, state: Any, metrics: Metrics) -> Update:
+        """The Update to yield: checked metrics, episode statistics, times, a way to snapshot."""
+        metrics = check_finite_metrics(metrics)
+        self.collector.episode_stats.seconds["learning"] += time.perf_counter() - self._collected_at
+        metrics |= without_unknown(self.collector.episode_stats.metrics())
+        if self.replay is not None:
+            metrics |= {"replay/steps": len(self.replay), "replay/bytes": self.replay.bytes}
+        return Update(state, metrics, self.snapshot, self._user_replay, self.collector.set_env_attribute)
+
+    def snapshot(self) -> Snapshot:
+        """Everything needed to go on from here, exactly."""
+        snapshot = self.collector.snapshot()
+        snapshot = snapshot if self.replay is None else self.replay.snapshot(snapshot)
+        return snapshot if self._hindsight is None else self._hindsight.snapshot(snapshot)
+
+
+@contextmanager
+def open_rollouts(config: Any, act: Act, envs: Envs | gym.vector.VectorEnv | None = None) -> Iterator[RolloutSource]:
+    """The source of rollouts that an algorithm's Config asks for; it is closed at the end.
+
+    Environments that were passed in are left open for their owner to close.
+    """
+    require_ray_supported(config)
+    require_compiled_supported(config)
+    if is_compiled(config.env):
+        from birl.rollouts.compiled_source import CompiledSource
+
+        speed.prepare_jax(config)
+        wrong = f"envs {envs!r} cannot be compiled: env.backend 'compiled' makes environments of its own"
+        require(envs is None, f"{wrong}; name them by env.id, or use backend gymnasium")
+        yield CompiledSource(config, act)
+        return
+    if config.env.ray_actors == 0:
+        with open_envs(config.env, config.run.seed, envs) as here:
+            spaces = here.observation_space, here.action_space
+            speed.prepare_jax(config, has_images(spaces[0]))
+            make = partial(Collector, here, speed.act_in_rollouts(act, config, shared_encoder))
+            yield HostSource(config, here.num_envs, spaces, make)
+        return
+    wrong = f"envs {envs!r} cannot go to env.ray_actors {config.env.ray_actors}, which make environments of their own"
+    remedy = "name them by env.id; module:Id-v0 imports the module that registers your own"
+    require(envs is None, f"{wrong}; {remedy}")
+    from birl.rollouts.ray_rollouts import RayCollector, open_ray_actors  # which needs an extra
+
+    with open_ray_actors(config.env) as (actors, spaces):
+        speed.prepare_jax(config, has_images(spaces[0]))
+        yield HostSource(config, config.env.num_envs, spaces, partial(RayCollector, config.env, actors, act))

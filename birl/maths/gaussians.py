@@ -1,4 +1,4 @@
-"""A Gaussian squashed into (-1, 1) by tanh, with log densities that stay finite near ±1."""
+"""Gaussians of bounded actions: scaled to bounds, squashed by tanh, or with noise of gSDE."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,7 +9,57 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from birl.maths.distributions import DiagonalGaussian, Key
-from birl.maths.scaled import log_volume, middle_and_half
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ScaledGaussian:
+    """middle + half · u, with u a Gaussian of independent components; half is (high - low) / 2.
+
+    Its leaves are the statistics of u, its densities are of actions between these bounds and beyond
+    them.
+    """
+
+    gaussian: Any  # of u: a DiagonalGaussian or a StateDependentGaussian
+    low: tuple[float, ...] = field(metadata={"static": True})  # [A]
+    high: tuple[float, ...] = field(metadata={"static": True})  # [A]
+
+    def sample(self, key: Key) -> Float[Array, "*batch A"]:
+        """Actions drawn by drawing u."""
+        return self._scale(self.gaussian.sample(key))
+
+    def mode(self) -> Float[Array, "*batch A"]:
+        """The mean."""
+        return self._scale(self.gaussian.mode())
+
+    def log_prob(self, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
+        """log N(u) - Σ log((high - low) / 2), summed over the last axis."""
+        middle, half = middle_and_half(self.low, self.high)
+        return self.gaussian.log_prob((actions - middle) / half) - log_volume(self.low, self.high)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """H(u) + Σ log((high - low) / 2)."""
+        return self.gaussian.entropy() + log_volume(self.low, self.high)
+
+    def kl(self, other: "ScaledGaussian") -> Float[Array, "*batch"]:
+        """KL(self‖other), that of the Gaussians: a bijection does not change it."""
+        return self.gaussian.kl(other.gaussian)
+
+    def _scale(self, numbers: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
+        middle, half = middle_and_half(self.low, self.high)
+        return middle + half * numbers
+
+
+def middle_and_half(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The middle of these bounds, and half their distance."""
+    lower, upper = np.array([low, high], np.float64)
+    return ((lower + upper) / 2).astype(np.float32), ((upper - lower) / 2).astype(np.float32)
+
+
+def log_volume(low: tuple[float, ...], high: tuple[float, ...]) -> float:
+    """Σ log((high - low) / 2): what the scale adds to an entropy."""
+    return float(np.sum(np.log(middle_and_half(low, high)[1])))
+
 
 LOG_2 = 0.6931471805599453
 LARGEST_ACTION = 1.0 - 1e-6  # given actions are clipped to it, for arctanh(1) is infinite
@@ -127,3 +177,64 @@ def log_slopes(before: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     It is computed as 2 (log 2 - u - softplus(-2u)): as written it would be log 0 from u = 9 on.
     """
     return 2.0 * (LOG_2 - before - jax.nn.softplus(-2.0 * before))
+
+
+SMALLEST_VARIANCE = 1e-6  # added: all features may be 0
+
+
+class StateDependentGaussian(NamedTuple):
+    """μ(s) + Σ_j z_j(s) θ_ji with θ from N(0, σ²): in one state, a diagonal Gaussian.
+
+    `stds` has the batch axes of the others, so that all leaves can be cut alike. Only `sample` uses
+    it and the features; densities need `mean` and `log_std` alone.
+    """
+
+    mean: Array  # [..., A] μ(s)
+    log_std: Array  # [..., A] of the actions, over all matrices
+    features: Array  # [..., F] z(s)
+    stds: Array  # [..., F, A] σ, of the matrix
+
+    def sample(self, key: Key) -> Float[Array, "*batch A"]:
+        """μ(s) + z(s)ᵀθ, with a matrix of its own for each row.
+
+        The same key gives the same matrices.
+        """
+        matrices = self.stds * jax.random.normal(key, self.stds.shape, self.stds.dtype)
+        return self.mean + exploration_noise(self.features, matrices)
+
+    def mode(self) -> Float[Array, "*batch A"]:
+        """The mean."""
+        return self.mean
+
+    def log_prob(self, actions: Float[Array, "*batch A"]) -> Float[Array, "*batch"]:
+        """Log density, summed over the last axis."""
+        return self.marginal().log_prob(actions)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """Σ (log σ̂ + ½ log 2πe)."""
+        return self.marginal().entropy()
+
+    def kl(self, other: "StateDependentGaussian") -> Float[Array, "*batch"]:
+        """KL(self‖other) of the two Gaussians."""
+        return self.marginal().kl(other.marginal())
+
+    def marginal(self) -> DiagonalGaussian:
+        """The distribution of an action in its state, over all matrices."""
+        return DiagonalGaussian(self.mean, self.log_std)
+
+
+def state_dependent_gaussian(
+    mean: Float[Array, "*batch A"], features: Float[Array, "*batch F"], log_std: Float[Array, "F A"]
+) -> StateDependentGaussian:
+    """The Gaussian with σ̂_i² = Σ_j (z_j(s) σ_ji)² (gSDE's variance), where log σ is `log_std`."""
+    stds = jnp.exp(log_std)
+    variances = jnp.square(features) @ jnp.square(stds) + SMALLEST_VARIANCE
+    stds = jnp.broadcast_to(stds, (*features.shape[:-1], *stds.shape))
+    return StateDependentGaussian(mean, 0.5 * jnp.log(variances), features, stds)
+
+
+def exploration_noise(
+    features: Float[Array, "*batch F"], matrices: Float[Array, "*batch F A"]
+) -> Float[Array, "*batch A"]:
+    """ε(s) = z(s)ᵀθ (gSDE's noise), with a matrix for each state."""
+    return (features[..., None, :] @ matrices)[..., 0, :]
