@@ -29,8 +29,8 @@ def diagnose(words: list[str]) -> int:
     """birl diagnose RUN; exit code 0 whether something was found or not."""
     options = parse(DiagnoseOptions, words, "birl diagnose")
     with starting():
+        from birl.lab.diagnosis.diagnoses import diagnosis_text
         from birl.lab.diagnosis.diagnosing import diagnose_groups
-        from birl.lab.diagnosis.faults import diagnosis_text
         from birl.run.history import by_settings, read_histories
 
     allow_modules_here(None, trust=options.trust)

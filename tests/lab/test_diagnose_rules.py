@@ -13,6 +13,7 @@ import birl
 from birl.algos import ppo
 from birl.config import EnvConfig
 from birl.lab.diagnosis import diagnosing, evidence, proof
+from birl.lab.diagnosis.diagnoses import Diagnosis, Evidence, Unseen, diagnosis_text
 from birl.lab.diagnosis.diagnosing import (
     BASELINE,
     check,
@@ -23,7 +24,6 @@ from birl.lab.diagnosis.diagnosing import (
     with_baseline,
 )
 from birl.lab.diagnosis.facts import Facts, SavedFacts, dead_share, joint_verdict, learning_verdict, moved_biases
-from birl.lab.diagnosis.faults import Diagnosis, Evidence, Unseen, diagnosis_text
 from birl.lab.diagnosis.rules import RULES
 from birl.lab.report.sections import diagnosis_parts
 from birl.maths.schedules import linear

@@ -12,9 +12,9 @@ import pytest
 
 import birl
 from birl.config import ConfigError
+from birl.lab.diagnosis.diagnoses import Evidence, Fault, diagnosis_text
 from birl.lab.diagnosis.diagnosing import diagnose_runs
 from birl.lab.diagnosis.facts import facts_of
-from birl.lab.diagnosis.faults import Evidence, Fault, diagnosis_text
 from birl.lab.diagnosis.rules import RULES
 from birl.lab.report.charts import FEWEST_POINTS, curve_data, curves_section, mean_and_band, rounded, thinned
 from birl.lab.report.page import (

@@ -14,8 +14,8 @@ import numpy as np
 
 from birl.errors import CheckpointError, ConfigError
 from birl.lab.diagnosis import evidence as rule_evidence
+from birl.lab.diagnosis.diagnoses import Baseline, Diagnosis, Evidence, Fault, Unseen
 from birl.lab.diagnosis.facts import Facts, facts_of, joint_verdict
-from birl.lab.diagnosis.faults import Baseline, Diagnosis, Evidence, Fault, Unseen
 from birl.lab.diagnosis.rules import RULES, Change, Rule
 from birl.run.files import read_json, write_json
 from birl.run.history import RunHistory, SeedGroup, by_settings, read_histories

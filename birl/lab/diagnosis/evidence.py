@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.envs.spaces import far_from_one, leaves_of
+from birl.lab.diagnosis.diagnoses import Evidence, Unseen
 from birl.lab.diagnosis.facts import AVERAGED, Facts, SavedFacts
-from birl.lab.diagnosis.faults import Evidence, Unseen
 from birl.run.display import counted, number
 
 Limits = Mapping[str, float]

@@ -15,7 +15,7 @@ import numpy as np
 
 from birl.config import require
 from birl.errors import CheckpointError
-from birl.lab.diagnosis.faults import Learned, Unseen, Verdict
+from birl.lab.diagnosis.diagnoses import Learned, Unseen, Verdict
 from birl.run.directory import CHECKPOINTS, CONFIG
 from birl.run.display import number
 from birl.run.history import RunHistory

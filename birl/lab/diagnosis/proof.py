@@ -16,7 +16,7 @@ import numpy as np
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError, NonFiniteError, printable_lines
 from birl.lab.comparison import SIGNIFICANCE, Comparison, compare
-from birl.lab.diagnosis.faults import Diagnosis, Fault
+from birl.lab.diagnosis.diagnoses import Diagnosis, Fault
 from birl.lab.diagnosis.rules import RULES
 from birl.lab.forking import open_fork
 from birl.maths.comparisons import mann_whitney_p_value, probability_of_improvement
@@ -59,17 +59,17 @@ class Bounds(NamedTuple):
 
 
 def prove(diagnosis: Diagnosis, bounds: Bounds = Bounds(), trust: bool = False) -> Proof | None:  # noqa: B008
-    """Try the first finding that can be tried; None if there is none."""
-    for finding in [*diagnosis.findings, *diagnosis.in_few]:
-        kind = RULES[finding.rule].proof
-        if kind == "evaluation" or (kind != "none" and finding.changes):
+    """Try the first fault that can be tried; None if there is none."""
+    for fault in [*diagnosis.findings, *diagnosis.in_few]:
+        kind = RULES[fault.rule].proof
+        if kind == "evaluation" or (kind != "none" and fault.changes):
             break
     else:
         return None
     require(bounds.seeds >= 2, f"seeds is {bounds.seeds}; two or more can be compared")
     if kind == "evaluation":
-        return _by_evaluation(finding, finding.run_dir, trust)
-    return _by_runs(finding, diagnosis, bounds, trust)
+        return _by_evaluation(fault, fault.run_dir, trust)
+    return _by_runs(fault, diagnosis, bounds, trust)
 
 
 class Trained(NamedTuple):
@@ -138,7 +138,7 @@ def _train(run: Run, limit: int | None, until: float) -> Literal["ended", "late"
     return end
 
 
-def _by_evaluation(finding: Fault, run_dir: Path, trust: bool) -> Proof:
+def _by_evaluation(fault: Fault, run_dir: Path, trust: bool) -> Proof:
     """The newest policy, with its most likely actions and with sampled ones."""
     newest = checkpoint_folder.numbered(run_dir / CHECKPOINTS)[-1:]
     require(len(newest) > 0, f"{run_dir} has no checkpoint, so there is no policy to evaluate")
@@ -149,15 +149,15 @@ def _by_evaluation(finding: Fault, run_dir: Path, trust: bool) -> Proof:
     gain = sampled.mean() - likely.mean()
     helped = bool(gain > 0) if abs(gain) > clear else None
     sentence = f"sampled actions return {number(sampled.mean())}, the most likely ones {number(likely.mean())}"
-    return Proof(finding.rule, finding.changes, f"{EPISODES} episodes of the newest policy each", helped, sentence)
+    return Proof(fault.rule, fault.changes, f"{EPISODES} episodes of the newest policy each", helped, sentence)
 
 
-def _by_runs(finding: Fault, diagnosis: Diagnosis, bounds: Bounds, trust: bool) -> Proof:
+def _by_runs(fault: Fault, diagnosis: Diagnosis, bounds: Bounds, trust: bool) -> Proof:
     """Runs with the change and without, one after the other, all of the same number of steps."""
-    run_dir, histories = finding.run_dir, [read_history(one) for one in diagnosis.runs]
+    run_dir, histories = fault.run_dir, [read_history(one) for one in diagnosis.runs]
     done = max((int(row["env_steps"] or 0) for row in histories[0].rows), default=0)
     steps = bounds.steps or max(done, 1)
-    forks = RULES[finding.rule].proof == "fork" and finding.lasting is None
+    forks = RULES[fault.rule].proof == "fork" and fault.lasting is None
     at = _newest(run_dir) if forks else None
 
     def open_run(seed: int, path: Path, settings: dict[str, Any]) -> Run:
@@ -166,33 +166,33 @@ def _by_runs(finding: Fault, diagnosis: Diagnosis, bounds: Bounds, trust: bool) 
             return open_fork(run_dir, at, trust=trust, quiet=True, **own)
         return start(configure(like=run_dir, trust=trust, **own), quiet=True)
 
-    directory = _free(_beside(diagnosis.run_dir) / finding.rule)
-    changes = {name.rpartition(".")[2]: value for name, value in finding.changes.items()}
+    directory = _free(_beside(diagnosis.run_dir) / fault.rule)
+    changes = {name.rpartition(".")[2]: value for name, value in fault.changes.items()}
     first = max(history.seed for history in histories) + 1
     trained = train_both(open_run, directory, changes, range(first, first + bounds.seeds), 60 * bounds.minutes)
     began = f"forks at {at:,} steps" if at is not None else "new runs"
-    if finding.lasting is not None:
-        began += f" (forks would inherit {finding.lasting})"
+    if fault.lasting is not None:
+        began += f" (forks would inherit {fault.lasting})"
     how = f"{trained.seeds} {began} without and {trained.seeds} with the change, to {trained.env_steps:,} steps"
     if trained.seeds < 2:
         sentence = f"{bounds.minutes:g} minutes are too short for two seeds of each; give more, or fewer steps or seeds"
-        return Proof(finding.rule, finding.changes, how, None, sentence, directory)
-    return judge(finding, how, directory, trained)
+        return Proof(fault.rule, fault.changes, how, None, sentence, directory)
+    return judge(fault, how, directory, trained)
 
 
-def judge(finding: Fault, how: str, directory: Path, trained: Trained) -> Proof:
+def judge(fault: Fault, how: str, directory: Path, trained: Trained) -> Proof:
     """Compare the runs with the change and without it."""
     sides = [directory / name for name in ARMS]
     runs = [read_histories(side) if runs_below(side) else [] for side in sides]
-    if RULES[finding.rule].only_speed and all(runs):
+    if RULES[fault.rule].only_speed and all(runs):
         before, after = (statistics.median(map(_speed, side)) for side in runs)
         sentence = f"{after:,.0f} steps per second with the change, {before:,.0f} without"
-        return Proof(finding.rule, finding.changes, how, after > FASTER * before, sentence, directory)
+        return Proof(fault.rule, fault.changes, how, after > FASTER * before, sentence, directory)
     found = compare(*sides) if all(runs) else None
     if found is not None and not trained.failed:
         pair = found.pairs[0]
         verdicts: dict[str, bool | None] = {"second": True, "first": False, "undecided": None}
-        return Proof(finding.rule, finding.changes, how, verdicts[pair.verdict], pair.sentence, directory, found)
+        return Proof(fault.rule, fault.changes, how, verdicts[pair.verdict], pair.sentence, directory, found)
     control, changed = (_scores(side, trained, found) for side in sides)
     p_value = mann_whitney_p_value(changed, control)
     share = probability_of_improvement(changed, control)
@@ -200,7 +200,7 @@ def judge(finding: Fault, how: str, directory: Path, trained: Trained) -> Proof:
     nans = f"{lost[1]} runs with the change and {lost[0]} without ended by a NaN, which is the worst score"
     sentence = f"{nans}: a run with the change wins with probability {share:.2f} (p = {p_value:.2g})"
     helped = None if p_value > SIGNIFICANCE else share > 0.5
-    return Proof(finding.rule, finding.changes, how, helped, sentence, directory, found)
+    return Proof(fault.rule, fault.changes, how, helped, sentence, directory, found)
 
 
 def _scores(side: Path, trained: Trained, found: Comparison | None) -> np.ndarray:

@@ -9,9 +9,9 @@ from pathlib import Path
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
 from birl.lab.comparison import labelled
+from birl.lab.diagnosis.diagnoses import Diagnosis, Fault, checked, details, in_seeds, nothing_found, sentence
 from birl.lab.diagnosis.diagnosing import diagnose_runs, with_baseline
 from birl.lab.diagnosis.facts import facts_of
-from birl.lab.diagnosis.faults import Diagnosis, Fault, checked, details, in_seeds, nothing_found, sentence
 from birl.lab.report.charts import curves_section
 from birl.lab.report.page import (
     Content,
@@ -117,26 +117,26 @@ def findings_section(groups: Sequence[SeedGroup]) -> Section:
 
 
 def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[Content]:
-    """A diagnosis as HTML: what was learned, each finding, and, folded, what was checked."""
+    """A diagnosis as HTML: what was learned, each fault, and, folded, what was checked."""
     ending = "" if diagnosis.findings else f" {sentence(nothing_found(diagnosis))}"
     yield element("p", sentences(sentence(diagnosis.verdict.sentence) + ending))
     if diagnosis.findings:
-        yield element("ol", join(element("li", join(_finding(finding))) for finding in diagnosis.findings))
+        yield element("ol", join(element("li", join(_fault(fault))) for fault in diagnosis.findings))
     if diagnosis.in_few:
-        few = (element("li", join([f"{in_seeds(one)} ", *_finding(one)])) for one in diagnosis.in_few)
+        few = (element("li", join([f"{in_seeds(one)} ", *_fault(one)])) for one in diagnosis.in_few)
         yield element("ul", join(few))
     healthy = small(sentence(f"{checked(diagnosis)}: {', '.join(diagnosis.healthy) or 'nothing'}"))
     missing = [small(f"Not checked: {name}: {reason}.") for name, reason in diagnosis.unseen.items()]
     yield folded("What was checked", join([healthy, *missing]))
 
 
-def _finding(finding: Fault) -> Iterator[Content]:
-    yield element("b", finding.title)
-    yield f" {details(finding)}"
-    yield element("p", sentences(f"{sentence(finding.evidence.sentence)} {finding.why}"))
-    yield element("p", sentences(f"Try: {finding.advice}"))
-    if finding.command:
-        yield block(finding.command)
+def _fault(fault: Fault) -> Iterator[Content]:
+    yield element("b", fault.title)
+    yield f" {details(fault)}"
+    yield element("p", sentences(f"{sentence(fault.evidence.sentence)} {fault.why}"))
+    yield element("p", sentences(f"Try: {fault.advice}"))
+    if fault.command:
+        yield block(fault.command)
 
 
 def videos_section(groups: Sequence[SeedGroup], trust: bool = False) -> Section:
