@@ -1,4 +1,7 @@
-"""The end of a search for an agent: the best policy, its score on fresh episodes, a video."""
+"""The end of a search for an agent: the best policy, its score on fresh episodes, a video.
+
+Kept in solve.json, before the search, is what its end needs; in solution.json the result.
+"""
 
 import time
 import traceback

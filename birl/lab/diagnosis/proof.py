@@ -1,4 +1,7 @@
-"""Trying what a diagnosis suggests: short runs with and without the change, compared over seeds."""
+"""Trying what a diagnosis suggests: short runs with and without the change, compared over seeds.
+
+All runs have equal steps, as many as fit into the time.
+"""
 
 import itertools
 import os

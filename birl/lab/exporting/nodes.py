@@ -1,4 +1,10 @@
-"""`act` of a policy, taken apart for export: few kinds of operations, each with one result."""
+"""`act` of a policy, taken apart for export: few kinds of operations, each with one result.
+
+Every function that it calls is inlined, operations that depend on the parameters only are computed,
+and standard noise that is drawn from the random key becomes an input. Operations that have simpler
+forms are traced again in those. What JAX has many names for becomes one kind: a squeeze is a
+reshape. A change of shape that broadcasting would make anyway is left out.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,9 @@
-"""A model card: README.md beside the policy, in the form of the Hugging Face Hub."""
+"""A model card: README.md beside the policy, in the form of the Hugging Face Hub.
+
+Values from a run's files are shown as they are, and do nothing else: the run may come from someone
+else. In a code span neither Markdown nor HTML is interpreted; what could end the span, or the cell
+of a table around it, is shown as "?".
+"""
 
 import dataclasses
 import json

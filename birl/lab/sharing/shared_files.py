@@ -1,4 +1,9 @@
-"""The files of a shared run: their names and sizes, and what of them may leave this machine."""
+"""The files of a shared run: their names, their sizes, and the parts that may leave this machine.
+
+Nothing else is uploaded or downloaded: no pickle, no module, no link. No signature is uploaded, for
+it would make a run its maker's own when it comes back, and no path, for paths tell the names of a
+machine's users and folders.
+"""
 
 import dataclasses
 import hashlib

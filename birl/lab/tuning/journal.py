@@ -1,4 +1,9 @@
-"""The journal of a search, and its state: trials with lanes, workers and a winner."""
+"""The journal of a search, and its state: trials with lanes, workers and a winner.
+
+A journal has a JSON object a line, and all workers append to it. Who writes holds the lock of the
+directory, so that machines on one file system share a journal. A line that a killed process left
+half written is skipped.
+"""
 
 import json
 import os
