@@ -9,6 +9,7 @@ Of `env` and `run` a compiled function sees only what it may need, EnvInJit and 
 anything else there, such as a seed, is an AttributeError: the program is reused for another seed.
 """
 
+import copy
 import dataclasses
 import types
 import typing
@@ -23,11 +24,12 @@ import numpy as np
 from birl.config import RunConfig
 from birl.config_json import checked
 from birl.maths.count import Count, count_of
-from birl.maths.schedules import Schedule
+from birl.maths.schedules import Schedule, value_at
 from birl.settings import Constant, accept_flat_names, places_of, plain
 
 Kind = TypeVar("Kind", bound=type)
 State = TypeVar("State")
+Scheduled = Any  # a Config in which every schedule is a number, its value at this moment
 Flat = dict[str, Any]  # settings by flat name
 
 _SEEN_APART = (("env",), ("run",))  # parts of which a program sees little: EnvInJit and RunInJit
@@ -101,6 +103,21 @@ def place_together(place: Callable[[Any], Any], state: State, config: Any) -> St
     state, values = place((state, flat.values))
     _flattened[id(config)] = flat._replace(values=values), reference
     return state
+
+
+def scheduled(config: Any, env_steps: Count) -> Scheduled:
+    """The Config at this moment of a run: each schedule is replaced by its value now."""
+    now = copy.copy(config)
+    kind: Any = type(config)
+    for name in _default_parts(kind):
+        vars(now)[name] = copy.copy(vars(config)[name])
+    for name, place in places_of(kind).items():
+        if place.path[:1] in _SEEN_APART:
+            continue
+        value = getattr(place.part_of(config), name)
+        if isinstance(value, Schedule):
+            vars(place.part_of(now))[name] = value_at(value, env_steps / config.run.total_steps)
+    return now
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

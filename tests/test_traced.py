@@ -23,11 +23,11 @@ from birl.algos import a2c, async_q, ddpg, dqn, ppo, sac
 from birl.asynchronous import replay_learner
 from birl.config import EnvConfig, RunConfig
 from birl.config_json import from_json, to_json
-from birl.maths.count import count_of
+from birl.maths.count import Count, count_of
 from birl.maths.schedules import Schedule, exponential, linear, piecewise, value_at
 from birl.registry import algorithm_named
 from birl.settings import flat_settings, places_of
-from birl.traced import traced_settings
+from birl.traced import scheduled, traced_settings
 from tests.recording import home_of, recorded
 from tests.run.processes import ENVIRONMENT, SECONDS
 from tests.test_contract import config_of
@@ -316,3 +316,22 @@ def test_a_second_process_with_other_float_settings_compiles_nothing(words, othe
     assert sorted(name for name in os.listdir(tmp_path / "programs") if not name.endswith("-atime")) == [
         name for name in kept if not name.endswith("-atime")
     ]
+
+
+def test_scheduled_replaces_each_schedule_by_its_value_and_leaves_numbers_as_they_are():
+    config = dqn.Config(
+        run=RunConfig(total_steps=1000),
+        learning_rate=linear(1.0, 0.0),
+        priority_correction=linear(0.4, 1.0),
+        discount=0.9,
+    )
+
+    @jax.jit
+    def values(config: dqn.Config, env_steps: Count) -> tuple[Any, ...]:
+        now = scheduled(config, env_steps)
+        assert not isinstance(now.learning_rate, Schedule)
+        assert isinstance(config.learning_rate, Schedule), "the Config itself stays as it is"
+        return now.learning_rate, now.replay.priority_correction, now.discount, now.replay.n_step
+
+    assert np.allclose(values(config, count_of(250)), (0.75, 0.55, 0.9, 1))
+    assert float(values(config, count_of(1000))[0]) == 0.0

@@ -20,7 +20,7 @@ from birl.checks import require_config, require_own_head, validate_gsde, validat
 from birl.config import EnvConfig, RunConfig
 from birl.limits import GRAD_NORMS, Discount, EntropyWeight, PositiveInt, Rate, TraceDecay
 from birl.maths.count import Count, count_of
-from birl.maths.schedules import linear, value_at
+from birl.maths.schedules import linear
 from birl.nets.actor_critic_loss import actor_critic_loss
 from birl.nets.models import ActorCriticLike, ActorCriticPolicy, MakeNetwork, act, make_actor_critic
 from birl.nets.normalize import Normalizer, normalize_rewards
@@ -31,7 +31,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -96,24 +96,19 @@ def policy(state: State) -> PyTree:
     return ActorCriticPolicy(state.network, state.normalizer.observations)
 
 
-def loss(
-    network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array, config: Config
-) -> tuple[Array, Metrics]:
+def loss(network: ActorCriticLike, moments: PyTree, rollout: Rollout, config: Scheduled) -> tuple[Array, Metrics]:
     """The loss of an actor-critic; with λ = 1 advantages are n-step returns minus V."""
-    weights = entropy_weight, config.value_weight
+    weights = config.entropy_weight, config.value_weight
     return actor_critic_loss(network, moments, rollout, *weights, config.discount, config.gae_lambda)
 
 
 @jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one gradient step on a rollout, and the metrics."""
-    progress = state.env_steps / config.run.total_steps
-    rates, rate_metrics = learning_rates(state.network, config.learning_rate, config.value_learning_rate, progress)
-    entropy_weight = value_at(config.entropy_weight, progress)
+    now = scheduled(config, state.env_steps)
+    rates, rate_metrics = learning_rates(state.network, now.learning_rate, now.value_learning_rate)
     rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
-    gradients, metrics = jax.grad(loss, has_aux=True)(
-        *policy(state), rollout._replace(rewards=rewards), entropy_weight, config
-    )
+    gradients, metrics = jax.grad(loss, has_aux=True)(*policy(state), rollout._replace(rewards=rewards), now)
     network, optimizer, norm = gradient_step(
         config.gradient, state.network, state.optimizer, gradients, rates, rollout.valid
     )

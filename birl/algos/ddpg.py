@@ -63,7 +63,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Search
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 SUPPORTS = Supports(
@@ -201,18 +201,18 @@ def actor_loss(actor: PyTree, critic: PyTree, normalizer: Normalizer, batch: Tra
     return value, {"loss/policy": value}
 
 
-def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Metrics, None]]:
+def learn(state: State, sampled: Batch, config: Scheduled) -> tuple[State, tuple[Metrics, None]]:
     """One gradient step of the critic, then of the actor, then the targets' soft update."""
-    progress = state.env_steps / config.run.total_steps
-    actor_rate, critic_rate = (
-        value_at(rate, progress) for rate in (config.actor_learning_rate, config.critic_learning_rate)
-    )
     batch, network = sampled.steps, state.network
     step = partial(gradient_step, config.gradient)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critic, state.target, state.normalizer, batch)
-    critic, critic_optimizer, norm = step(network.critic, state.critic_optimizer, gradients, critic_rate)
+    critic, critic_optimizer, norm = step(
+        network.critic, state.critic_optimizer, gradients, config.critic_learning_rate
+    )
     gradients, actor_metrics = jax.grad(actor_loss, has_aux=True)(network.actor, critic, state.normalizer, batch)
-    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, actor_rate)
+    actor, actor_optimizer, actor_norm = step(
+        network.actor, state.actor_optimizer, gradients, config.actor_learning_rate
+    )
     network = eqx.tree_at(lambda network: (network.actor, network.critic), network, (actor, critic))
     state = state._replace(
         network=network,
@@ -222,7 +222,7 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
         gradient_steps=state.gradient_steps + 1,
     )
     metrics |= actor_metrics | {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
-    return state, (metrics | {"optimizer/learning_rate": critic_rate}, None)
+    return state, (metrics | {"optimizer/learning_rate": config.critic_learning_rate}, None)
 
 
 def explore(
@@ -247,7 +247,7 @@ def update(
 ) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps on batches [G, N, ...], and the metrics."""
     metrics: Metrics = {"exploration/noise": state.exploration.scale}
-    state, learned, errors = take_steps(learn, state, batches, config)
+    state, learned, errors = take_steps(learn, state, batches, scheduled(config, state.env_steps))
     noise_key = stream(state.key, "exploration")
     state = count_rollout(state, rollout, config.discount)
     state = state._replace(in_warmup=state.env_steps < config.replay.learning_starts)

@@ -57,7 +57,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 from birl.variants import variant
 
@@ -198,7 +198,7 @@ def compare_sequences(
 
 
 def loss(
-    network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Batch, correction: Array, config: Config
+    network: QNetworkLike, target: QNetworkLike, normalizer: Normalizer, batch: Batch, config: Scheduled
 ) -> tuple[Array, tuple[Metrics, Array]]:
     """The weighted loss of what is learned of the values, with (metrics, new priorities).
 
@@ -207,7 +207,7 @@ def loss(
     compare = compare_transitions if isinstance(batch.steps, Transitions) else compare_sequences
     predicted, targets, valid = compare(network, target, normalizer, batch.steps, config)
     errors, priorities = predicted.loss(jax.lax.stop_gradient(targets))
-    weights = (batch.probabilities / batch.probabilities.min()) ** -correction
+    weights = (batch.probabilities / batch.probabilities.min()) ** -config.replay.priority_correction
     value = losses.masked_mean(weights * errors, valid)
     return value, (
         {
@@ -219,21 +219,18 @@ def loss(
     )
 
 
-def learn(state: State, batch: Batch, config: Config) -> tuple[State, tuple[Metrics, Array]]:
+def learn(state: State, batch: Batch, config: Scheduled) -> tuple[State, tuple[Metrics, Array]]:
     """One gradient step on one batch, and its TD errors."""
-    progress = state.env_steps / config.run.total_steps
-    learning_rate = value_at(config.learning_rate, progress)
-    correction = value_at(config.replay.priority_correction, progress)
     networks = state.network, state.target, state.normalizer
-    gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(*networks, batch, correction, config)
+    gradients, (metrics, errors) = jax.grad(loss, has_aux=True)(*networks, batch, config)
     valid = None if isinstance(batch.steps, Transitions) else batch.steps.valid[config.replay.burn_in :]
     step = partial(gradient_step, config.gradient, state.network, state.optimizer)
-    network, optimizer, norm = step(gradients, learning_rate, valid)
+    network, optimizer, norm = step(gradients, config.learning_rate, valid)
     steps = increment_wrapped(state.gradient_steps, config.target_every)
     move = partial(soft_update, rate=config.target_rate)
     target = jax.lax.cond(steps % config.target_every == 0, move, lambda target, _: target, state.target, network)
     state = state._replace(network=network, target=target, optimizer=optimizer, gradient_steps=steps)
-    return state, (metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}, errors)
+    return state, (metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": config.learning_rate}, errors)
 
 
 @jax.jit  # no donation: a user may keep update.state
@@ -242,7 +239,7 @@ def update(
 ) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps, the metrics, and the TD errors."""
     metrics: Metrics = {"exploration/epsilon": state.epsilon}
-    state, learned, errors = take_steps(learn, state, batches, config)
+    state, learned, errors = take_steps(learn, state, batches, scheduled(config, state.env_steps))
     state = count_rollout(state, rollout, config.discount)
     epsilon = value_at(config.exploration, state.env_steps / config.run.total_steps)
     return state._replace(epsilon=epsilon), metrics | learned, errors

@@ -25,7 +25,6 @@ from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.losses import explained_variance
-from birl.maths.schedules import value_at
 from birl.nets.models import ActorCriticLike, ActorCriticPolicy, MakeNetwork, act, make_actor_critic, remembers
 from birl.nets.normalize import Normalizer, normalize_rewards
 from birl.nets.optimizers import gradient_step, initial_optimizer_state, learning_rates, require_value_network
@@ -36,7 +35,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -94,16 +93,6 @@ class State(NamedTuple):
     updates: Count
 
 
-class Coefficients(NamedTuple):
-    """The values of the schedules in this update."""
-
-    learning_rate: PyTree  # one number, or one for each parameter
-    clip_range: Array
-    entropy_weight: Array
-    penalty_weight: Array
-    value_clip: Array | None = None
-
-
 class Learning(NamedTuple):
     """What the gradient steps of one update change."""
 
@@ -147,84 +136,70 @@ def batch_of(state: State, rollout: Rollout, config: Config) -> Batch:
 
 
 def loss(
-    network: ActorCriticLike, batch: Batch, memory: PyTree, coefficients: Coefficients, config: Config
+    network: ActorCriticLike, batch: Batch, memory: PyTree, penalty_weight: Array, config: Scheduled
 ) -> tuple[Array, Metrics]:
     """The surrogate, plus the value loss, minus the entropy bonus (Schulman et al. 2017, eq. 9)."""
     distribution, values, _ = network(batch.observations, memory, batch.resets, batch.action_masks)
     log_ratios = distribution.log_prob(batch.actions) - batch.log_probs  # log ρ of Schulman et al. 2017, section 3
     advantages = losses.normalize(batch.advantages, batch.valid) if config.normalize_advantages else batch.advantages
     if config.objective == "clip":
-        policy_loss = losses.clipped_surrogate(log_ratios, advantages, batch.valid, coefficients.clip_range)
+        policy_loss = losses.clipped_surrogate(log_ratios, advantages, batch.valid, config.clip_range)
     else:
         kls = batch.old.kl(distribution)
-        policy_loss = losses.kl_penalised_surrogate(
-            log_ratios, advantages, kls, batch.valid, coefficients.penalty_weight
-        )
+        policy_loss = losses.kl_penalised_surrogate(log_ratios, advantages, kls, batch.valid, penalty_weight)
     targets = batch.value_targets
-    if coefficients.value_clip is None:
+    if config.value_clip is None:
         value_loss = losses.value_loss(values, targets, batch.valid)
     else:
-        value_loss = losses.clipped_value_loss(values, batch.values, targets, batch.valid, coefficients.value_clip)
+        value_loss = losses.clipped_value_loss(values, batch.values, targets, batch.valid, config.value_clip)
     entropy = losses.masked_mean(distribution.entropy(), batch.valid)
-    return policy_loss + config.value_weight * value_loss - coefficients.entropy_weight * entropy, {
+    return policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy, {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "policy/entropy": entropy,
         "policy/approx_kl": losses.approx_kl(log_ratios, batch.valid),
-        "policy/clip_fraction": losses.clip_fraction(log_ratios, batch.valid, coefficients.clip_range),
+        "policy/clip_fraction": losses.clip_fraction(log_ratios, batch.valid, config.clip_range),
     }
 
 
 def learn_minibatch(
-    learning: Learning, part: tuple[Batch, PyTree], coefficients: Coefficients, config: Config
+    learning: Learning, part: tuple[Batch, PyTree], rates: PyTree, penalty_weight: Array, config: Scheduled
 ) -> tuple[Learning, Metrics]:
     """One gradient step on a minibatch; none once the KL has exceeded its limit."""
     batch, memory = part
-    gradients, metrics = jax.grad(loss, has_aux=True)(learning.network, batch, memory, coefficients, config)
-    network, optimizer, norm = gradient_step(
-        config.gradient, learning.network, learning.optimizer, gradients, coefficients.learning_rate, batch.valid
-    )
-    moved = Learning(network, optimizer, learning.steps + batch.valid.any(), learning.stopped)
+    network, optimizer, steps, stopped = learning
+    gradients, metrics = jax.grad(loss, has_aux=True)(network, batch, memory, penalty_weight, config)
+    network, optimizer, norm = gradient_step(config.gradient, network, optimizer, gradients, rates, batch.valid)
+    moved = Learning(network, optimizer, steps + batch.valid.any(), stopped)
     if config.target_kl is not None:
-        stopped = learning.stopped | (metrics["policy/approx_kl"] > 1.5 * config.target_kl)
+        stopped |= metrics["policy/approx_kl"] > 1.5 * config.target_kl
         moved = jax.tree.map(partial(jnp.where, stopped), learning._replace(stopped=stopped), moved)
     return moved, metrics | {"optimizer/grad_norm": norm, "ran": batch.valid.any() & ~learning.stopped}
-
-
-def learn_epoch(
-    learning: Learning, key: Array, batch: Batch, memory: PyTree, coefficients: Coefficients, config: Config
-) -> tuple[Learning, Metrics]:
-    """One pass over the batch in shuffled minibatches: single steps, or sequences if recurrent."""
-    parts = shuffled_parts(key, batch, memory, config.minibatches)
-    return jax.lax.scan(partial(learn_minibatch, coefficients=coefficients, config=config), learning, parts)
 
 
 @jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after all epochs on a rollout, and the metrics."""
-    progress = state.env_steps / config.run.total_steps
-    rates, rate_metrics = learning_rates(state.network, config.learning_rate, config.value_learning_rate, progress)
-    coefficients = Coefficients(
-        learning_rate=rates,
-        clip_range=value_at(config.clip_range, progress),
-        entropy_weight=value_at(config.entropy_weight, progress),
-        penalty_weight=state.penalty_weight,
-        value_clip=None if config.value_clip is None else value_at(config.value_clip, progress),
-    )
+    now = scheduled(config, state.env_steps)
+    rates, rate_metrics = learning_rates(state.network, now.learning_rate, now.value_learning_rate)
     batch = batch_of(state, rollout, config)
+    learn = partial(learn_minibatch, rates=rates, penalty_weight=state.penalty_weight, config=now)
+
+    def learn_epoch(learning: Learning, key: Array) -> tuple[Learning, Metrics]:
+        """Learn from shuffled minibatches: single steps, or whole sequences if recurrent."""
+        return jax.lax.scan(learn, learning, shuffled_parts(key, batch, rollout.memory, config.minibatches))
+
     epoch_keys = jax.random.split(stream(state.key, "learning"), config.epochs)
     learning = Learning(state.network, state.optimizer, jnp.int32(0), jnp.bool_(False))
-    epoch = partial(learn_epoch, batch=batch, memory=rollout.memory, coefficients=coefficients, config=config)
-    learning, metrics = jax.lax.scan(epoch, learning, epoch_keys)
+    learning, metrics = jax.lax.scan(learn_epoch, learning, epoch_keys)
     ran = metrics.pop("ran")
     metrics = {name: losses.masked_mean(values, ran) for name, values in metrics.items()}
     if config.objective == "kl":
         distribution, _, _ = learning.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
         kl = losses.masked_mean(batch.old.kl(distribution), batch.valid)
-        state = state._replace(
-            penalty_weight=losses.adapt_kl_weight(state.penalty_weight, kl, config.penalty_target_kl)
-        )
-        metrics |= {"policy/kl": kl, "policy/penalty_weight": state.penalty_weight}
+        weight = losses.adapt_kl_weight(state.penalty_weight, kl, config.penalty_target_kl)
+        state = state._replace(penalty_weight=weight)
+        metrics |= {"policy/kl": kl, "policy/penalty_weight": weight}
     state = state._replace(network=learning.network, optimizer=learning.optimizer)
     return count_rollout(state, rollout, config.discount), metrics | rate_metrics | {
         "value/explained_variance": explained_variance(batch.values, batch.value_targets, batch.valid),

@@ -29,7 +29,6 @@ from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.losses import explained_variance
 from birl.maths.returns import n_step_returns, sarsa_known, sarsa_targets
-from birl.maths.schedules import value_at
 from birl.nets.models import (
     ActorCriticLike,
     ActorQCritic,
@@ -50,7 +49,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Search
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -165,9 +164,7 @@ def critic_targets_v(
     return CriticTargets(values, targets, rollout.valid, targets - values)
 
 
-def loss(
-    network: PyTree, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config
-) -> tuple[tuple[Array, Array], Metrics]:
+def loss(network: PyTree, moments: PyTree, rollout: Rollout, config: Scheduled) -> tuple[tuple[Array, Array], Metrics]:
     """The actor's -E[log π(a|s) Q(s, a)] - entropy bonus, and the critic's squared error."""
     evaluation = evaluate_rollout((network, moments), rollout)
     critic_targets = critic_targets_q if config.critic == "q" else critic_targets_v
@@ -177,7 +174,7 @@ def loss(
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, rollout.valid)
     value_loss = losses.value_loss(values, targets, known)
     entropy = losses.masked_mean(distribution.entropy(), rollout.valid)
-    return (policy_loss - entropy_weight * entropy, value_loss), {
+    return (policy_loss - config.entropy_weight * entropy, value_loss), {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "policy/entropy": entropy,
@@ -191,29 +188,26 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
 
     It is one step of the box One-step Actor-Critic of Sutton & Barto 2018, for a whole rollout.
     """
-    progress = state.env_steps / config.run.total_steps
-    learning_rate = value_at(config.learning_rate, progress)
-    critic_learning_rate = value_at(config.critic_learning_rate, progress)
-    entropy_weight = value_at(config.entropy_weight, progress)
+    now = scheduled(config, state.env_steps)
     rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
-    inputs = state.normalizer.observations, rollout._replace(rewards=rewards), entropy_weight, config
+    inputs = state.normalizer.observations, rollout._replace(rewards=rewards), now
     _, pull_back, metrics = jax.vjp(lambda network: loss(network, *inputs), state.network, has_aux=True)
     (actor_gradients,), (critic_gradients,) = (pull_back(which) for which in ((1.0, 0.0), (0.0, 1.0)))
 
     # Both gradients are of the network that acted, so the order of the two steps does not matter.
     known = sarsa_known(rollout.terminated, rollout.valid) if config.critic == "q" else rollout.valid
     network, actor_optimizer, actor_norm = gradient_step(
-        config.gradient, state.network, state.actor_optimizer, actor_gradients, learning_rate, rollout.valid
+        config.gradient, state.network, state.actor_optimizer, actor_gradients, now.learning_rate, rollout.valid
     )
     network, critic_optimizer, critic_norm = gradient_step(
-        config.gradient, network, state.critic_optimizer, critic_gradients, critic_learning_rate, known
+        config.gradient, network, state.critic_optimizer, critic_gradients, now.critic_learning_rate, known
     )
     state = state._replace(network=network, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)
     state = count_rollout(state, rollout, config.discount)
     return state, metrics | {
         "optimizer/grad_norm": jnp.hypot(actor_norm, critic_norm),
-        "optimizer/learning_rate": learning_rate,
-        "optimizer/critic_learning_rate": critic_learning_rate,
+        "optimizer/learning_rate": now.learning_rate,
+        "optimizer/critic_learning_rate": now.critic_learning_rate,
     }
 
 

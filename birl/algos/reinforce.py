@@ -28,7 +28,6 @@ from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.losses import explained_variance
 from birl.maths.returns import discounted_returns, ends_inside
-from birl.maths.schedules import value_at
 from birl.nets.models import (
     ActorCriticLike,
     ActorCriticPolicy,
@@ -46,7 +45,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Search
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -145,9 +144,7 @@ def known_rows(rollout: Rollout, config: Config) -> Array:
     return rollout.valid if config.baseline else ends_inside(rollout.terminated, rollout.truncated, rollout.valid)
 
 
-def loss(
-    network: ActorCriticLike, moments: PyTree, rollout: Rollout, entropy_weight: Array | float, config: Config
-) -> tuple[Array, Metrics]:
+def loss(network: ActorCriticLike, moments: PyTree, rollout: Rollout, config: Scheduled) -> tuple[Array, Metrics]:
     """-E[log π(a|s) (G - V(s))], plus V's squared error, minus the entropy (Williams & Peng 1991).
 
     The mean is over the rows where G is known.
@@ -161,7 +158,7 @@ def loss(
     advantages = losses.normalize(advantages, known) if config.normalize_advantages else advantages
     policy_loss = losses.policy_gradient(distribution.log_prob(rollout.actions), advantages, known)
     entropy = losses.masked_mean(distribution.entropy(), known)
-    total = policy_loss - entropy_weight * entropy
+    total = policy_loss - config.entropy_weight * entropy
     finished = ends_inside(rollout.terminated, rollout.truncated, rollout.valid)
     metrics = {
         "loss/policy": policy_loss,
@@ -178,18 +175,14 @@ def loss(
 @jax.jit  # no donation: a user may keep update.state
 def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metrics]:
     """The state after one gradient step on a rollout, and the metrics."""
-    progress = state.env_steps / config.run.total_steps
-    learning_rate = value_at(config.learning_rate, progress)
-    entropy_weight = value_at(config.entropy_weight, progress)
+    now = scheduled(config, state.env_steps)
     rewards, _ = normalize_rewards(state.normalizer, rollout, config.discount)
-    gradients, metrics = jax.grad(loss, has_aux=True)(
-        *policy(state), rollout._replace(rewards=rewards), entropy_weight, config
-    )
+    gradients, metrics = jax.grad(loss, has_aux=True)(*policy(state), rollout._replace(rewards=rewards), now)
     network, optimizer, norm = gradient_step(
-        config.gradient, state.network, state.optimizer, gradients, learning_rate, known_rows(rollout, config)
+        config.gradient, state.network, state.optimizer, gradients, now.learning_rate, known_rows(rollout, config)
     )
     state = count_rollout(state._replace(network=network, optimizer=optimizer), rollout, config.discount)
-    return state, metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}
+    return state, metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": now.learning_rate}
 
 
 def cycle(state: State, source: Source, config: Config) -> tuple[State, Metrics]:

@@ -24,7 +24,6 @@ from birl.checks import require_config, require_own_head, validate_gsde, validat
 from birl.config import EnvConfig, RunConfig
 from birl.limits import Discount, PositiveFloat, PositiveFraction, PositiveInt, Rate
 from birl.maths.count import Count, count_of
-from birl.maths.schedules import value_at
 from birl.nets.critics import (
     ActionCritic,
     ActorCritics,
@@ -57,7 +56,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import EITHER, Choices, LogRange
 from birl.settings import Search, Without
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 Actor = GaussianActor | StateDependentActor
@@ -117,14 +116,6 @@ class State(NamedTuple):
     updates: Count
     gradient_steps: Count
     owed: Array  # gradient steps that update_ratio asks for and that were not taken yet
-
-
-class Rates(NamedTuple):
-    """The learning rates of an update."""
-
-    actor: Array
-    critic: Array
-    temperature: Array
 
 
 def validate(config: Config) -> None:
@@ -215,32 +206,28 @@ def target_entropy_of(config: Config, actions: int) -> float:
     return -float(actions) if config.target_entropy is None else config.target_entropy
 
 
-def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Metrics, None]]:
+def learn(state: State, sampled: Batch, config: Scheduled) -> tuple[State, tuple[Metrics, None]]:
     """One gradient step on one batch: of the critics, then the actor, then the temperature."""
-    schedules = config.actor_learning_rate, config.critic_learning_rate, config.temperature_learning_rate
-    rates = Rates(*[value_at(rate, state.env_steps / config.run.total_steps) for rate in schedules])
     batch = normalize_batch(sampled.steps, state.network.bounds, state.normalizer)
     target_noise, actor_noise = sampled.noise
     step = partial(gradient_step, config.gradient)
     network = state.network
+    actor_rate, critic_rate = config.actor_learning_rate, config.critic_learning_rate
 
     targets = targets_of(state, batch, target_noise)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(network.critics, targets, batch)
-    critics, critic_optimizer, norm = step(network.critics, state.critic_optimizer, gradients, rates.critic)
+    critics, critic_optimizer, norm = step(network.critics, state.critic_optimizer, gradients, critic_rate)
 
     (policy_loss, entropy), gradients = jax.value_and_grad(actor_loss, has_aux=True)(
         network.actor, critics, jnp.exp(state.log_temperature), batch, actor_noise
     )
-    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, rates.actor)
+    actor, actor_optimizer, actor_norm = step(network.actor, state.actor_optimizer, gradients, actor_rate)
 
+    log_alpha, rate = state.log_temperature, config.temperature_learning_rate
     target_entropy = target_entropy_of(config, network.bounds.size)
-    alpha_loss, gradient = jax.value_and_grad(temperature_loss)(state.log_temperature, entropy, target_entropy)
+    alpha_loss, gradient = jax.value_and_grad(temperature_loss)(log_alpha, entropy, target_entropy)
     log_temperature, temperature_optimizer = unclipped_step(
-        config.gradient,
-        state.log_temperature,
-        state.temperature_optimizer,
-        group_leaves(gradient),
-        rates.temperature,
+        config.gradient, log_alpha, state.temperature_optimizer, group_leaves(gradient), rate
     )
 
     state = state._replace(
@@ -254,7 +241,7 @@ def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Me
     )
     metrics |= {"loss/policy": policy_loss, "loss/temperature": alpha_loss, "policy/entropy": entropy}
     metrics |= {"optimizer/grad_norm": norm, "optimizer/actor_grad_norm": actor_norm}
-    return state, (metrics | {"optimizer/learning_rate": rates.critic}, None)
+    return state, (metrics | {"optimizer/learning_rate": critic_rate}, None)
 
 
 @jax.jit  # no donation: a user may keep update.state
@@ -263,7 +250,8 @@ def update(
 ) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps, and the metrics."""
     metrics: Metrics = {"exploration/temperature": jnp.exp(state.log_temperature)}
-    state, learned, errors = take_steps(learn, state, batches, config, noise=(2, state.network.bounds.size))
+    now = scheduled(config, state.env_steps)
+    state, learned, errors = take_steps(learn, state, batches, now, noise=(2, state.network.bounds.size))
     state = count_rollout(state, rollout, config.discount)
     in_warmup = state.env_steps < config.replay.learning_starts
     return state._replace(in_warmup=in_warmup), metrics | learned, errors

@@ -47,7 +47,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange, Range
 from birl.settings import Search
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Action, Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Transitions, Update
 
 Network = ActorCritics[DeterministicActor]
@@ -185,12 +185,11 @@ def loss(network: Network, target: Network, batch: Transitions, noise: Array, co
     return critics_loss + actor_loss(network.actor, network.critics, batch)
 
 
-def learn_actor(state: State, batch: Transitions, config: Config) -> State:
+def learn_actor(state: State, batch: Transitions, config: Scheduled) -> State:
     """The state after a step of the actor and the targets (Fujimoto et al. 2018, section 5.2)."""
-    learning_rate = value_at(config.actor_learning_rate, state.env_steps / config.run.total_steps)
     policy_loss, gradients = jax.value_and_grad(actor_loss)(state.network.actor, state.network.critics, batch)
     actor, optimizer, norm = gradient_step(
-        config.gradient, state.network.actor, state.actor_optimizer, gradients, learning_rate
+        config.gradient, state.network.actor, state.actor_optimizer, gradients, config.actor_learning_rate
     )
     network = replace(state.network, actor=actor)
     target = soft_update(state.target, network, config.target_rate)
@@ -199,22 +198,21 @@ def learn_actor(state: State, batch: Transitions, config: Config) -> State:
     )
 
 
-def learn(state: State, sampled: Batch, config: Config) -> tuple[State, tuple[Metrics, None]]:
+def learn(state: State, sampled: Batch, config: Scheduled) -> tuple[State, tuple[Metrics, None]]:
     """One gradient step of the critics; every `policy_delay` steps one of the actor."""
-    progress = state.env_steps / config.run.total_steps
-    learning_rate = value_at(config.critic_learning_rate, progress)
     batch = normalize_batch(sampled.steps, state.network.bounds, state.normalizer)
     critics = state.network.critics
-    targets = targets_of(state.target, batch, value_at(config.target_noise, progress) * sampled.noise, config)
+    targets = targets_of(state.target, batch, config.target_noise * sampled.noise, config)
     gradients, metrics = jax.grad(critic_loss, has_aux=True)(critics, targets, batch)
-    critics, optimizer, norm = gradient_step(config.gradient, critics, state.critic_optimizer, gradients, learning_rate)
+    rate = config.critic_learning_rate
+    critics, optimizer, norm = gradient_step(config.gradient, critics, state.critic_optimizer, gradients, rate)
     steps = increment_wrapped(state.gradient_steps, config.policy_delay)
     network = replace(state.network, critics=critics)
     state = state._replace(network=network, critic_optimizer=optimizer, gradient_steps=steps)
     with_actor = partial(learn_actor, batch=batch, config=config)
     state = jax.lax.cond(steps % config.policy_delay == 0, with_actor, lambda state: state, state)
     metrics |= {"loss/policy": state.policy_loss, "optimizer/actor_grad_norm": state.actor_grad_norm}
-    return state, (metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": learning_rate}, None)
+    return state, (metrics | {"optimizer/grad_norm": norm, "optimizer/learning_rate": rate}, None)
 
 
 @jax.jit  # no donation: a user may keep update.state
@@ -223,7 +221,8 @@ def update(
 ) -> tuple[State, Metrics, Array | None]:
     """The state after a rollout and its gradient steps, and the metrics."""
     metrics: Metrics = {"exploration/noise": state.exploration_noise}
-    state, learned, errors = take_steps(learn, state, batches, config, noise=(state.network.bounds.size,))
+    now = scheduled(config, state.env_steps)
+    state, learned, errors = take_steps(learn, state, batches, now, noise=(state.network.bounds.size,))
     state = count_rollout(state, rollout, config.discount)
     state = state._replace(
         exploration_noise=value_at(config.exploration_noise, state.env_steps / config.run.total_steps),

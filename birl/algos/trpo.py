@@ -27,7 +27,6 @@ from birl.maths import losses
 from birl.maths.count import Count, count_of
 from birl.maths.keys import stream
 from birl.maths.losses import explained_variance
-from birl.maths.schedules import value_at
 from birl.maths.trust_region import fisher_vector_product, line_search, natural_step
 from birl.nets.dependence import require_own_critic, split_actor_critic
 from birl.nets.models import (
@@ -48,7 +47,7 @@ from birl.rollouts.source import open_rollouts
 from birl.rollouts.state import begin, count_rollout
 from birl.search import Choices, LogRange
 from birl.settings import Without
-from birl.traced import settings
+from birl.traced import Scheduled, scheduled, settings
 from birl.types import Array, Envs, Metrics, PyTree, Rollout, Snapshot, Source, Update
 
 SUPPORTS = Supports(
@@ -208,23 +207,23 @@ def critic_loss(critic: PyTree, actor: PyTree, batch: Batch, memory: PyTree) -> 
 
 
 def fit_minibatch(
-    critic: Critic, part: tuple[Batch, PyTree], actor: PyTree, learning_rate: Array, config: Config
+    critic: Critic, part: tuple[Batch, PyTree], actor: PyTree, config: Scheduled
 ) -> tuple[Critic, Metrics]:
     """One gradient step of the critic; the policy's leaves do not change."""
     value_loss, gradients = jax.value_and_grad(critic_loss)(critic.leaves, actor, *part)
     leaves, optimizer, norm = gradient_step(
-        config.gradient, critic.leaves, critic.optimizer, gradients, learning_rate, part[0].valid
+        config.gradient, critic.leaves, critic.optimizer, gradients, config.learning_rate, part[0].valid
     )
     metrics = {"loss/value": value_loss, "optimizer/value_grad_norm": norm, "ran": part[0].valid.any()}
     return Critic(leaves, optimizer), metrics
 
 
 def fit_epoch(
-    critic: Critic, key: Array, actor: PyTree, batch: Batch, memory: PyTree, learning_rate: Array, config: Config
+    critic: Critic, key: Array, actor: PyTree, batch: Batch, memory: PyTree, config: Scheduled
 ) -> tuple[Critic, Metrics]:
     """One pass of the critic over the batch in shuffled minibatches."""
     parts = shuffled_parts(key, batch._replace(old=None), memory, config.minibatches)
-    return jax.lax.scan(partial(fit_minibatch, actor=actor, learning_rate=learning_rate, config=config), critic, parts)
+    return jax.lax.scan(partial(fit_minibatch, actor=actor, config=config), critic, parts)
 
 
 @jax.jit  # no donation: a user may keep update.state
@@ -234,11 +233,9 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     actor, critic_leaves = split_actor_critic(state.network, batch.observations)
     actor, metrics = improve_policy(actor, critic_leaves, batch, rollout.memory, config)
 
-    learning_rate = value_at(config.learning_rate, state.env_steps / config.run.total_steps)
+    now = scheduled(config, state.env_steps)
     epoch_keys = jax.random.split(stream(state.key, "learning"), config.epochs)
-    epoch = partial(
-        fit_epoch, actor=actor, batch=batch, memory=rollout.memory, learning_rate=learning_rate, config=config
-    )
+    epoch = partial(fit_epoch, actor=actor, batch=batch, memory=rollout.memory, config=now)
     critic, critic_metrics = jax.lax.scan(epoch, Critic(critic_leaves, state.optimizer), epoch_keys)
 
     state = state._replace(network=eqx.combine(actor, critic.leaves), optimizer=critic.optimizer)
@@ -247,7 +244,7 @@ def update(state: State, rollout: Rollout, config: Config) -> tuple[State, Metri
     metrics |= {name: losses.masked_mean(values, ran) for name, values in critic_metrics.items()}
     return state, metrics | {
         "value/explained_variance": explained_variance(batch.values, batch.value_targets, batch.valid),
-        "optimizer/learning_rate": learning_rate,
+        "optimizer/learning_rate": now.learning_rate,
     }
 
 

@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from birl import speed
 from birl.config import require
 from birl.limits import Rate
-from birl.maths.schedules import value_at
 from birl.nets.models import ActorCritic
 from birl.parts import OptimizerConfig
 from birl.types import Metrics, PyTree
@@ -142,15 +141,11 @@ def soft_update(target: PyTree, parameters: PyTree, rate: Array | float) -> PyTr
     return jax.tree.map(lambda t, p: (1.0 - rate) * t + rate * p, target, parameters)
 
 
-def learning_rates(
-    network: Any, learning_rate: Rate, value_learning_rate: Rate | None, progress: Float[Array, ""]
-) -> tuple[PyTree, Metrics]:
+def learning_rates(network: Any, rate: Any, value_rate: Any | None) -> tuple[PyTree, Metrics]:
     """The learning rate of the network, or a tree with that of each parameter; and the metrics."""
-    rate = value_at(learning_rate, progress)
     metrics = {"optimizer/learning_rate": rate}
-    if value_learning_rate is None:
+    if value_rate is None:
         return rate, metrics
-    value_rate = value_at(value_learning_rate, progress)
     rates = jax.tree.map(lambda _: rate, network)
     critic, value_head = jax.tree.map(lambda _: value_rate, (network.critic, network.value_head))
     return replace(rates, critic=critic, value_head=value_head), metrics | {"optimizer/value_learning_rate": value_rate}

@@ -36,7 +36,7 @@ PROBE = a2c.Config(
     core_size=8,
     learning_rate=linear(2e-2, 0.0),
 )
-ENTROPY_WEIGHT = jnp.float32(0.1)
+ENTROPY_WEIGHT = 0.1
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,7 +55,9 @@ loss_and_gradients = jax.jit(jax.value_and_grad(a2c.loss, has_aux=True), static_
 
 def look(state: a2c.State, rollout: Rollout, config: a2c.Config):
     """The loss, its metrics and its gradients."""
-    return loss_and_gradients(state.network, state.normalizer.observations, rollout, ENTROPY_WEIGHT, config)
+    return loss_and_gradients(
+        state.network, state.normalizer.observations, rollout, replace(config, entropy_weight=ENTROPY_WEIGHT)
+    )
 
 
 # A special case of PPO

@@ -38,6 +38,7 @@ SMALL = dqn.Config(
     replay_size=500,
     hidden_sizes=(8,),
     core_size=8,
+    priority_correction=1.0,
 )
 TRUNCATING = replace(SMALL, env=EnvConfig("birl/ProbeTruncation-v0", num_envs=4))
 MASKED = replace(SMALL, env=EnvConfig("birl/ProbeMask-v0", num_envs=4), rollout_length=8, update_ratio=0.125)
@@ -55,6 +56,7 @@ PROBE = dqn.Config(
     learning_rate=linear(2e-2, 1e-3),
     hidden_sizes=(16,),
     core_size=8,
+    priority_correction=1.0,
 )
 
 
@@ -202,7 +204,6 @@ def test_the_slope_of_the_loss_is_the_error_clipped_at_1():
         state.target,
         state.normalizer,
         Batch(steps, np.ones(16, np.float32)),
-        jnp.float32(1),
         SMALL,
     )
     for action in range(2):
@@ -220,7 +221,7 @@ def test_no_gradient_flows_through_the_target_even_if_it_is_the_network(core):
     state, batch = one_batch(config)
 
     equal = state._replace(target=state.network)
-    _, (of_network, of_target) = loss_and_gradients(*equal[:2], state.normalizer, batch, jnp.float32(1), config)
+    _, (of_network, of_target) = loss_and_gradients(*equal[:2], state.normalizer, batch, config)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(of_target))
     # The loss falls by the clipped error where Q(s, a) rises: a bias has those of its action.
     slopes = np.clip(errors_of(equal, batch.steps, config), -1, 1)
@@ -240,8 +241,7 @@ def test_each_error_is_weighed_by_its_chance_to_the_minus_beta_over_the_largest_
         state.target,
         state.normalizer,
         Batch(batch.steps, probabilities),
-        jnp.float32(correction),
-        SMALL,
+        replace(SMALL, priority_correction=correction),
     )
     weights = (1 / probabilities.astype(np.float64)) ** correction
     huber = np.where(np.abs(errors) <= 1, errors**2 / 2, np.abs(errors) - 0.5)
@@ -361,9 +361,7 @@ def test_what_stands_in_a_row_that_is_not_valid_changes_no_bit_of_the_loss():
     )
     assert np.any(strange.rewards != steps.rewards)
     results = [
-        loss_and_gradients(
-            state.network, state.target, state.normalizer, batch._replace(steps=s), jnp.float32(1), config
-        )
+        loss_and_gradients(state.network, state.target, state.normalizer, batch._replace(steps=s), config)
         for s in (steps, strange)
     ]
     assert_same_bits(results[0][0][0], results[1][0][0])

@@ -75,7 +75,7 @@ def test_of_means_loss_gradient_and_priorities_are_those_of_double_dqn_written_o
     steps: Transitions = jax.tree.map(np.asarray, batch.steps)
     steps = steps._replace(rewards=steps.rewards + np.linspace(-3, 3, 16, dtype=np.float32))
     probabilities = np.random.default_rng(0).uniform(0.1, 3, 16).astype(np.float32)
-    inputs = Batch(steps, probabilities), jnp.float32(0.7), SMALL
+    inputs = Batch(steps, probabilities), replace(SMALL, priority_correction=0.7)
     (value, (metrics, priorities)), (gradients, _) = loss_and_gradients(*state[:2], state.normalizer, *inputs)
 
     def forward(network, observations):
@@ -112,7 +112,7 @@ def test_one_quantile_has_half_the_loss_of_the_mean_and_the_same_values(core):
     state, batch = one_batch(replace(SMALL, core=core))
     networks = [replace(network, kind=one.value) for network in state[:2]]
     of_means, of_quantiles = (
-        loss_and_gradients(*pair, state.normalizer, batch, jnp.float32(1), config)
+        loss_and_gradients(*pair, state.normalizer, batch, config)
         for pair, config in ((state[:2], replace(SMALL, core=core)), (networks, one))
     )
     (value, (metrics, _)), (gradients, _) = of_means

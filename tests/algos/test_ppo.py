@@ -35,12 +35,7 @@ SMALL = ppo.Config(
     core_size=8,
     learning_rate=1e-2,
 )
-WEIGHTS = ppo.Coefficients(
-    learning_rate=jnp.float32(1e-2),
-    clip_range=jnp.float32(0.2),
-    entropy_weight=jnp.float32(0.0),
-    penalty_weight=jnp.float32(3.0),
-)
+PENALTY_WEIGHT = jnp.float32(3.0)
 NO_MEMORY = ()
 PROBE = ppo.Config(
     run=RunConfig(total_steps=4000),
@@ -74,7 +69,7 @@ def look_again(state: ppo.State, rollout: Rollout, config: ppo.Config):
     """Log-ratios and KL of the policy that acted to itself, and the loss's metrics at first."""
     batch = ppo.batch_of(state, rollout, replace(config, objective="kl"))
     distribution, _, _ = state.network(batch.observations, rollout.memory, batch.resets, batch.action_masks)
-    _, metrics = ppo.loss(state.network, batch, rollout.memory, WEIGHTS, config)
+    _, metrics = ppo.loss(state.network, batch, rollout.memory, PENALTY_WEIGHT, config)
     return distribution.log_prob(batch.actions) - behaviour_log_probs(rollout), batch.old.kl(distribution), metrics
 
 
@@ -190,7 +185,7 @@ def test_the_policy_gradient_is_0_where_the_ratio_has_left_the_clip_in_the_direc
     batch = tampered(config, advantages=replicated(advantage))
     # As if the old policy had been less sure.
     batch = batch._replace(log_probs=batch.log_probs - jnp.log(jnp.float32(ratio)))
-    (_, metrics), gradients = loss_and_gradients(state.network, batch, NO_MEMORY, WEIGHTS, config)
+    (_, metrics), gradients = loss_and_gradients(state.network, batch, NO_MEMORY, PENALTY_WEIGHT, config)
     assert any(np.any(leaf) for leaf in jax.tree.leaves((gradients.actor, gradients.policy_head))) == learns
     assert float(metrics["policy/clip_fraction"]) == (1.0 if abs(ratio - 1) > 0.2 else 0.0)
     clipped = np.clip(ratio, 0.8, 1.2)
@@ -203,7 +198,7 @@ def test_eq_8_the_kl_costs_its_weight():
     batch = tampered(
         config, advantages=replicated(0.0), old=Categorical(jnp.stack([replicated(0.0), replicated(1.0)], axis=-1))
     )
-    (_, metrics), _ = loss_and_gradients(state.network, batch, NO_MEMORY, WEIGHTS, config)
+    (_, metrics), _ = loss_and_gradients(state.network, batch, NO_MEMORY, PENALTY_WEIGHT, config)
     new = oracle.softmax(np.asarray(state.network(batch.observations, NO_MEMORY, batch.resets, None)[0].logits))
     old = oracle.softmax(np.array([0.0, 1.0]))
     kl = (old * np.log(old / new)).sum(-1)[np.asarray(batch.valid)].mean()
@@ -217,7 +212,7 @@ def test_a_clipped_value_may_not_take_credit_for_moving_further():
     losses = {}
     for value_clip in (None, 0.1):
         (_, metrics), gradients = loss_and_gradients(
-            state.network, moved, NO_MEMORY, WEIGHTS._replace(value_clip=value_clip), SMALL
+            state.network, moved, NO_MEMORY, PENALTY_WEIGHT, replace(SMALL, value_clip=value_clip)
         )
         losses[value_clip] = float(metrics["loss/value"])
         # 0 but for rounding: the values of the batch come from another compiled program
@@ -229,9 +224,8 @@ def test_a_clipped_value_may_not_take_credit_for_moving_further():
 def test_entropy_is_subtracted_with_its_weight_and_the_value_error_added_with_its():
     state, _ = collected(SMALL)
     batch = tampered(SMALL)
-    config = replace(SMALL, value_weight=0.25)
-    weights = WEIGHTS._replace(entropy_weight=jnp.float32(0.1))
-    (total, metrics), _ = loss_and_gradients(state.network, batch, NO_MEMORY, weights, config)
+    config = replace(SMALL, value_weight=0.25, entropy_weight=0.1)
+    (total, metrics), _ = loss_and_gradients(state.network, batch, NO_MEMORY, PENALTY_WEIGHT, config)
     expected = metrics["loss/policy"] + 0.25 * metrics["loss/value"] - 0.1 * metrics["policy/entropy"]
     assert float(total) == pytest.approx(float(expected), rel=1e-5)
 

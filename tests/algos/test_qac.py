@@ -50,11 +50,11 @@ update = jit(qac.update.__wrapped__)
 
 
 @jit
-def gradients_of(network, moments, rollout, entropy_weight, config):
+def gradients_of(network, moments, rollout, config):
     """The gradient of both losses together, and the metrics."""
 
     def total(network):
-        (actor_loss, critic_loss), metrics = qac.loss(network, moments, rollout, entropy_weight, config)
+        (actor_loss, critic_loss), metrics = qac.loss(network, moments, rollout, config)
         return actor_loss + critic_loss, metrics
 
     return jax.grad(total, has_aux=True)(network)
@@ -135,7 +135,7 @@ def ascent(pulls: list[int], config: qac.Config, rewards: np.ndarray = REWARDS) 
     """How the actor moves the logits of a two-armed bandit with an exact critic."""
     network = table([np.log(CHANCES)], [REWARDS], [J] if config.critic == "v" else None)
     rollout = rollout_of(np.zeros((2, len(pulls))), [pulls], [rewards[pulls]], terminated=True)
-    return -np.asarray(gradients_of(network, None, rollout, 0.0, config)[0].logits[0])
+    return -np.asarray(gradients_of(network, None, rollout, config)[0].logits[0])
 
 
 @pytest.mark.parametrize("config", FORMS.values(), ids=FORMS)
@@ -161,7 +161,7 @@ def test_less_its_mean_q_has_the_same_expected_step_with_less_variance():
 def test_the_entropy_bonus_moves_towards_the_rarer_action_by_its_weight():
     network = table([np.log(CHANCES)], [REWARDS])
     rollout = rollout_of(np.zeros((2, 4)), [EXPECTED_PULLS], [REWARDS[EXPECTED_PULLS]], terminated=True)
-    with_bonus = -np.asarray(gradients_of(network, None, rollout, 0.1, SMALL)[0].logits[0])
+    with_bonus = -np.asarray(gradients_of(network, None, rollout, replace(SMALL, entropy_weight=0.1))[0].logits[0])
     entropy = -CHANCES @ np.log(CHANCES)
     np.testing.assert_allclose(with_bonus - ANALYTIC, 0.1 * -CHANCES * (np.log(CHANCES) + entropy), rtol=1e-4)
 
@@ -180,7 +180,7 @@ def test_the_critic_moves_q_of_the_action_taken_towards_sarsas_target_and_holds_
     action_values = np.array([[1.0, 2.0], [3.0, 4.0], [50.0, 60.0]])
     rollout = rollout_of([[0], [1], [2]], [[0], [1]], [[0.5], [0.25]], terminated=[[False], [True]])
     config = replace(SMALL, discount=0.8)
-    gradient, metrics = gradients_of(table(np.zeros((3, 2)), action_values), None, rollout, 0.0, config)
+    gradient, metrics = gradients_of(table(np.zeros((3, 2)), action_values), None, rollout, config)
     errors = np.array([1.0 - (0.5 + 0.8 * 4.0), 4.0 - 0.25])  # Q(0, 0) and Q(1, 1): nothing follows the end
     expected = np.zeros((3, 2))
     expected[0, 0], expected[1, 1] = 2 * errors / 2  # the mean of two squares
@@ -192,7 +192,7 @@ def test_the_state_values_move_towards_the_reward_and_the_next_value_which_is_he
     rollout = rollout_of([[0], [1], [2]], [[0], [1]], [[0.5], [0.25]])
     config = replace(SMALL, discount=0.8, critic="v")
     network = table(np.zeros((3, 2)), np.zeros((3, 2)), values=[1.0, 3.0, 7.0])
-    gradient, _ = gradients_of(network, None, rollout, 0.0, config)
+    gradient, _ = gradients_of(network, None, rollout, config)
     errors = np.array([1.0 - (0.5 + 0.8 * 3.0), 3.0 - (0.25 + 0.8 * 7.0)])  # the last row too: its next value is known
     np.testing.assert_allclose(gradient.values, [*errors, 0.0], rtol=1e-5)
     # -δ ∇log π / 2
@@ -264,7 +264,7 @@ def test_the_reward_of_a_last_step_that_goes_on_is_not_learned_from_and_of_one_t
         rewards = [[1.0, 1.0], [last_reward, last_reward]]
         for ends in (False, True):
             rollout = rollout_of(observations, actions, rewards, terminated=[[False, False], [ends, ends]])
-            gradients[last_reward, ends] = gradients_of(network, None, rollout, 0.0, SMALL)[0]
+            gradients[last_reward, ends] = gradients_of(network, None, rollout, SMALL)[0]
     assert_same_bits(gradients[0.0, False], gradients[9.0, False])
     assert np.any(gradients[0.0, True].action_value_head.table != gradients[9.0, True].action_value_head.table)
     assert np.any(gradients[0.0, False].logits[1])  # the actor learns from the last step too

@@ -108,7 +108,7 @@ def bandit(pulls: list[int], value: float = 0.0) -> tuple[Table, Rollout]:
 def ascent(pulls: list[int], config: reinforce.Config, value: float = 0.0) -> np.ndarray:
     """The direction in which REINFORCE moves the two logits."""
     network, rollout = bandit(pulls, value)
-    return -np.asarray(gradients_of(network, None, rollout, 0.0, config)[0].logits[0])
+    return -np.asarray(gradients_of(network, None, rollout, config)[0].logits[0])
 
 
 EXPECTED_PULLS = [0, 1, 1, 1]  # each arm as often as its chance says: the mean over these is the expectation
@@ -141,15 +141,15 @@ def test_the_baseline_lowers_the_variance_of_the_gradient():
 def test_the_baseline_is_not_moved_by_the_policys_loss_nor_the_policy_by_the_baselines():
     config = replace(PLAIN, baseline=True, value_weight=0.0)
     network, rollout = bandit(EXPECTED_PULLS, value=7.0)
-    assert not np.any(gradients_of(network, None, rollout, 0.0, config)[0].values)
-    weighted = gradients_of(network, None, rollout, 0.0, replace(config, value_weight=0.5))[0]
+    assert not np.any(gradients_of(network, None, rollout, config)[0].values)
+    weighted = gradients_of(network, None, rollout, replace(config, value_weight=0.5))[0]
     np.testing.assert_allclose(weighted.values, [0.5 * 2 * (7.0 - J)], rtol=1e-5)
     np.testing.assert_allclose(-weighted.logits[0], ANALYTIC, rtol=1e-4)
 
 
 def test_the_entropy_bonus_moves_towards_the_rarer_arm_by_its_weight():
     network, rollout = bandit(EXPECTED_PULLS)
-    with_bonus = -np.asarray(gradients_of(network, None, rollout, 0.1, PLAIN)[0].logits[0])
+    with_bonus = -np.asarray(gradients_of(network, None, rollout, replace(PLAIN, entropy_weight=0.1))[0].logits[0])
     entropy = -CHANCES @ np.log(CHANCES)
     np.testing.assert_allclose(with_bonus - ANALYTIC, 0.1 * -CHANCES * (np.log(CHANCES) + entropy), rtol=1e-4)
 
@@ -179,8 +179,8 @@ def rows(rollout: Rollout, start: int, stop: int) -> Rollout:
 def test_rollouts_that_cut_every_episode_have_the_expected_gradient_of_whole_episodes_if_the_baseline_is_right():
     config = replace(PLAIN, baseline=True, discount=0.8, value_weight=0.0)
     network, whole = chain(0.8)
-    expected = gradients_of(network, None, whole, 0.0, config)[0].logits
-    pieces = [gradients_of(network, None, rows(whole, t, t + 1), 0.0, config)[0].logits for t in (0, 1)]
+    expected = gradients_of(network, None, whole, config)[0].logits
+    pieces = [gradients_of(network, None, rows(whole, t, t + 1), config)[0].logits for t in (0, 1)]
     np.testing.assert_allclose((pieces[0] + pieces[1]) / 2, expected, atol=1e-6)
     np.testing.assert_allclose(-expected[0] * 2, 0.8 * 0.5 * (OUTCOMES.mean(axis=1) - OUTCOMES.mean()), atol=1e-6)
 
@@ -188,14 +188,14 @@ def test_rollouts_that_cut_every_episode_have_the_expected_gradient_of_whole_epi
 def test_a_step_is_not_credited_with_rewards_before_it():
     network, rollout = chain(1.0)
     early = rollout._replace(rewards=np.array([[7.0] * 4, [0.0] * 4], np.float32))
-    gradient = gradients_of(network, None, early, 0.0, PLAIN)[0].logits
+    gradient = gradients_of(network, None, early, PLAIN)[0].logits
     assert not np.any(gradient[1:3])
 
 
 def test_an_episode_that_the_rollout_cuts_is_dropped_without_a_baseline():
     network, whole = chain(0.8)
     cut = rows(whole, 0, 1)
-    gradient, metrics = gradients_of(network, None, cut, 0.1, PLAIN)
+    gradient, metrics = gradients_of(network, None, cut, replace(PLAIN, entropy_weight=0.1))
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient))
     assert float(metrics["episode/finished_share"]) == 0.0
 
@@ -305,7 +305,7 @@ def test_weights_are_standardised_over_the_steps_that_are_learned_from(baseline)
 def test_a_single_sample_standardises_to_0_and_not_to_nan(baseline):
     config = replace(SMALL, baseline=baseline, normalize_advantages=True)  # SB3 #440
     network, rollout = bandit([0])
-    gradient, metrics = gradients_of(network, None, rollout, 0.0, config)
+    gradient, metrics = gradients_of(network, None, rollout, config)
     assert not np.any(gradient.logits)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((gradient, metrics)))
 
