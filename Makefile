@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SEED ?= 1
 
-.PHONY: train test test-learning test-faults test-lowest package bench bench-compiled lint types imports tests docs \
+.PHONY: train test test-learning test-faults test-lowest test-release package bench bench-compiled lint types imports tests docs \
 	docs-serve demo format clean
 
 train: .venv/.installed
@@ -35,6 +35,10 @@ test-learning: .venv/.installed-dev
 
 test-faults: .venv/.installed-dev
 	$(BIN)/pytest -n 2 --dist worksteal -m faults
+
+# What may lag behind between releases: Chinese twins, and the counts of lines in pages.
+test-release: .venv/.installed-dev
+	$(BIN)/pytest -n 2 --dist loadfile -m release
 
 # The lowest versions of the dependencies, on the oldest Python.
 LOWEST := maths nets envs/test_make.py envs/test_snapshot.py envs/test_vector.py rollouts/test_collector.py \

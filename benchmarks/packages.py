@@ -159,7 +159,7 @@ def try_task(task: Task) -> dict[str, Any]:
 
 HEADS = {
     "en": ["package", "id", "what was needed besides the id", "tried with", "result", "exact resume"],
-    "zh": ["软件包", "环境名", "除环境名外需要什么", "用什么试过", "结果", "精确续训"],
+    "zh": ["软件包", "环境名", "除环境名外需要什么", "用什么试过", "结果", "精确恢复训练"],
 }
 WORDS = {
     "en": {"works": "works", True: "yes", False: "no", "nothing": "nothing"},

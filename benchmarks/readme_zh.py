@@ -88,9 +88,9 @@ WORDS = {
 
 COMPILED_TITLES = {  # by the name of the row in compiled_rows.py
     "ppo-zoo": "PPO CartPole-v1：8 个环境，T 为 32，20 轮，每轮一批 256",
-    "ppo-64": "PPO CartPole-v1：64 个环境，T 为 32，4 轮，每轮 4 个小批",
-    "ppo-lanes": "16 个种子的 PPO CartPole-v1：每个 64 个环境，T 为 32，4 轮，每轮 4 个小批",
-    "first-update": "从进程启动到第一次更新：PPO CartPole-v1，64 个环境，T 为 32，4 轮，每轮 4 个小批",
+    "ppo-64": "PPO CartPole-v1：64 个环境，T 为 32，4 轮，每轮 4 个小批量",
+    "ppo-lanes": "16 个种子的 PPO CartPole-v1：每个 64 个环境，T 为 32，4 轮，每轮 4 个小批量",
+    "first-update": "从进程启动到第一次更新：PPO CartPole-v1，64 个环境，T 为 32，4 轮，每轮 4 个小批量",
     "return": "从进程启动到 20 个回合的平均回报达到 475：PPO CartPole-v1，SB3 zoo 的设置",
     "dqn": "DQN CartPole-v1，Birl 的预设",
     "sac": "SAC Pendulum-v1，Birl 的预设",
@@ -103,7 +103,7 @@ CONVOLUTIONS = "Mnih 等人 2015 年的卷积网络"
 TITLES = {  # by the name of the row in speed_rows.py
     "cartpole": "PPO CartPole-v1，SB3 zoo 的设置：8 个环境，T 为 32，20 轮，每轮一批 256",
     "lunarlander": "PPO LunarLander-v3，SB3 zoo 的设置：16 个环境，T 为 1024，4 轮，批大小 64",
-    "recurrent": "循环 PPO LunarLander-v3：LSTM 64，8 个环境，T 为 128，4 轮，每轮 8 个小批",
+    "recurrent": "循环 PPO LunarLander-v3：LSTM 64，8 个环境，T 为 128，4 轮，每轮 8 个小批量",
     "trpo": "TRPO LunarLander-v3：8 个环境，T 为 256，15 步共轭梯度，评论家 10 轮，批大小 128",
     "workers-8": "8 个 LunarLander，只用随机动作推进，不学习",
     "workers-16": "16 个 LunarLander，只用随机动作推进，不学习",
@@ -111,7 +111,7 @@ TITLES = {  # by the name of the row in speed_rows.py
     "a2c": "A2C CartPole-v1，OpenAI Baselines 的设置：8 个环境，n 为 5",
     "a3c": "A3C CartPole-v1：2 个进程，每 5 步更新一次，一层 256",
     "a3c-lunarlander": "A3C LunarLander-v3：每 20 步更新一次，64-64，一个进程和两个进程",
-    "acer": "ACER CartPole-v1：每 10 步更新一次，再用回放的 4 条序列做同样多次更新，一层 256",
+    "acer": "ACER CartPole-v1：每 10 步更新一次，再用经验回放池中的 4 条序列做同样多次更新，一层 256",
     "dqn-cartpole": "DQN CartPole-v1，SB3 zoo 的设置：256-256，每 256 步之后 128 个梯度步，批大小 64",
     "dqn-lunarlander": "DQN LunarLander-v3，SB3 zoo 的设置：256-256，每 4 步之后 4 个梯度步，批大小 128",
     "atari-ppo": f"PPO Pong，SB3 zoo 的设置：8 个环境，T 为 128，4 轮，批大小 256，{CONVOLUTIONS}",

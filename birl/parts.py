@@ -15,7 +15,7 @@ from birl.search import EITHER, Choices, Range
 from birl.settings import CONSTANT, Search, Without
 
 # One of Birl's, auto to choose by the observation, or module:function for one of the user's own
-# (nets/own_encoder.py).
+# (nets/encoders.py).
 EncoderName = Literal["auto", "mlp", "cnn", "cnn_2013", "cnn_small", "cnn_tiny", "conv_only"] | str
 Activation = Literal["tanh", "relu", "elu", "silu", "gelu"]
 CoreName = Literal["feedforward", "lstm", "lnlstm", "gru"]

@@ -61,7 +61,6 @@ LEFT_OUT = {
     "checks of settings": ("checks.py", "env_checks.py", "config_json.py", "errors.py"),
     "logging, evaluation, checkpoints": ("run/", "rollouts/episode_stats.py"),
 }
-OWN_LINES = ("algos/ppo.py", "algos/a2c.py", "rollouts/source.py", "algos/async_q.py")
 CLEANRL_PPO = 226  # lines of ppo.py of version 1.2.0
 SECTION = re.compile(r"(<!-- reading-path:begin -->\n).*?(<!-- reading-path:end -->)", re.DOTALL)
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -311,14 +310,13 @@ def main() -> None:
     sb3, cleanrl = count_peers(arguments.peers) if arguments.peers else (SB3_COUNTS, CLEANRL_PPO)
     table = table_of(paths, sb3)
     _print(f"{table}\n\nSB3 is Stable-Baselines3 2.9.2. CleanRL 1.2.0, ppo.py: {cleanrl:,} lines in 1 file\n")
-    own = {name: len(code_lines((PACKAGE / name).read_text(encoding="utf-8"))) for name in OWN_LINES}
-    for name, lines in own.items():
-        _print(f"{lines:5} lines in all of birl/{name}")
+    own = len(code_lines((PACKAGE / "algos" / "ppo.py").read_text(encoding="utf-8")))
+    _print(f"{own:5} lines in all of birl/algos/ppo.py")
     if arguments.write:
         write_table(ARCHITECTURE, table)
         ppo = paths["ppo"]
         lines = _total(ppo.training)
-        bullet = own["algos/ppo.py"], lines
+        bullet = own, lines
         paragraph = lines, len(ppo.training), _total(ppo.command), *sb3["ppo"], cleanrl
         for readme in PACKAGE.parent.glob("README*.md"):
             write_counts(readme, [f"{n:,}" for n in bullet], [f"{n:,}" for n in paragraph])

@@ -1,7 +1,7 @@
 """Makes a release, or says why not: python scripts/release.py 0.7.0
 
-It sets the version, dates the changelog, runs the tests and the checks of the package with that,
-commits and tags. If anything is not in order, it says so and leaves everything as it was. It
+It sets the version, dates the changelog, runs the tests and the checks of pages and package with
+that, commits and tags. If anything is not in order, it says so and leaves everything as it was. It
 uploads nothing: it prints the two commands that do.
 """
 
@@ -30,14 +30,15 @@ def main() -> int:
     reasons = list(refusals(options.root, options.version))
     if reasons:
         return refuse(options.version, reasons)
+    checks = options.test, options.pages, options.package
     if options.dry_run:
-        print(f"{options.version} could be released, if these succeed: {options.test}; {options.package}")
+        print(f"{options.version} could be released, if these succeed: {'; '.join(checks)}")
         return 0
     before = {name: (options.root / name).read_text(encoding="utf-8") for name in (VERSION_FILE, CHANGELOG, CITATION)}
     committed = False
     try:
         write_version(options.root, options.version)
-        for command in (options.test, options.package):
+        for command in checks:
             if code := subprocess.run(shlex.split(command), cwd=options.root, check=False).returncode:
                 return refuse(options.version, [f"{command} is not green: it ended with {code}; repair what it names"])
         git(options.root, "commit", "--quiet", "--message", f"Release {options.version}", *before)
@@ -58,6 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("version", help="the new version, such as 0.7.0")
     parser.add_argument("--dry-run", action="store_true", help="only say whether anything is in the way; run no checks")
     parser.add_argument("--test", default="make test", help="the command that tests")
+    parser.add_argument("--pages", default="make test-release", help="the command that compares what may lag behind")
     parser.add_argument("--package", default="make package", help="the command that builds and tries the package")
     parser.add_argument("--root", type=Path, default=ROOT, help="the clone to release from")
     return parser.parse_args()

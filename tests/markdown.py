@@ -114,9 +114,9 @@ def headings_of(page: Path) -> list[tuple[int, str]]:
 
 
 def anchors_of(page: Path) -> list[str]:
-    """The anchors that GitHub makes from the headings of a page or the lines of a source file."""
+    """The anchors that GitHub makes from the headings of a page; a source file has none."""
     if page.suffix == ".py":
-        return [f"L{number}" for number, _ in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)]
+        return []
     found: list[str] = []
     for _, text in headings_of(page):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)

@@ -166,18 +166,40 @@ def test_the_reasons_to_use_birl_have_the_numbers_of_the_tables(readme, language
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_the_counts_of_lines_in_the_readmes_are_where_the_script_writes_them(reading_path, tmp_path, language):
+    path = tmp_path / "README.md"
+    path.write_text(text_of(f"README{language}.md"), encoding="utf-8")
+    bullet, paragraph = counts_in(text_of(f"README{language}.md"))
+    assert len(bullet) == 2
+    sb3, sb3_files = reading_path.SB3_COUNTS["ppo"]
+    assert paragraph[3:] == [f"{n:,}" for n in (sb3, sb3_files, reading_path.CLEANRL_PPO)]
+    assert {paragraph[3], paragraph[5]} <= set(numbers_in(text_of(f"docs/decisions{language}.md")))
+    reading_path.write_counts(path, ["7,001", "7,002"], ["7,003", "7,004", "7,005", *paragraph[3:]])
+    written = path.read_text(encoding="utf-8")
+    assert counts_in(written) == (["7,001", "7,002"], ["7,003", "7,004", "7,005", *paragraph[3:]])
+    reading_path.write_counts(path, bullet, paragraph)
+    assert path.read_text(encoding="utf-8") == text_of(f"README{language}.md")
+
+
+def counts_in(readme: str) -> tuple[list[str], list[str]]:
+    """The numbers of the bullet on readable code, and of the paragraph on docs/reading_path.py."""
+    _, readable, *_ = re.split(r"^- ", readme.split("\n## ")[1], flags=re.MULTILINE)[1:]
+    [paragraph] = [part for part in readme.split("\n\n") if "docs/reading_path.py" in part]
+    return numbers_in(readable), numbers_in(paragraph)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_the_readmes_count_the_lines_that_a_newcomer_reads(reading_path, paths, language):
     training, command = paths["ppo"].training, paths["ppo"].command
     lines, before = (sum(sum(counts.values()) for counts in files.values()) for files in (training, command))
     sb3, sb3_files = reading_path.SB3_COUNTS["ppo"]
     cleanrl = reading_path.CLEANRL_PPO
     ppo = len(reading_path.code_lines(text_of("birl/algos/ppo.py")))
-    _, readable, *_ = bullets_of(f"README{language}.md")
-    assert numbers_in(readable) == [f"{n:,}" for n in (ppo, lines)]
-    page = text_of(f"README{language}.md")
-    [paragraph] = [part for part in page.split("\n\n") if "docs/reading_path.py" in part]
-    assert numbers_in(paragraph) == [f"{n:,}" for n in (lines, len(training), before, sb3, sb3_files, cleanrl)]
-    assert {f"{sb3:,}", f"{cleanrl:,}"} <= set(numbers_in(text_of(f"docs/decisions{language}.md")))
+    bullet, paragraph = counts_in(text_of(f"README{language}.md"))
+    remedy = "run python docs/reading_path.py --write"
+    assert bullet == [f"{n:,}" for n in (ppo, lines)], remedy
+    assert paragraph == [f"{n:,}" for n in (lines, len(training), before, sb3, sb3_files, cleanrl)], remedy
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
@@ -186,11 +208,9 @@ def test_the_reading_path_of_an_algorithm_has_its_own_update_and_what_it_learns_
     own = {name for name in training if name.startswith("algos/")}
     assert own == {f"algos/{algorithm}.py"}
     assert {"train", "cycle", "update"} <= set(training[f"algos/{algorithm}.py"])
-    replay = {"rollouts/replay.py", "rollouts/learning.py"}
-    assert replay & set(training) == (set() if algorithm == "ppo" else replay)
-    if algorithm != "ppo":
-        assert "Replay.gather" in training["rollouts/replay.py"]
-        assert "take_steps" in training["rollouts/learning.py"]
+    of_a_replay = {"Replay.gather", "take_steps"}
+    called = {definition for definitions in training.values() for definition in definitions}
+    assert of_a_replay & called == (set() if algorithm == "ppo" else of_a_replay)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
@@ -201,8 +221,8 @@ def test_switches_are_between_two_files_of_the_training_part(paths, algorithm):
         assert file != other_file
         assert caller in path.training[file]
         assert called in path.training[other_file]
-    collect = ("rollouts/source.py", "HostSource.collect")
-    assert ((f"algos/{algorithm}.py", "cycle"), collect) in path.switches
+    called = {name for caller, (_, name) in path.switches if caller == (f"algos/{algorithm}.py", "cycle")}
+    assert any(name.endswith(".collect") for name in called)
 
 
 def test_a_switch_counts_once_however_often_it_is_taken(reading_path):
@@ -220,6 +240,19 @@ def test_a_switch_counts_once_however_often_it_is_taken(reading_path):
     assert reading_path.switches_of(recorder.calls, files[:2]) == []
 
 
+def test_the_table_of_reading_paths_is_where_the_script_writes_it(reading_path, tmp_path):
+    page = tmp_path / "architecture.md"
+    page.write_text(text_of("docs/architecture.md"), encoding="utf-8")
+    reading_path.write_table(page, reading_path.table_of({}, {}))
+    header = reading_path.table_of({}, {})
+    before, after = text_of("docs/architecture.md").split(header)
+    rows, end, after = after.partition("\n\n<!-- reading-path:end -->")
+    counted = re.findall(r"^\| (\w+) \| [\d,]+ \| \d+ \| \d+ \| ([\d,]+) \| (\d+) \|$", rows, re.MULTILINE)
+    assert counted == [(name, f"{lines:,}", str(files)) for name, (lines, files) in reading_path.SB3_COUNTS.items()]
+    assert page.read_text(encoding="utf-8") == before + header + end + after
+
+
+@pytest.mark.release
 def test_the_page_on_architecture_has_the_table_of_reading_paths(reading_path, paths, tmp_path):
     page = tmp_path / "architecture.md"
     page.write_text(text_of("docs/architecture.md"), encoding="utf-8")

@@ -11,6 +11,8 @@ import pytest
 import birl
 from docs.website import check_links, nav, pages
 from docs.website.api import ApiError, api_pages
+from docs.website.code import CodeError
+from docs.website.files import files_page
 from tests.markdown import ENGLISH, ROOT, name_of
 
 TOOLS = ("zensical", "mkdocstrings", "mkdocstrings_handlers", "latex2mathml", "ziamath")
@@ -92,8 +94,39 @@ def test_links_to_pages_lead_to_pages_of_the_site(source, link, there):
 
 def test_links_to_code_lead_to_a_page_that_shows_it():
     file = "birl/algos/ppo.py"
-    assert in_site("docs/ppo.md", f"[code](../{file}#L3)") == (f"[code](source/{file}.md#L-0-3)", {file})
+    assert in_site("docs/ppo.md", f"[code](../{file})") == (f"[code](source/{file}.md)", {file})
     assert (ROOT / file).read_text().rstrip() in pages.source_page(ROOT, file)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("`gae`", "def gae("), ("`gae`, Schulman et al. 2016, eq. 16", "Schulman et al. 2016, eq. 16")],
+)
+def test_a_link_that_names_a_function_leads_to_its_line(name, line):
+    file = "birl/maths/returns.py"
+    text = pages.with_lines_of_code(ROOT, "docs/ppo.md", f"[{name}](../{file})")
+    [number] = [n for n, code in enumerate((ROOT / file).read_text().splitlines(), 1) if line in code]
+    assert in_site("docs/ppo.md", text) == (f"[{name}](source/{file}.md#L-0-{number})", {file})
+
+
+def test_a_link_that_names_a_file_leads_to_all_of_it():
+    for name in ("`returns.py`", "`birl/maths/returns.py`", "returns"):
+        link = f"[{name}](../birl/maths/returns.py)"
+        assert pages.with_lines_of_code(ROOT, "docs/ppo.md", link) == link
+
+
+def test_a_link_to_a_function_that_the_file_has_not_ends_the_build():
+    with pytest.raises(CodeError, match=r"returns\.py defines nothing 0 times"):
+        pages.with_lines_of_code(ROOT, "docs/ppo.md", "[`nothing`](../birl/maths/returns.py)")
+
+
+def test_the_page_of_files_has_the_first_line_of_each_file_and_its_source():
+    page, files = files_page(ROOT, "en")
+    assert {path for path in files if path.startswith("birl/algos/")} >= {
+        home.partition(":")[0].replace(".", "/") + ".py" for home in birl.ALGORITHMS.values()
+    }
+    assert f"| [`ppo.py`](source/birl/algos/ppo.py.md) | {birl.ppo.__doc__.splitlines()[0]} |\n" in page
+    assert page.count("\n## birl/algos\n") == 1
 
 
 def test_pictures_are_found_from_every_page():
@@ -262,6 +295,11 @@ def test_the_site_is_built_without_a_warning_or_a_dead_link(tmp_path):
         assert "\\hat" not in page
         index = json.loads((site / language / "search.json").read_text(encoding="utf-8"))
         assert any(word in item["text"] for item in index["items"])
+        [script] = (site / language / "assets" / "javascripts").glob("bundle.*.js")
+        assert ('placeholder:"搜索"' in script.read_text(encoding="utf-8")) == (language == "zh")
+    index = (site / "zh" / "search.json").read_text(encoding="utf-8")
+    sought = "超参数", "早停", "自定义网络", "自定义环境", "最优模型", "并行环境", "断点续训"
+    assert [word for word in sought if word not in index] == []
     reference = (site / "api" / "train.html").read_text(encoding="utf-8")
     assert 'id="birl.train"' in reference
     assert "Train in a new run directory" in reference

@@ -5,7 +5,7 @@
    gradient steps of an update are one compiled call.
 3. Soft-update the target networks μ' and Q' after each gradient step.
 
-`noise` is `ou`, as in the paper, `gaussian` or `parameter`: see nets/exploration_noise.py.
+`noise` is `ou`, as in the paper, `gaussian` or `parameter`: see nets/critics.py.
 
 Differs from the papers: many environments; the first actions are uniform; no weight decay, no batch
 normalisation, and the action enters before the critic's first layer; orthogonal initial weights. A

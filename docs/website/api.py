@@ -37,10 +37,10 @@ GROUPS = (
     Group(
         "train.md",
         "Train and resume",
-        "训练与继续",
+        "训练与恢复训练",
         "Guides: [usage](../usage.md), [callbacks](../callbacks.md), "
         "[runs and checkpoints](../runs-and-checkpoints.md).",
-        "指南：[用法](../usage.md)、[回调](../callbacks.md)、[运行目录与检查点](../runs-and-checkpoints.md)。",
+        "指南：[使用](../usage.md)、[回调](../callbacks.md)、[运行目录与检查点](../runs-and-checkpoints.md)。",
         ("train", "resume", "start", "reopen", "configure", "preset", "RunConfig", "ConfigError"),
         ("birl.run.loop.Run",),
     ),
@@ -58,7 +58,7 @@ GROUPS = (
         "环境",
         "Guides: [environments](../environments.md), [your own environment](../your-own-environment.md), "
         "[compiled environments](../compiled-environments.md).",
-        "指南：[环境](../environments.md)、[自己的环境](../your-own-environment.md)、"
+        "指南：[环境](../environments.md)、[自定义环境](../your-own-environment.md)、"
         "[编译环境](../compiled-environments.md)。",
         ("EnvConfig", "AtariConfig", "Wrapper", "check_env", "CompiledEnv"),
     ),
@@ -69,7 +69,7 @@ GROUPS = (
         "Guides: [fork](../fork.md), [compare](../compare.md), [report](../report.md), [diagnose](../diagnose.md), "
         "[tune](../tune.md), [solve](../solve.md).",
         "指南：[分叉](../fork.md)、[比较](../compare.md)、[报告](../report.md)、[诊断](../diagnose.md)、"
-        "[搜索设置](../tune.md)、[求解](../solve.md)。",
+        "[搜索超参数](../tune.md)、[求解](../solve.md)。",
         ("fork", "open_fork", "compare", "report", "diagnose", "prove", "tune", "solve"),
     ),
     Group(

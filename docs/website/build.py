@@ -17,6 +17,7 @@ from pathlib import Path
 from docs.website.api import ApiError, api_pages
 from docs.website.check_links import problems_of
 from docs.website.code import CodeError
+from docs.website.files import FILES, files_page
 from docs.website.maths import copy_font, with_formulas, without_formulas
 from docs.website.nav import NavigationError, navigation, pages_of, site_path
 from docs.website.pages import DEMO, DEMO_FILES, MEDIA, LinkError, is_demo, site_page, source_page, source_page_path
@@ -25,6 +26,16 @@ from docs.website.settings import settings
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 COLOUR = re.compile(r"\x1b\[[\d;]*m")  # the codes of a terminal
+SEARCH_IN_CHINESE = {  # the texts of the generator's script that its translations leave out
+    '"Search"': '"搜索"',
+    '"Search results"': '"搜索结果"',
+    '"result":"results"': '"条结果":"条结果"',
+    '"No results"': '"没有找到结果"',
+    '"Close search"': '"关闭搜索"',
+    '"Filters"': '"筛选"',
+    '"Loading search\\u2026"': '"正在加载搜索…"',
+    '"Search is unavailable. Reload the page to try again."': '"搜索不可用，请重新加载页面。"',
+}
 LANGUAGES = {"en": ".", "zh": "zh"}  # and the folder of each in the site
 
 
@@ -50,6 +61,8 @@ def build_language(project: Path, language: str) -> Path:
     write_project(project, language)
     run_zensical(project)
     finish(project / "site")
+    if language == "zh":
+        translate_search(project / "site")
     return project / "site"
 
 
@@ -62,7 +75,9 @@ def write_project(project: Path, language: str) -> None:
         text, needed = site_page(ROOT, page, pages, language)
         write(tree / site_path(page), text)
         files |= needed
-    for file in files:
+    listing, listed = files_page(ROOT, language)
+    write(tree / FILES, listing)
+    for file in files | listed:
         if is_demo(file):
             for name in DEMO_FILES:
                 copy(DEMO + name, tree)
@@ -74,7 +89,7 @@ def write_project(project: Path, language: str) -> None:
     for path, text in reference.items():
         write(tree / path, text)
     shutil.copytree(HERE / "theme", project / "theme")
-    nav = navigation([*pages, *reference], language)
+    nav = navigation([*pages, FILES, *reference], language)
     write(project / "mkdocs.yml", json.dumps(settings(ROOT, nav, language), ensure_ascii=False, indent=1))
 
 
@@ -108,6 +123,17 @@ def finish(site: Path) -> None:
     index = site / "search.json"
     write(index, without_formulas(index.read_text(encoding="utf-8")))
     (site / "404.html").unlink()  # its links begin at the root of a server
+
+
+def translate_search(site: Path) -> None:
+    """Replace the English texts of the search by Chinese ones."""
+    [script] = (site / "assets" / "javascripts").glob("bundle.*.js")
+    text = script.read_text(encoding="utf-8")
+    for english, chinese in SEARCH_IN_CHINESE.items():
+        if english not in text:
+            raise BuildError(f"{script.name} has no text {english}; correct SEARCH_IN_CHINESE in docs/website/build.py")
+        text = text.replace(english, chinese)
+    write(script, text)
 
 
 def main(site: str) -> int:

@@ -1,6 +1,7 @@
-"""What the pages of the API need to know about the code. It is read, and not imported."""
+"""Names, docstrings and lines of code, for the pages of the site. Code is read, not imported."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ DECORATORS = {"dataclass", "settings", "part"}  # of such classes
 
 
 class CodeError(Exception):
-    """A name cannot be documented."""
+    """A name that is not in the code, or more than once, or that has no docstring."""
 
 
 Definition = ast.FunctionDef | ast.ClassDef
@@ -87,3 +88,35 @@ def summary_of(root: Path, module: str, name: str | None) -> str:
     if not docstring:
         raise CodeError(f"{module}.{name} has no docstring; write one")
     return docstring.partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+
+
+def line_of(file: Path, name: str, words: str | None = None) -> int:
+    """The line number of a function or class in a file, or of the one line in it with these words.
+
+    Lines count from 1. A method is named with its class: QNetwork.__call__.
+    """
+    text = file.read_text(encoding="utf-8")
+    found = [node for qualified, node in named(ast.parse(text)) if qualified == name]
+    if len(found) != 1:
+        raise CodeError(f"{file} defines {name} {len(found)} times; name a function or class that it defines once")
+    if words is None:
+        return found[0].lineno
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if has_words(line, words)]
+    if len(lines) != 1 or not found[0].lineno <= lines[0] <= (found[0].end_lineno or 0):
+        raise CodeError(f"{file}: {words!r} is on lines {lines}; write it once in the file, within {name}")
+    return lines[0]
+
+
+def named(node: ast.AST, prefix: str = "") -> list[tuple[str, Definition]]:
+    """The functions and classes below a node, with their qualified names."""
+    return [
+        pair
+        for child in ast.iter_child_nodes(node)
+        if isinstance(child, Definition)
+        for pair in [(prefix + child.name, child), *named(child, f"{prefix}{child.name}.")]
+    ]
+
+
+def has_words(line: str, words: str) -> bool:
+    """Whether a line has these words; those of eq. 14 are not those of eq. 1."""
+    return re.search(rf"(?<!\w){re.escape(words)}(?!\w|\.\d)", line) is not None

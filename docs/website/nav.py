@@ -100,7 +100,8 @@ SECTIONS = (
         "How it works",
         "内部原理",
         (
-            *docs("architecture", "decisions", "glossary", "adding-an-algorithm"),
+            *("docs/architecture.md", "files.md"),
+            *docs("decisions", "glossary", "adding-an-algorithm"),
             "CONTRIBUTING.md",
             "SECURITY.md",
             "ROADMAP.md",

@@ -1,7 +1,13 @@
 """Pages of the repository as pages of the site.
 
 Links in the repository are paths of files. In the site they lead to the page in the same language,
-or to a page that shows the file.
+or to a page that shows the file. A link whose text is the name of a function leads to its line:
+
+    [`clipped_surrogate`](../birl/maths/losses.py)
+
+or, with words behind the name, to the one line of the function that has these words:
+
+    [`clipped_surrogate`, Schulman et al. 2017, eq. 7](../birl/maths/losses.py)
 """
 
 import posixpath
@@ -10,11 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from docs.website.code import line_of
 from docs.website.nav import CHINESE, site_path, twin_of
 from tests.markdown import anchors_of
 
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+CODE_LINK = re.compile(r"\[`((?:\w+\.)*(?!py`)\w+)`(?:, ([^\]]+))?\]\(([^)\s#]+\.py)\)")  # name, words, path
 ATTRIBUTE = re.compile(r'(<(?:img|video|source|a)\b[^>]*?\b(?:src|href|poster)=")([^"]+)(")')
 BETWEEN_LANGUAGES = re.compile(r"^(English \| \[中文\]\(\S+\)|\[English\]\(\S+\) \| 中文)\n+", re.MULTILINE)
 TO_TWIN = re.compile(r"[ \n]?\[(?:中文|English)\]\((\S+?)\)")  # within a sentence
@@ -43,7 +51,7 @@ def site_page(root: Path, page: str, pages: list[str], language: str) -> SitePag
     translated = language == "zh" and (root / twin).exists()
     source = twin if translated else page
     text = (root / source).read_text(encoding="utf-8")
-    text = rendered_as_on_code_hosts(without_language_links(text, source))
+    text = with_lines_of_code(root, source, rendered_as_on_code_hosts(without_language_links(text, source)))
     text, files = with_links(text, lambda target: link_in_site(root, source, target, pages, language))
     if language == "zh" and not translated:
         title, _, rest = text.partition("\n")
@@ -62,6 +70,17 @@ def rendered_as_on_code_hosts(text: str) -> str:
     """Markdown that Python-Markdown reads as code hosts do; a block shows the name of its file."""
     parts = FENCED.split(NAMED_BLOCK.sub(r'```\2 title="\1"', text))
     return "".join(part if number % 2 else LIST_AFTER_TEXT.sub(r"\1\n\n", part) for number, part in enumerate(parts))
+
+
+def with_lines_of_code(root: Path, source: str, text: str) -> str:
+    """The text with the line in each link to a function: what the link names is on that line."""
+
+    def numbered(found: re.Match[str]) -> str:
+        line = line_of((root / source).parent / found[3], found[1], found[2])
+        return f"{found[0].removesuffix(')')}#L{line})"
+
+    parts = FENCED.split(text)
+    return "".join(part if number % 2 else CODE_LINK.sub(numbered, part) for number, part in enumerate(parts))
 
 
 def with_links(text: str, target_of: Callable[[str], tuple[str, str | None]]) -> tuple[str, set[str]]:
@@ -93,7 +112,7 @@ def link_in_site(root: Path, source: str, target: str, pages: list[str], languag
     if page in pages:
         if language == "zh" and anchor and not path.endswith(CHINESE):
             anchor = anchor_in_twin(root, page, anchor)
-        return posixpath.relpath(site_path(page), posixpath.dirname(own_page)) + mark + anchor, None
+        return posixpath.relpath(site_path(page), posixpath.dirname(own_page)) + (mark + anchor if anchor else ""), None
     if not (root / path).is_file():
         raise LinkError(f"{source} links to {target}, which is no file: link to a page or a file")
     anchor = re.sub(r"^L(\d+)$", r"L-0-\1", anchor)  # the name of a line in the first block of a page
@@ -108,9 +127,11 @@ def is_demo(path: str) -> bool:
 
 
 def anchor_in_twin(root: Path, page: str, anchor: str) -> str:
-    """The anchor of the same heading in the Chinese twin: twins have the same headings."""
+    """The anchor of the same heading in the Chinese twin; empty if the twin is too short."""
     twin = root / twin_of(page)
-    return anchors_of(twin)[anchors_of(root / page).index(anchor)] if twin.exists() else anchor
+    if not twin.exists():
+        return anchor
+    return dict(zip(anchors_of(root / page), anchors_of(twin), strict=False)).get(anchor, "")
 
 
 def source_page_path(path: str) -> str:

@@ -6,7 +6,7 @@ import birl
 
 DESCRIPTIONS = {
     "en": "Deep reinforcement learning you can read, resume bit for bit, and trust",
-    "zh": "可以读懂、可以逐位继续、可以信任的深度强化学习",
+    "zh": "代码可读、可逐比特恢复训练、值得信任的深度强化学习",
 }
 OTHER = {  # the language that a page's switch leads to: its name, code, and path from the root of this site
     "en": {"name": "中文", "code": "zh", "path": "zh/"},

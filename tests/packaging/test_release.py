@@ -48,9 +48,10 @@ def save(root: Path, subject: str) -> None:
     git(root, "commit", "--quiet", "--message", subject)
 
 
-def release(root: Path, *words: str, test: str = "true", package: str = "true") -> tuple[int, str]:
+def release(root: Path, *words: str, test: str = "true", pages: str = "true", package: str = "true") -> tuple[int, str]:
     """Exit code and output of the script, with quick commands in place of the slow checks."""
-    command = [sys.executable, RELEASE, *words, "--root", root, "--test", test, "--package", package]
+    commands = "--test", test, "--pages", pages, "--package", package
+    command = [sys.executable, RELEASE, *words, "--root", root, *commands]
     finished = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     return finished.returncode, finished.stdout + finished.stderr
 
@@ -95,6 +96,7 @@ def test_the_checks_see_the_new_version(clone):
     ("commands", "reason"),
     [
         ({"test": "sh -c 'exit 2'"}, "sh -c 'exit 2' is not green: it ended with 2"),
+        ({"pages": "false"}, "false is not green: it ended with 1"),
         ({"package": "false"}, "false is not green: it ended with 1"),
     ],
 )
@@ -148,7 +150,7 @@ def test_a_dry_run_changes_nothing_and_runs_no_check(clone):
     before = state_of(clone)
     code, said = release(clone, "0.7.0", "--dry-run", test="false")
     assert code == 0
-    assert said == "0.7.0 could be released, if these succeed: false; true\n"
+    assert said == "0.7.0 could be released, if these succeed: false; true; true\n"
     assert state_of(clone) == before
 
 
